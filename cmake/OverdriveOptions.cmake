@@ -1,0 +1,27 @@
+option(OVERDRIVE_BUILD_TESTS "Build the test suite" ${PROJECT_IS_TOP_LEVEL})
+option(OVERDRIVE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(OVERDRIVE_BUILD_EXAMPLES "Build the examples and the command-line program" ${PROJECT_IS_TOP_LEVEL})
+option(OVERDRIVE_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+set(OVERDRIVE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,undefined' or 'thread'")
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  find_program(OVERDRIVE_CCACHE ccache)
+  if(OVERDRIVE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    # A precompiled header is cacheable only when these checks are relaxed.
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env
+        "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+        "${OVERDRIVE_CCACHE}")
+  endif()
+endif()

@@ -1,0 +1,9 @@
+add_library(overdrive_sanitizers INTERFACE)
+if(OVERDRIVE_SANITIZE)
+  target_compile_options(overdrive_sanitizers INTERFACE
+    -fsanitize=${OVERDRIVE_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_link_options(overdrive_sanitizers INTERFACE -fsanitize=${OVERDRIVE_SANITIZE})
+  if(OVERDRIVE_SANITIZE MATCHES "undefined")
+    target_compile_options(overdrive_sanitizers INTERFACE -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+  endif()
+endif()

@@ -1,0 +1,31 @@
+// What the engine did since the last reset: counters that any thread may read at
+// any time. They are sums over threads, exact once the backwards have returned.
+#pragma once
+
+#include "engine/base/export.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace overdrive::engine {
+
+struct Stats {
+  uint64_t backwards = 0;                     // calls that our engine ran itself, nested ones included
+  uint64_t nodes = 0;                         // nodes that it ran
+  uint64_t frames_elided = 0;                 // backwards that needed no host frame
+  uint64_t nested = 0;                        // backwards inside a node or hook of another
+  uint64_t slow_validations = 0;              // gradients that the quick check did not settle
+  uint64_t slow_sums = 0;                     // sums left to the host's InputBuffer::add
+  uint64_t fresh_stacks = 0;                  // nested backwards that moved to a stack of their own
+  uint64_t threads = 0;                       // threads that the engine started
+  uint64_t checked = 0;                       // backwards that shadow mode compared with stock
+  uint64_t check_skipped = 0;                 // backwards that shadow mode could not compare (hooks)
+  std::map<std::string, uint64_t> forwarded;  // calls given to the previous engine, by reason
+};
+
+OVERDRIVE_API Stats stats();
+OVERDRIVE_API void reset_stats();
+OVERDRIVE_API std::string stats_json();
+
+}  // namespace overdrive::engine
