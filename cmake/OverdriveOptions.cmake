@@ -3,6 +3,7 @@ option(OVERDRIVE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL}
 option(OVERDRIVE_BUILD_EXAMPLES "Build the examples and the command-line program" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
 set(OVERDRIVE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,undefined' or 'thread'")
+option(OVERDRIVE_COVERAGE "Count which lines the tests run" OFF)
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)

@@ -1,3 +1,4 @@
+# Interface target of what a whole build is instrumented with: sanitizers or coverage.
 add_library(overdrive_sanitizers INTERFACE)
 if(OVERDRIVE_SANITIZE)
   target_compile_options(overdrive_sanitizers INTERFACE
@@ -6,4 +7,8 @@ if(OVERDRIVE_SANITIZE)
   if(OVERDRIVE_SANITIZE MATCHES "undefined")
     target_compile_options(overdrive_sanitizers INTERFACE -fno-sanitize-recover=undefined -fno-sanitize=vptr)
   endif()
+endif()
+if(OVERDRIVE_COVERAGE)
+  target_compile_options(overdrive_sanitizers INTERFACE --coverage -fprofile-update=atomic)
+  target_link_options(overdrive_sanitizers INTERFACE --coverage)
 endif()

@@ -1,4 +1,8 @@
-# Finds LibTorch (see tools/setup.sh for how it gets there) and its version.
+# Finds LibTorch and its version. tools/setup.sh wrote down where it is, for a configure that is not told.
+if(NOT Torch_DIR AND NOT CMAKE_PREFIX_PATH AND NOT DEFINED ENV{CMAKE_PREFIX_PATH} AND NOT DEFINED ENV{Torch_DIR}
+   AND EXISTS "${PROJECT_SOURCE_DIR}/.deps/torch_dir")
+  file(STRINGS "${PROJECT_SOURCE_DIR}/.deps/torch_dir" Torch_DIR LIMIT_COUNT 1)
+endif()
 find_package(Torch REQUIRED)
 if(NOT Torch_VERSION)
   file(STRINGS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include/torch/version.h" _od_version

@@ -1,0 +1,108 @@
+# Two commands for a fresh machine: `make compare` and `make test`. `make help` lists the rest.
+# Each sets up what it needs first (tools/setup.sh), once.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell nproc)
+PREFIX ?= $(CURDIR)/build/install
+# More arguments for ctest, e.g. make test CTEST_ARGS='-R install'.
+CTEST_ARGS ?=
+
+ifneq ($(shell command -v ninja),)
+export CMAKE_GENERATOR ?= Ninja
+endif
+export CTEST_OUTPUT_ON_FAILURE := 1
+
+# A thread sanitizer needs a memory layout that some kernels randomise too far.
+NO_ASLR := $(shell setarch $(shell uname -m) -R true 2>/dev/null && echo setarch $(shell uname -m) -R)
+BUILD = cmake --build --preset $(1) -j $(JOBS)
+TEST = $(NO_ASLR) ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
+
+## compare:   train the example models under both engines and print the comparison
+compare: configure-release
+	$(call BUILD,release) --target overdrive_cli
+	build/bin/overdrive compare digits
+
+## test:      build and run the test suite
+test: build
+	$(call TEST,release)
+
+## build:     build everything
+build: configure-release
+	$(call BUILD,release)
+
+## bench:     engine benchmark, stock beside ours, into build/bench-engine.json
+bench: configure-release
+	$(call BUILD,release) --target overdrive_cli
+	build/bin/overdrive bench engine --json build/bench-engine.json
+
+## asan:      the whole suite under AddressSanitizer and UBSan, in build-asan/
+## tsan:      the whole suite under ThreadSanitizer, in build-tsan/
+asan tsan: %: configure-%
+	$(call BUILD,$@)
+	$(call TEST,$@)
+
+## fast-asan, fast-tsan: the same for the tests labelled so, and nothing else is built
+fast-asan fast-tsan: fast-%: configure-%
+	$(call BUILD,$*) --target overdrive_$*_tests
+	$(call TEST,$*) -L '^fast-$*$$' --no-tests=error
+
+## analyze:   clang's thread-safety analysis over the sources that use its annotations
+analyze: configure-release setup-clang
+	tools/check_threads.sh build
+
+## check:     include directions, Notes, documents (make test runs them too)
+check:
+	python3 tools/check_layers.py
+	python3 tools/check_notes.py
+
+## format:    clang-format on every source of ours; check-format only looks
+format: setup-format
+	git ls-files '*.h' '*.cpp' | xargs clang-format-16 -i
+check-format: setup-format
+	git ls-files '*.h' '*.cpp' | xargs clang-format-16 --dry-run -Werror
+
+## tidy:      clang-tidy over the library
+tidy: configure-release setup-tidy
+	git ls-files 'engine/*.cpp' 'hooks/*.cpp' 'forward_ad/*.cpp' 'checkpoint/*.cpp' | \
+	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build --quiet
+
+## coverage:  line coverage of the suite, a row per folder, in build-coverage/
+coverage: configure-coverage
+	$(call BUILD,coverage)
+	find build-coverage -name '*.gcda' -delete
+	-$(call TEST,coverage)
+	python3 tools/coverage.py build-coverage
+
+## install:   install into PREFIX (default: build/install)
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+## clean:     remove what was built; what was set up stays
+clean:
+	rm -rf build build-*
+
+## help:      this list
+help:
+	@sed -n 's/^## /  make /p' $(MAKEFILE_LIST)
+
+# --- how a build folder comes to be ---
+
+setup:
+	@tools/setup.sh
+setup-%:
+	@tools/setup.sh $*
+
+# $(1): preset, $(2): its folder. Configured again when a preset or the LibTorch in use changed.
+define CONFIGURE
+configure-$(1): setup
+	@if [ ! -e $(2)/.configured -o CMakePresets.json -nt $(2)/.configured -o .deps/torch_dir -nt $(2)/.configured ]; then \
+	  cmake --preset $(1) -DTorch_DIR="$$$$(cat .deps/torch_dir)" && touch $(2)/.configured; \
+	fi
+endef
+$(eval $(call CONFIGURE,release,build))
+$(foreach preset,debug asan tsan coverage,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
+
+.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check format check-format tidy \
+  coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
+  configure-coverage

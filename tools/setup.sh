@@ -1,0 +1,235 @@
+#!/usr/bin/env bash
+# Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
+# everything else; a second run only looks at what the first one wrote.
+#
+#   tools/setup.sh [build] [clang] [format] [tidy] [--again]
+#
+# build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
+# clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
+#
+# LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
+# that can `import torch`, else from pip into .venv/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly kState=.deps
+readonly kTorchVersion=2.13.0
+readonly kOldestTorch=2.11
+readonly kAsked="${Torch_DIR-}|${CMAKE_PREFIX_PATH-}"
+
+say() { echo "setup: $*"; }
+fail() {
+  echo "setup: $*" >&2
+  exit 1
+}
+
+# --- what an earlier run found ---------------------------------------------------------------
+
+torch_is_known() {
+  [[ -f $kState/asked && -f $kState/torch_dir && "$(<$kState/asked)" == "$kAsked" ]] &&
+    [[ -f "$(<$kState/torch_dir)/TorchConfig.cmake" ]]
+}
+
+is_done() { [[ -f $kState/have-$1 && ! tools/setup.sh -nt $kState/have-$1 ]]; }
+mark_done() { mkdir -p $kState && touch "$kState/have-$1"; }
+
+# --- distribution packages -------------------------------------------------------------------
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null && { [[ -t 2 ]] || sudo -n true 2>/dev/null; }; then
+    sudo "$@"
+  else
+    return 1
+  fi
+}
+
+apt_install() {
+  command -v apt-get >/dev/null || return 1
+  as_root true || return 1
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@")
+  mkdir -p $kState
+  as_root "${install[@]}" >$kState/apt.log 2>&1 && return
+  as_root apt-get update -q >>$kState/apt.log 2>&1 || true
+  as_root "${install[@]}" >>$kState/apt.log 2>&1
+}
+
+# need_packages WHAT_FOR PACKAGE...: installs them, or says exactly which are missing and stops.
+need_packages() {
+  local what=$1
+  shift
+  (($# == 0)) && return
+  say "installing $* ($what)"
+  apt_install "$@" && return
+  [[ -s $kState/apt.log ]] && tail -n 5 $kState/apt.log >&2
+  fail "$what needs these packages, and they could not be installed from here:" \
+    $'\n'"    sudo apt-get install $*"
+}
+
+have_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+setup_packages() {
+  local missing=() optional=()
+  command -v "${CXX:-c++}" >/dev/null || missing+=(g++)
+  command -v cmake >/dev/null || missing+=(cmake)
+  need_packages "Overdrive" "${missing[@]}"
+  missing=()
+  have_header gtest/gtest.h || missing+=(libgtest-dev)
+  have_header gmock/gmock.h || missing+=(libgmock-dev)
+  have_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
+  have_header CLI/CLI.hpp || missing+=(libcli11-dev)
+  have_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
+  need_packages "the test suite and the program" "${missing[@]}"
+  # These only make the build faster; without them it uses make and no cache.
+  command -v ninja >/dev/null || optional+=(ninja-build)
+  command -v ccache >/dev/null || optional+=(ccache)
+  if ((${#optional[@]})) && [[ ! -f $kState/optional-refused ]]; then
+    say "installing ${optional[*]} (for a faster build; not required)"
+    apt_install "${optional[@]}" || { mkdir -p $kState && touch $kState/optional-refused; }
+  fi
+}
+
+# --- LibTorch --------------------------------------------------------------------------------
+
+version_of() {  # folder of TorchConfig.cmake -> "2.13.0", or nothing
+  sed -n 's/^set(PACKAGE_VERSION "\([0-9.]*\).*/\1/p' "$1/TorchConfigVersion.cmake" 2>/dev/null || true
+}
+
+is_usable() {  # FOLDER NAME: new enough, and buildable with what is on this machine
+  local version
+  version=$(version_of "$1")
+  [[ -n $version ]] || return 1
+  if [[ $(printf '%s\n' "$kOldestTorch" "$version" | sort -V | head -n 1) != "$kOldestTorch" ]]; then
+    say "passing over LibTorch $version of $2: Overdrive needs $kOldestTorch or newer"
+    return 1
+  fi
+  if [[ -e "$1/../../../lib/libtorch_cuda.so" ]] && ! command -v nvcc >/dev/null &&
+    [[ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]]; then
+    say "passing over LibTorch $version of $2: it is a CUDA build and there is no CUDA toolkit"
+    return 1
+  fi
+}
+
+torch_from_environment() {
+  local prefix dir IFS=':;'
+  if [[ -n ${Torch_DIR-} ]]; then
+    [[ -f $Torch_DIR/TorchConfig.cmake ]] || fail "Torch_DIR=$Torch_DIR holds no TorchConfig.cmake"
+    echo "$Torch_DIR"
+    return
+  fi
+  for prefix in ${CMAKE_PREFIX_PATH-}; do
+    for dir in "$prefix" "$prefix/Torch" "$prefix/share/cmake/Torch"; do
+      if [[ -f $dir/TorchConfig.cmake ]]; then
+        echo "$dir"
+        return
+      fi
+    done
+  done
+}
+
+torch_of_python() {  # PYTHON: the package's CMake folder, when this Python can import torch
+  "$1" -c 'import torch, torch.utils; print(torch.utils.cmake_prefix_path + "/Torch")' 2>/dev/null || true
+}
+
+torch_of_venv() {
+  local dir
+  for dir in .venv/lib/python3*/site-packages/torch/share/cmake/Torch; do
+    if [[ -f $dir/TorchConfig.cmake ]]; then echo "$dir"; fi
+  done
+}
+
+# A Debian Python may come without pip and without venv, so there are several ways to a pip.
+make_venv() {
+  venv_pip --version >/dev/null 2>&1 && return
+  say "making .venv"
+  rm -rf .venv
+  python3 -m venv .venv >$kState/pip.log 2>&1 && return
+  rm -rf .venv
+  apt_install python3-venv && python3 -m venv .venv >>$kState/pip.log 2>&1 && return
+  rm -rf .venv
+  # A pip from outside can fill an environment that was made without one.
+  python3 -m venv --without-pip .venv >>$kState/pip.log 2>&1 && venv_pip --version >/dev/null 2>&1 && return
+  rm -rf .venv
+  fail "no LibTorch was found, and this Python cannot make an environment to fetch one into." \
+    $'\n'"    sudo apt-get install python3-venv" \
+    $'\n'"or point CMAKE_PREFIX_PATH at a LibTorch $kTorchVersion."
+}
+
+venv_pip() {
+  [[ -x .venv/bin/python ]] || return 1
+  if .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    .venv/bin/python -m pip "$@"
+  else
+    python3 -m pip --python .venv/bin/python "$@"
+  fi
+}
+
+torch_from_pip() {
+  make_venv
+  say "fetching LibTorch $kTorchVersion with pip into .venv"
+  venv_pip install -q "torch==$kTorchVersion+cpu" >>$kState/pip.log 2>&1 && return
+  venv_pip install -q "torch==$kTorchVersion" >>$kState/pip.log 2>&1 && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install torch==$kTorchVersion. Point CMAKE_PREFIX_PATH at a LibTorch," \
+    "or PIP_INDEX_URL or PIP_FIND_LINKS at a place that has it."
+}
+
+# Sets torch_dir.
+find_torch() {
+  local python
+  torch_dir=$(torch_from_environment) || exit 1
+  [[ -n $torch_dir ]] && return
+  for python in python3 python; do
+    torch_dir=$(torch_of_python $python)
+    [[ -n $torch_dir ]] && is_usable "$torch_dir" "$python" && return
+  done
+  torch_dir=$(torch_of_venv)
+  [[ -n $torch_dir ]] && is_usable "$torch_dir" .venv && return
+  torch_from_pip
+  torch_dir=$(torch_of_venv)
+  [[ -n $torch_dir ]] || fail "pip reported success, but there is no LibTorch in .venv"
+}
+
+setup_torch() {
+  local torch_dir
+  mkdir -p $kState
+  find_torch
+  torch_dir=$(cd "$torch_dir" && pwd)
+  # Written only when it changed, since a build is configured anew when this file is newer.
+  [[ -f $kState/torch_dir && "$(<$kState/torch_dir)" == "$torch_dir" ]] || echo "$torch_dir" >$kState/torch_dir
+  echo "$kAsked" >$kState/asked
+  say "LibTorch $(version_of "$torch_dir") in $torch_dir"
+}
+
+# --- the parts -------------------------------------------------------------------------------
+
+setup_tool() {  # PART TOOL, which is also the name of its package
+  is_done "$1" && return
+  command -v "$2" >/dev/null || need_packages "this target" "$2"
+  mark_done "$1"
+}
+
+setup_part() {
+  case $1 in
+    build)
+      is_done build || { setup_packages && mark_done build; }
+      torch_is_known || setup_torch
+      ;;
+    clang) setup_tool clang clang-16 ;;
+    format) setup_tool format clang-format-16 ;;
+    tidy) setup_tool tidy clang-tidy-16 ;;
+    *) fail "unknown part '$1'; known are build, clang, format and tidy" ;;
+  esac
+}
+
+exec </dev/null
+parts=()
+for argument in "$@"; do
+  if [[ $argument == --again ]]; then
+    rm -f $kState/have-* $kState/asked $kState/optional-refused
+  else
+    parts+=("$argument")
+  fi
+done
+for part in "${parts[@]:-build}"; do setup_part "$part"; done
