@@ -1,2 +1,38 @@
+# What `cmake --install` puts where, and the package that find_package(Overdrive) reads.
+#
+# Users write <overdrive/engine/engine.h>, the tree writes "engine/engine.h", and the installed headers
+# go on including each other in the tree's way: so they lie under include/overdrive/, and the exported
+# target carries both folders.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+
+set(OVERDRIVE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/Overdrive")
+target_include_directories(overdrive INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+# The build tree's RPATH names the LibTorch that was built against. An installed file must not: the
+# program that loads it has a LibTorch already, and it may lie anywhere.
+set(overdrive_libraries overdrive)
+if(TARGET overdrive_autoload)
+  list(APPEND overdrive_libraries overdrive_autoload)
+endif()
+set_target_properties(${overdrive_libraries} PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS ${overdrive_libraries} EXPORT OverdriveTargets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/overdrive")
+install(EXPORT OverdriveTargets NAMESPACE Overdrive:: DESTINATION "${OVERDRIVE_CMAKE_DIR}")
+
+if(TARGET overdrive_cli)
+  file(RELATIVE_PATH bin_to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(overdrive_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+  install(TARGETS overdrive_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" OVERDRIVE_TORCH_MINOR "${Torch_VERSION}")
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/OverdriveConfig.cmake.in" "${PROJECT_BINARY_DIR}/cmake/OverdriveConfig.cmake"
+  INSTALL_DESTINATION "${OVERDRIVE_CMAKE_DIR}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/OverdriveConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${PROJECT_BINARY_DIR}/cmake/OverdriveConfig.cmake" "${PROJECT_BINARY_DIR}/cmake/OverdriveConfigVersion.cmake"
+  DESTINATION "${OVERDRIVE_CMAKE_DIR}")

@@ -1,0 +1,17 @@
+// Built by an outside project from an install tree that was moved: a backward on the installed engine.
+#include <ATen/ATen.h>
+
+#include <overdrive/engine/c_api.h>
+#include <overdrive/engine/engine.h>
+
+#include <iostream>
+
+int main() {
+  overdrive::ScopedInstall scope;
+  if (!overdrive::installed() || !overdrive_installed()) return 1;
+  const auto x = at::arange(3, at::kFloat).requires_grad_();
+  (x * x).sum().backward();
+  if (!at::equal(x.grad(), 2 * x.detach())) return 2;
+  std::cout << "outside: a gradient from the installed library\n";
+  return 0;
+}

@@ -1,0 +1,48 @@
+# Installs, moves the tree away, checks what the files say about where to look, builds and runs outside/.
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE "${WORK_DIR}")
+run("${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${WORK_DIR}/installed")
+file(RENAME "${WORK_DIR}/installed" "${WORK_DIR}/moved")
+
+# --- no installed file may point into a build tree or at somebody's LibTorch ---
+file(GLOB_RECURSE binaries "${WORK_DIR}/moved/*.so*" "${WORK_DIR}/moved/bin/*")
+list(LENGTH binaries count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "nothing was installed")
+endif()
+foreach(binary IN LISTS binaries)
+  execute_process(COMMAND "${READELF}" -d "${binary}" OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "\\((RPATH|RUNPATH)\\)[^\n]*\\[[^\n]*\\]" paths "${dynamic}")
+  foreach(path IN LISTS paths)
+    string(REGEX REPLACE ".*\\[(.*)\\]" "\\1" path "${path}")
+    string(REPLACE ":" ";" folders "${path}")
+    foreach(folder IN LISTS folders)
+      if(NOT folder MATCHES "^\\$ORIGIN")
+        message(FATAL_ERROR "${binary} looks for libraries in ${folder}")
+      endif()
+    endforeach()
+  endforeach()
+  message(STATUS "${binary}: ${paths}")
+endforeach()
+file(GLOB_RECURSE texts "${WORK_DIR}/moved/*.cmake" "${WORK_DIR}/moved/*.h")
+foreach(text IN LISTS texts)
+  file(READ "${text}" content)
+  foreach(folder IN ITEMS "${BUILD_DIR}" "${TORCH_LIB_DIR}")
+    string(FIND "${content}" "${folder}" found)
+    if(NOT found EQUAL -1)
+      message(FATAL_ERROR "${text} names ${folder}")
+    endif()
+  endforeach()
+endforeach()
+
+# --- the outside project ---
+run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/outside" -B "${WORK_DIR}/outside" -G "${GENERATOR}"
+    -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D CMAKE_BUILD_TYPE=Release
+    -D "CMAKE_PREFIX_PATH=${WORK_DIR}/moved" -D "Torch_DIR=${TORCH_DIR}")
+run("${CMAKE_COMMAND}" --build "${WORK_DIR}/outside")
+run("${WORK_DIR}/outside/outside")
