@@ -1,21 +1,109 @@
 #include "engine/overdrive_engine.h"
 
+#include "engine/backward.h"
+#include "engine/counters.h"
+#include "engine/fresh_stack.h"
+#include "engine/gradient_check.h"
+#include "engine/host.h"
+#include "engine/host_frame.h"
+#include "engine/thread_context.h"
+
+#include <limits>
+
 namespace overdrive::engine {
 
+using namespace torch::autograd;
+
 OverdriveEngine& OverdriveEngine::get() {
-  static auto* engine = new OverdriveEngine;
+  static auto* const engine = new OverdriveEngine;
   return *engine;
 }
 
-OverdriveEngine::OverdriveEngine() : previous_(&Engine::get_base_engine()) {}
+OverdriveEngine::OverdriveEngine() : previous_(&Engine::get_base_engine()), options_(new Options) {
+  // The base class must never move a nested frame to a thread pool: this object has none.
+  max_recursion_depth_ = std::numeric_limits<int>::max();
+}
+
 OverdriveEngine::~OverdriveEngine() { stop(); }
 
-void OverdriveEngine::set_options(const Options&) {}
+// Options are few and small, and a backward on another thread may be reading them: never freed.
+void OverdriveEngine::set_options(const Options& options) {
+  options_.store(new Options(options), std::memory_order_release);
+}
 
-base::variable_list OverdriveEngine::execute(const base::edge_list& roots, const base::variable_list& inputs,
-                                             bool keep_graph, bool create_graph, bool accumulate_grad,
-                                             const base::edge_list& outputs) {
-  return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+void OverdriveEngine::set_previous(Engine& previous) {
+  previous_is_python_.store(host::is_python_engine(previous), std::memory_order_release);
+  previous_.store(&previous, std::memory_order_release);
+}
+
+const char* OverdriveEngine::reason_to_forward(bool nested) const {
+  if (previous_is_python_.load(std::memory_order_acquire)) return "python engine below";
+  if (host::compiled_autograd_is_on()) return "compiled autograd";
+  if (nested && options().deep == Deep::kThreads && stack_is_low()) return "deep";
+  return nullptr;
+}
+
+// The host's device threads and its pool for deep nests belong to the first engine of the process
+// that asks for them, whichever it is. It must be the one that would have had them without us.
+// Not at install(): counting devices may start a driver, and forbids fork.
+void OverdriveEngine::own_device_pool() {
+  if (device_pool_owned_.load(std::memory_order_acquire)) return;
+  previous().initialize_device_threads_pool();
+  device_pool_owned_.store(true, std::memory_order_release);
+}
+
+variable_list OverdriveEngine::execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
+                                       bool create_graph, bool accumulate_grad, const edge_list& outputs) {
+  const bool nested = thread_context().innermost != nullptr;
+  const auto forward = [&](const char* reason) {
+    count_forwarded(reason);
+    return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  };
+  if (const char* reason = reason_to_forward(nested)) return forward(reason);
+  // A call that stock refuses is stock's to refuse, in its own words.
+  if (!accumulate_grad && outputs.empty()) return forward("invalid call");
+  own_device_pool();
+  // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
+  check_root_gradients(roots, const_cast<variable_list&>(inputs));
+
+  const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
+  std::optional<variable_list> captured;
+  if (nested && stack_is_low()) {
+    count(Count::kFreshStacks);
+    call_on_fresh_stack([&] { captured = run_backward(*this, call, options()); });
+  } else {
+    captured = run_backward(*this, call, options());
+  }
+  if (!captured.has_value()) return forward("device queues");
+  return *std::move(captured);
+}
+
+c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
+    const std::shared_ptr<GraphTask>& task, base::NodePtr root, InputBuffer&& gradients) {
+  if (!HostFrame::prepare(*task, root)) count_forwarded("foreign graph task");
+  return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
+}
+
+std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
+  return previous().make_anomaly_metadata();
+}
+
+std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_hooks() {
+  std::unique_ptr<SavedVariableHooks> hooks;
+  if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) hooks = source();
+  if (hooks == nullptr) hooks = previous().get_default_saved_variable_hooks();
+  if (hooks != nullptr) saved_hooks_in_use_.store(true, std::memory_order_relaxed);
+  return hooks;
+}
+
+void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,
+                                          std::exception& error) {
+  // The previous engine has heard of the node that failed; what is left is to end the frame's task.
+  if (node && HostFrame::is_frame(*node)) {
+    Engine::thread_on_exception(task, node, error);
+  } else {
+    previous().thread_on_exception(task, node, error);
+  }
 }
 
 }  // namespace overdrive::engine

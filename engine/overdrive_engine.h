@@ -1,5 +1,6 @@
-// The Engine subclass that LibTorch sees. One object a process, never destroyed.
-// Decides per call whether our scheduler runs it or the previous engine does.
+// The Engine subclass that LibTorch sees. One object a process, never destroyed: backwards may
+// be under way, and stubs point to it. Decides per call whether we run it or the previous engine
+// does, and forwards every virtual that is not ours to answer. Any thread may call it.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -10,6 +11,9 @@
 
 namespace overdrive::engine {
 
+// Makes the hooks for a tensor that an op is about to save, or null.
+using SavedHooksSource = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)();
+
 class OverdriveEngine final : public base::Engine {
  public:
   static OverdriveEngine& get();
@@ -17,17 +21,47 @@ class OverdriveEngine final : public base::Engine {
 
   // Takes effect for backwards that begin afterwards.
   void set_options(const Options& options);
-  void set_previous(base::Engine& previous) { previous_.store(&previous, std::memory_order_release); }
+  const Options& options() const { return *options_.load(std::memory_order_acquire); }
+
+  // The engine that was the default before us.
+  void set_previous(base::Engine& previous);
   base::Engine& previous() const { return *previous_.load(std::memory_order_acquire); }
+
+  // Asked first for every saved tensor; the previous engine is asked when it has none. Filled by hooks/.
+  void set_saved_hooks_source(SavedHooksSource source) {
+    saved_hooks_.store(source, std::memory_order_release);
+  }
+  // True once any tensor of this process was saved with hooks: an unpack hook is user code.
+  bool saved_hooks_in_use() const { return saved_hooks_in_use_.load(std::memory_order_relaxed); }
 
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
+
+  // Frames are ours. Any other task, such as one that c10d's DistEngine drives piece by piece, is
+  // the base class's, on this object.
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<base::GraphTask>& task, base::NodePtr root,
+      torch::autograd::InputBuffer&& gradients) override;
+
+  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override;
+  void thread_on_exception(const std::shared_ptr<base::GraphTask>& task, const base::NodePtr& node,
+                           std::exception& error) override;
 
  private:
   OverdriveEngine();
   ~OverdriveEngine() override;
 
+  // Why this call is not ours to run, or null.
+  const char* reason_to_forward(bool nested) const;
+  void own_device_pool();
+
   std::atomic<base::Engine*> previous_;
+  std::atomic<bool> previous_is_python_{false};
+  std::atomic<const Options*> options_;
+  std::atomic<SavedHooksSource> saved_hooks_{nullptr};
+  std::atomic<bool> saved_hooks_in_use_{false};
+  std::atomic<bool> device_pool_owned_{false};
 };
 
 }  // namespace overdrive::engine

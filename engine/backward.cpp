@@ -1,0 +1,163 @@
+#include "engine/backward.h"
+
+#include "engine/counters.h"
+#include "engine/graph_views.h"
+#include "engine/host.h"
+#include "engine/host_frame.h"
+#include "engine/overdrive_engine.h"
+#include "engine/run.h"
+#include "engine/shared_task.h"
+#include "engine/warning_collector.h"
+
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+
+namespace overdrive::engine {
+namespace {
+
+using namespace torch::autograd;
+
+class Backward {
+ public:
+  Backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options)
+      : engine_(engine), call_(call), options_(options), context_(thread_context()), memory_(context_) {}
+
+  std::optional<variable_list> run() {
+    const bool several = call_.roots.size() != 1;
+    // Several roots hang under a node of the host's own that holds their gradients, as in stock: it is
+    // in the profile, takes a sequence number and comes first.
+    root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
+    TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
+    memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad});
+    if (memory_->plan.node_with_queue() != nullptr) return std::nullopt;
+    count(Count::kBackwards);
+    if (context_.innermost != nullptr) count(Count::kNested);
+    if (!needs_task()) {
+      run_bare();
+    } else if (GraphTask* task = task_to_share()) {
+      run_shared(*task);
+    } else {
+      run_framed();
+    }
+    return std::move(captured_);
+  }
+
+ private:
+  // Whether anything could notice that no graph task is there.
+  bool needs_task() const {
+    return memory_->plan.runs_foreign_code() || memory_->plan.pruned() || options_.frame == Frame::kAlways ||
+           (call_.create_graph && call_.accumulate_grad) || AnomalyMode::is_enabled() ||
+           engine_.saved_hooks_in_use() || at::hasCallbacks();
+  }
+
+  // The task of the frame around us, when we may borrow it: it is ours and current, and
+  // is_checkpoint_valid() inside is already what it has to be.
+  GraphTask* task_to_share() const {
+    const Run* outer = context_.innermost;
+    if (outer == nullptr || outer->task() == nullptr || outer->task() != host::current_graph_task())
+      return nullptr;
+    if (memory_->plan.pruned() && engine_.is_checkpoint_valid()) return nullptr;
+    return outer->task();
+  }
+
+  bool serve_views() const {
+    if (options_.graph_views == GraphViews::kAuto) return memory_->plan.runs_foreign_code();
+    return options_.graph_views == GraphViews::kOn;
+  }
+
+  void run_plan(ThreadState& state, GraphTask* task) {
+    const bool user_code = task != nullptr;
+    const bool views = task != nullptr && serve_views();
+    if (task != nullptr && memory_->plan.pruned()) {
+      fill_exec_info(*task, memory_->plan, call_.outputs, call_.accumulate_grad);
+    }
+    if (views) fill_graph_views(*task, memory_->plan);
+    Run run(context_, *memory_, state,
+            {.keep_graph = call_.keep_graph,
+             .user_code = user_code,
+             .previous = &engine_.previous(),
+             .task = task,
+             .current_node = task != nullptr ? current_node_place() : nullptr,
+             .graph_views = views});
+    run.run(root_, call_.roots, call_.gradients);
+    captured_ = run.take_captured();
+  }
+
+  // See Note [Current node]. Found inside the thread's first frame, where the frame is current.
+  Node** current_node_place() {
+    if (!options_.exact_current_node) return nullptr;
+    if (context_.current_node == nullptr) {
+      const base::NodePtr current = get_current_node();
+      if (current && HostFrame::is_frame(*current))
+        context_.current_node = host::find_current_node_place(*current);
+    }
+    return context_.current_node;
+  }
+
+  // Warnings wait until the end, also when the end is an error.
+  template <typename Body>
+  void collecting_warnings(Body&& body) {
+    WarningCollector warnings;
+    try {
+      body(warnings);
+    } catch (...) {
+      warnings.replay();
+      throw;
+    }
+    warnings.replay();
+  }
+
+  void run_bare() {
+    count(Count::kFramesElided);
+    collecting_warnings([&](WarningCollector& warnings) {
+      const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+      ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);
+      run_plan(state, nullptr);
+    });
+  }
+
+  void run_shared(GraphTask& task) {
+    collecting_warnings([&](WarningCollector& warnings) {
+      SharedTask shared(task, call_.keep_graph, call_.roots);
+      ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
+                        context_.innermost->state().whole_if_unchanged());
+      {
+        const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+        ThreadState inner(ThreadState::Watch::kUserCode, call_.create_graph, state.whole());
+        run_plan(inner, &task);
+      }
+      shared.run_callbacks();
+      state.restore_after_user_code();
+    });
+  }
+
+  void run_framed() {
+    const FrameRequest request{.keep_graph = call_.keep_graph,
+                               .create_graph = call_.create_graph,
+                               .warn_create_graph = call_.create_graph && call_.accumulate_grad,
+                               .pruned = memory_->plan.pruned(),
+                               .roots = &call_.roots};
+    HostFrame::run(engine_, request, [&] {
+      GraphTask& task = *host::current_graph_task();
+      ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph, &task.thread_locals_);
+      run_plan(state, &task);
+    });
+  }
+
+  OverdriveEngine& engine_;
+  const BackwardCall& call_;
+  const Options& options_;
+  ThreadContext& context_;
+  RunMemoryLease memory_;
+  base::NodePtr root_;
+  variable_list captured_;
+};
+
+}  // namespace
+
+std::optional<variable_list> run_backward(OverdriveEngine& engine, const BackwardCall& call,
+                                          const Options& options) {
+  return Backward(engine, call, options).run();
+}
+
+}  // namespace overdrive::engine

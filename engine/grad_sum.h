@@ -1,0 +1,22 @@
+// Adds gradients that meet in one slot, as the host does: the first is moved, the second is added
+// into the first where nobody else can see it, into a new tensor otherwise. No state; the
+// calling thread's grad mode decides whether the sum is recorded.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+namespace overdrive::engine {
+
+// `consumer` is the node that the slot belongs to.
+void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer);
+
+inline void add_gradient(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
+  if (!gradient.defined()) return;
+  if (!slot.defined()) [[likely]] {
+    slot = std::move(gradient);
+  } else {
+    add_to_defined_slot(slot, std::move(gradient), consumer);
+  }
+}
+
+}  // namespace overdrive::engine

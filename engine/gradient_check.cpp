@@ -1,0 +1,61 @@
+#include "engine/gradient_check.h"
+
+#include "engine/counters.h"
+
+#include <sstream>
+
+namespace overdrive::engine {
+namespace {
+
+using namespace torch::autograd;
+
+bool same_sizes(c10::SymIntArrayRef expected, at::IntArrayRef got) {
+  if (expected.size() != got.size()) return false;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto size = expected[i].maybe_as_int();
+    if (!size.has_value() || *size != got[i]) return false;
+  }
+  return true;
+}
+
+// True only when the host's check would accept the gradient and leave it as it is.
+bool surely_fits(const InputMetadata& expected, const at::Tensor& gradient) {
+  const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
+  if (expected.was_default_constructed() || expected.is_nested_tensor() || impl.has_symbolic_sizes_strides() ||
+      impl.is_python_dispatch() || gradient.is_nested()) {
+    return false;
+  }
+  const at::ScalarType type = gradient.scalar_type();
+  return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == gradient.layout() &&
+         expected.device() == gradient.device() && same_sizes(expected.shape_as_dim_vector(), gradient.sizes());
+}
+
+bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {
+  if (edges.size() != gradients.size()) return false;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Edge& edge = edges[i];
+    if (!edge.is_valid() || !gradients[i].defined()) continue;
+    if (!surely_fits(edge.function->input_metadata(edge.input_nr), gradients[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_gradients(Node& node, variable_list& gradients) {
+  if (all_surely_fit(node.next_edges(), gradients)) [[likely]]
+    return;
+  count(Count::kSlowValidations);
+  validate_outputs(node.next_edges(), gradients, [&](const std::string& what) {
+    return c10::str("Function ", node.name(), " returned an ", what);
+  });
+}
+
+void check_root_gradients(const edge_list& roots, variable_list& gradients) {
+  if (all_surely_fit(roots, gradients)) [[likely]]
+    return;
+  count(Count::kSlowValidations);
+  validate_outputs(roots, gradients, [](const std::string& what) { return what; });
+}
+
+}  // namespace overdrive::engine

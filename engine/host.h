@@ -1,0 +1,46 @@
+// LibTorch's insides, as far as they can only be learned at run time: who owns the current
+// graph task, where the current node is kept, which nodes are LibTorch's own, whether compiled
+// autograd is on. With host_frame.*, the only engine file that reads such things;
+// docs/host_contract.md has a row for each. Everything here may be called from any thread.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+namespace overdrive::engine::host {
+
+// The graph task that is current on this thread, or null outside a backward.
+base::GraphTask* current_graph_task();
+
+// True while a compiled autograd function is set: stock hands the whole call to it.
+bool compiled_autograd_is_on();
+// False where LibTorch's build does not let us see the above.
+bool compiled_autograd_is_visible();
+
+// True when `engine` is the one that `import torch` brings.
+bool is_python_engine(const base::Engine& engine);
+
+// True when some device of this process has queues of its own (all but CPU, meta and lazy).
+bool has_device_with_queue();
+// True when nodes on this type of device run on the calling thread in stock, too.
+bool runs_on_caller(c10::DeviceType type);
+
+// What a plan has to know about a node's type.
+enum class NodeKind {
+  kHost,            // LibTorch's own code
+  kAccumulateGrad,  // LibTorch's own; its hooks live in the tensor
+  kForeign,         // a type from elsewhere, or one that wraps a node which may be
+};
+NodeKind kind_of(const base::Node& node);
+
+// Note [Current node]: get_current_node() reads a thread-local of the host that only its own
+// loop sets. In a frame it would name the frame, for every node of the run. The variable has no
+// exported name, but inside the frame its value is known (the frame), so its place in the host's
+// thread-local block can be found, once a process, and checked by writing another node and reading it
+// back through get_current_node(). From then on a run notes its node with one store.
+// The reference in there stays the frame's: we put raw pointers over it and put the frame back
+// before the host looks. Rejected: a task of the host's own loop for every node (4.3 us each).
+//
+// Returns this thread's place, which holds `frame` now, or null when it cannot be found.
+base::Node** find_current_node_place(base::Node& frame);
+
+}  // namespace overdrive::engine::host

@@ -1,0 +1,50 @@
+// Runs a body inside a graph task of LibTorch's own, so that queue_callback(),
+// get_current_graph_task_*() and Node::task_should_compute_output() work in nodes and hooks.
+// Used on the calling thread only; frames nest.
+//
+// Note [Host frame]: those functions read a thread-local that only the host's own loop sets. The
+// exported door to it is Engine::execute of the base class, called on our own object with one edge
+// to a node of ours, the frame, whose apply() is the body. The base class then makes a real
+// graph task (id, reentrant depth, the thread's own queue), calls our virtual
+// execute_with_graph_task(), which completes the task, and runs the frame as its only node;
+// warnings are replayed and final callbacks run when the body returns. Rejected: a ready queue of
+// our own through init_local_ready_queue(), which leaves a stock backward that is under way on the
+// thread waiting for ever.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <functional>
+
+namespace overdrive::engine {
+
+class OverdriveEngine;
+
+struct FrameRequest {
+  bool keep_graph = false;
+  bool create_graph = false;
+  bool warn_create_graph = false;  // this call owes stock's warning about create_graph
+  bool pruned = false;             // is_checkpoint_valid() is false inside
+  const base::edge_list* roots = nullptr;
+};
+
+class HostFrame {
+ public:
+  // Runs `body` inside a frame. What it throws comes out unchanged, of any type; then the final
+  // callbacks did not run. What a callback throws comes out, too.
+  static void run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body);
+
+  // The hook for OverdriveEngine::execute_with_graph_task(): completes `task` when `root` is the
+  // frame that this thread is about to enter. False for any other task.
+  static bool prepare(base::GraphTask& task, const base::NodePtr& root);
+
+  // True when `node` is a frame.
+  static bool is_frame(const base::Node& node);
+};
+
+// Calls the previous engine's thread_on_exception() for `node`, with a graph task made for the
+// purpose: the error is that of a backward, and ours may have no graph task, or share one. Prints
+// the forward traceback in anomaly mode. Call it inside a catch block.
+void report_exception(base::Engine& previous, const base::NodePtr& node, std::exception& error);
+
+}  // namespace overdrive::engine

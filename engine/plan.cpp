@@ -1,0 +1,158 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace overdrive::engine {
+namespace {
+
+using namespace torch::autograd;
+
+// Tables above this many nodes are not kept between backwards.
+constexpr size_t kKeptNodes = size_t{1} << 16;
+
+// Nothing below the shallowest wanted node can lead to a wanted node.
+uint64_t min_topological_nr(const edge_list& outputs) {
+  if (outputs.empty()) return 0;
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (const Edge& output : outputs) {
+    TORCH_CHECK(output.function, "Overdrive was asked for the gradient of an edge that leads nowhere.");
+    least = std::min(least, output.function->topological_nr());
+  }
+  return least;
+}
+
+bool has_hooks(Node& node, host::NodeKind kind) {
+  if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.retains_grad_hooks().empty())
+    return true;
+  // Of LibTorch's own nodes only AccumulateGrad overrides these two.
+  if (kind == host::NodeKind::kHost) return !node.Node::tensor_pre_hooks().empty();
+  return !node.tensor_pre_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+}  // namespace
+
+void Plan::build(const Request& request) {
+  pruned_ = !request.outputs.empty();
+  table_.reset(expected_);
+  const uint64_t least = min_topological_nr(request.outputs);
+  const bool look_for_devices = host::has_device_with_queue();
+  add(*request.root);
+  if (request.root_is_group) nodes[0].num_inputs = num_slots_ = 0;
+  // `nodes` is the queue as well.
+  for (uint32_t index = 0; index < nodes.size(); ++index) {
+    look_at(*nodes[index].node, look_for_devices);
+    expand(index, least);
+  }
+  expected_ = nodes.size();
+  if (!pruned_) return;
+  mark_outputs(request);
+  mark_needed();
+}
+
+uint32_t Plan::add(Node& node) {
+  const auto next = static_cast<uint32_t>(nodes.size());
+  const uint32_t index = table_.find_or_add(&node, next);
+  if (index != next) return index;
+  const uint32_t inputs = node.num_inputs();
+  nodes.push_back({&node, node.sequence_nr(), num_slots_, inputs, 0, 0, 0, !pruned_, !pruned_, false});
+  num_slots_ += inputs;
+  return index;
+}
+
+void Plan::expand(uint32_t index, uint64_t least) {
+  Node& node = *nodes[index].node;
+  // Asking also tells the host that this node's place in the graph is settled, as stock's walk does.
+  if (node.topological_nr() < least) return;
+  const edge_list& edges = node.next_edges();
+  nodes[index].first_edge = static_cast<uint32_t>(targets.size());
+  nodes[index].num_edges = static_cast<uint32_t>(edges.size());
+  for (const Edge& edge : edges) {
+    if (!edge.is_valid()) {
+      targets.push_back(NodeTable::kNone);
+      continue;
+    }
+    const uint32_t target = add(*edge.function);
+    ++nodes[target].waiting;
+    targets.push_back(target);
+  }
+}
+
+void Plan::look_at(Node& node, bool look_for_devices) {
+  if (!runs_foreign_code_) {
+    const host::NodeKind kind = host::kind_of(node);
+    runs_foreign_code_ = kind == host::NodeKind::kForeign || has_hooks(node, kind);
+  }
+  if (look_for_devices && node_with_queue_ == nullptr && !host::runs_on_caller(node.device().type())) {
+    node_with_queue_ = &node;
+  }
+}
+
+void Plan::mark_outputs(const Request& request) {
+  first_capture_.assign(nodes.size(), NodeTable::kNone);
+  // Backwards, so that a node's captures are chained in the order in which they were asked for.
+  for (size_t i = request.outputs.size(); i-- > 0;) {
+    const Edge& output = request.outputs[i];
+    const uint32_t index = table_.find(output.function.get());
+    if (index == NodeTable::kNone) continue;  // not part of this graph: its gradient stays undefined
+    nodes[index].may_run = true;
+    if (request.accumulate_grad) {
+      nodes[index].needed = true;
+      continue;
+    }
+    captures_.push_back({output.input_nr, static_cast<uint32_t>(i), first_capture_[index]});
+    first_capture_[index] = static_cast<uint32_t>(captures_.size() - 1);
+  }
+  if (!request.accumulate_grad) num_captured_ = static_cast<uint32_t>(request.outputs.size());
+}
+
+// A node is needed when a node that may run is among its children. Depth first without
+// recursion; a child's answer is final when it is left.
+void Plan::mark_needed() {
+  struct Visit {
+    uint32_t node;
+    uint32_t edge;
+  };
+  std::vector<Visit> path{{0, 0}};
+  std::vector<bool> seen(nodes.size());
+  while (!path.empty()) {
+    Visit& visit = path.back();
+    PlannedNode& parent = nodes[visit.node];
+    uint32_t child = NodeTable::kNone;
+    while (visit.edge < parent.num_edges) {
+      const uint32_t target = targets[parent.first_edge + visit.edge++];
+      if (target == NodeTable::kNone) continue;
+      if (!seen[target]) {
+        child = target;
+        break;
+      }
+      if (nodes[target].may_run) parent.needed = parent.may_run = true;
+    }
+    if (child != NodeTable::kNone) {
+      seen[child] = true;
+      path.push_back({child, 0});
+      continue;
+    }
+    const bool runs = parent.may_run;
+    path.pop_back();
+    if (runs && !path.empty()) nodes[path.back().node].needed = nodes[path.back().node].may_run = true;
+  }
+}
+
+void Plan::clear() {
+  if (nodes.capacity() > kKeptNodes) {
+    std::vector<PlannedNode>().swap(nodes);
+    table_.release_memory();
+    expected_ = 0;
+  }
+  if (targets.capacity() > 4 * kKeptNodes) std::vector<uint32_t>().swap(targets);
+  nodes.clear();
+  targets.clear();
+  first_capture_.clear();
+  captures_.clear();
+  num_slots_ = num_captured_ = 0;
+  runs_foreign_code_ = false;
+  node_with_queue_ = nullptr;
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,84 @@
+// A backward call turned into flat tables: which nodes take part, what each waits for, where its
+// incoming gradients lie, and, for a pruned call, which are needed and what is captured. A pure
+// function of the graph: no threads, no locks, nothing runs. Owned by a run.
+#pragma once
+
+#include "engine/base/torch_types.h"
+#include "engine/host.h"
+#include "engine/node_table.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace overdrive::engine {
+
+// One node of the graph. Raw: Note [Lifetime] in run.h says who keeps it alive.
+struct PlannedNode {
+  base::Node* node;
+  uint64_t sequence_nr;
+  uint32_t first_slot;  // of num_inputs gradient slots
+  uint32_t num_inputs;
+  uint32_t first_edge;  // of its edges in Plan::targets
+  uint32_t num_edges;   // 0 as well where the call does not look beyond this node
+  uint32_t waiting;     // gradients that have not arrived; counted down by the run
+  bool may_run;         // needed or captured; always in a call that is not pruned
+  bool needed;          // apply() is called
+  bool reached;         // a gradient has arrived (set by the run)
+};
+
+// One wanted gradient of a pruned call.
+struct Capture {
+  uint32_t input_nr;  // of the node
+  uint32_t output;    // in the result of the call
+  uint32_t next;      // the node's next capture, or NodeTable::kNone
+};
+
+class Plan {
+ public:
+  struct Request {
+    base::Node* root;
+    // Not the caller's root but the one that stands in for several: it has no inputs.
+    bool root_is_group;
+    const base::edge_list& outputs;  // what inputs= or grad() asked for; empty: everything
+    bool accumulate_grad;
+  };
+
+  // Reads the graph. The tables keep their memory for the next call.
+  void build(const Request& request);
+  // Forgets the graph, and the memory too when it is large.
+  void clear();
+
+  std::vector<PlannedNode> nodes;  // [0] is the root
+  std::vector<uint32_t> targets;   // for each edge the node it leads to, or NodeTable::kNone
+
+  bool pruned() const { return pruned_; }
+  uint32_t num_slots() const { return num_slots_; }
+  uint32_t num_captured() const { return num_captured_; }
+  // A hook, or a node whose type is not LibTorch's own: foreign code will run.
+  bool runs_foreign_code() const { return runs_foreign_code_; }
+  // The device of a node that would not run on the calling thread, if there is one.
+  const base::Node* node_with_queue() const { return node_with_queue_; }
+
+  uint32_t find(const base::Node* node) const { return table_.find(node); }
+  uint32_t first_capture(uint32_t node) const { return first_capture_[node]; }
+  const Capture& capture(uint32_t index) const { return captures_[index]; }
+
+ private:
+  uint32_t add(base::Node& node);
+  void expand(uint32_t index, uint64_t min_topological_nr);
+  void look_at(base::Node& node, bool look_for_devices);
+  void mark_outputs(const Request& request);
+  void mark_needed();
+
+  NodeTable table_;
+  std::vector<uint32_t> first_capture_;
+  std::vector<Capture> captures_;
+  size_t expected_ = 0;
+  uint32_t num_slots_ = 0;
+  uint32_t num_captured_ = 0;
+  bool pruned_ = false;
+  bool runs_foreign_code_ = false;
+  const base::Node* node_with_queue_ = nullptr;
+};
+
+}  // namespace overdrive::engine

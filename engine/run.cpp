@@ -1,0 +1,196 @@
+#include "engine/run.h"
+
+#include "engine/counters.h"
+#include "engine/grad_sum.h"
+#include "engine/host.h"
+#include "engine/host_frame.h"
+#include "engine/node_call.h"
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+
+namespace overdrive::engine {
+
+using namespace torch::autograd;
+
+Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const RunOptions& options)
+    : context_(context),
+      memory_(memory),
+      state_(state),
+      options_(options),
+      outer_(context.innermost),
+      depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1),
+      outer_node_(options.current_node == nullptr ? nullptr : *options.current_node),
+      captured_(memory.plan.num_captured()) {
+  context_.innermost = this;
+}
+
+Run::~Run() {
+  count(Count::kNodes, nodes_run_);
+  if (ready_ != 0) abandon_ready();
+  context_.innermost = outer_;
+  if (outer_ == nullptr) context_.heap.clear();  // places of tasks that failed
+}
+
+void Run::run(const base::NodePtr& root, const edge_list& root_edges, const variable_list& gradients) {
+  memory_.slots.resize(memory_.plan.num_slots());
+  const PlannedNode& planned = memory_.plan.nodes[0];
+  if (planned.num_inputs != 0) memory_.slots[planned.first_slot + root_edges[0].input_nr] = gradients[0];
+  make_ready(0, root);
+  run_ready();
+  TORCH_CHECK(incomplete_ == 0, "could not compute gradients for some functions");
+}
+
+void Run::run_ready() {
+  while (ready_ != 0) {
+    ReadyTask task = context_.heap.pop();
+    if (task.run == nullptr) continue;  // of a nested backward that failed
+    TORCH_INTERNAL_ASSERT(task.run == this);
+    --ready_;
+    ++nodes_run_;
+    step(task);
+  }
+}
+
+void Run::step(ReadyTask& task) {
+  PlannedNode& planned = memory_.plan.nodes[task.node];
+  show_node(planned.node);
+  try {
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    if (callbacks.has_value()) [[unlikely]] {
+      profile_and_evaluate(task.node, planned, std::move(*callbacks));
+    } else {
+      evaluate(task.node, planned);
+    }
+  } catch (std::exception& error) {
+    report_exception(*options_.previous, task.keep, error);
+    show_node(outer_node_);
+    state_.restore_after_user_code();
+    throw;
+  } catch (...) {
+    show_node(outer_node_);
+    state_.restore_after_user_code();
+    throw;
+  }
+  restore_state(*planned.node);
+  show_node(outer_node_);
+}
+
+// The event that stock's loop emits around each node.
+void Run::profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks) {
+  at::RecordFunction event(std::move(callbacks));
+  event.before(c10::str("autograd::engine::evaluate_function: ", planned.node->name()));
+  evaluate(index, planned);
+}
+
+void Run::evaluate(uint32_t index, PlannedNode& planned) {
+  Node& node = *planned.node;
+  take_inputs(planned);
+  if (memory_.plan.pruned() && !visit_pruned(index, planned)) return;
+  variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
+  memory_.inputs.clear();
+  if (!options_.keep_graph) node.release_variables();
+  if (outputs.empty()) return;
+  if (AnomalyMode::is_enabled() && AnomalyMode::should_check_nan()) [[unlikely]]
+    check_for_nan(node, outputs);
+  distribute(planned, outputs);
+}
+
+// By move, so that AccumulateGrad finds itself the only owner exactly when it does with stock.
+void Run::take_inputs(const PlannedNode& planned) {
+  memory_.inputs.clear();
+  memory_.inputs.reserve(planned.num_inputs);
+  at::Tensor* slot = memory_.slots.data() + planned.first_slot;
+  for (uint32_t i = 0; i < planned.num_inputs; ++i) memory_.inputs.push_back(std::move(slot[i]));
+}
+
+// What a pruned call does with a node before, or instead of, running it. False: instead.
+bool Run::visit_pruned(uint32_t index, const PlannedNode& planned) {
+  // The hooks of a needed node run when it does; the capture is then taken before them.
+  if (!planned.needed) call_tensor_pre_hooks(*planned.node, memory_.inputs);
+  const Plan& plan = memory_.plan;
+  for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
+    captured_[plan.capture(at).output] = memory_.inputs[plan.capture(at).input_nr];
+  }
+  if (!planned.needed) memory_.inputs.clear();
+  return planned.needed;
+}
+
+void Run::distribute(const PlannedNode& planned, variable_list& outputs) {
+  const edge_list& edges = planned.node->next_edges();
+  const size_t known = std::min(outputs.size(), edges.size());
+  for (size_t i = 0; i < known; ++i) {
+    const Edge& edge = edges[i];
+    if (edge.is_valid()) arrive(target_of(planned, i, edge), edge, std::move(outputs[i]));
+  }
+}
+
+// Where an edge leads: as planned, or, when a hook changed the edge, wherever it leads now, as
+// long as that node is part of the plan and still waits.
+uint32_t Run::target_of(const PlannedNode& planned, size_t edge_index, const Edge& edge) const {
+  const Plan& plan = memory_.plan;
+  const Node* node = edge.function.get();
+  if (edge_index < planned.num_edges) [[likely]] {
+    const uint32_t target = plan.targets[planned.first_edge + edge_index];
+    if (target != NodeTable::kNone && plan.nodes[target].node == node && plan.nodes[target].waiting != 0)
+        [[likely]] {
+      return target;
+    }
+  }
+  const uint32_t target = plan.find(node);
+  TORCH_CHECK(target != NodeTable::kNone && plan.nodes[target].waiting != 0, "dependency not found for ",
+              node->name());
+  return target;
+}
+
+void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
+  PlannedNode& planned = memory_.plan.nodes[target];
+  const bool last = --planned.waiting == 0;
+  if (options_.graph_views) note_view_arrival(planned.node);
+  if (!planned.may_run) return;
+  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node);
+  if (last) {
+    incomplete_ -= planned.reached;
+    make_ready(target, edge.function);
+  } else if (!planned.reached) {
+    planned.reached = true;
+    ++incomplete_;
+  }
+}
+
+void Run::make_ready(uint32_t index, base::NodePtr node) {
+  ++ready_;
+  context_.heap.push({{depth_, memory_.plan.nodes[index].sequence_nr}, index, this, std::move(node)});
+}
+
+void Run::restore_state(const Node& node) {
+  if (options_.user_code) {
+    state_.restore_after_user_code();
+  } else {
+    state_.restore_after_host_code();
+  }
+}
+
+// get_current_graph_task_execution_order() reads what is still outstanding.
+void Run::note_view_arrival(Node* node) {
+  auto& dependencies = options_.task->dependencies_;
+  const auto at = dependencies.find(node);
+  if (at != dependencies.end() && --at->second == 0) dependencies.erase(at);
+}
+
+// Stock leaves the ready tasks of a failed nested backward in the queue that it shares with the
+// backwards around it; they come out first and are dropped. Their places stay, because they
+// decide how later ties come out (Note [Ties]); what they hold goes now.
+void Run::abandon_ready() {
+  std::vector<base::NodePtr> dropped;
+  for (ReadyTask& task : context_.heap.tasks()) {
+    if (task.run != this) continue;
+    task.run = nullptr;
+    task.rank.depth = TaskRank::kDeadDepth;
+    dropped.push_back(std::move(task.keep));
+  }
+  ready_ = 0;
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,76 @@
+// One backward, being run: gradients on their way, what is ready, what was captured. Serial, on
+// the thread that made it. Does not know whether a host frame is around it (backward.* does), nor
+// who forwards what.
+//
+// Note [Lifetime]: a plan holds raw pointers. Stock frees a node whose last owner goes away
+// during the run as soon as its parents are gone and it has run, and so do we: a node that has not
+// run is kept alive by the edges of a parent that has not run, and from the moment it is ready
+// until its outputs are distributed by ReadyTask::keep; by nothing else.
+#pragma once
+
+#include "engine/run_memory.h"
+#include "engine/thread_context.h"
+#include "engine/thread_state.h"
+
+#include <cstdint>
+
+namespace overdrive::engine {
+
+struct RunOptions {
+  bool keep_graph = false;
+  bool user_code = false;               // nodes or hooks from outside LibTorch may run
+  base::Engine* previous = nullptr;     // whose thread_on_exception() hears of errors
+  base::GraphTask* task = nullptr;      // the host's, when the run is inside a frame
+  base::Node** current_node = nullptr;  // where get_current_node() looks, or null
+  bool graph_views = false;             // keep the task's dependencies_ up to date
+};
+
+class Run {
+ public:
+  Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const RunOptions& options);
+  // Gives up what is left: after an error, gradients and ready nodes.
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Runs the whole plan, beginning at `root` with the gradients of `root_edges` (or, for a group,
+  // with those that the root itself holds). Throws what a node or hook throws.
+  void run(const base::NodePtr& root, const base::edge_list& root_edges, const base::variable_list& gradients);
+
+  base::variable_list take_captured() { return std::move(captured_); }
+  base::GraphTask* task() const { return options_.task; }
+  const ThreadState& state() const { return state_; }
+  int32_t depth() const { return depth_; }
+
+ private:
+  void run_ready();
+  void step(ReadyTask& task);
+  void evaluate(uint32_t index, PlannedNode& planned);
+  void profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks);
+  void take_inputs(const PlannedNode& planned);
+  bool visit_pruned(uint32_t index, const PlannedNode& planned);
+  void distribute(const PlannedNode& planned, base::variable_list& outputs);
+  uint32_t target_of(const PlannedNode& planned, size_t edge_index, const base::Edge& edge) const;
+  void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
+  void make_ready(uint32_t index, base::NodePtr node);
+  void show_node(base::Node* node) {
+    if (options_.current_node != nullptr) *options_.current_node = node;
+  }
+  void restore_state(const base::Node& node);
+  void note_view_arrival(base::Node* node);
+  void abandon_ready();
+
+  ThreadContext& context_;
+  RunMemory& memory_;
+  ThreadState& state_;
+  const RunOptions options_;
+  Run* const outer_;  // the run of ours around this one on this thread
+  const int32_t depth_;
+  base::Node* const outer_node_;  // what get_current_node() is between our nodes
+  base::variable_list captured_;
+  uint32_t ready_ = 0;       // tasks of ours in the heap
+  uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached
+  uint64_t nodes_run_ = 0;
+};
+
+}  // namespace overdrive::engine

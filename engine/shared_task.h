@@ -1,0 +1,39 @@
+// Lets a nested backward use the graph task of the frame around it: for as long as it lasts, the
+// task's public fields are those of the nested one. Costs a tenth of a second frame. Only where the
+// run around it is serial and nobody else is in the task; used by that thread alone.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace overdrive::engine {
+
+class SharedTask {
+ public:
+  SharedTask(base::GraphTask& task, bool keep_graph, const base::edge_list& roots);
+  ~SharedTask() { swap(); }
+  SharedTask(const SharedTask&) = delete;
+  SharedTask& operator=(const SharedTask&) = delete;
+
+  // The final callbacks that the nested backward queued, and those that they queue.
+  void run_callbacks();
+
+ private:
+  void swap();
+
+  base::GraphTask& task_;
+  std::unordered_map<base::Node*, base::GraphTask::ExecInfo> exec_info_;
+  std::unordered_set<base::Node*> nodes_in_graph_;
+  std::unordered_map<base::Node*, int> dependencies_;
+  c10::SmallVector<base::Node*, 4> graph_roots_;
+  std::vector<at::Tensor> captured_vars_;
+  std::vector<std::function<void()>> final_callbacks_;
+  uint64_t id_;
+  bool keep_graph_;
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,45 @@
+// What the engine keeps for a thread between backwards: memory, frames, the heap that nested
+// backwards share. Used by its own thread only. Lives as long as the thread and, on the main
+// thread, for ever; it may be asked for at any time, also while thread-locals are torn down.
+#pragma once
+
+#include "engine/base/torch_types.h"
+#include "engine/ready_heap.h"
+
+#include <memory>
+#include <vector>
+
+namespace overdrive::engine {
+
+class Run;
+struct RunMemory;
+
+// A node that is ready, and the reference that keeps it alive until its outputs are distributed.
+struct ReadyTask {
+  TaskRank rank;
+  uint32_t node = 0;   // in its run's plan
+  Run* run = nullptr;  // null: of a backward that failed
+  base::NodePtr keep;
+};
+
+struct ThreadContext {
+  ThreadContext();
+  ~ThreadContext();
+
+  ReadyHeap<ReadyTask> heap;
+  Run* innermost = nullptr;             // of our runs on this thread
+  base::Node** current_node = nullptr;  // see Note [Current node]
+  std::vector<base::NodePtr> spare_frames;
+  std::vector<std::unique_ptr<RunMemory>> spare_memory;
+
+  // The gradient that frames are called with. One a thread, so that threads do not share a
+  // reference count.
+  const at::Tensor& frame_input();
+
+ private:
+  at::Tensor frame_input_;
+};
+
+ThreadContext& thread_context();
+
+}  // namespace overdrive::engine
