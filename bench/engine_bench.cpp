@@ -1,0 +1,138 @@
+#include "bench/engine_bench.h"
+
+#include "bench/engine_switch.h"
+#include "bench/graph.h"
+#include "bench/instructions.h"
+#include "bench/replay.h"
+#include "bench/statistics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace overdrive::bench {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Seconds of `runs` runs; what prepares a run is not in them.
+template <typename Run>
+double time_runs(Graph& graph, int runs, Run&& run) {
+  double total = 0;
+  for (int i = 0; i < runs; ++i) {
+    graph.prepare();
+    const auto start = Clock::now();
+    run();
+    total += seconds_since(start);
+  }
+  return total;
+}
+
+double time_engine(EngineKind kind, Graph& graph, int runs) {
+  UseEngine engine(kind);
+  return time_runs(graph, runs, [&] { graph.run(); });
+}
+
+// A graph that is built again for every run needs its replay planned again, too.
+double time_by_hand(Graph& graph, int runs) {
+  if (graph.set_by_hand) graph.set_by_hand(true);
+  double total = 0;
+  for (int i = 0; i < runs; ++i) {
+    graph.prepare();
+    Replay replay(graph);
+    const auto start = Clock::now();
+    replay.run();
+    total += seconds_since(start);
+  }
+  if (graph.set_by_hand) graph.set_by_hand(false);
+  return total;
+}
+
+// How often a run must be repeated to last long enough for the clock.
+int runs_per_sample(Graph& graph, double sample_seconds) {
+  constexpr double kMostRuns = 1000;
+  time_engine(EngineKind::kStock, graph, 2);  // warms caches and thread pools
+  const double one = time_engine(EngineKind::kStock, graph, 3) / 3;
+  return static_cast<int>(std::clamp(sample_seconds / one, 1.0, kMostRuns));
+}
+
+nlohmann::json instructions_per_node(EngineKind kind, Graph& graph, int64_t nodes) {
+  InstructionCounter counter;
+  UseEngine engine(kind);
+  graph.prepare();
+  const auto before = counter.read();
+  graph.run();
+  const auto after = counter.read();
+  if (!before || !after) return nullptr;
+  return static_cast<double>(*after - *before) / static_cast<double>(nodes);
+}
+
+struct Samples {
+  std::vector<double> stock, overdrive, by_hand, ratios;
+};
+
+Samples measure_pairs(Graph& graph, int pairs, int runs) {
+  Samples samples;
+  for (int pair = 0; pair < pairs; ++pair) {
+    // Who goes first alternates, so that a machine that slows down favours nobody.
+    const bool stock_first = pair % 2 == 0;
+    const auto first = stock_first ? EngineKind::kStock : EngineKind::kOverdrive;
+    const auto second = stock_first ? EngineKind::kOverdrive : EngineKind::kStock;
+    double seconds[2];
+    seconds[static_cast<int>(first)] = time_engine(first, graph, runs);
+    seconds[static_cast<int>(second)] = time_engine(second, graph, runs);
+    samples.stock.push_back(seconds[0]);
+    samples.overdrive.push_back(seconds[1]);
+    samples.ratios.push_back(seconds[1] / seconds[0]);
+    samples.by_hand.push_back(time_by_hand(graph, runs));
+  }
+  return samples;
+}
+
+nlohmann::json measure(const GraphKind& kind, int64_t size, int pairs, double sample_seconds) {
+  Graph graph = kind.build(size);
+  const int64_t nodes = graph.nodes();
+  const int runs = runs_per_sample(graph, sample_seconds);
+  time_engine(EngineKind::kOverdrive, graph, 2);
+  const Samples samples = measure_pairs(graph, pairs, runs);
+  const Interval ratio = median_interval(samples.ratios);
+  auto ns_per_node = [&](const std::vector<double>& seconds) {
+    return median(seconds) * 1e9 / static_cast<double>(nodes) / runs;
+  };
+  return {{"graph", kind.name},
+          {"size", size},
+          {"nodes", nodes},
+          {"stock_ns_per_node", ns_per_node(samples.stock)},
+          {"overdrive_ns_per_node", ns_per_node(samples.overdrive)},
+          {"oracle_ns_per_node", ns_per_node(samples.by_hand)},
+          {"ratio", ratio.middle},
+          {"ratio_lo", ratio.lo},
+          {"ratio_hi", ratio.hi},
+          {"pairs", pairs},
+          {"runs_per_sample", runs},
+          {"stock_instructions_per_node", instructions_per_node(EngineKind::kStock, graph, nodes)},
+          {"overdrive_instructions_per_node", instructions_per_node(EngineKind::kOverdrive, graph, nodes)}};
+}
+
+bool wanted(const std::vector<std::string>& names, const std::string& name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+void run_engine_bench(const EngineBenchOptions& options,
+                      const std::function<void(const nlohmann::json&)>& on_row) {
+  for (const GraphKind& kind : graph_kinds()) {
+    if (!wanted(options.graphs, kind.name)) continue;
+    for (int64_t size : options.quick ? kind.quick_sizes : kind.sizes) {
+      if (size <= options.max_size) on_row(measure(kind, size, options.pairs, options.sample_seconds));
+    }
+  }
+}
+
+}  // namespace overdrive::bench

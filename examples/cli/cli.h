@@ -1,0 +1,57 @@
+// What the commands of `overdrive` share: how one is added, how it ends, where its JSON goes.
+// Owned by main(); commands run on the main thread, one a process. Knows no command.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace overdrive::cli {
+
+constexpr int kFine = 0;
+constexpr int kDifferenceFound = 1;
+constexpr int kWrongCall = 2;
+
+// The user asked for something that cannot be done: one line, exit status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The parsed command line: CLI11's object, and the one action that it chose.
+struct Program {
+  CLI::App app{"Overdrive: a replacement autograd engine for LibTorch programs.", "overdrive"};
+  std::function<int()> action;
+
+  // A subcommand whose --help ends with `example`; `run` gives the exit status.
+  CLI::App* add(const std::string& name, const std::string& what, const std::string& example,
+                std::function<int()> run);
+  // The same below another command.
+  CLI::App* add_to(CLI::App& parent, const std::string& name, const std::string& what,
+                   const std::string& example, std::function<int()> run);
+};
+
+void add_env(Program& program);
+void add_list(Program& program);
+void add_bench(Program& program);
+
+// A JSON file that appears under its name only when it is complete. Opened before the work begins, so that
+// a wrong path costs nothing. An empty path writes nothing.
+class JsonFile {
+ public:
+  explicit JsonFile(std::string path);
+  ~JsonFile();
+  JsonFile(const JsonFile&) = delete;
+  JsonFile& operator=(const JsonFile&) = delete;
+
+  void write(const nlohmann::json& content);
+
+ private:
+  std::string path_;
+  std::string temporary_;
+};
+
+}  // namespace overdrive::cli

@@ -1,0 +1,63 @@
+// The command-line program. Exit status: 0 fine, 1 a difference was found, 2 the call was wrong.
+#include "examples/cli/cli.h"
+
+#include <c10/util/Exception.h>
+
+#include <iostream>
+
+namespace overdrive::cli {
+
+CLI::App* Program::add(const std::string& name, const std::string& what, const std::string& example,
+                       std::function<int()> run) {
+  return add_to(app, name, what, example, std::move(run));
+}
+
+CLI::App* Program::add_to(CLI::App& parent, const std::string& name, const std::string& what,
+                          const std::string& example, std::function<int()> run) {
+  CLI::App* command = parent.add_subcommand(name, what);
+  command->footer("Example: " + example);
+  if (run) {
+    command->callback([this, run = std::move(run)] { action = run; });
+  } else {
+    command->require_subcommand(1);
+  }
+  return command;
+}
+
+namespace {
+
+int complain(const std::string& what) {
+  std::cerr << "overdrive: " << what << '\n';
+  return kWrongCall;
+}
+
+int run(int argc, char** argv) {
+  Program program;
+  program.app.require_subcommand(1);
+  program.app.footer(
+      "Example: overdrive compare digits --steps 50\nExit status: 0 fine, 1 a difference was found, 2 the call "
+      "was wrong.");
+  add_env(program);
+  add_list(program);
+  add_bench(program);
+  try {
+    program.app.parse(argc, argv);
+    return program.action();
+  } catch (const CLI::Success& help) {
+    return program.app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return complain(error.what() + std::string(" (see overdrive --help)"));
+  } catch (const UsageError& error) {
+    return complain(error.what());
+  } catch (const c10::Error& error) {
+    return complain(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return complain(error.what());
+  }
+}
+
+}  // namespace
+
+}  // namespace overdrive::cli
+
+int main(int argc, char** argv) { return overdrive::cli::run(argc, argv); }
