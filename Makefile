@@ -49,7 +49,7 @@ fast-asan fast-tsan: fast-%: configure-%
 
 ## analyze:   clang's thread-safety analysis over the sources that use its annotations
 analyze: configure-release setup-clang
-	tools/check_threads.sh build
+	python3 tools/check_threads.py build
 
 ## check:     include directions, Notes, documents (make test runs them too)
 check:
