@@ -7,6 +7,7 @@
 #include "engine/overdrive_engine.h"
 #include "engine/run.h"
 #include "engine/shared_task.h"
+#include "engine/view_readers.h"
 #include "engine/warning_collector.h"
 
 #include <ATen/record_function.h>
@@ -60,9 +61,12 @@ class Backward {
     return outer->task();
   }
 
+  // See Note [View readers]; a few nodes are listed faster than asked about.
   bool serve_views() const {
-    if (options_.graph_views == GraphViews::kAuto) return memory_->plan.runs_foreign_code();
-    return options_.graph_views == GraphViews::kOn;
+    constexpr size_t kFew = 8;
+    if (options_.graph_views != GraphViews::kAuto) return options_.graph_views == GraphViews::kOn;
+    return memory_->plan.runs_foreign_code() &&
+           (memory_->plan.nodes.size() <= kFew || host::graph_views_have_readers());
   }
 
   void run_plan(ThreadState& state, GraphTask* task) {

@@ -1,26 +1,13 @@
 #include "engine/grad_sum.h"
 
 #include "engine/counters.h"
+#include "engine/ordinary_tensor.h"
 
-#include <ATen/ops/empty.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
 namespace overdrive::engine {
 namespace {
-
-// The dispatch keys of an ordinary dense CPU tensor: no subclass or functorch wrapper, not sparse,
-// nested, mkldnn, zero, conjugated or negated.
-uint64_t ordinary_keys() {
-  static const uint64_t keys = [] {
-    c10::InferenceMode off(false);
-    return at::empty({0}, at::kFloat).key_set().raw_repr();
-  }();
-  return keys;
-}
-
-bool is_ordinary(const at::Tensor& tensor) { return tensor.key_set().raw_repr() == ordinary_keys(); }
 
 // Nobody but the slot can see this tensor or its memory.
 bool is_ours_alone(const at::Tensor& tensor) {
@@ -31,7 +18,8 @@ bool is_ours_alone(const at::Tensor& tensor) {
 }  // namespace
 
 void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
-  if (!at::GradMode::is_enabled() && is_ordinary(slot) && is_ordinary(gradient) && is_ours_alone(slot) &&
+  if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
+      is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
       !c10::impl::dispatch_mode_enabled()) {
     slot.add_(gradient);
     return;

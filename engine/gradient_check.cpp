@@ -1,6 +1,7 @@
 #include "engine/gradient_check.h"
 
 #include "engine/counters.h"
+#include "engine/ordinary_tensor.h"
 
 #include <sstream>
 
@@ -20,14 +21,13 @@ bool same_sizes(c10::SymIntArrayRef expected, at::IntArrayRef got) {
 
 // True only when the host's check would accept the gradient and leave it as it is.
 bool surely_fits(const InputMetadata& expected, const at::Tensor& gradient) {
-  const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
-  if (expected.was_default_constructed() || expected.is_nested_tensor() || impl.has_symbolic_sizes_strides() ||
-      impl.is_python_dispatch() || gradient.is_nested()) {
-    return false;
-  }
-  const at::ScalarType type = gradient.scalar_type();
-  return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == gradient.layout() &&
-         expected.device() == gradient.device() && same_sizes(expected.shape_as_dim_vector(), gradient.sizes());
+  const c10::TensorImpl& got = *gradient.unsafeGetTensorImpl();
+  // Other kinds are rare on the CPU, and the host's check costs them little.
+  if (!is_ordinary(got) || got.has_symbolic_sizes_strides()) return false;
+  if (expected.was_default_constructed() || expected.is_nested_tensor()) return false;
+  const at::ScalarType type = c10::typeMetaToScalarType(got.dtype());
+  return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == at::kStrided &&
+         expected.device() == got.device() && same_sizes(expected.shape_as_dim_vector(), got.sizes());
 }
 
 bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {

@@ -4,37 +4,50 @@
 // were, and repairs them when not. Used by the run's thread only.
 #pragma once
 
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-
-namespace c10 {
-class WarningHandler;
-}
 
 namespace overdrive::engine {
 
-// What can be compared without a copy of everything.
-struct ThreadModes {
-  uint64_t included_keys;
-  uint64_t excluded_keys;
-  uint32_t autograd_bits;
-  // Only user code changes these.
-  bool record_function_on;
-  size_t record_function_callbacks;
-  bool saved_hooks_on;
-  size_t saved_hooks;
-  bool reapply_views;
-  int autocast_cpu_dtype;
-  int autocast_gpu_dtype;
-  const void* debug_info;
-  const void* functorch;
-  c10::WarningHandler* warning_handler;
+// Where this thread keeps the modes that can be read in place. Found once a run: asking for a
+// thread-local costs more than reading it.
+struct ThreadPlaces {
+  ThreadPlaces();
 
-  static ThreadModes read();
+  const c10::impl::PODLocalDispatchKeySet& keys;
+  c10::AutogradState& autograd;
+  const at::RecordFunctionTLS& record_function;
+  const at::impl::SavedTensorDefaultHooksTLS& saved_hooks;
+  const std::unique_ptr<at::functorch::FuncTorchTLSBase>& functorch;
+};
+
+// The modes that stock restores, as far as they can be compared without a copy of everything.
+struct ThreadModes {
+  uint64_t included_keys = 0;
+  uint64_t excluded_keys = 0;
+  uint32_t autograd_bits = 0;
+  // Only user code changes the others.
+  bool record_function_on = true;
+  bool saved_hooks_on = true;
+  bool reapply_views = false;
+  at::ScalarType autocast_cpu_type = at::ScalarType::Undefined;
+  at::ScalarType autocast_gpu_type = at::ScalarType::Undefined;
+  size_t record_function_callbacks = 0;
+  size_t saved_hooks = 0;
+  const void* debug_info = nullptr;
+  const void* functorch = nullptr;
+  c10::WarningHandler* warning_handler = nullptr;
+
+  static ThreadModes read(const ThreadPlaces& places);
   static uint32_t bits_of(const c10::AutogradState& state) {
     return static_cast<uint32_t>(state.get_grad_mode()) |
            static_cast<uint32_t>(state.get_inference_mode()) << 1 |
@@ -76,14 +89,12 @@ class ThreadState {
 
  private:
   bool quick_look_differs() const {
-    return keys_->included_ != modes_.included_keys || keys_->excluded_ != modes_.excluded_keys ||
-           ThreadModes::bits_of(*autograd_) != modes_.autograd_bits;
+    return places_.keys.included_ != modes_.included_keys || places_.keys.excluded_ != modes_.excluded_keys ||
+           ThreadModes::bits_of(places_.autograd) != modes_.autograd_bits;
   }
   void repair();
 
-  // Thread-locals of this thread, found once.
-  const c10::impl::PODLocalDispatchKeySet* keys_;
-  c10::AutogradState* autograd_;
+  const ThreadPlaces places_;
   const Watch watch_;
   const bool grad_mode_;
   const bool grad_mode_before_;
