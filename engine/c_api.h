@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) uint64_t overdrive_backward_count(void);
 /* Writes stats() as JSON, cut to size and always terminated; returns the length of the
    whole text without the final zero, as snprintf does, or -1. */
 __attribute__((visibility("default"))) int overdrive_stats_json(char* buffer, size_t size);
-/* Why the last overdrive_install() on this thread failed, "" when it did not. */
+/* Why the last of the calls above failed on this thread, "" when it did not. Good until the next. */
 __attribute__((visibility("default"))) const char* overdrive_last_error(void);
 
 #ifdef __cplusplus

@@ -1,8 +1,13 @@
 // Where the engine counts what it did: one block a thread, so that counting takes no lock and
-// touches no line that another thread writes. stats() sums the blocks.
+// touches no line that another thread writes. The blocks outlive their threads' code: a thread
+// that ends leaves its counts behind, and a late destructor may still count. stats() makes sums
+// of them for people; nothing here decides anything.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace overdrive::engine {
 
@@ -25,5 +30,17 @@ void count(Count which, uint64_t n = 1);
 
 // Counts a call that was given to the previous engine. `reason` is a string literal.
 void count_forwarded(const char* reason);
+
+struct CounterTotals {
+  std::array<uint64_t, static_cast<size_t>(Count::kCount_)> counts{};
+  std::map<std::string, uint64_t> forwarded;
+
+  uint64_t operator[](Count which) const { return counts[static_cast<size_t>(which)]; }
+};
+
+// Sums over every thread that lives or lived since the last reset_counters(). A thread that is
+// counting meanwhile is included up to some point of its own.
+CounterTotals counter_totals();
+void reset_counters();
 
 }  // namespace overdrive::engine

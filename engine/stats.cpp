@@ -1,9 +1,73 @@
 #include "engine/stats.h"
 
-namespace overdrive::engine {
+#include "engine/counters.h"
 
-Stats stats() { return {}; }
-void reset_stats() {}
-std::string stats_json() { return "{}"; }
+#include <cstdio>
+
+namespace overdrive::engine {
+namespace {
+
+// Reasons are literals of ours, but JSON that a stray quote can break is not JSON.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+Stats stats() {
+  CounterTotals totals = counter_totals();
+  return {.backwards = totals[Count::kBackwards],
+          .nodes = totals[Count::kNodes],
+          .frames_elided = totals[Count::kFramesElided],
+          .nested = totals[Count::kNested],
+          .slow_validations = totals[Count::kSlowValidations],
+          .slow_sums = totals[Count::kSlowSums],
+          .fresh_stacks = totals[Count::kFreshStacks],
+          .threads = totals[Count::kThreads],
+          .checked = totals[Count::kChecked],
+          .check_skipped = totals[Count::kCheckSkipped],
+          .forwarded = std::move(totals.forwarded)};
+}
+
+void reset_stats() { reset_counters(); }
+
+// One line, so that it can be the line that the preload library prints at exit.
+std::string stats_json() {
+  const Stats s = stats();
+  std::string json = "{";
+  const auto add = [&json](const char* name, uint64_t value) {
+    json += quoted(name) + ": " + std::to_string(value) + ", ";
+  };
+  add("backwards", s.backwards);
+  add("nodes", s.nodes);
+  add("frames_elided", s.frames_elided);
+  add("nested", s.nested);
+  add("slow_validations", s.slow_validations);
+  add("slow_sums", s.slow_sums);
+  add("fresh_stacks", s.fresh_stacks);
+  add("threads", s.threads);
+  add("checked", s.checked);
+  add("check_skipped", s.check_skipped);
+  json += "\"forwarded\": {";
+  const char* separator = "";
+  for (const auto& [reason, calls] : s.forwarded) {
+    json += separator + quoted(reason) + ": " + std::to_string(calls);
+    separator = ", ";
+  }
+  return json + "}}";
+}
 
 }  // namespace overdrive::engine

@@ -1,0 +1,122 @@
+// counters.cpp is compiled into this program: the library hides it, and a registry of its own
+// starts at zero.
+#include "engine/counters.h"
+
+#include "test/support/pch.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace overdrive::engine;
+
+class Counters : public testing::Test {
+ protected:
+  void SetUp() override { reset_counters(); }
+  static uint64_t nodes() { return counter_totals()[Count::kNodes]; }
+};
+
+TEST_F(Counters, SumOverThreadsThatLiveAndThreadsThatEnded) {
+  count(Count::kNodes, 5);
+  std::thread([] { count(Count::kNodes, 7); }).join();
+  count(Count::kBackwards);
+  EXPECT_EQ(nodes(), 12);
+  EXPECT_EQ(counter_totals()[Count::kBackwards], 1);
+  EXPECT_EQ(counter_totals()[Count::kThreads], 0);
+}
+
+TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
+  constexpr int kThreads = 4, kRounds = 25, kEach = 1000;
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    for (uint64_t last = 0; !stop;) {
+      const uint64_t now = nodes();
+      EXPECT_GE(now, last);  // a block that retires is never counted twice nor missed
+      last = now;
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([] {
+        for (int i = 0; i < kEach; ++i) count(Count::kNodes);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(nodes(), uint64_t{kThreads} * kRounds * kEach);
+}
+
+struct CountsInItsDestructor {
+  ~CountsInItsDestructor() { count(Count::kNodes, 3); }
+};
+
+TEST_F(Counters, CountInDestructorsOfThreadLocals) {
+  std::thread([] {
+    thread_local CountsInItsDestructor made_before_the_block;
+    (void)&made_before_the_block;
+    count(Count::kNodes);
+    thread_local CountsInItsDestructor made_after_it;
+    (void)&made_after_it;
+  }).join();
+  EXPECT_EQ(nodes(), 7);
+}
+
+TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
+  static pthread_key_t late;  // made after the registry's own key, so its destructor runs later
+  count(Count::kNodes, 0);
+  ASSERT_EQ(pthread_key_create(&late, [](void*) { count(Count::kNodes, 11); }), 0);
+  std::thread([] {
+    count(Count::kNodes);
+    pthread_setspecific(late, &late);
+  }).join();
+  EXPECT_EQ(nodes(), 12);
+  pthread_key_delete(late);
+}
+
+TEST_F(Counters, StartAgainFromZeroAfterAResetAlsoForThreadsThatGoOnCounting) {
+  count(Count::kNodes, 100);
+  count_forwarded("a reason");
+  reset_counters();
+  EXPECT_EQ(nodes(), 0);
+  EXPECT_TRUE(counter_totals().forwarded.empty());
+  count(Count::kNodes, 2);
+  EXPECT_EQ(nodes(), 2);
+}
+
+TEST_F(Counters, KeepForwardedCallsByReason) {
+  count_forwarded("first");
+  count_forwarded("second");
+  std::thread([] { count_forwarded("first"); }).join();
+  EXPECT_EQ(counter_totals().forwarded, (std::map<std::string, uint64_t>{{"first", 2}, {"second", 1}}));
+}
+
+TEST_F(Counters, WorkInAChildForkedWhileAnotherThreadHeldTheRegistry) {
+  std::atomic<bool> stop{false};
+  std::thread holder([&] {
+    while (!stop) count_forwarded("busy");
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      count(Count::kNodes);
+      count_forwarded("in the child");
+      _exit(nodes() == 1 && counter_totals().forwarded["in the child"] == 1 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  stop = true;
+  holder.join();
+}
+
+}  // namespace

@@ -1,0 +1,95 @@
+#include "engine/options.h"
+
+#include "test/support/pch.h"
+
+#include <cstdlib>
+#include <set>
+
+namespace {
+
+using namespace overdrive::engine;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Clears every OVERDRIVE_* variable for the test and puts the values back afterwards.
+class OptionsFromEnvironment : public testing::Test {
+ protected:
+  OptionsFromEnvironment() {
+    for (const Variable& row : environment_variables()) {
+      if (const char* value = std::getenv(row.name)) saved_.emplace_back(row.name, value);
+      unsetenv(row.name);
+    }
+  }
+  ~OptionsFromEnvironment() override {
+    for (const Variable& row : environment_variables()) unsetenv(row.name);
+    for (const auto& [name, value] : saved_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  static Options with(const char* name, const char* value) {
+    setenv(name, value, 1);
+    Options options = Options::from_environment();
+    unsetenv(name);
+    return options;
+  }
+  static std::string error_with(const char* name, const char* value) try {
+    with(name, value);
+    return "no error";
+  } catch (const c10::Error& error) {
+    unsetenv(name);
+    return error.what_without_backtrace();
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> saved_;
+};
+
+TEST_F(OptionsFromEnvironment, AreTheDefaultsWhenNothingIsSetOrSetToNothing) {
+  setenv("OVERDRIVE_THREADS", "", 1);
+  setenv("OVERDRIVE_CHECK", "", 1);
+  const Options options = Options::from_environment();
+  EXPECT_EQ(options.threads, Threads::kAuto);
+  EXPECT_EQ(options.graph_views, GraphViews::kAuto);
+  EXPECT_EQ(options.deep, Deep::kStacks);
+  EXPECT_EQ(options.frame, Frame::kAuto);
+  EXPECT_TRUE(options.exact_current_node);
+  EXPECT_EQ(options.check_every, 0);
+  EXPECT_FALSE(options.verbose);
+}
+
+TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
+  EXPECT_EQ(with("OVERDRIVE_THREADS", "auto").threads, Threads::kAuto);
+  EXPECT_EQ(with("OVERDRIVE_THREADS", "caller").threads, Threads::kCaller);
+  EXPECT_EQ(with("OVERDRIVE_THREADS", "device").threads, Threads::kDevice);
+  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "on").graph_views, GraphViews::kOn);
+  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "off").graph_views, GraphViews::kOff);
+  EXPECT_EQ(with("OVERDRIVE_DEEP", "threads").deep, Deep::kThreads);
+  EXPECT_EQ(with("OVERDRIVE_FRAME", "always").frame, Frame::kAlways);
+  EXPECT_FALSE(with("OVERDRIVE_CURRENT_NODE", "0").exact_current_node);
+  EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
+  EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "1").verbose);
+}
+
+TEST_F(OptionsFromEnvironment, NameTheVariableTheValueAndWhatIsAllowedInAnError) {
+  for (const Variable& row : environment_variables()) {
+    if (row.name == std::string("OVERDRIVE")) continue;  // read by the preload library alone
+    const std::string allowed = row.allowed == std::string("n") ? "whole number" : row.allowed;
+    EXPECT_THAT(error_with(row.name, "no such thing"),
+                AllOf(HasSubstr(row.name), HasSubstr("\"no such thing\""), HasSubstr(allowed)));
+  }
+}
+
+TEST_F(OptionsFromEnvironment, RefuseNumbersThatAreNotWholeOrDoNotFit) {
+  for (const char* value : {"-1", "1.5", "1e3", " 2", "2 ", "+2", "0x10", "2147483648"}) {
+    EXPECT_THAT(error_with("OVERDRIVE_CHECK", value), HasSubstr("OVERDRIVE_CHECK")) << value;
+  }
+}
+
+TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
+  std::set<std::string> names;
+  for (const Variable& row : environment_variables()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_STRNE(row.meaning, "");
+  }
+  EXPECT_EQ(names.size(), 8);
+}
+
+}  // namespace
