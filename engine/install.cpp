@@ -1,33 +1,166 @@
 #include "engine/install.h"
 
+#include "engine/base/mutex.h"
+#include "engine/base/no_destructor.h"
+#include "engine/host.h"
+#include "engine/host_version.h"
 #include "engine/overdrive_engine.h"
 
-#include <torch/version.h>
+#include <c10/util/Type.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <typeinfo>
+
+extern "C" uint64_t aoti_torch_abi_version() __attribute__((weak));
 
 namespace overdrive::engine {
+namespace {
 
-bool installed() { return &base::Engine::get_default_engine() == &OverdriveEngine::get(); }
+using base::Engine;
+using base::MutexLock;
+
+// What uninstall() put back, when that is not the base engine. LibTorch takes a function and
+// tells nobody which one it has, so the engine itself is all we can record.
+std::atomic<Engine*> put_back{nullptr};
+Engine& engine_put_back() { return *put_back.load(std::memory_order_acquire); }
+
+HostVersion running_version() {
+  return aoti_torch_abi_version ? version_from_abi(aoti_torch_abi_version()) : HostVersion{};
+}
+
+void check_host() {
+  TORCH_CHECK(runs_in(version_from_text(OVERDRIVE_BUILT_FOR_TORCH), running_version()),
+              "This Overdrive was built for LibTorch ", built_for_torch(), ", but runs in LibTorch ",
+              running_torch(), ". It is bound to the minor version: build it against the one you use.");
+}
+
+bool is_ours(const Engine& engine) { return &engine == &OverdriveEngine::get(); }
+
+// Who changes the default engine goes through here, one at a time. Nobody's code but LibTorch's
+// two-line accessors and the engine's own setters runs under the lock.
+class Switch {
+ public:
+  // A child of fork() may not find the lock held by a thread that is gone.
+  Switch() {
+    pthread_atfork([] { get().mutex_.lock(); }, unlock_after_fork, unlock_after_fork);
+  }
+
+  static Switch& get() {
+    static base::NoDestructor<Switch> instance;
+    return *instance;
+  }
+
+  void on(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    turn_on(options);
+  }
+
+  // Null, or the engine that is on top of ours.
+  const Engine* off() OVERDRIVE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return turn_off();
+  }
+
+  Options enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    const Options before = options_;
+    if (scopes_++ == 0) on_before_scopes_ = is_ours(Engine::get_default_engine());
+    turn_on(options);
+    return before;
+  }
+
+  const Engine* leave_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    set_options(options);
+    return --scopes_ == 0 && !on_before_scopes_ ? turn_off() : nullptr;
+  }
+
+ private:
+  static void unlock_after_fork() { get().mutex_.unlock(); }
+
+  void set_options(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
+    if (options == options_) return;  // the engine keeps every set it was ever given
+    options_ = options;
+    OverdriveEngine::get().set_options(options);
+  }
+
+  void turn_on(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
+    set_options(options);
+    Engine& now = Engine::get_default_engine();
+    if (is_ours(now)) return;
+    // An engine that came on top of ours may call ours for what it does not do itself. Were we
+    // to call it in turn, such a call would go round for ever, so we stay with the one below.
+    // LibTorch's own engines call nobody, and Python's must be asked for its hooks.
+    const bool may_call_us = below_ && &now != &Engine::get_base_engine() && !host::is_python_engine(now);
+    if (!may_call_us) OverdriveEngine::get().set_previous(now);
+    below_ = &now;
+    torch::autograd::set_default_engine_stub(&OverdriveEngine::stub);
+  }
+
+  const Engine* turn_off() OVERDRIVE_REQUIRES(mutex_) {
+    Engine& now = Engine::get_default_engine();
+    if (!is_ours(now)) {
+      if (below_ && &now != below_) return &now;
+      below_ = nullptr;
+      return nullptr;
+    }
+    TORCH_INTERNAL_ASSERT(below_, "Overdrive is the default engine, but not through install()");
+    if (below_ == &Engine::get_base_engine()) {
+      torch::autograd::set_default_engine_stub(&Engine::get_base_engine);
+    } else {
+      put_back.store(below_, std::memory_order_release);
+      torch::autograd::set_default_engine_stub(&engine_put_back);
+    }
+    below_ = nullptr;
+    return nullptr;
+  }
+
+  base::Mutex mutex_;
+  // The engine that uninstall() puts back; null when we are not installed.
+  Engine* below_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
+  Options options_ OVERDRIVE_GUARDED_BY(mutex_);
+  int scopes_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  bool on_before_scopes_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+};
+
+std::string owner(const Engine& engine) {
+  if (is_ours(engine)) return "overdrive";
+  if (&engine == &Engine::get_base_engine()) return "base";
+  if (host::is_python_engine(engine)) return "python";
+  return "unknown (" + c10::demangle(typeid(engine).name()) + ")";
+}
+
+// Outside the lock: a warning runs the program's own handler.
+bool nobody_on_top(const Engine* on_top) {
+  if (on_top) {
+    TORCH_WARN("Overdrive was not uninstalled: since it was installed, another engine became the default: ",
+               owner(*on_top), ". Take that one off first.");
+  }
+  return !on_top;
+}
+
+}  // namespace
 
 void install(const Options& options) {
-  OverdriveEngine::get().set_options(options);
-  if (installed()) return;
-  OverdriveEngine::get().set_previous(base::Engine::get_default_engine());
-  torch::autograd::set_default_engine_stub(&OverdriveEngine::stub);
+  check_host();
+  Switch::get().on(options);
 }
 
-bool uninstall() {
-  if (!installed()) return true;
-  torch::autograd::set_default_engine_stub(&base::Engine::get_base_engine);
-  return true;
-}
+bool uninstall() { return nobody_on_top(Switch::get().off()); }
+bool installed() { return is_ours(Engine::get_default_engine()); }
+std::string default_engine_owner() { return owner(Engine::get_default_engine()); }
 
-std::string default_engine_owner() { return installed() ? "overdrive" : "base"; }
 std::string built_for_torch() { return OVERDRIVE_BUILT_FOR_TORCH; }
-std::string running_torch() { return TORCH_VERSION; }
 
-ScopedInstall::ScopedInstall(const Options& options) : was_installed_(installed()) { install(options); }
-ScopedInstall::~ScopedInstall() {
-  if (!was_installed_) uninstall();
+std::string running_torch() {
+  const HostVersion version = running_version();
+  if (version == HostVersion{}) return "(before 2.10)";
+  return c10::str(version.major, ".", version.minor, ".", version.patch);
 }
+
+ScopedInstall::ScopedInstall(const Options& options)
+    : options_before_((check_host(), Switch::get().enter_scope(options))) {}
+ScopedInstall::~ScopedInstall() { nobody_on_top(Switch::get().leave_scope(options_before_)); }
 
 }  // namespace overdrive::engine

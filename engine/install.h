@@ -30,7 +30,9 @@ OVERDRIVE_API std::string default_engine_owner();
 OVERDRIVE_API std::string built_for_torch();
 OVERDRIVE_API std::string running_torch();
 
-// Installs in the constructor; puts things back as they were in the destructor.
+// Installs in the constructor; puts the engine and the options back as they were in
+// the destructor. Scopes may nest and may overlap on several threads: the default
+// engine changes when the first begins and when the last ends.
 class OVERDRIVE_API ScopedInstall {
  public:
   explicit ScopedInstall(const Options& options = Options::from_environment());
@@ -39,7 +41,7 @@ class OVERDRIVE_API ScopedInstall {
   ScopedInstall& operator=(const ScopedInstall&) = delete;
 
  private:
-  bool was_installed_;
+  const Options options_before_;
 };
 
 }  // namespace overdrive::engine

@@ -47,6 +47,8 @@ struct Options {
   // The defaults, changed by the environment. A bad value throws c10::Error and
   // names the variable, the value and what is allowed.
   OVERDRIVE_API static Options from_environment();
+
+  friend bool operator==(const Options&, const Options&) = default;
 };
 
 // One row per OVERDRIVE_* variable, for `overdrive env` and the documentation test.
