@@ -6,6 +6,7 @@
 #include "engine/gradient_check.h"
 #include "engine/host.h"
 #include "engine/host_frame.h"
+#include "engine/shadow_check.h"
 #include "engine/thread_context.h"
 
 #include <limits>
@@ -54,19 +55,21 @@ void OverdriveEngine::own_device_pool() {
 
 variable_list OverdriveEngine::execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
                                        bool create_graph, bool accumulate_grad, const edge_list& outputs) {
+  const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
   const bool nested = thread_context().innermost != nullptr;
-  const auto forward = [&](const char* reason) {
-    count_forwarded(reason);
-    return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-  };
-  if (const char* reason = reason_to_forward(nested)) return forward(reason);
+  if (const char* reason = reason_to_forward(nested)) return forward(call, reason);
   // A call that stock refuses is stock's to refuse, in its own words.
-  if (!accumulate_grad && outputs.empty()) return forward("invalid call");
+  if (!accumulate_grad && outputs.empty()) return forward(call, "invalid call");
   own_device_pool();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(roots, const_cast<variable_list&>(inputs));
+  if (!nested && shadow_check_is_due(options().check_every)) [[unlikely]] {
+    return run_with_shadow_check(call, [&] { return run(call, nested); });
+  }
+  return run(call, nested);
+}
 
-  const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
+variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   std::optional<variable_list> captured;
   if (nested && stack_is_low()) {
     count(Count::kFreshStacks);
@@ -74,8 +77,13 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   } else {
     captured = run_backward(*this, call, options());
   }
-  if (!captured.has_value()) return forward("device queues");
-  return *std::move(captured);
+  return captured.has_value() ? *std::move(captured) : forward(call, "device queues");
+}
+
+variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
+  count_forwarded(reason);
+  return previous().execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
+                            call.accumulate_grad, call.outputs);
 }
 
 c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(

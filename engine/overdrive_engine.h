@@ -11,6 +11,8 @@
 
 namespace overdrive::engine {
 
+struct BackwardCall;
+
 // Makes the hooks for a tensor that an op is about to save, or null.
 using SavedHooksSource = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)();
 
@@ -54,6 +56,8 @@ class OverdriveEngine final : public base::Engine {
 
   // Why this call is not ours to run, or null.
   const char* reason_to_forward(bool nested) const;
+  base::variable_list forward(const BackwardCall& call, const char* reason);
+  base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();
 
   std::atomic<base::Engine*> previous_;

@@ -79,9 +79,10 @@ void Plan::expand(uint32_t index, uint64_t least) {
 }
 
 void Plan::look_at(Node& node, bool look_for_devices) {
-  if (!runs_foreign_code_) {
+  if (!has_hooks_) {
     const host::NodeKind kind = host::kind_of(node);
-    runs_foreign_code_ = kind == host::NodeKind::kForeign || has_hooks(node, kind);
+    if (kind == host::NodeKind::kForeign) has_foreign_nodes_ = true;
+    has_hooks_ = engine::has_hooks(node, kind);
   }
   if (look_for_devices && node_with_queue_ == nullptr && !host::runs_on_caller(node.device().type())) {
     node_with_queue_ = &node;
@@ -151,7 +152,7 @@ void Plan::clear() {
   first_capture_.clear();
   captures_.clear();
   num_slots_ = num_captured_ = 0;
-  runs_foreign_code_ = false;
+  has_hooks_ = has_foreign_nodes_ = false;
   node_with_queue_ = nullptr;
 }
 

@@ -55,7 +55,8 @@ class Plan {
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_captured() const { return num_captured_; }
   // A hook, or a node whose type is not LibTorch's own: foreign code will run.
-  bool runs_foreign_code() const { return runs_foreign_code_; }
+  bool runs_foreign_code() const { return has_hooks_ || has_foreign_nodes_; }
+  bool has_hooks() const { return has_hooks_; }
   // The device of a node that would not run on the calling thread, if there is one.
   const base::Node* node_with_queue() const { return node_with_queue_; }
 
@@ -77,7 +78,8 @@ class Plan {
   uint32_t num_slots_ = 0;
   uint32_t num_captured_ = 0;
   bool pruned_ = false;
-  bool runs_foreign_code_ = false;
+  bool has_hooks_ = false;
+  bool has_foreign_nodes_ = false;
   const base::Node* node_with_queue_ = nullptr;
 };
 

@@ -1,0 +1,21 @@
+// Shadow mode (OVERDRIVE_CHECK=n): now and then a backward is run on stock first, on a kept
+// graph, and its gradients compared with ours, bit for bit. On the calling thread. A debugging aid: it
+// costs a second backward and copies of the leaves' gradients.
+#pragma once
+
+#include "engine/backward.h"
+
+#include <functional>
+
+namespace overdrive::engine {
+
+// True for every n-th call in the process.
+bool shadow_check_is_due(int every);
+
+// Runs `call` on stock, puts the leaves' gradients back, runs it by `ours` and compares. A call
+// that has hooks is run by `ours` only, because hooks must not run twice. The first difference
+// is a c10::Error that names the leaf, the element and both values.
+base::variable_list run_with_shadow_check(const BackwardCall& call,
+                                          const std::function<base::variable_list()>& ours);
+
+}  // namespace overdrive::engine
