@@ -83,7 +83,7 @@ class Backward {
              .task = task,
              .current_node = task != nullptr ? current_node_place() : nullptr,
              .graph_views = views});
-    run.run(root_, call_.roots, call_.gradients);
+    run.run(std::move(root_), call_.roots, call_.gradients);
     captured_ = run.take_captured();
   }
 

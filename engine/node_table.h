@@ -2,6 +2,7 @@
 // Never dereferences an address. Grows by itself; keeps its memory between plans.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

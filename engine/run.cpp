@@ -33,11 +33,11 @@ Run::~Run() {
   if (outer_ == nullptr) context_.heap.clear();  // places of tasks that failed
 }
 
-void Run::run(const base::NodePtr& root, const edge_list& root_edges, const variable_list& gradients) {
+void Run::run(base::NodePtr root, const edge_list& root_edges, const variable_list& gradients) {
   memory_.slots.resize(memory_.plan.num_slots());
   const PlannedNode& planned = memory_.plan.nodes[0];
   if (planned.num_inputs != 0) memory_.slots[planned.first_slot + root_edges[0].input_nr] = gradients[0];
-  make_ready(0, root);
+  make_ready(0, std::move(root));
   run_ready();
   TORCH_CHECK(incomplete_ == 0, "could not compute gradients for some functions");
 }

@@ -34,8 +34,9 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   // Runs the whole plan, beginning at `root` with the gradients of `root_edges` (or, for a group,
-  // with those that the root itself holds). Throws what a node or hook throws.
-  void run(const base::NodePtr& root, const base::edge_list& root_edges, const base::variable_list& gradients);
+  // with those that the root itself holds). The reference is given up when the root has run. Throws
+  // what a node or hook throws.
+  void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
 
   base::variable_list take_captured() { return std::move(captured_); }
   base::GraphTask* task() const { return options_.task; }

@@ -1,0 +1,92 @@
+// Shadow mode: what agrees passes unseen, what differs is named, hooks are not called twice.
+#include "engine/engine.h"
+
+#include "test/support/pch.h"
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Engine;
+using torch::autograd::variable_list;
+
+class ShadowCheck : public testing::Test {
+ protected:
+  void SetUp() override {
+    overdrive::Options options;
+    options.check_every = 1;
+    overdrive::install(options);
+    overdrive::reset_stats();
+  }
+  void TearDown() override { overdrive::uninstall(); }
+};
+
+// Multiplies its gradient by how often it has run: no two runs agree.
+struct Unsteady : torch::autograd::Node {
+  int runs = 0;
+  variable_list apply(variable_list&& gradients) override { return {gradients[0] * ++runs}; }
+  std::string name() const override { return "Unsteady"; }
+};
+
+TEST_F(ShadowCheck, PassesWhatAgreesAndLeavesGradientsAsTheyWere) {
+  auto x = torch::rand({3, 4}, torch::requires_grad());
+  auto w = torch::rand({4}, torch::requires_grad());
+  w.mutable_grad() = torch::ones({4});
+  void* const grad_memory = w.grad().data_ptr();
+  (x * w).tanh().sum().backward();
+  EXPECT_EQ(overdrive::stats().checked, 1u);
+  EXPECT_EQ(w.grad().data_ptr(), grad_memory);
+  const auto slope = 1 - (x * w).tanh().square();
+  EXPECT_TRUE(torch::allclose(w.grad(), 1 + (slope * x).sum(0).detach()));
+}
+
+TEST_F(ShadowCheck, NamesLeafElementAndBothValuesOfTheFirstDifference) {
+  auto x = torch::ones({2, 2}, torch::requires_grad());
+  auto node = c10::make_intrusive<Unsteady>();
+  node->add_input_metadata(x);
+  node->add_next_edge(torch::autograd::impl::gradient_edge(x));
+  auto gradient = torch::tensor({{0.f, 0.f}, {3.f, 0.f}});
+  try {
+    Engine::get_default_engine().execute({Edge(node, 0)}, {gradient}, false, false, true);
+    FAIL() << "the difference went unnoticed";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.msg(),
+                testing::HasSubstr("the gradient of leaf 0 (CPUFloatType[2, 2]) differs at element [1, 0]: 3 "
+                                   "with stock, 6 with Overdrive"));
+  }
+}
+
+TEST_F(ShadowCheck, ComparesCapturedGradientsToo) {
+  auto x = torch::rand({3}, torch::requires_grad());
+  const auto grads = torch::autograd::grad({x.exp().sum()}, {x});
+  EXPECT_TRUE(torch::equal(grads[0], x.exp().detach()));
+  EXPECT_FALSE(x.grad().defined());
+  EXPECT_EQ(overdrive::stats().checked, 1u);
+}
+
+TEST_F(ShadowCheck, DoesNotCallHooksTwice) {
+  auto x = torch::ones({2}, torch::requires_grad());
+  int calls = 0;
+  x.register_hook([&](const torch::Tensor&) { ++calls; });
+  (x * 2).sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(overdrive::stats().checked, 0u);
+  EXPECT_EQ(overdrive::stats().check_skipped, 1u);
+}
+
+TEST_F(ShadowCheck, LetsErrorsOfTheProgramThrough) {
+  auto x = torch::ones({2}, torch::requires_grad());
+  auto y = (x * x).sum();
+  y.backward();
+  EXPECT_THROW(y.backward(), c10::Error);
+}
+
+TEST_F(ShadowCheck, ChecksEveryNthCall) {
+  overdrive::Options options;
+  options.check_every = 3;
+  overdrive::install(options);
+  auto x = torch::ones({2}, torch::requires_grad());
+  for (int i = 0; i < 9; ++i) (x * 2).sum().backward();
+  EXPECT_EQ(overdrive::stats().checked, 3u);
+}
+
+}  // namespace
