@@ -1,5 +1,6 @@
-// A flat hash from a node's address to its number in a plan. Owned by a Plan, used by one thread.
-// Never dereferences an address. Grows by itself; keeps its memory between plans.
+// A flat hash from a node's address to its number in a plan. Holds numbers and a part of each hash only;
+// the plan holds the addresses, so both stay small. Owned by a Plan, used by one thread. Never
+// dereferences an address. Grows by itself; keeps its memory between plans.
 #pragma once
 
 #include <cstddef>
@@ -15,63 +16,80 @@ class NodeTable {
   // Empties the table and makes room for `expected` nodes.
   void reset(size_t expected) {
     size_t capacity = kSmallest;
-    while (capacity < 2 * expected) capacity *= 2;
-    entries_.assign(capacity, Entry{});
-    mask_ = capacity - 1;
+    while (!has_room(expected, capacity)) capacity *= 2;
+    clear_to(capacity);
     count_ = 0;
   }
 
-  // The number of `key`; when it has none yet it gets `next`.
-  uint32_t find_or_add(const void* key, uint32_t next) {
-    for (size_t at = home(key);; at = (at + 1) & mask_) {
+  // The number of `key`; when it has none yet it gets the next one, count(). `address_of(number)` tells
+  // the key of a number, for all below count().
+  template <typename AddressOf>
+  uint32_t find_or_add(const void* key, AddressOf address_of) {
+    const uint64_t hash = hash_of(key);
+    for (size_t at = hash & mask_;; at = (at + 1) & mask_) {
       Entry& entry = entries_[at];
-      if (entry.key == key) return entry.number;
-      if (entry.key == nullptr) {
-        entry = {key, next};
-        if (++count_ * 2 > entries_.size()) grow();
-        return next;
+      if (entry.number == kNone) {
+        entry = {tag_of(hash), count_++};
+        return count_ - 1;
       }
+      if (entry.tag == tag_of(hash) && address_of(entry.number) == key) return entry.number;
     }
   }
 
   // The number of `key`, or kNone.
-  uint32_t find(const void* key) const {
-    for (size_t at = home(key);; at = (at + 1) & mask_) {
-      if (entries_[at].key == key) return entries_[at].number;
-      if (entries_[at].key == nullptr) return kNone;
+  template <typename AddressOf>
+  uint32_t find(const void* key, AddressOf address_of) const {
+    const uint64_t hash = hash_of(key);
+    for (size_t at = hash & mask_;; at = (at + 1) & mask_) {
+      const Entry& entry = entries_[at];
+      if (entry.number == kNone) return kNone;
+      if (entry.tag == tag_of(hash) && address_of(entry.number) == key) return entry.number;
     }
   }
 
+  // To be called when the address of a new number can be told.
+  template <typename AddressOf>
+  void make_room(AddressOf address_of) {
+    if (has_room(count_ + 1, entries_.size())) [[likely]]
+      return;
+    clear_to(entries_.size() * 2);
+    for (uint32_t number = 0; number < count_; ++number) {
+      const uint64_t hash = hash_of(address_of(number));
+      size_t at = hash & mask_;
+      while (entries_[at].number != kNone) at = (at + 1) & mask_;
+      entries_[at] = {tag_of(hash), number};
+    }
+  }
+
+  uint32_t count() const { return count_; }
   void release_memory() { std::vector<Entry>().swap(entries_); }
 
  private:
   static constexpr size_t kSmallest = 32;
 
   struct Entry {
-    const void* key = nullptr;
-    uint32_t number = kNone;
+    uint32_t tag;
+    uint32_t number;
   };
 
-  // Nodes lie at multiples of 16 and often close together: multiply, keep the high bits.
-  size_t home(const void* key) const {
-    return (((reinterpret_cast<uintptr_t>(key) >> 4) * 0x9E3779B97F4A7C15ull) >> 29) & mask_;
-  }
+  static bool has_room(size_t count, size_t capacity) { return 3 * count <= 2 * capacity; }
 
-  void grow() {
-    std::vector<Entry> old(entries_.size() * 4);
-    old.swap(entries_);
-    mask_ = entries_.size() - 1;
-    for (const Entry& entry : old) {
-      if (entry.key == nullptr) continue;
-      size_t at = home(entry.key);
-      while (entries_[at].key != nullptr) at = (at + 1) & mask_;
-      entries_[at] = entry;
-    }
+  // Nodes lie at multiples of 16 and often close together: multiply, use the high bits.
+  static uint64_t hash_of(const void* key) {
+    const uint64_t product = (reinterpret_cast<uintptr_t>(key) >> 4) * 0x9E3779B97F4A7C15ull;
+    return product >> 29 | product << 35;
+  }
+  static uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+
+  void clear_to(size_t capacity) {
+    if (capacity > entries_.capacity()) std::vector<Entry>().swap(entries_);  // never both
+    entries_.assign(capacity, Entry{0, kNone});
+    mask_ = capacity - 1;
   }
 
   std::vector<Entry> entries_;
   size_t mask_ = 0;
-  size_t count_ = 0;
+  uint32_t count_ = 0;
 };
 
 }  // namespace overdrive::engine

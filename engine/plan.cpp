@@ -38,7 +38,7 @@ void Plan::build(const Request& request) {
   const uint64_t least = min_topological_nr(request.outputs);
   const bool look_for_devices = host::has_device_with_queue();
   add(*request.root);
-  if (request.root_is_group) nodes[0].num_inputs = num_slots_ = 0;
+  if (request.root_is_group) num_slots_ = 0;
   // `nodes` is the queue as well.
   for (uint32_t index = 0; index < nodes.size(); ++index) {
     look_at(*nodes[index].node, look_for_devices);
@@ -51,23 +51,21 @@ void Plan::build(const Request& request) {
 }
 
 uint32_t Plan::add(Node& node) {
-  const auto next = static_cast<uint32_t>(nodes.size());
-  const uint32_t index = table_.find_or_add(&node, next);
-  if (index != next) return index;
-  const uint32_t inputs = node.num_inputs();
-  nodes.push_back({&node, node.sequence_nr(), num_slots_, inputs, 0, 0, 0, !pruned_, !pruned_, false});
-  num_slots_ += inputs;
+  const auto address_of = [this](uint32_t number) -> const void* { return nodes[number].node; };
+  const uint32_t index = table_.find_or_add(&node, address_of);
+  if (index != nodes.size()) return index;
+  nodes.push_back({&node, num_slots_, 0, 0, !pruned_, !pruned_, false});
+  num_slots_ += node.num_inputs();
+  table_.make_room(address_of);
   return index;
 }
 
 void Plan::expand(uint32_t index, uint64_t least) {
   Node& node = *nodes[index].node;
+  nodes[index].first_edge = static_cast<uint32_t>(targets.size());
   // Asking also tells the host that this node's place in the graph is settled, as stock's walk does.
   if (node.topological_nr() < least) return;
-  const edge_list& edges = node.next_edges();
-  nodes[index].first_edge = static_cast<uint32_t>(targets.size());
-  nodes[index].num_edges = static_cast<uint32_t>(edges.size());
-  for (const Edge& edge : edges) {
+  for (const Edge& edge : node.next_edges()) {
     if (!edge.is_valid()) {
       targets.push_back(NodeTable::kNone);
       continue;
@@ -94,7 +92,7 @@ void Plan::mark_outputs(const Request& request) {
   // Backwards, so that a node's captures are chained in the order in which they were asked for.
   for (size_t i = request.outputs.size(); i-- > 0;) {
     const Edge& output = request.outputs[i];
-    const uint32_t index = table_.find(output.function.get());
+    const uint32_t index = find(output.function.get());
     if (index == NodeTable::kNone) continue;  // not part of this graph: its gradient stays undefined
     nodes[index].may_run = true;
     if (request.accumulate_grad) {
@@ -119,8 +117,9 @@ void Plan::mark_needed() {
   while (!path.empty()) {
     Visit& visit = path.back();
     PlannedNode& parent = nodes[visit.node];
+    const uint32_t num_edges = this->num_edges(visit.node);
     uint32_t child = NodeTable::kNone;
-    while (visit.edge < parent.num_edges) {
+    while (visit.edge < num_edges) {
       const uint32_t target = targets[parent.first_edge + visit.edge++];
       if (target == NodeTable::kNone) continue;
       if (!seen[target]) {
@@ -142,11 +141,11 @@ void Plan::mark_needed() {
 
 void Plan::clear() {
   if (nodes.capacity() > kKeptNodes) {
-    std::vector<PlannedNode>().swap(nodes);
+    nodes.release_memory();
     table_.release_memory();
     expected_ = 0;
   }
-  if (targets.capacity() > 4 * kKeptNodes) std::vector<uint32_t>().swap(targets);
+  if (targets.capacity() > 4 * kKeptNodes) targets.release_memory();
   nodes.clear();
   targets.clear();
   first_capture_.clear();

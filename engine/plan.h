@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "engine/growing_array.h"
 #include "engine/host.h"
 #include "engine/node_table.h"
 
@@ -12,18 +13,16 @@
 
 namespace overdrive::engine {
 
-// One node of the graph. Raw: Note [Lifetime] in run.h says who keeps it alive.
+// One node of the graph. Raw: Note [Lifetime] in run.h says who keeps it alive. Small, because a graph
+// may have millions; counts are the distance to the next node's beginning.
 struct PlannedNode {
   base::Node* node;
-  uint64_t sequence_nr;
-  uint32_t first_slot;  // of num_inputs gradient slots
-  uint32_t num_inputs;
-  uint32_t first_edge;  // of its edges in Plan::targets
-  uint32_t num_edges;   // 0 as well where the call does not look beyond this node
-  uint32_t waiting;     // gradients that have not arrived; counted down by the run
-  bool may_run;         // needed or captured; always in a call that is not pruned
-  bool needed;          // apply() is called
-  bool reached;         // a gradient has arrived (set by the run)
+  uint32_t first_slot;    // of its gradients
+  uint32_t first_edge;    // in Plan::targets
+  uint32_t waiting : 29;  // gradients that have not arrived; counted down by the run
+  uint32_t may_run : 1;   // needed or captured; always in a call that is not pruned
+  uint32_t needed : 1;    // apply() is called
+  uint32_t reached : 1;   // a gradient has arrived (set by the run)
 };
 
 // One wanted gradient of a pruned call.
@@ -48,8 +47,17 @@ class Plan {
   // Forgets the graph, and the memory too when it is large.
   void clear();
 
-  std::vector<PlannedNode> nodes;  // [0] is the root
-  std::vector<uint32_t> targets;   // for each edge the node it leads to, or NodeTable::kNone
+  GrowingArray<PlannedNode> nodes;  // [0] is the root
+  GrowingArray<uint32_t> targets;   // for each edge the node it leads to, or NodeTable::kNone
+
+  uint32_t num_inputs(uint32_t node) const {
+    return (node + 1 < nodes.size() ? nodes[node + 1].first_slot : num_slots_) - nodes[node].first_slot;
+  }
+  // 0 as well where the call does not look beyond this node.
+  uint32_t num_edges(uint32_t node) const {
+    return (node + 1 < nodes.size() ? nodes[node + 1].first_edge : static_cast<uint32_t>(targets.size())) -
+           nodes[node].first_edge;
+  }
 
   bool pruned() const { return pruned_; }
   uint32_t num_slots() const { return num_slots_; }
@@ -60,7 +68,9 @@ class Plan {
   // The device of a node that would not run on the calling thread, if there is one.
   const base::Node* node_with_queue() const { return node_with_queue_; }
 
-  uint32_t find(const base::Node* node) const { return table_.find(node); }
+  uint32_t find(const base::Node* node) const {
+    return table_.find(node, [this](uint32_t number) -> const void* { return nodes[number].node; });
+  }
   uint32_t first_capture(uint32_t node) const { return first_capture_[node]; }
   const Capture& capture(uint32_t index) const { return captures_[index]; }
 

@@ -35,8 +35,7 @@ Run::~Run() {
 
 void Run::run(base::NodePtr root, const edge_list& root_edges, const variable_list& gradients) {
   memory_.slots.resize(memory_.plan.num_slots());
-  const PlannedNode& planned = memory_.plan.nodes[0];
-  if (planned.num_inputs != 0) memory_.slots[planned.first_slot + root_edges[0].input_nr] = gradients[0];
+  if (memory_.plan.num_inputs(0) != 0) memory_.slots[root_edges[0].input_nr] = gradients[0];
   make_ready(0, std::move(root));
   run_ready();
   TORCH_CHECK(incomplete_ == 0, "could not compute gradients for some functions");
@@ -86,7 +85,7 @@ void Run::profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCal
 
 void Run::evaluate(uint32_t index, PlannedNode& planned) {
   Node& node = *planned.node;
-  take_inputs(planned);
+  take_inputs(index);
   if (memory_.plan.pruned() && !visit_pruned(index, planned)) return;
   variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
   memory_.inputs.clear();
@@ -94,15 +93,16 @@ void Run::evaluate(uint32_t index, PlannedNode& planned) {
   if (outputs.empty()) return;
   if (AnomalyMode::is_enabled() && AnomalyMode::should_check_nan()) [[unlikely]]
     check_for_nan(node, outputs);
-  distribute(planned, outputs);
+  distribute(index, outputs);
 }
 
 // By move, so that AccumulateGrad finds itself the only owner exactly when it does with stock.
-void Run::take_inputs(const PlannedNode& planned) {
+void Run::take_inputs(uint32_t index) {
+  const uint32_t count = memory_.plan.num_inputs(index);
   memory_.inputs.clear();
-  memory_.inputs.reserve(planned.num_inputs);
-  at::Tensor* slot = memory_.slots.data() + planned.first_slot;
-  for (uint32_t i = 0; i < planned.num_inputs; ++i) memory_.inputs.push_back(std::move(slot[i]));
+  memory_.inputs.reserve(count);
+  at::Tensor* slot = memory_.slots.data() + memory_.plan.nodes[index].first_slot;
+  for (uint32_t i = 0; i < count; ++i) memory_.inputs.push_back(std::move(slot[i]));
 }
 
 // What a pruned call does with a node before, or instead of, running it. False: instead.
@@ -117,22 +117,22 @@ bool Run::visit_pruned(uint32_t index, const PlannedNode& planned) {
   return planned.needed;
 }
 
-void Run::distribute(const PlannedNode& planned, variable_list& outputs) {
-  const edge_list& edges = planned.node->next_edges();
+void Run::distribute(uint32_t index, variable_list& outputs) {
+  const edge_list& edges = memory_.plan.nodes[index].node->next_edges();
   const size_t known = std::min(outputs.size(), edges.size());
   for (size_t i = 0; i < known; ++i) {
     const Edge& edge = edges[i];
-    if (edge.is_valid()) arrive(target_of(planned, i, edge), edge, std::move(outputs[i]));
+    if (edge.is_valid()) arrive(target_of(index, i, edge), edge, std::move(outputs[i]));
   }
 }
 
 // Where an edge leads: as planned, or, when a hook changed the edge, wherever it leads now, as
 // long as that node is part of the plan and still waits.
-uint32_t Run::target_of(const PlannedNode& planned, size_t edge_index, const Edge& edge) const {
+uint32_t Run::target_of(uint32_t index, size_t edge_index, const Edge& edge) const {
   const Plan& plan = memory_.plan;
   const Node* node = edge.function.get();
-  if (edge_index < planned.num_edges) [[likely]] {
-    const uint32_t target = plan.targets[planned.first_edge + edge_index];
+  if (edge_index < plan.num_edges(index)) [[likely]] {
+    const uint32_t target = plan.targets[plan.nodes[index].first_edge + edge_index];
     if (target != NodeTable::kNone && plan.nodes[target].node == node && plan.nodes[target].waiting != 0)
         [[likely]] {
       return target;
@@ -161,7 +161,8 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
 
 void Run::make_ready(uint32_t index, base::NodePtr node) {
   ++ready_;
-  context_.heap.push({{depth_, memory_.plan.nodes[index].sequence_nr}, index, this, std::move(node)});
+  const uint64_t sequence_nr = node->sequence_nr();
+  context_.heap.push({{depth_, sequence_nr}, index, this, std::move(node)});
 }
 
 void Run::restore_state(const Node& node) {

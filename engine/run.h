@@ -48,10 +48,10 @@ class Run {
   void step(ReadyTask& task);
   void evaluate(uint32_t index, PlannedNode& planned);
   void profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks);
-  void take_inputs(const PlannedNode& planned);
+  void take_inputs(uint32_t index);
   bool visit_pruned(uint32_t index, const PlannedNode& planned);
-  void distribute(const PlannedNode& planned, base::variable_list& outputs);
-  uint32_t target_of(const PlannedNode& planned, size_t edge_index, const base::Edge& edge) const;
+  void distribute(uint32_t index, base::variable_list& outputs);
+  uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
   void make_ready(uint32_t index, base::NodePtr node);
   void show_node(base::Node* node) {

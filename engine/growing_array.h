@@ -1,0 +1,59 @@
+// An array of plain values that grows at its end. Unlike std::vector it grows by half and through
+// realloc(), so that a large one is moved by the system's page tables and never held twice: the tables
+// of a million-node graph must not cost more memory than the host's. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <type_traits>
+
+namespace overdrive::engine {
+
+template <typename T>
+class GrowingArray {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
+ public:
+  GrowingArray() = default;
+  ~GrowingArray() { std::free(values_); }
+  GrowingArray(const GrowingArray&) = delete;
+  GrowingArray& operator=(const GrowingArray&) = delete;
+
+  void push_back(const T& value) {
+    if (size_ == capacity_) [[unlikely]]
+      grow();
+    values_[size_++] = value;
+  }
+  T& operator[](size_t index) { return values_[index]; }
+  const T& operator[](size_t index) const { return values_[index]; }
+  size_t size() const { return size_; }
+  size_t capacity() const { return capacity_; }
+  T* begin() { return values_; }
+  T* end() { return values_ + size_; }
+  const T* begin() const { return values_; }
+  const T* end() const { return values_ + size_; }
+
+  // Keeps the memory.
+  void clear() { size_ = 0; }
+  void release_memory() {
+    std::free(values_);
+    values_ = nullptr;
+    size_ = capacity_ = 0;
+  }
+
+ private:
+  void grow() {
+    const size_t wanted = capacity_ < 32 ? 64 : capacity_ + capacity_ / 2;
+    void* memory = std::realloc(static_cast<void*>(values_), wanted * sizeof(T));
+    if (memory == nullptr) throw std::bad_alloc();
+    values_ = static_cast<T*>(memory);
+    capacity_ = wanted;
+  }
+
+  T* values_ = nullptr;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
+};
+
+}  // namespace overdrive::engine
