@@ -1,0 +1,178 @@
+// Where we differ from stock on purpose: each row of docs/differences.md names a test in here, which
+// shows what stock does and what we do. This program must not call
+// get_current_graph_task_nodes_in_graph() by name: one test is about programs that do not.
+#include "engine/engine.h"
+
+#include "test/support/pch.h"
+
+#include <dlfcn.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <thread>
+
+namespace {
+
+using namespace torch::autograd;
+
+// Runs `body` on one engine, on a thread of its own: some of what stock does it leaves behind there.
+template <typename Body>
+void on_stock(Body body) {
+  std::thread(body).join();
+}
+template <typename Body>
+void on_ours(Body body, const overdrive::Options& options = {}) {
+  overdrive::ScopedInstall installed(options);
+  std::thread(body).join();
+}
+
+struct Body : Node {
+  std::function<variable_list(variable_list&&)> body;
+  variable_list apply(variable_list&& gradients) override { return body(std::move(gradients)); }
+  std::string name() const override { return "Body"; }
+};
+
+c10::intrusive_ptr<Body> make_body(std::function<variable_list(variable_list&&)> body) {
+  auto node = c10::make_intrusive<Body>();
+  node->add_input_metadata(torch::ones({1}));
+  node->body = std::move(body);
+  return node;
+}
+
+void run(const c10::intrusive_ptr<Node>& root, const torch::Tensor& gradient = torch::ones({1})) {
+  Engine::get_default_engine().execute({Edge(root, 0)}, {gradient}, /*keep_graph=*/false, false, true);
+}
+
+void nest(int depth, const std::function<void()>& at_the_bottom) {
+  run(make_body([&, depth](variable_list&&) -> variable_list {
+    depth == 0 ? at_the_bottom() : nest(depth - 1, at_the_bottom);
+    return {};
+  }));
+}
+
+TEST(Differences, ADeepNestStaysOnItsThread) {
+  const auto thread_at_the_bottom = [] {
+    std::thread::id id;
+    nest(100, [&] { id = std::this_thread::get_id(); });
+    return id == std::this_thread::get_id();
+  };
+  on_stock([&] { EXPECT_FALSE(thread_at_the_bottom()); });
+  on_ours([&] { EXPECT_TRUE(thread_at_the_bottom()); });
+}
+
+TEST(Differences, AFailedBackwardLetsGoOfItsGradientsAtOnce) {
+  // A node fails while another, with a gradient waiting for it, is ready.
+  const auto gradient_survives = [] {
+    auto late = make_body([](variable_list&&) -> variable_list { return {}; });
+    auto fails = make_body([](variable_list&&) -> variable_list { throw std::runtime_error("x"); });
+    late->set_sequence_nr(1);
+    fails->set_sequence_nr(2);
+    c10::weak_intrusive_ptr<c10::TensorImpl> watched(torch::ones({1}).getIntrusivePtr());
+    auto root = make_body([&](variable_list&&) -> variable_list {
+      auto gradient = torch::ones({1});
+      watched = c10::weak_intrusive_ptr<c10::TensorImpl>(gradient.getIntrusivePtr());
+      return {std::move(gradient), torch::ones({1})};
+    });
+    root->set_sequence_nr(3);
+    root->set_next_edges({Edge(late, 0), Edge(fails, 0)});
+    EXPECT_THROW(run(root), std::runtime_error);
+    return !watched.expired();
+  };
+  on_stock([&] { EXPECT_TRUE(gradient_survives()); });
+  on_ours([&] { EXPECT_FALSE(gradient_survives()); });
+}
+
+TEST(Differences, AnErrorThatIsNoExceptionLeavesTheThreadAsItWas) {
+  // Afterwards stock takes the thread for one that is inside a backward for ever; with us the next
+  // backward is an outermost one again, and its final callbacks run.
+  on_ours([] {
+    auto fails = make_body([](variable_list&&) -> variable_list { throw 42; });
+    bool called = false;
+    auto queues = make_body([&](variable_list&&) -> variable_list {
+      Engine::get_default_engine().queue_callback([&] { called = true; });
+      throw 42;
+    });
+    EXPECT_THROW(run(fails), int);
+    EXPECT_THROW(run(queues), int);
+    EXPECT_FALSE(called);
+    EXPECT_EQ(get_current_graph_task_id(), -1);
+    EXPECT_TRUE(GradMode::is_enabled());
+    run(make_body([&](variable_list&&) -> variable_list {
+      Engine::get_default_engine().queue_callback([&] { called = true; });
+      return {};
+    }));
+    EXPECT_TRUE(called);
+  });
+}
+
+TEST(Differences, NestedBackwardsNumberTheirTasksFromTwoToThe30) {
+  int inner = 0;
+  const auto ids = [&] { nest(1, [&] { inner = get_current_graph_task_id(); }); };
+  on_stock(ids);
+  EXPECT_LT(inner, 1 << 30);
+  on_ours(ids);
+  EXPECT_GE(inner, 1 << 30);
+}
+
+TEST(Differences, ABackwardThatBeginsNowhereIsAnError) {
+  on_ours([] {  // stock reads a null pointer
+    EXPECT_THROW(Engine::get_default_engine().execute({Edge()}, {torch::ones({1})}, false, false, true),
+                 c10::Error);
+  });
+}
+
+// A saved tensor's hook that nobody but the node knows of.
+struct UnpackHook : SavedVariableHooks {
+  torch::Tensor kept;
+  int* task_id;
+  void call_pack_hook(const at::Tensor& tensor) override { kept = tensor.detach(); }
+  at::Tensor call_unpack_hook() override {
+    *task_id = get_current_graph_task_id();
+    return kept;
+  }
+};
+
+TEST(Differences, AHookOnASavedTensorOfAHostNodeSeesNoTaskUnlessAsked) {
+  int task_id = 0;
+  const auto run_with_hook = [&] {
+    auto x = torch::ones({2}, torch::requires_grad());
+    auto y = x.exp();
+    auto hook = std::make_unique<UnpackHook>();
+    hook->task_id = &task_id;
+    static_cast<generated::ExpBackward0*>(y.grad_fn().get())->result_.register_hooks(std::move(hook));
+    y.sum().backward();
+    EXPECT_TRUE(torch::equal(x.grad(), y.detach()));
+  };
+  on_stock(run_with_hook);
+  EXPECT_GE(task_id, 0);
+  on_ours(run_with_hook);
+  EXPECT_EQ(task_id, -1);
+  overdrive::Options always;
+  always.frame = overdrive::engine::Frame::kAlways;
+  on_ours(run_with_hook, always);
+  EXPECT_GE(task_id, 0);
+}
+
+TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {
+  using Reader = const std::unordered_set<Node*>* (*)();
+  const auto reader = reinterpret_cast<Reader>(
+      dlsym(RTLD_DEFAULT, "_ZN5torch8autograd37get_current_graph_task_nodes_in_graphEv"));
+  ASSERT_NE(reader, nullptr);
+  size_t listed = 0;
+  const auto count_nodes = [&] {
+    auto x = torch::ones({2}, torch::requires_grad());
+    auto y = x;
+    for (int i = 0; i < 20; ++i) y = y * 2;
+    y.register_hook([&](const torch::Tensor&) { listed = reader()->size(); });
+    y.sum().backward();
+  };
+  on_stock(count_nodes);
+  EXPECT_EQ(listed, 21u);
+  on_ours(count_nodes);
+  EXPECT_EQ(listed, 0u);
+  overdrive::Options on;
+  on.graph_views = overdrive::engine::GraphViews::kOn;
+  on_ours(count_nodes, on);
+  EXPECT_EQ(listed, 21u);
+}
+
+}  // namespace
