@@ -6,6 +6,9 @@
 
 namespace overdrive::engine {
 
+// An uninitialised one of float. Made without the dispatcher, whatever mode the thread is in.
+at::Tensor make_ordinary_tensor(at::IntArrayRef sizes);
+
 // The dispatch keys of an ordinary dense CPU tensor.
 uint64_t ordinary_keys();
 

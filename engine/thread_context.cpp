@@ -1,5 +1,6 @@
 #include "engine/thread_context.h"
 
+#include "engine/ordinary_tensor.h"
 #include "engine/run_memory.h"
 
 #include <pthread.h>
@@ -40,10 +41,7 @@ ThreadContext::ThreadContext() = default;
 ThreadContext::~ThreadContext() = default;
 
 const at::Tensor& ThreadContext::frame_input() {
-  if (!frame_input_.defined()) {
-    at::AutoDispatchBelowADInplaceOrView plain;
-    frame_input_ = at::zeros({}, at::kFloat);
-  }
+  if (!frame_input_.defined()) frame_input_ = make_ordinary_tensor({});  // its value is never read
   return frame_input_;
 }
 
