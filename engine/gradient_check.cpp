@@ -35,6 +35,9 @@ bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Edge& edge = edges[i];
     if (!edge.is_valid() || !gradients[i].defined()) continue;
+    TORCH_CHECK(edge.input_nr < edge.function->num_inputs(), "edge ", i, " leads to input ", edge.input_nr,
+                " of ", edge.function->name(), ", which has ", edge.function->num_inputs(),
+                " inputs. Was add_input_metadata() forgotten?");
     if (!surely_fits(edge.function->input_metadata(edge.input_nr), gradients[i])) return false;
   }
   return true;

@@ -120,6 +120,21 @@ TEST(Differences, ABackwardThatBeginsNowhereIsAnError) {
   });
 }
 
+TEST(Differences, AnEdgeToAnInputThatIsNotThereIsAnError) {
+  on_ours([] {  // stock reads past the end of a list
+    auto target = make_body([](variable_list&&) -> variable_list { return {}; });
+    auto root = make_body([](variable_list&&) -> variable_list { return {torch::ones({1})}; });
+    root->add_next_edge(Edge(target, 1));
+    try {
+      run(root);
+      FAIL() << "nothing was thrown";
+    } catch (const c10::Error& error) {
+      EXPECT_EQ(error.msg(),
+                "edge 0 leads to input 1 of Body, which has 1 inputs. Was add_input_metadata() forgotten?");
+    }
+  });
+}
+
 // A saved tensor's hook that nobody but the node knows of.
 struct UnpackHook : SavedVariableHooks {
   torch::Tensor kept;
