@@ -15,6 +15,7 @@ export CTEST_OUTPUT_ON_FAILURE := 1
 
 # A thread sanitizer needs a memory layout that some kernels randomise too far.
 NO_ASLR := $(shell setarch $(shell uname -m) -R true 2>/dev/null && echo setarch $(shell uname -m) -R)
+SOURCES = $(shell find engine hooks forward_ad checkpoint test bench examples -name '*.h' -o -name '*.cpp')
 BUILD = cmake --build --preset $(1) -j $(JOBS)
 TEST = $(NO_ASLR) ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
 
@@ -58,14 +59,14 @@ check:
 
 ## format:    clang-format on every source of ours; check-format only looks
 format: setup-format
-	git ls-files '*.h' '*.cpp' | xargs clang-format-16 -i
+	clang-format-16 -i $(SOURCES)
 check-format: setup-format
-	git ls-files '*.h' '*.cpp' | xargs clang-format-16 --dry-run -Werror
+	clang-format-16 --dry-run -Werror $(SOURCES)
 
 ## tidy:      clang-tidy over the library
-tidy: configure-release setup-tidy
-	git ls-files 'engine/*.cpp' 'hooks/*.cpp' 'forward_ad/*.cpp' 'checkpoint/*.cpp' | \
-	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build --quiet
+tidy: setup-tidy setup-clang configure-tidy
+	find engine hooks forward_ad checkpoint -name '*.cpp' | \
+	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
 ## coverage:  line coverage of the suite, a row per folder, in build-coverage/
 coverage: configure-coverage
@@ -101,8 +102,8 @@ configure-$(1): setup
 	fi
 endef
 $(eval $(call CONFIGURE,release,build))
-$(foreach preset,debug asan tsan coverage,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
+$(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
 .PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check format check-format tidy \
   coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
-  configure-coverage
+  configure-coverage configure-tidy

@@ -63,7 +63,7 @@ need_packages() {
   say "installing $* ($what)"
   apt_install "$@" && return
   [[ -s $kState/apt.log ]] && tail -n 5 $kState/apt.log >&2
-  fail "$what needs these packages, and they could not be installed from here:" \
+  fail "for $what these packages are missing, and they could not be installed from here:" \
     $'\n'"    sudo apt-get install $*"
 }
 
@@ -206,7 +206,7 @@ setup_torch() {
 
 setup_tool() {  # PART TOOL, which is also the name of its package
   is_done "$1" && return
-  command -v "$2" >/dev/null || need_packages "this target" "$2"
+  command -v "$2" >/dev/null || need_packages "this make target" "$2"
   mark_done "$1"
 }
 
