@@ -25,7 +25,7 @@ class Registry {
   Registry() {
     pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); });
     // A child of fork() has one thread, and it may not find the mutex held by one that is gone.
-    pthread_atfork([] { get().mutex_.lock(); }, unlock_after_fork, unlock_after_fork);
+    pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
   }
 
   static Registry& get() {
@@ -69,7 +69,9 @@ class Registry {
  private:
   using Counts = std::array<uint64_t, kCounters>;
 
-  static void unlock_after_fork() { get().mutex_.unlock(); }
+  // Held across fork(), from the one to the other.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
+  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
 
   static void retire(Block* block);
 

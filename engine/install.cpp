@@ -42,9 +42,7 @@ bool is_ours(const Engine& engine) { return &engine == &OverdriveEngine::get(); 
 class Switch {
  public:
   // A child of fork() may not find the lock held by a thread that is gone.
-  Switch() {
-    pthread_atfork([] { get().mutex_.lock(); }, unlock_after_fork, unlock_after_fork);
-  }
+  Switch() { pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork); }
 
   static Switch& get() {
     static base::NoDestructor<Switch> instance;
@@ -77,7 +75,9 @@ class Switch {
   }
 
  private:
-  static void unlock_after_fork() { get().mutex_.unlock(); }
+  // Held across fork(), from the one to the other.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
+  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
 
   void set_options(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
     if (options == options_) return;  // the engine keeps every set it was ever given

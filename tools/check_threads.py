@@ -96,7 +96,7 @@ def main(build):
                     failed += result.returncode != 0
                     print(result.stderr, end="")
     print(f"check_threads: {count} sources, {failed} failed")
-    return 1 if failed else 0
+    return 1 if failed or count == 0 else 0
 
 
 if __name__ == "__main__":
