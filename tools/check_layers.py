@@ -38,8 +38,9 @@ def public_headers(root):
         listing = root / folder / "CMakeLists.txt"
         text = listing.read_text() if listing.exists() else ""
         for file_set in re.findall(r"FILE_SET\s+HEADERS.*?FILES(.*?)\)", text, re.S):
-            for name in re.findall(r"[\w/]+\.h\b", file_set):
-                found.add(name if name.startswith(folder + "/") else f"{folder}/{name}")
+            for name in re.findall(r"[\w/${}]+\.h\b", file_set):
+                from_root = name.removeprefix("${PROJECT_SOURCE_DIR}/")
+                found.add(from_root if from_root != name else f"{folder}/{name}")
     return found
 
 

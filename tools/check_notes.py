@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that every "Note [Title]" that is cited is defined, exactly once.
 
-A definition is a comment line that opens with it and goes on with a colon, `// Note [Level locks]: ...`;
-everything else is a citation. Exit status 1 when a title has no definition or several.
+A definition is a comment line that holds nothing else, `// Note [Level locks]`, or goes on with a colon,
+`// Note [Level locks]: ...`; everything else is a citation. Exit status 1 when a title has no definition or several.
 """
 import re
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "examples", "bench", "docs")
 SUFFIXES = (".h", ".cpp", ".cu", ".md")
 NOTE = re.compile(r"Note \[([^\]]+)\]")
-DEFINITION = re.compile(r"^\s*(?://|\*|#+)\s*Note \[([^\]]+)\]:")
+DEFINITION = re.compile(r"^\s*(?://|\*|#+)\s*Note \[([^\]]+)\](?::|$)")
 
 
 def main(root):
