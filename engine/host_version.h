@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-// Note [Which LibTorch runs]
-// A header's TORCH_VERSION is the version Overdrive was built for; what counts is the libtorch_cpu.so
+// Note [Which LibTorch runs]: a header's TORCH_VERSION is the version Overdrive was built for; what counts is the libtorch_cpu.so
 // that the process has. That one says its version through aoti_torch_abi_version(), which belongs to
 // the C interface that LibTorch promises to keep stable: every release since 2.10 exports it, and
 // extensions built against that interface call it, so it cannot quietly go. Considered instead:
