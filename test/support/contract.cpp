@@ -1,0 +1,35 @@
+#include "test/support/contract.h"
+
+#include "test/support/process.h"
+#include "test/support/thread_state.h"
+
+namespace overdrive::test {
+
+void ContractBase::SetUp() {
+  at::set_num_threads(1);  // sums of large tensors depend on it, and so does the thread count
+  ASSERT_FALSE(installed());
+  reset_stats();
+  threads_before_ = thread_count();
+  nodes_before_ = FunctionNode::live();
+  state_before_ = thread_state();
+}
+
+void ContractBase::TearDown() {
+  EXPECT_TRUE(uninstall());
+  EXPECT_EQ(&Engine::get_default_engine(), &Engine::get_base_engine());
+  EXPECT_EQ(torch::autograd::get_current_graph_task_id(), -1);
+  EXPECT_FALSE(torch::autograd::get_current_node()) << "a node is still current";
+  EXPECT_EQ(FunctionNode::live(), nodes_before_) << "nodes are still alive";
+  EXPECT_EQ(thread_state(), state_before_);
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    EXPECT_TRUE(watched_[i].expired()) << "watched tensor " << i << " is still alive";
+  }
+  if (!forwarding_allowed_) {
+    EXPECT_THAT(stats().forwarded, testing::IsEmpty()) << "the previous engine did our work";
+  }
+  if (!new_threads_allowed_) {
+    EXPECT_EQ(thread_count(), threads_before_) << "a thread is still alive";
+  }
+}
+
+}  // namespace overdrive::test
