@@ -15,9 +15,9 @@
 
 #include <atomic>
 
-// Note [A LibTorch that comes later]: a program that is preloaded into may load LibTorch at any later time, by dlopen() of LibTorch or
-// of something that needs it. We learn of it where it matters: this library defines LibTorch's
-// Engine::get_default_engine() and, preloaded, is found before LibTorch's own by every object of the
+// Note [A LibTorch that comes later]: a program that is preloaded into may load LibTorch at any later time, by
+// dlopen() of LibTorch or of something that needs it. We learn of it where it matters: this library defines
+// LibTorch's Engine::get_default_engine() and, preloaded, is found before LibTorch's own by every object of the
 // process, LibTorch's included, which asks it for each backward and each saved tensor. The first
 // call installs Overdrive; all pass on to LibTorch's own function. By then LibTorch is loaded and
 // its constructors have run, for whoever calls is using it.

@@ -13,15 +13,29 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
+#include <atomic>
+
 namespace overdrive::engine {
 namespace {
 
 using namespace torch::autograd;
 
+// Stock warns of backward(create_graph=true), once in a process unless told to warn always. The frame
+// makes it do so; when it has, no frame is needed for that.
+bool owes_create_graph_warning() {
+  static std::atomic<bool> warned{false};
+  return !warned.exchange(true, std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
+}
+
 class Backward {
  public:
   Backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options)
-      : engine_(engine), call_(call), options_(options), context_(thread_context()), memory_(context_) {}
+      : engine_(engine),
+        call_(call),
+        options_(options),
+        context_(thread_context()),
+        memory_(context_),
+        owes_warning_(call.create_graph && call.accumulate_grad && owes_create_graph_warning()) {}
 
   std::optional<variable_list> run() {
     const bool several = call_.roots.size() != 1;
@@ -44,11 +58,18 @@ class Backward {
   }
 
  private:
-  // Whether anything could notice that no graph task is there.
+  // Whether anything could notice that the run has no graph task of its own.
   bool needs_task() const {
-    return memory_->plan.runs_foreign_code() || memory_->plan.pruned() || options_.frame == Frame::kAlways ||
-           (call_.create_graph && call_.accumulate_grad) || AnomalyMode::is_enabled() ||
+    return memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
+           options_.frame == Frame::kAlways || owes_warning_ || AnomalyMode::is_enabled() ||
            engine_.saved_hooks_in_use() || at::hasCallbacks();
+  }
+
+  // Nodes ask the current task what they need not compute: inside a pruned backward that would be the
+  // outer one's.
+  static bool is_inside_pruned() {
+    const GraphTask* current = host::current_graph_task();
+    return current != nullptr && !current->exec_info_.empty();
   }
 
   // The task of the frame around us, when we may borrow it: it is ours and current, and
@@ -58,6 +79,7 @@ class Backward {
     if (outer == nullptr || outer->task() == nullptr || outer->task() != host::current_graph_task())
       return nullptr;
     if (memory_->plan.pruned() && engine_.is_checkpoint_valid()) return nullptr;
+    if (owes_warning_) return nullptr;
     return outer->task();
   }
 
@@ -138,7 +160,7 @@ class Backward {
   void run_framed() {
     const FrameRequest request{.keep_graph = call_.keep_graph,
                                .create_graph = call_.create_graph,
-                               .warn_create_graph = call_.create_graph && call_.accumulate_grad,
+                               .warn_create_graph = owes_warning_,
                                .pruned = memory_->plan.pruned(),
                                .roots = &call_.roots};
     HostFrame::run(engine_, request, [&] {
@@ -153,6 +175,7 @@ class Backward {
   const Options& options_;
   ThreadContext& context_;
   RunMemoryLease memory_;
+  const bool owes_warning_;
   base::NodePtr root_;
   variable_list captured_;
 };

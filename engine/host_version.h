@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-// Note [Which LibTorch runs]: a header's TORCH_VERSION is the version Overdrive was built for; what counts is the libtorch_cpu.so
-// that the process has. That one says its version through aoti_torch_abi_version(), which belongs to
-// the C interface that LibTorch promises to keep stable: every release since 2.10 exports it, and
+// Note [Which LibTorch runs]: a header's TORCH_VERSION is the version Overdrive was built for; what counts is
+// the libtorch_cpu.so that the process has. That one says its version through aoti_torch_abi_version(), which
+// belongs to the C interface that LibTorch promises to keep stable: every release since 2.10 exports it, and
 // extensions built against that interface call it, so it cannot quietly go. Considered instead:
 // caffe2::GetBuildOptions() and at::show_config() (C++ signatures, and text to be parsed; their
 // TORCH_VERSION is a build flag), the Python package's version.py (there may be no Python), the

@@ -59,10 +59,16 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   const bool nested = thread_context().innermost != nullptr;
   if (const char* reason = reason_to_forward(nested)) return forward(call, reason);
   // A call that stock refuses is stock's to refuse, in its own words.
-  if (!accumulate_grad && outputs.empty()) return forward(call, "invalid call");
+  const bool no_inputs = !accumulate_grad && outputs.empty();
+  const bool no_gradient = roots.size() == 1 && inputs.size() == 1 && !inputs[0].defined();
+  if (no_inputs || no_gradient) return forward(call, "invalid call");
   own_device_pool();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(roots, const_cast<variable_list&>(inputs));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TORCH_CHECK(inputs[i].defined(), "gradient ", i, " of the ", inputs.size(),
+                " that a backward begins with is undefined.");
+  }
   if (!nested && shadow_check_is_due(options().check_every)) [[unlikely]] {
     return run_with_shadow_check(call, [&] { return run(call, nested); });
   }

@@ -135,6 +135,15 @@ TEST(Differences, AnEdgeToAnInputThatIsNotThereIsAnError) {
   });
 }
 
+TEST(Differences, SeveralRootsWithAnUndefinedGradientAreAnError) {
+  on_ours([] {  // stock ends the process
+    auto x = torch::ones({2}, torch::requires_grad());
+    const auto edge = impl::gradient_edge(x * 2);
+    EXPECT_THROW(Engine::get_default_engine().execute({edge, edge}, {torch::ones({2}), {}}, false, false, true),
+                 c10::Error);
+  });
+}
+
 // A saved tensor's hook that nobody but the node knows of.
 struct UnpackHook : SavedVariableHooks {
   torch::Tensor kept;
