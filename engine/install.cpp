@@ -105,11 +105,12 @@ class Switch {
       below_ = nullptr;
       return nullptr;
     }
-    TORCH_INTERNAL_ASSERT(below_, "Overdrive is the default engine, but not through install()");
-    if (below_ == &Engine::get_base_engine()) {
+    // Somebody who had recorded ours may have put it back after we had let go of it.
+    Engine& below = below_ ? *below_ : OverdriveEngine::get().previous();
+    if (&below == &Engine::get_base_engine()) {
       torch::autograd::set_default_engine_stub(&Engine::get_base_engine);
     } else {
-      put_back.store(below_, std::memory_order_release);
+      put_back.store(&below, std::memory_order_release);
       torch::autograd::set_default_engine_stub(&engine_put_back);
     }
     below_ = nullptr;
@@ -161,6 +162,12 @@ std::string running_torch() {
 
 ScopedInstall::ScopedInstall(const Options& options)
     : options_before_((check_host(), Switch::get().enter_scope(options))) {}
-ScopedInstall::~ScopedInstall() { nobody_on_top(Switch::get().leave_scope(options_before_)); }
+ScopedInstall::~ScopedInstall() {
+  const Engine* on_top = Switch::get().leave_scope(options_before_);
+  try {
+    nobody_on_top(on_top);
+  } catch (...) {  // the program's warning handler threw, which a destructor cannot pass on
+  }
+}
 
 }  // namespace overdrive::engine

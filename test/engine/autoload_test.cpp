@@ -96,6 +96,12 @@ TEST(Autoload, InstallsAtOnceWhenItIsOpenedInARunningProgramAndStaysWhenItIsClos
   EXPECT_EQ(report(child)["backwards"], 2);
 }
 
+TEST(Autoload, MakesTheCFunctionsKnownWhereLibTorchIsKnownToAll) {
+  const ChildResult child = run_child({kProgram, "count"}, preload());
+  EXPECT_EQ(child.exit_status, 0) << child.err;
+  EXPECT_THAT(child.out, testing::EndsWith("count: 2\n"));
+}
+
 struct Late {
   const char* name;
   std::string plugin;

@@ -118,6 +118,31 @@ TEST_F(Install, MayHappenAgainOverAnEngineThatCallsOurs) {
   EXPECT_EQ(&now(), &ForeignEngine::get());
 }
 
+TEST_F(Install, IsUndoneAlsoAfterSomebodyPutOursBack) {
+  overdrive::install();
+  static Engine* recorded;  // what an engine on top of ours would have kept, to put it back
+  recorded = &now();
+  set_default_engine_stub(&Engine::get_base_engine);
+  EXPECT_TRUE(overdrive::uninstall());
+  set_default_engine_stub([]() -> Engine& { return *recorded; });
+  EXPECT_TRUE(overdrive::installed());
+  EXPECT_TRUE(overdrive::uninstall());
+  EXPECT_EQ(&now(), &Engine::get_base_engine());
+}
+
+TEST_F(Install, EndsItsScopeQuietlyWhenAnEngineCameOnTopAndWarningsAreErrors) {
+  struct Throws final : c10::WarningHandler {
+    void process(const c10::Warning&) override { throw std::runtime_error("a warning"); }
+  } throws;
+  c10::WarningUtils::WarningHandlerGuard guard(&throws);
+  {
+    overdrive::ScopedInstall scope;
+    set_default_engine_stub(&ForeignEngine::stub);
+  }
+  EXPECT_EQ(&now(), &ForeignEngine::get());
+  EXPECT_THROW(overdrive::uninstall(), std::runtime_error) << "a plain call passes it on";
+}
+
 TEST_F(Install, KnowsWhoseEngineIsTheDefault) {
   EXPECT_EQ(default_engine_owner(), "base");
   overdrive::install();

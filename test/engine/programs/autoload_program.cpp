@@ -3,6 +3,7 @@
 //   autoload_program                   as it is
 //   autoload_program dlopen LIBRARY    loads, and closes, LIBRARY in between
 //   autoload_program quick_exit        leaves by quick_exit()
+//   autoload_program count             asks the C function for the count, as another language would
 #include "test/support/pch.h"
 
 #include <dlfcn.h>
@@ -37,5 +38,10 @@ int main(int argc, char** argv) {
     backward("after dlclose");
   }
   if (argc == 2 && std::strcmp(argv[1], "quick_exit") == 0) std::quick_exit(0);
+  if (argc == 2 && std::strcmp(argv[1], "count") == 0) {
+    const auto count = reinterpret_cast<uint64_t (*)()>(dlsym(RTLD_DEFAULT, "overdrive_backward_count"));
+    if (!count) return std::fprintf(stderr, "%s\n", dlerror()), 1;
+    std::printf("count: %d\n", static_cast<int>(count()));
+  }
   return 0;
 }
