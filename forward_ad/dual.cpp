@@ -1,0 +1,195 @@
+#include "forward_ad/dual.h"
+
+#include "forward_ad/dual_meta.h"
+#include "forward_ad/host_level.h"
+#include "forward_ad/jvp_layer.h"
+#include "forward_ad/level_registry.h"
+
+#include <ATen/ops/_new_zeros_with_same_feature_meta.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <optional>
+#include <string>
+
+namespace overdrive::forward_ad {
+
+namespace ft = at::functorch;
+
+namespace {
+
+void check_pair(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
+  TORCH_CHECK(primal.defined() && tangent.defined(), "make_dual on level ", level, ": the ",
+              primal.defined() ? "tangent" : "primal", " is an undefined tensor.");
+  TORCH_CHECK(primal.is_floating_point() || primal.is_complex(), "make_dual on level ", level,
+              ": the primal has dtype ", primal.dtype(),
+              "; only floating point and complex tensors can be dual.");
+  TORCH_CHECK(primal.sizes() == tangent.sizes(), "make_dual on level ", level, ": the primal has shape ",
+              primal.sizes(), ", the tangent ", tangent.sizes(), ".");
+  TORCH_CHECK(primal.dtype() == tangent.dtype(), "make_dual on level ", level, ": the primal has dtype ",
+              primal.dtype(), ", the tangent ", tangent.dtype(), ".");
+  TORCH_CHECK(primal.device() == tangent.device(), "make_dual on level ", level, ": the primal is on ",
+              primal.device(), ", the tangent on ", tangent.device(), ".");
+  TORCH_CHECK(primal.layout() == tangent.layout(), "make_dual on level ", level, ": the primal has layout ",
+              primal.layout(), ", the tangent ", tangent.layout(), ".");
+}
+
+at::Tensor host_tangent(const at::Tensor& tensor) {
+  c10::AutoFwGradMode enabled(true);
+  return tensor._fw_grad(0);
+}
+
+std::string owner_of(LayerLife life) {
+  auto level = level_of_life(life);
+  return level ? "level " + std::to_string(*level) : "a layer that is not Overdrive's, or one of reverse mode";
+}
+
+// What a tensor is to the layers below the level's. Layers that hold a tensor without
+// depending on it are looked through: everything that is made inside a level has one.
+at::Tensor below(at::Tensor tensor, const JvpLayer& layer, size_t position, uint64_t level, const char* what) {
+  for (;;) {
+    auto* batched = ft::maybeGetBatchedImpl(tensor);
+    TORCH_CHECK(batched == nullptr || static_cast<size_t>(batched->level()) < position, "make_dual on level ",
+                level, ": the ", what, " is batched by a vmap that was opened inside this level.");
+    auto* wrapper = living_wrapper(tensor);
+    if (wrapper == nullptr) return tensor;
+    LayerLife life = life_of(*wrapper);
+    size_t wrappers_position = position_here(life);
+    if (life != layer.life() && wrappers_position > 0 && wrappers_position < position) return tensor;
+    if (host_tangent(tensor).defined() || tensor.requires_grad()) {
+      TORCH_CHECK(life != layer.life(), "make_dual on level ", level, ": the ", what,
+                  " carries a tangent at this level already.");
+      TORCH_CHECK(wrappers_position > 0, "make_dual on level ", level, ": the ", what, " belongs to ",
+                  owner_of(life),
+                  ", which this thread has not entered. Put `LevelScope here(level)` around the use.");
+      TORCH_CHECK(false, "make_dual on level ", level, ": the ", what, " belongs to ", owner_of(life),
+                  ", which was opened inside this level. Make duals of outer levels first.");
+    }
+    tensor = at::Tensor(wrapper->value());
+  }
+}
+
+// The tensor on each layer below the level's, so that an in-place operator may bring it
+// a tangent there; LibTorch refuses to write into what came from outside of a layer.
+at::Tensor on_all_layers(at::Tensor tensor, size_t position) {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  if (position == 1) return tensor;
+  auto* wrapper = ft::maybeGetTensorWrapper(tensor);
+  auto* batched = ft::maybeGetBatchedImpl(tensor);
+  size_t reached = wrapper != nullptr ? position_here(life_of(*wrapper))
+                                      : (batched != nullptr ? static_cast<size_t>(batched->level()) : 0);
+  for (; reached + 1 < position; ++reached) {
+    if (stack[reached].key() == ft::TransformType::Vmap) continue;
+    tensor = ft::makeTensorWrapper(tensor, stack[reached].interpreter());
+  }
+  return tensor;
+}
+
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  if (a.layout() != at::kStrided) return true;
+  if (a.storage_offset() != b.storage_offset()) return false;
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+// A tangent has the memory layout of its primal, so that a view of the one is a view of
+// the other (LibTorch's rule).
+at::Tensor with_layout_of(const at::Tensor& primal, const at::Tensor& tangent) {
+  if (same_layout(primal, tangent)) return tangent;
+  c10::AutoFwGradMode disabled(false);
+  return at::_new_zeros_with_same_feature_meta(tangent, primal).copy_(tangent);
+}
+
+// A formula may give a tangent without memory that stands for zeros; callers get memory,
+// made below the level, so that it does not belong to it.
+at::Tensor with_memory(const at::Tensor& tangent, size_t position) {
+  if (!tangent.defined() || !tangent._is_zerotensor()) return tangent;
+  BelowLayer below_level(position - 1);
+  return at::zeros(tangent.sizes(), tangent.options());
+}
+
+DualParts unpack(const at::Tensor& tensor, const JvpLayer& layer, uint64_t level);
+
+// The tensor depends on layers above the level's: its parts do too.
+DualParts unpack_inside(const at::Tensor& tensor, ft::TensorWrapper& wrapper, size_t position,
+                        const JvpLayer& layer, uint64_t level) {
+  const Layer& inner = ft::getDynamicLayerStack()[position - 1];
+  TORCH_CHECK(inner.key() == ft::TransformType::Jvp || !tensor.requires_grad(), "unpack_dual on level ", level,
+              ": the tensor is being differentiated in reverse mode inside this level. Unpack it outside.");
+  auto inner_level = level_of_life(life_of(wrapper));
+  at::Tensor tangent = unwrap_from(host_tangent(tensor), life_of(wrapper));
+  DualParts value = unpack(wrapper.value(), layer, level);
+  if (!tangent.defined()) return value;
+  DualParts slope = unpack(tangent, layer, level);
+  TORCH_CHECK(inner_level.has_value(), "unpack_dual on level ", level,
+              ": the tensor carries a tangent of a layer that is not Overdrive's.");
+  DualParts parts{make_dual(value.primal, slope.primal, *inner_level), value.tangent};
+  if (slope.tangent.defined()) {
+    if (!value.tangent.defined()) {
+      BelowLayer below_level(position_here(layer.life()) - 1);
+      value.tangent = at::zeros_like(slope.tangent);
+    }
+    parts.tangent = make_dual(value.tangent, slope.tangent, *inner_level);
+  }
+  return parts;
+}
+
+DualParts unpack(const at::Tensor& tensor, const JvpLayer& layer, uint64_t level) {
+  at::Tensor looked_through = tensor;
+  if (auto* batched = ft::maybeGetBatchedImpl(looked_through);
+      batched != nullptr && static_cast<size_t>(batched->level()) > position_here(layer.life())) {
+    DualParts parts = unpack(batched->value(), layer, level);
+    auto rebatch = [&](at::Tensor& part) {
+      if (part.defined()) part = ft::makeBatched(part, batched->bdim(), batched->level());
+    };
+    rebatch(parts.primal);
+    rebatch(parts.tangent);
+    return parts;
+  }
+  auto* wrapper = living_wrapper(looked_through);
+  if (wrapper == nullptr) return {looked_through, {}};
+  if (life_of(*wrapper) == layer.life()) {
+    return {wrapper->value(),
+            with_memory(unwrap_from(host_tangent(looked_through), layer.life()), position_here(layer.life()))};
+  }
+  size_t position = position_here(life_of(*wrapper));
+  if (position == 0 && !host_tangent(looked_through).defined()) return unpack(wrapper->value(), layer, level);
+  TORCH_CHECK(position > 0, "unpack_dual on level ", level, ": the tensor belongs to ",
+              owner_of(life_of(*wrapper)),
+              ", which this thread has not entered. Put `LevelScope here(level)` around the use.");
+  if (position < position_here(layer.life())) return {looked_through, {}};
+  return unpack_inside(looked_through, *wrapper, position, layer, level);
+}
+
+}  // namespace
+
+at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
+  auto open_level = ForwardADLevel::get_by_idx(level);
+  const JvpLayer& layer = JvpLayer::of(*open_level);
+  size_t position = layer.check_here();
+  host_level::check();
+  check_pair(primal, tangent, level);
+  at::Tensor value = on_all_layers(below(primal, layer, position, level, "primal"), position);
+  at::Tensor slope = on_all_layers(below(tangent, layer, position, level, "tangent"), position);
+  BelowLayer without_inner(position);
+  at::Tensor dual = layer.wrap(value);
+  slope = with_layout_of(dual, layer.wrap(slope));
+  auto tangents = std::make_shared<ForwardGrad>();
+  dual.unsafeGetTensorImpl()->set_autograd_meta(std::make_unique<DualMeta>(level, tangents));
+  tangents->set_value(slope, level);
+  return dual;
+}
+
+DualParts unpack_dual(const at::Tensor& tensor, uint64_t level) {
+  auto open_level = ForwardADLevel::get_by_idx(level);
+  const JvpLayer& layer = JvpLayer::of(*open_level);
+  layer.check_here();
+  host_level::check();
+  TORCH_CHECK(tensor.defined(), "unpack_dual on level ", level, ": the tensor is undefined.");
+  return unpack(tensor, layer, level);
+}
+
+}  // namespace overdrive::forward_ad

@@ -1,0 +1,68 @@
+#include "forward_ad/dual.h"
+
+#include "forward_ad/host_level.h"
+#include "forward_ad/jvp_layer.h"
+#include "forward_ad/level_registry.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+namespace overdrive::forward_ad {
+
+namespace ft = at::functorch;
+
+DualLevel::DualLevel() : idx_(ForwardADLevel::get_next_idx()) {
+  try {
+    ForwardADLevel::get_by_idx(idx_)->attach(std::make_unique<JvpLayer>(idx_));
+  } catch (...) {
+    ForwardADLevel::release_idx(idx_);
+    throw;
+  }
+}
+
+DualLevel::~DualLevel() {
+  // Nothing may leave a destructor; what could throw is a registry that is not ours.
+  try {
+    while (is_active_here(idx_) && ForwardADLevel::try_get_by_idx(idx_)) {
+      uint64_t innermost = active_levels().back();
+      JvpLayer::of(*ForwardADLevel::get_by_idx(innermost)).force();
+      ForwardADLevel::release_idx(innermost);
+    }
+  } catch (const std::exception&) {
+  }
+}
+
+void DualLevel::close() {
+  if (ForwardADLevel::try_get_by_idx(idx_)) host_level::check();
+  ForwardADLevel::release_idx(idx_);
+}
+
+struct LevelScope::State {
+  explicit State(std::shared_ptr<ForwardADLevel> entered)
+      : level(std::move(entered)),
+        outer_layers(ft::getDynamicLayerStack()),
+        forward_mode(true),
+        active(JvpLayer::of(*level).active()) {
+    JvpLayer& layer = JvpLayer::of(*level);
+    ++layer.visitors();
+    ft::setDynamicLayerStack(layer.stack());
+    ft::setDynamicLayerFrontBackKeysIncluded(true);
+  }
+  ~State() {
+    ft::setDynamicLayerStack(outer_layers);
+    ft::setDynamicLayerFrontBackKeysIncluded(!outer_layers.empty());
+    --JvpLayer::of(*level).visitors();
+  }
+
+  std::shared_ptr<ForwardADLevel> level;
+  LayerStack outer_layers;
+  c10::AutoFwGradMode forward_mode;
+  ActiveLevels active;
+};
+
+LevelScope::LevelScope(uint64_t level) : state_(std::make_unique<State>(ForwardADLevel::get_by_idx(level))) {}
+
+LevelScope::~LevelScope() = default;
+
+}  // namespace overdrive::forward_ad

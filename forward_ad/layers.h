@@ -1,0 +1,94 @@
+// LibTorch's layer stack (functorch) as far as forward mode needs it: what a wrapper
+// belongs to, how to step below a layer, and a scope for layers of other kinds. The one
+// place of this folder that reads LibTorch's private fields. The stack is thread-local,
+// and so is everything here. Private: its headers take seconds to parse.
+#pragma once
+
+#include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/functorch/DynamicLayer.h>
+#include <ATen/functorch/TensorWrapper.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace overdrive::forward_ad {
+
+using Layer = at::functorch::DynamicLayer;
+using LayerStack = std::vector<Layer>;
+
+// Note [Who a wrapper belongs to]
+// LibTorch numbers layers by their position on the thread's stack, so layers of two
+// threads, and layers opened one after the other, share numbers, and a wrapper of one
+// passes for a wrapper of the other. What tells them apart is the flag that says whether
+// the layer is alive: one heap cell per layer, shared by the layer, its copies on other
+// threads and each of its wrappers. Its address is the identity used in this folder.
+using LayerLife = const bool*;
+
+LayerLife life_of(const Layer& layer);
+LayerLife life_of(const at::functorch::TensorWrapper& wrapper);
+
+// The layer's position on this thread's stack, counted from 1; 0 when it is not there.
+size_t position_here(LayerLife life);
+
+// The wrapper, dead ones looked through; `tensor` becomes what was found below them.
+at::functorch::TensorWrapper* living_wrapper(at::Tensor& tensor);
+
+// What the wrapper holds, if it is one of this layer; else the tensor itself.
+at::Tensor unwrap_from(const at::Tensor& tensor, LayerLife life);
+
+// Runs what follows with only the lowest `keep` layers of the stack.
+class BelowLayer {
+ public:
+  explicit BelowLayer(size_t keep);
+  ~BelowLayer();
+  BelowLayer(const BelowLayer&) = delete;
+  BelowLayer& operator=(const BelowLayer&) = delete;
+
+ private:
+  LayerStack taken_;
+};
+
+// A reverse-mode layer, pushed and popped; grad mode is on in between.
+class GradLayer {
+ public:
+  GradLayer();
+  ~GradLayer();
+  GradLayer(const GradLayer&) = delete;
+  GradLayer& operator=(const GradLayer&) = delete;
+
+  at::Tensor wrap(const at::Tensor& tensor) const;
+  at::Tensor unwrap(const at::Tensor& tensor) const;
+
+ private:
+  size_t position_;
+  bool grad_mode_;
+  LayerLife life_;
+};
+
+// The GradLayer of this thread with this identity, even while an operator runs below it
+// and it is not on the stack.
+std::optional<Layer> own_grad_layer(LayerLife life);
+
+// A layer that hides one dimension of size `batch`.
+class VmapLayer {
+ public:
+  explicit VmapLayer(int64_t batch);
+  ~VmapLayer();
+  VmapLayer(const VmapLayer&) = delete;
+  VmapLayer& operator=(const VmapLayer&) = delete;
+
+  // Hides dimension 0.
+  at::Tensor wrap(const at::Tensor& tensor) const;
+  // Shows it again, as dimension 0; what does not depend on it is repeated.
+  at::Tensor unwrap(const at::Tensor& tensor) const;
+
+ private:
+  int64_t batch_;
+  size_t position_;
+};
+
+// Takes layers off the top until `keep` are left, and marks them dead.
+void drop_layers(size_t keep) noexcept;
+
+}  // namespace overdrive::forward_ad
