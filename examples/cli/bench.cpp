@@ -2,6 +2,7 @@
 #include "bench/engine_bench.h"
 #include "bench/environment.h"
 #include "bench/graph.h"
+#include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
 
 #include <ATen/Parallel.h>
@@ -21,15 +22,6 @@ struct EngineArguments {
   int threads = 1;
   bool quiet = false;
 };
-
-void check_graph_names(const std::vector<std::string>& names) {
-  const auto& kinds = bench::graph_kinds();
-  for (const std::string& name : names) {
-    const bool known =
-        std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.name == name; });
-    if (!known) throw UsageError("there is no graph \"" + name + "\"; `overdrive list` names them.");
-  }
-}
 
 void print_row(const nlohmann::json& row) {
   std::printf("%-14s %9lld %9lld %11.1f %11.1f %11.1f   %.3f [%.3f, %.3f]\n",
@@ -82,10 +74,20 @@ void add_engine(Program& program, CLI::App& parent) {
 
 }  // namespace
 
+void check_graph_names(const std::vector<std::string>& names) {
+  const auto& kinds = bench::graph_kinds();
+  for (const std::string& name : names) {
+    const bool known =
+        std::any_of(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.name == name; });
+    if (!known) throw UsageError("there is no graph \"" + name + "\"; `overdrive list` names them.");
+  }
+}
+
 void add_bench(Program& program) {
   CLI::App* command = program.add("bench", "Measure stock and Overdrive side by side.",
                                   "overdrive bench engine --quick", nullptr);
   add_engine(program, *command);
+  add_bench_memory(program, *command);
 }
 
 }  // namespace overdrive::cli

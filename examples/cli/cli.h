@@ -36,7 +36,12 @@ struct Program {
 
 void add_env(Program& program);
 void add_list(Program& program);
+void add_train(Program& program);
+void add_compare(Program& program);
 void add_bench(Program& program);
+void add_soak(Program& program);
+// Only where the fuzzer is built: it is a part of the tests.
+void add_fuzz(Program& program);
 
 // A JSON file that appears under its name only when it is complete. Opened before the work begins, so that
 // a wrong path costs nothing. An empty path writes nothing.

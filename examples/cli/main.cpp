@@ -31,6 +31,16 @@ int complain(const std::string& what) {
   return kWrongCall;
 }
 
+// CLI11 would say that a subcommand is missing, which is not what is wrong.
+void check_command(CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string name = argv[1];
+  const bool known =
+      !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; }).empty();
+  if (known) return;
+  throw UsageError("there is no command \"" + name + "\" (see overdrive --help).");
+}
+
 int run(int argc, char** argv) {
   Program program;
   program.app.require_subcommand(1);
@@ -39,8 +49,15 @@ int run(int argc, char** argv) {
       "was wrong.");
   add_env(program);
   add_list(program);
+  add_train(program);
+  add_compare(program);
   add_bench(program);
+  add_soak(program);
+#ifdef OVERDRIVE_HAS_FUZZER
+  add_fuzz(program);
+#endif
   try {
+    check_command(program.app, argc, argv);
     program.app.parse(argc, argv);
     return program.action();
   } catch (const CLI::Success& help) {

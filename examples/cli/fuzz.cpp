@@ -1,0 +1,34 @@
+// `overdrive fuzz`: seeded random graphs on both engines, compared in everything a program can observe.
+#include "test/parity/fuzz/fuzz.h"
+#include "examples/cli/cli.h"
+
+#include <ATen/Parallel.h>
+
+#include <memory>
+
+namespace overdrive::cli {
+
+void add_fuzz(Program& program) {
+  auto options = std::make_shared<fuzz::FuzzOptions>();
+  CLI::App* command = program.add("fuzz", "Run seeded random graphs on both engines and compare everything.",
+                                  "overdrive fuzz --programs 10000 --seed 7", [options] {
+                                    at::set_num_threads(1);
+                                    return fuzz::run(*options) == 0 ? kFine : kDifferenceFound;
+                                  });
+  command->add_option("--programs", options->programs, "How many programs.")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the first program.")->capture_default_str();
+  command->add_option("--minutes", options->minutes, "Go on for so long instead.")->check(CLI::PositiveNumber);
+  command->add_option("--max-differences", options->max_differences, "Stop after so many differences.")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--shrink,!--no-shrink", options->shrink,
+                    "Make a differing program small before printing it.");
+  command->add_option("--json", options->json, "Write a report to this file.");
+  command->add_option("--findings", options->findings,
+                      "Write each difference into this folder as a C++ program.");
+  command->add_flag("--quiet", options->quiet, "Print differences only.");
+}
+
+}  // namespace overdrive::cli

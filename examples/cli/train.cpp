@@ -1,0 +1,119 @@
+// `overdrive train NAME`: trains a model on one engine, keeps checkpoints, and tells how good it became.
+#include "bench/engine_switch.h"
+#include "bench/environment.h"
+#include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
+#include "examples/cli/training_options.h"
+#include "examples/trainers/checkpoint_file.h"
+
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace overdrive::cli {
+
+namespace {
+
+using trainers::TrainerInfo;
+
+constexpr int64_t kStepsBetweenCheckpoints = 100;
+
+struct TrainArguments : TrainingOptions {
+  std::string engine = "overdrive";
+  std::string save, resume;
+};
+
+std::string checkpoint_path(const std::string& folder, const TrainerInfo& info) {
+  return (std::filesystem::path(folder) / (info.name + ".pt")).string();
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw UsageError("cannot make the folder \"" + folder + "\": " + error.message() + ".");
+}
+
+// Steps up to `steps`; gives the losses of those that were done here.
+std::vector<double> run_steps(const TrainerInfo& info, trainers::Trainer& trainer, int64_t done, int64_t steps,
+                              const TrainArguments& arguments) {
+  Progress progress(info.name, steps, arguments.quiet, done);
+  trainers::Meter meter;
+  std::vector<double> losses;
+  while (done < steps && !interrupted()) {
+    losses.push_back(trainer.step(meter));
+    progress.show(++done, losses.back());
+    const bool last = done == steps || interrupted();
+    if (!arguments.save.empty() && (last || done % kStepsBetweenCheckpoints == 0)) {
+      save_checkpoint(checkpoint_path(arguments.save, info), info, trainer, done);
+    }
+  }
+  return losses;
+}
+
+void report(const TrainerInfo& info, const TrainArguments& arguments, int64_t done, double quality,
+            trainers::Trainer& trainer) {
+  std::printf("%s: %s %.4f after %lld steps on %s\n", info.name.c_str(), info.quality.c_str(), quality,
+              static_cast<long long>(done), arguments.engine.c_str());
+  const std::string epilogue = trainer.epilogue();
+  if (!epilogue.empty()) std::printf("%s\n", epilogue.c_str());
+}
+
+nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& arguments) {
+  const auto trainer = info.make(arguments.seed);
+  int64_t done = 0;
+  if (!arguments.resume.empty())
+    done = load_checkpoint(checkpoint_path(arguments.resume, info), info, *trainer);
+  const int64_t steps = arguments.steps > 0 ? arguments.steps : info.default_steps;
+  if (done > steps) {
+    throw UsageError("the checkpoint of " + info.name + " has done " + std::to_string(done) +
+                     " steps already, " + std::to_string(steps) + " were asked for.");
+  }
+  const auto losses = run_steps(info, *trainer, done, steps, arguments);
+  done += static_cast<int64_t>(losses.size());
+  const double quality = trainer->evaluate();
+  if (!arguments.quiet) report(info, arguments, done, quality, *trainer);
+  if (interrupted() && !arguments.save.empty()) {
+    std::fprintf(stderr, "overdrive: stopped; the checkpoint %s has %lld steps.\n",
+                 checkpoint_path(arguments.save, info).c_str(), static_cast<long long>(done));
+  }
+  return {{"name", info.name},      {"engine", arguments.engine}, {"steps", done},
+          {"seed", arguments.seed}, {"quality", info.quality},    {"quality_value", quality},
+          {"losses", losses},       {"stopped", interrupted()}};
+}
+
+int train(const TrainArguments& arguments) {
+  if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
+  const auto selection = find_or_complain(arguments.name);
+  make_folder(arguments.save);
+  JsonFile file(arguments.json);
+  at::set_num_threads(arguments.threads);
+  stop_on_interrupt();
+  const bench::UseEngine engine(bench::parse_engine(arguments.engine));
+  nlohmann::json results = nlohmann::json::array();
+  for (const TrainerInfo* info : selection) {
+    if (!interrupted()) results.push_back(train_one(*info, arguments));
+  }
+  file.write({{"trainings", results}, {"environment", bench::environment()}});
+  return kFine;
+}
+
+}  // namespace
+
+void add_train(Program& program) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = program.add("train", "Train a model on one engine.",
+                                  "overdrive train lstm --engine stock --steps 200 --save checkpoints",
+                                  [arguments] { return train(*arguments); });
+  add_training_options(*command, *arguments);
+  command->add_option("--engine", arguments->engine, "Who runs the backwards.")
+      ->check(CLI::IsMember({"stock", "overdrive"}))
+      ->capture_default_str();
+  command->add_option("--save", arguments->save, "Keep a checkpoint NAME.pt in this folder.");
+  command->add_option("--resume", arguments->resume, "Go on from the checkpoint NAME.pt in this folder.")
+      ->check(CLI::ExistingDirectory);
+}
+
+}  // namespace overdrive::cli

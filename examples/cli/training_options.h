@@ -1,0 +1,28 @@
+// The options that train and compare have in common. Plain values.
+#pragma once
+
+#include "examples/cli/cli.h"
+#include "examples/trainers/trainer.h"
+
+#include <string>
+#include <vector>
+
+namespace overdrive::cli {
+
+struct TrainingOptions {
+  std::string name;
+  int64_t steps = 0;  // 0: the trainer's own
+  uint64_t seed = 1;
+  int threads = 1;
+  std::string json;
+  std::string data;
+  bool quiet = false;
+};
+
+// Adds NAME, --steps, --seed, --threads, --data, --json and --quiet.
+void add_training_options(CLI::App& command, TrainingOptions& options);
+
+// The trainers that `name` stands for. Throws UsageError when there are none.
+std::vector<const trainers::TrainerInfo*> find_or_complain(const std::string& name);
+
+}  // namespace overdrive::cli

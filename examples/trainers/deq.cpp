@@ -1,0 +1,119 @@
+// Deep equilibrium: a backward inside a backward. The layer's output is the fixed point z = f(z, x), found by
+// iteration without a graph; its gradient is the solution of another fixed point, found while the backward is
+// running.
+//
+// What to look for: the hook below runs torch::autograd::grad() a dozen times from inside loss.backward(). The
+// stock engine handles such reentrant calls on queues and, from a depth of 60 on, on more threads; ours goes on
+// on the same stack. Bits are the same.
+#include "examples/data/digits.h"
+#include "examples/trainers/registry.h"
+
+namespace overdrive::trainers {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+constexpr int64_t kBatch = 32;
+constexpr int64_t kWidth = 48;
+constexpr int kIterations = 12;
+
+class EquilibriumImpl : public nn::Module {
+ public:
+  EquilibriumImpl()
+      : from_state_(register_module("from_state", nn::Linear(nn::LinearOptions(kWidth, kWidth).bias(false)))),
+        from_input_(register_module("from_input", nn::Linear(64, kWidth))) {
+    // Small enough that f contracts and the iterations below converge.
+    torch::NoGradGuard no_grad;
+    from_state_->weight.mul_(0.5);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto input = from_input_->forward(x);
+    auto z = torch::zeros_like(input);
+    {
+      torch::NoGradGuard no_grad;
+      for (int i = 0; i < kIterations; ++i) z = f(z, input);
+    }
+    // One application with a graph: its parameters' gradients are right once the incoming gradient g
+    // has become the solution of  y = g + (df/dz)^T y.
+    const auto result = f(z, input);
+    if (result.requires_grad()) solve_in_backward(result, z, input);
+    return result;
+  }
+
+ private:
+  torch::Tensor f(const torch::Tensor& z, const torch::Tensor& input) {
+    return torch::tanh(from_state_->forward(z) + input);
+  }
+
+  void solve_in_backward(const torch::Tensor& result, const torch::Tensor& z, const torch::Tensor& input) {
+    // A graph of its own, which does not hold `result`: a hook that owned its tensor would never be freed.
+    const auto z_again = z.detach().requires_grad_();
+    const auto f_again = f(z_again, input.detach());
+    result.register_hook([z_again, f_again](const torch::Tensor& g) {
+      auto y = g;
+      for (int i = 0; i < kIterations; ++i) {
+        y = g + torch::autograd::grad({f_again}, {z_again}, {y}, /*retain_graph=*/true)[0];
+      }
+      return y;
+    });
+  }
+
+  nn::Linear from_state_, from_input_;
+};
+TORCH_MODULE(Equilibrium);
+
+class Deq final : public Trainer {
+ public:
+  explicit Deq(uint64_t seed)
+      : Trainer(seed),
+        data_(data::load_digits()),
+        layer_(register_module("layer", Equilibrium())),
+        head_(register_module("head", nn::Linear(kWidth, 10))) {
+    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 3e-3));
+  }
+
+  double step(Meter& meter) override {
+    const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
+    optimizer_->zero_grad();
+    const auto scores = scores_of(data_.train.images.index_select(0, pick));
+    const auto loss = F::cross_entropy(scores, data_.train.labels.index_select(0, pick));
+    meter.backward(loss);
+    optimizer_->step();
+    return loss.item<double>();
+  }
+
+  double evaluate() override {
+    torch::NoGradGuard no_grad;
+    const auto answers = scores_of(data_.test.images).argmax(1);
+    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+  }
+
+ private:
+  torch::Tensor scores_of(const torch::Tensor& images) {
+    return head_->forward(layer_->forward(images.flatten(1)));
+  }
+
+  const data::Digits data_;
+  Equilibrium layer_;
+  nn::Linear head_;
+  torch::optim::Optimizer* optimizer_;
+};
+
+}  // namespace
+
+TrainerInfo deq() {
+  return {.name = "deq",
+          .group = "deq",
+          .what = "deep equilibrium layer on digits",
+          .shows = "a backward inside a backward",
+          .quality = "test accuracy",
+          .more_is_better = true,
+          .good = 0.95,
+          .default_steps = 500,
+          .make = [](uint64_t seed) { return std::make_unique<Deq>(seed); }};
+}
+
+}  // namespace overdrive::trainers

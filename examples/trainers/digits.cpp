@@ -1,0 +1,80 @@
+// Digits: the plain swap. Two ordinary classifiers, a three-layer MLP and a small CNN, on 8x8
+// images of hand-written digits.
+//
+// What to look for: nothing here mentions Overdrive. The step below is what any LibTorch program does, and
+// whichever engine is the default runs its backward. `overdrive compare digits` trains each model twice and
+// finds every parameter equal, bit for bit, after every step.
+#include "examples/data/digits.h"
+
+#include "examples/trainers/registry.h"
+
+namespace overdrive::trainers {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+nn::Sequential mlp() {
+  return nn::Sequential(nn::Flatten(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(),
+                        nn::Linear(64, 10));
+}
+
+nn::Sequential cnn() {
+  // {1,8,8} -> {16,8,8} -> {32,8,8} -> {32,4,4} -> {64} -> {10}
+  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)), nn::ReLU(),
+                        nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
+                        nn::Flatten(), nn::Linear(32 * 4 * 4, 64), nn::ReLU(), nn::Linear(64, 10));
+}
+
+class Classifier final : public Trainer {
+ public:
+  Classifier(uint64_t seed, nn::Sequential (*build)(), int64_t batch)
+      : Trainer(seed), data_(data::load_digits()), batch_(batch), model_(register_module("model", build())) {
+    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(model_->parameters(), 2e-3));
+  }
+
+  double step(Meter& meter) override {
+    const auto pick = torch::randint(data_.train.labels.size(0), {batch_}, generator(), torch::kInt64);
+    const auto images = data_.train.images.index_select(0, pick);
+    const auto labels = data_.train.labels.index_select(0, pick);
+
+    optimizer_->zero_grad();
+    const auto loss = F::cross_entropy(model_->forward(images), labels);
+    meter.backward(loss);  // loss.backward(), with a stopwatch
+    optimizer_->step();
+    return loss.item<double>();
+  }
+
+  double evaluate() override {
+    torch::NoGradGuard no_grad;
+    const auto answers = model_->forward(data_.test.images).argmax(1);
+    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+  }
+
+ private:
+  const data::Digits data_;
+  const int64_t batch_;
+  nn::Sequential model_;
+  torch::optim::Optimizer* optimizer_;
+};
+
+TrainerInfo classifier(std::string name, std::string what, double good, int64_t steps, int64_t batch,
+                       nn::Sequential (*build)()) {
+  return {.name = std::move(name),
+          .group = "digits",
+          .what = std::move(what),
+          .shows = "the plain swap",
+          .quality = "test accuracy",
+          .more_is_better = true,
+          .good = good,
+          .default_steps = steps,
+          .make = [=](uint64_t seed) { return std::make_unique<Classifier>(seed, build, batch); }};
+}
+
+}  // namespace
+
+TrainerInfo digits_mlp() { return classifier("digits_mlp", "3-layer MLP on 8x8 digits", 0.95, 600, 32, mlp); }
+TrainerInfo digits_cnn() { return classifier("digits_cnn", "small CNN on 8x8 digits", 0.97, 400, 32, cnn); }
+
+}  // namespace overdrive::trainers

@@ -1,0 +1,123 @@
+// LSTM: many small nodes. A character language model on a public-domain book; the cell is written in the
+// small operations of its formula, not as one fused kernel.
+//
+// What to look for: one step builds a graph of about a thousand nodes whose kernels take a microsecond each.
+// Here the engine's own work per node is a large part of the backward, so this is where replacing the engine
+// shows most.
+#include "examples/data/text.h"
+#include "examples/trainers/registry.h"
+
+#include <cmath>
+
+namespace overdrive::trainers {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+constexpr int64_t kEmbedding = 32;
+constexpr int64_t kHidden = 64;
+constexpr int64_t kBatch = 16;
+constexpr int64_t kUnroll = 32;
+
+// h' and c' from an input and the state before it.
+class CellImpl : public nn::Module {
+ public:
+  CellImpl() {
+    const double spread = 1 / std::sqrt(static_cast<double>(kHidden));
+    from_input_ =
+        register_parameter("from_input", torch::empty({kEmbedding, 4 * kHidden}).uniform_(-spread, spread));
+    from_hidden_ =
+        register_parameter("from_hidden", torch::empty({kHidden, 4 * kHidden}).uniform_(-spread, spread));
+    bias_ = register_parameter("bias", torch::zeros({4 * kHidden}));
+    // A forget gate that starts open lets gradients reach far back from the first step on.
+    torch::NoGradGuard no_grad;
+    bias_.narrow(0, kHidden, kHidden).fill_(1);
+  }
+
+  std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x, const torch::Tensor& h,
+                                                  const torch::Tensor& c) {
+    const auto gates = (x.matmul(from_input_) + h.matmul(from_hidden_) + bias_).chunk(4, 1);
+    const auto in = torch::sigmoid(gates[0]);
+    const auto keep = torch::sigmoid(gates[1]);
+    const auto candidate = torch::tanh(gates[2]);
+    const auto out = torch::sigmoid(gates[3]);
+    const auto c_new = keep * c + in * candidate;
+    return {out * torch::tanh(c_new), c_new};
+  }
+
+ private:
+  torch::Tensor from_input_, from_hidden_, bias_;
+};
+TORCH_MODULE(Cell);
+
+class Lstm final : public Trainer {
+ public:
+  explicit Lstm(uint64_t seed)
+      : Trainer(seed),
+        text_(data::load_text()),
+        embedding_(register_module("embedding", nn::Embedding(text_.vocabulary(), kEmbedding))),
+        cell_(register_module("cell", Cell())),
+        head_(register_module("head", nn::Linear(kHidden, text_.vocabulary()))) {
+    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+  }
+
+  double step(Meter& meter) override {
+    // kBatch stretches of the book, each kUnroll characters and the one that follows.
+    const auto start = torch::randint(text_.train.size(0) - kUnroll, {kBatch, 1}, generator(), torch::kInt64);
+    const auto stretch = text_.train.take(start + torch::arange(kUnroll + 1));
+
+    optimizer_->zero_grad();
+    const auto loss = loss_of(stretch);
+    meter.backward(loss);
+    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
+    optimizer_->step();
+    return loss.item<double>();
+  }
+
+  // Bits per character on the part of the book that training never sees.
+  double evaluate() override {
+    torch::NoGradGuard no_grad;
+    constexpr int64_t kLength = 256;
+    const int64_t stretches = text_.test.size(0) / (kLength + 1);
+    const auto test = text_.test.narrow(0, 0, stretches * (kLength + 1)).view({stretches, kLength + 1});
+    return loss_of(test).item<double>() / std::log(2.0);
+  }
+
+ private:
+  // Mean cross entropy of every character but the first, given those before it.
+  torch::Tensor loss_of(const torch::Tensor& stretch) {
+    const int64_t batch = stretch.size(0), length = stretch.size(1) - 1;
+    auto h = torch::zeros({batch, kHidden}), c = torch::zeros({batch, kHidden});
+    std::vector<torch::Tensor> states;
+    for (int64_t t = 0; t < length; ++t) {
+      std::tie(h, c) = cell_->forward(embedding_->forward(stretch.select(1, t)), h, c);
+      states.push_back(h);
+    }
+    const auto scores = head_->forward(torch::stack(states, 1));
+    return F::cross_entropy(scores.flatten(0, 1), stretch.narrow(1, 1, length).reshape({-1}));
+  }
+
+  const data::Text text_;
+  nn::Embedding embedding_;
+  Cell cell_;
+  nn::Linear head_;
+  torch::optim::Optimizer* optimizer_;
+};
+
+}  // namespace
+
+TrainerInfo lstm() {
+  return {.name = "lstm",
+          .group = "lstm",
+          .what = "character model, LSTM cell in small operations",
+          .shows = "many small nodes: the engine's own speed",
+          .quality = "test bits per character",
+          .more_is_better = false,
+          .good = 3.0,
+          .default_steps = 1000,
+          .make = [](uint64_t seed) { return std::make_unique<Lstm>(seed); }};
+}
+
+}  // namespace overdrive::trainers

@@ -1,0 +1,55 @@
+// What a training step tells about its backwards: how long, how many, how many nodes. Owned by
+// whoever runs the steps; a trainer only passes its backwards through. Any thread may use it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace overdrive::trainers {
+
+class Meter {
+ public:
+  // Any call that runs a backward from `root`, measured: torch::autograd::grad(), for example.
+  template <typename Call>
+  auto measured(const torch::Tensor& root, Call&& call) {
+    note(root);
+    const Stopwatch watch(nanoseconds_);
+    return call();
+  }
+
+  // loss.backward(), measured.
+  void backward(const torch::Tensor& loss) {
+    measured(loss, [&] { loss.backward(); });
+  }
+
+  // Counting walks the graph before every backward, so it is off while time counts.
+  void count_nodes(bool on) { counts_nodes_ = on; }
+  void reset();
+
+  double backward_seconds() const { return static_cast<double>(nanoseconds_.load()) * 1e-9; }
+  int64_t backwards() const { return backwards_.load(); }
+  int64_t nodes() const { return nodes_.load(); }
+
+ private:
+  struct Stopwatch {
+    explicit Stopwatch(std::atomic<int64_t>& into) : total(into), start(std::chrono::steady_clock::now()) {}
+    ~Stopwatch() {
+      const auto passed = std::chrono::steady_clock::now() - start;
+      total += std::chrono::duration_cast<std::chrono::nanoseconds>(passed).count();
+    }
+    std::atomic<int64_t>& total;
+    const std::chrono::steady_clock::time_point start;
+  };
+
+  void note(const torch::Tensor& root);
+
+  std::atomic<bool> counts_nodes_{false};
+  std::atomic<int64_t> nanoseconds_{0};
+  std::atomic<int64_t> backwards_{0};
+  std::atomic<int64_t> nodes_{0};
+};
+
+}  // namespace overdrive::trainers

@@ -1,0 +1,19 @@
+#include "examples/trainers/registry.h"
+
+namespace overdrive::trainers {
+
+const std::vector<TrainerInfo>& trainers() {
+  static const auto* all = new std::vector<TrainerInfo>{
+      digits_mlp(), digits_cnn(), lstm(), rl_many_small(), deq(), wgan_gp(), transformer()};
+  return *all;
+}
+
+std::vector<const TrainerInfo*> find_trainers(const std::string& name) {
+  std::vector<const TrainerInfo*> found;
+  for (const TrainerInfo& info : trainers()) {
+    if (info.name == name || info.group == name) found.push_back(&info);
+  }
+  return found;
+}
+
+}  // namespace overdrive::trainers

@@ -1,0 +1,140 @@
+// Transformer: a character GPT of six layers, with a sample of its writing at the end.
+//
+// What to look for: larger kernels than the LSTM's and fewer nodes for the same text, as most of today's models
+// have; the engine's share of a step is small, and what lives between forward and backward is most of the
+// memory.
+#include "examples/data/text.h"
+#include "examples/trainers/registry.h"
+
+#include <cmath>
+
+namespace overdrive::trainers {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+constexpr int64_t kLayers = 6;
+constexpr int64_t kWidth = 64;
+constexpr int64_t kHeads = 4;
+constexpr int64_t kContext = 64;
+constexpr int64_t kBatch = 8;
+
+class BlockImpl : public nn::Module {
+ public:
+  BlockImpl()
+      : norm1_(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
+        norm2_(register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
+        to_qkv_(register_module("to_qkv", nn::Linear(kWidth, 3 * kWidth))),
+        from_heads_(register_module("from_heads", nn::Linear(kWidth, kWidth))),
+        widen_(register_module("widen", nn::Linear(kWidth, 4 * kWidth))),
+        narrow_(register_module("narrow", nn::Linear(4 * kWidth, kWidth))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto attended = x + attention(norm1_->forward(x));
+    return attended + narrow_->forward(torch::gelu(widen_->forward(norm2_->forward(attended))));
+  }
+
+ private:
+  torch::Tensor attention(const torch::Tensor& x) {
+    const int64_t batch = x.size(0), length = x.size(1);
+    // {batch, length, 3*width} -> three of {batch, heads, length, width/heads}
+    const auto qkv =
+        to_qkv_->forward(x).view({batch, length, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4});
+    const auto mixed =
+        at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/0.0,
+                                         /*is_causal=*/true);
+    return from_heads_->forward(mixed.transpose(1, 2).reshape({batch, length, kWidth}));
+  }
+
+  nn::LayerNorm norm1_, norm2_;
+  nn::Linear to_qkv_, from_heads_, widen_, narrow_;
+};
+TORCH_MODULE(Block);
+
+class Transformer final : public Trainer {
+ public:
+  explicit Transformer(uint64_t seed)
+      : Trainer(seed),
+        text_(data::load_text()),
+        characters_(register_module("characters", nn::Embedding(text_.vocabulary(), kWidth))),
+        places_(register_module("places", nn::Embedding(kContext, kWidth))),
+        norm_(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
+        head_(register_module("head", nn::Linear(kWidth, text_.vocabulary()))) {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      blocks_.push_back(register_module("block" + std::to_string(i), Block()));
+    }
+    optimizer_ = &add_optimizer(std::make_unique<torch::optim::AdamW>(
+        parameters(), torch::optim::AdamWOptions(2e-3).weight_decay(0.01)));
+  }
+
+  double step(Meter& meter) override {
+    const auto start = torch::randint(text_.train.size(0) - kContext, {kBatch, 1}, generator(), torch::kInt64);
+    const auto stretch = text_.train.take(start + torch::arange(kContext + 1));
+
+    optimizer_->zero_grad();
+    const auto loss = loss_of(stretch);
+    meter.backward(loss);
+    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
+    optimizer_->step();
+    return loss.item<double>();
+  }
+
+  // Bits per character on the part of the book that training never sees.
+  double evaluate() override {
+    torch::NoGradGuard no_grad;
+    const int64_t stretches = text_.test.size(0) / (kContext + 1);
+    const auto test = text_.test.narrow(0, 0, stretches * (kContext + 1)).view({stretches, kContext + 1});
+    return loss_of(test).item<double>() / std::log(2.0);
+  }
+
+  std::string epilogue() override {
+    torch::NoGradGuard no_grad;
+    auto random = at::make_generator<at::CPUGeneratorImpl>(uint64_t{7});
+    auto written = text_.test.narrow(0, 0, 8).unsqueeze(0);
+    for (int i = 0; i < 240; ++i) {
+      const int64_t seen = std::min(written.size(1), kContext);
+      const auto scores = scores_of(written.narrow(1, written.size(1) - seen, seen)).select(1, seen - 1);
+      const auto next = torch::multinomial(torch::softmax(scores / 0.8, 1), 1, true, random);
+      written = torch::cat({written, next}, 1);
+    }
+    return text_.decode(written.squeeze(0));
+  }
+
+ private:
+  torch::Tensor scores_of(const torch::Tensor& text) {
+    auto x = characters_->forward(text) + places_->forward(torch::arange(text.size(1)));
+    for (auto& block : blocks_) x = block->forward(x);
+    return head_->forward(norm_->forward(x));
+  }
+
+  torch::Tensor loss_of(const torch::Tensor& stretch) {
+    const int64_t length = stretch.size(1) - 1;
+    const auto scores = scores_of(stretch.narrow(1, 0, length));
+    return F::cross_entropy(scores.flatten(0, 1), stretch.narrow(1, 1, length).reshape({-1}));
+  }
+
+  const data::Text text_;
+  nn::Embedding characters_, places_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+  std::vector<Block> blocks_;
+  torch::optim::Optimizer* optimizer_;
+};
+
+}  // namespace
+
+TrainerInfo transformer() {
+  return {.name = "transformer",
+          .group = "transformer",
+          .what = "character GPT, 6 layers",
+          .shows = "larger kernels, and the memory between forward and backward",
+          .quality = "test bits per character",
+          .more_is_better = false,
+          .good = 3.4,
+          .default_steps = 600,
+          .make = [](uint64_t seed) { return std::make_unique<Transformer>(seed); }};
+}
+
+}  // namespace overdrive::trainers
