@@ -79,7 +79,7 @@ ChildResult run_child(const std::vector<std::string>& argv, const Environment& s
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
-    alarm(60);  // survives exec
+    alarm(180);  // survives exec
     dup2(out.write_end, STDOUT_FILENO);
     dup2(err.write_end, STDERR_FILENO);
     execve(arguments[0].c_str(), pointers(arguments).data(), pointers(entries).data());

@@ -17,7 +17,7 @@ struct ChildResult {
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // argv[0] is the program's path. `set` is added to the environment, and every OVERDRIVE_* variable
-// and LD_PRELOAD of this process is left out. A child that hangs ends by SIGALRM after a minute.
+// and LD_PRELOAD of this process is left out. A child that hangs ends by SIGALRM after three minutes.
 ChildResult run_child(const std::vector<std::string>& argv, const Environment& set = {});
 
 }  // namespace overdrive::test

@@ -101,7 +101,7 @@ void while_another_thread_switches() {
       overdrive::stats();
     }
   });
-  for (int i = 0; i < 8; ++i) fork_and_wait();
+  for (int i = 0; i < 4; ++i) fork_and_wait();
   stop = true;
   other.join();
 }
