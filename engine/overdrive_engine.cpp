@@ -6,6 +6,7 @@
 #include "engine/gradient_check.h"
 #include "engine/host.h"
 #include "engine/host_frame.h"
+#include "engine/new_thread.h"
 #include "engine/shadow_check.h"
 #include "engine/thread_context.h"
 
@@ -37,10 +38,9 @@ void OverdriveEngine::set_previous(Engine& previous) {
   previous_.store(&previous, std::memory_order_release);
 }
 
-const char* OverdriveEngine::reason_to_forward(bool nested) const {
+const char* OverdriveEngine::reason_to_forward() const {
   if (previous_is_python_.load(std::memory_order_acquire)) return "python engine below";
   if (host::compiled_autograd_is_on()) return "compiled autograd";
-  if (nested && options().deep == Deep::kThreads && stack_is_low()) return "deep";
   return nullptr;
 }
 
@@ -57,7 +57,7 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
                                        bool create_graph, bool accumulate_grad, const edge_list& outputs) {
   const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
   const bool nested = thread_context().innermost != nullptr;
-  if (const char* reason = reason_to_forward(nested)) return forward(call, reason);
+  if (const char* reason = reason_to_forward()) return forward(call, reason);
   // A call that stock refuses is stock's to refuse, in its own words.
   const bool no_inputs = !accumulate_grad && outputs.empty();
   const bool no_gradient = roots.size() == 1 && inputs.size() == 1 && !inputs[0].defined();
@@ -77,11 +77,15 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   std::optional<variable_list> captured;
-  if (nested && stack_is_low()) {
+  const auto body = [&] { captured = run_backward(*this, call, options()); };
+  if (!nested || !stack_is_low()) {
+    body();
+  } else if (options().deep == Deep::kStacks) {
     count(Count::kFreshStacks);
-    call_on_fresh_stack([&] { captured = run_backward(*this, call, options()); });
+    call_on_fresh_stack(body);
   } else {
-    captured = run_backward(*this, call, options());
+    count(Count::kThreads);
+    call_on_new_thread(body);
   }
   return captured.has_value() ? *std::move(captured) : forward(call, "device queues");
 }

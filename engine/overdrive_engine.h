@@ -55,7 +55,7 @@ class OverdriveEngine final : public base::Engine {
   ~OverdriveEngine() override;
 
   // Why this call is not ours to run, or null.
-  const char* reason_to_forward(bool nested) const;
+  const char* reason_to_forward() const;
   base::variable_list forward(const BackwardCall& call, const char* reason);
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();

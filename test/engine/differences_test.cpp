@@ -144,6 +144,33 @@ TEST(Differences, SeveralRootsWithAnUndefinedGradientAreAnError) {
   });
 }
 
+TEST(Differences, NoPlaceInAPrunedBackwardIsValidForCheckpoints) {
+  const auto is_valid_in_the_hook_of_a_captured_leaf = [] {
+    auto x = torch::ones({2}, torch::requires_grad());
+    bool valid = false;
+    x.register_hook([&](const torch::Tensor&) { valid = Engine::get_default_engine().is_checkpoint_valid(); });
+    grad({(x * 2).sum()}, {x});
+    return valid;
+  };
+  on_stock([&] { EXPECT_TRUE(is_valid_in_the_hook_of_a_captured_leaf()); });
+  on_ours([&] { EXPECT_FALSE(is_valid_in_the_hook_of_a_captured_leaf()); });
+}
+
+TEST(Differences, WithDeepThreadsADeepNestMovesToThreadsThatEndWithIt) {
+  overdrive::Options threads;
+  threads.deep = overdrive::engine::Deep::kThreads;
+  overdrive::reset_stats();
+  on_ours(
+      [] {
+        std::thread::id bottom;
+        nest(20000, [&] { bottom = std::this_thread::get_id(); });
+        EXPECT_NE(bottom, std::this_thread::get_id());
+      },
+      threads);
+  EXPECT_GT(overdrive::stats().threads, 0u);
+  EXPECT_EQ(overdrive::stats().fresh_stacks, 0u);
+}
+
 // A saved tensor's hook that nobody but the node knows of.
 struct UnpackHook : SavedVariableHooks {
   torch::Tensor kept;
