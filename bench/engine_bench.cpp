@@ -20,44 +20,45 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Seconds of `runs` runs; what prepares a run is not in them.
+// The median of `runs` runs in seconds: one that was preempted does not count. What prepares a run
+// is not in it.
 template <typename Run>
 double time_runs(Graph& graph, int runs, Run&& run) {
-  double total = 0;
+  std::vector<double> seconds;
   for (int i = 0; i < runs; ++i) {
     graph.prepare();
-    const auto start = Clock::now();
-    run();
-    total += seconds_since(start);
+    seconds.push_back(run());
   }
-  return total;
+  return median(std::move(seconds));
 }
 
 double time_engine(EngineKind kind, Graph& graph, int runs) {
   UseEngine engine(kind);
-  return time_runs(graph, runs, [&] { graph.run(); });
+  return time_runs(graph, runs, [&] {
+    const auto start = Clock::now();
+    graph.run();
+    return seconds_since(start);
+  });
 }
 
 // A graph that is built again for every run needs its replay planned again, too.
 double time_by_hand(Graph& graph, int runs) {
   if (graph.set_by_hand) graph.set_by_hand(true);
-  double total = 0;
-  for (int i = 0; i < runs; ++i) {
-    graph.prepare();
+  const double seconds = time_runs(graph, runs, [&] {
     Replay replay(graph);
     const auto start = Clock::now();
     replay.run();
-    total += seconds_since(start);
-  }
+    return seconds_since(start);
+  });
   if (graph.set_by_hand) graph.set_by_hand(false);
-  return total;
+  return seconds;
 }
 
-// How often a run must be repeated to last long enough for the clock.
+// How often a sample repeats its run. The quickest of a few tries tells, whatever else the machine does.
 int runs_per_sample(Graph& graph, double sample_seconds) {
   constexpr double kMostRuns = 1000;
-  time_engine(EngineKind::kStock, graph, 2);  // warms caches and thread pools
-  const double one = time_engine(EngineKind::kStock, graph, 3) / 3;
+  double one = time_engine(EngineKind::kStock, graph, 1);
+  for (int i = 0; i < 4; ++i) one = std::min(one, time_engine(EngineKind::kStock, graph, 1));
   return static_cast<int>(std::clamp(sample_seconds / one, 1.0, kMostRuns));
 }
 
@@ -102,7 +103,7 @@ nlohmann::json measure(const GraphKind& kind, int64_t size, int pairs, double sa
   const Samples samples = measure_pairs(graph, pairs, runs);
   const Interval ratio = median_interval(samples.ratios);
   auto ns_per_node = [&](const std::vector<double>& seconds) {
-    return median(seconds) * 1e9 / static_cast<double>(nodes) / runs;
+    return median(seconds) * 1e9 / static_cast<double>(nodes);
   };
   return {{"graph", kind.name},
           {"size", size},
