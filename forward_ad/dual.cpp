@@ -86,13 +86,31 @@ at::Tensor on_all_layers(at::Tensor tensor, size_t position) {
   return tensor;
 }
 
+// LibTorch's idea of one layout: strides, where the memory begins, and how much of it
+// there is, since a view of the tangent is made with the numbers of a view of the primal.
+// Wrappers answer as they were when made, so the plain tensors are asked for the memory;
+// how much there is does not count on a vmap layer.
+bool same_memory(const at::Tensor& a, const at::Tensor& b, bool batched) {
+  auto* wrapper_a = ft::maybeGetTensorWrapper(a);
+  auto* wrapper_b = ft::maybeGetTensorWrapper(b);
+  if (wrapper_a || wrapper_b) {
+    return same_memory(wrapper_a ? wrapper_a->value() : a, wrapper_b ? wrapper_b->value() : b, batched);
+  }
+  auto* batched_a = ft::maybeGetBatchedImpl(a);
+  auto* batched_b = ft::maybeGetBatchedImpl(b);
+  if (batched_a || batched_b) {
+    return same_memory(batched_a ? batched_a->value() : a, batched_b ? batched_b->value() : b, true);
+  }
+  if (a.storage_offset() != b.storage_offset()) return false;
+  return batched || !a.has_storage() || !b.has_storage() || a.storage().nbytes() == b.storage().nbytes();
+}
+
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   if (a.layout() != at::kStrided) return true;
-  if (a.storage_offset() != b.storage_offset()) return false;
   for (int64_t dim = 0; dim < a.dim(); ++dim) {
     if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
   }
-  return true;
+  return same_memory(a, b, false);
 }
 
 // A tangent has the memory layout of its primal, so that a view of the one is a view of

@@ -54,8 +54,9 @@ void ForwardADLevel::release() {
 }
 
 void ForwardADLevel::attach(std::unique_ptr<LevelLayer> layer) {
-  TORCH_INTERNAL_ASSERT(layer_ == nullptr, "level ", idx_, " has a layer already");
-  layer_ = std::move(layer);
+  TORCH_INTERNAL_ASSERT(owned_layer_ == nullptr, "level ", idx_, " has a layer already");
+  owned_layer_ = std::move(layer);
+  layer_.store(owned_layer_.get(), std::memory_order_release);
 }
 
 }  // namespace overdrive::forward_ad

@@ -8,6 +8,7 @@
 #include "engine/base/mutex.h"
 #include "forward_ad/forward_grad.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,13 +65,14 @@ class OVERDRIVE_API ForwardADLevel {
   // Refuses new grads and drops the tangents of the known ones. Called by the registry.
   void release() OVERDRIVE_EXCLUDES(mutex_);
 
-  // Set once by the opener, before another thread can know the index.
+  // Set once by the opener; other threads may look for it at the same time.
   void attach(std::unique_ptr<LevelLayer> layer);
-  LevelLayer* layer() const { return layer_.get(); }
+  LevelLayer* layer() const { return layer_.load(std::memory_order_acquire); }
 
  private:
   const uint64_t idx_;
-  std::unique_ptr<LevelLayer> layer_;
+  std::unique_ptr<LevelLayer> owned_layer_;  // written by attach() alone, read by nobody
+  std::atomic<LevelLayer*> layer_{nullptr};
   mutable base::Mutex mutex_;
   bool released_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   std::unordered_set<std::shared_ptr<ForwardGrad>> grads_ OVERDRIVE_GUARDED_BY(mutex_);

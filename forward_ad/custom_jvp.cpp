@@ -1,0 +1,224 @@
+#include "forward_ad/custom_jvp.h"
+
+#include "engine/base/torch_types.h"
+#include "forward_ad/layers.h"
+#include "forward_ad/reverse.h"
+
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+#include <utility>
+
+// Note [Custom functions on layers]
+// A custom Function is not an operator, so the layer stack cannot send it from layer to
+// layer as it does with operators; LibTorch refuses it there. We do the sending: take
+// the inputs' values below the top layer, call the function there, and do for the top
+// layer by hand what its kind asks for. A forward layer: the rule, computed below the
+// layer from values and tangents. A reverse layer: a node that computes the *pullback*,
+// (x, u) -> J(x)^T u. That is a custom function itself, sent from layer to layer like the
+// first when the node runs, and it has a pullback of its own: so any mixture of layers
+// ends at plain calls below the lowest one, where LibTorch's engine runs backward().
+//
+// The price is that a pullback runs forward() again. Rejected: recording the call once
+// below the reverse layer. On a forward layer there is no node that could be recorded.
+
+namespace overdrive::forward_ad::detail {
+
+namespace ft = at::functorch;
+
+namespace {
+
+using CustomFunctionPtr = std::shared_ptr<const CustomFunction>;
+
+bool any_defined(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
+}
+
+bool any_requires_grad(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
+}
+
+Tensors joined(Tensors first, const Tensors& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// (inputs..., cotangents...) -> gradients of the inputs, as a custom function.
+CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_count) {
+  auto pullback = std::make_shared<CustomFunction>();
+  pullback->name = function->name;
+  pullback->double_vjp = true;
+  pullback->is_pullback = true;
+  pullback->apply = [function, input_count](const Tensors& arguments) {
+    auto middle = arguments.begin() + static_cast<int64_t>(input_count);
+    auto call = [&](const Tensors& inputs) -> Output {
+      Tensors outputs = function->apply(inputs);
+      TORCH_CHECK(!function->is_pullback || any_requires_grad(outputs), "The backward of ", function->name,
+                  " is not made of differentiable operators, so it cannot be differentiated again, which the "
+                  "double-vjp method and second derivatives need.");
+      return {std::move(outputs), {}};
+    };
+    return vjp_below_layers(call, Tensors(arguments.begin(), middle))
+        .pullback(Tensors(middle, arguments.end()));
+  };
+  return pullback;
+}
+
+at::Tensor tangent_of(const at::Tensor& tensor, LayerLife life) {
+  auto* wrapper = tensor.defined() ? ft::maybeGetTensorWrapper(tensor) : nullptr;
+  if (wrapper == nullptr || life_of(*wrapper) != life) return {};
+  c10::AutoFwGradMode enabled(true);
+  return unwrap_from(tensor._fw_grad(0), life);
+}
+
+// The pullback (x, u) -> J^T u is linear in u. Its own pullback at (x, any u), applied to
+// the tangents, has J times the tangents as its part for u.
+Tensors double_vjp(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
+                   const Tensors& tangents) {
+  Tensors arguments = inputs;
+  for (const at::Tensor& output : outputs) arguments.push_back(at::zeros_like(output));
+  auto transposed = pullback_of(pullback_of(function, inputs.size()), arguments.size());
+  Tensors both = call_custom(transposed, joined(arguments, tangents));
+  return Tensors(both.begin() + static_cast<int64_t>(inputs.size()), both.end());
+}
+
+Tensors tangents_of_outputs(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
+                            Tensors tangents) {
+  TORCH_CHECK(
+      function->jvp || function->double_vjp, function->name,
+      " has no forward rule, so forward mode cannot differentiate it. Give it `static Tensors jvp(inputs, "
+      "outputs, tangents, ...)`, or derive it from DoubleVjp instead of CustomJvp.");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined() && !tangents[i].defined()) tangents[i] = at::zeros_like(inputs[i]);
+  }
+  Tensors result = function->jvp ? function->jvp(inputs, outputs, tangents)
+                                 : double_vjp(function, inputs, outputs, tangents);
+  TORCH_CHECK(result.size() == outputs.size(), "The forward rule of ", function->name, " returned ",
+              result.size(), " tangents but the function has ", outputs.size(), " outputs.");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TORCH_CHECK(!result[i].defined() || result[i].sizes() == outputs[i].sizes(), "The forward rule of ",
+                function->name, " returned a tangent of shape ", result[i].sizes(), " for output ", i,
+                ", which has shape ", outputs[i].sizes(), ".");
+  }
+  return result;
+}
+
+Tensors values_below(const Tensors& inputs, LayerLife life) {
+  Tensors values;
+  for (const at::Tensor& input : inputs) values.push_back(unwrap_from(input, life));
+  return values;
+}
+
+void wrap_all(Tensors& tensors, const Layer& layer) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = ft::makeTensorWrapper(tensor, layer.interpreter());
+  }
+}
+
+Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                         size_t position) {
+  TORCH_CHECK(
+      !c10::GradMode::is_enabled() || !any_requires_grad(inputs), function->name,
+      " cannot be recorded for reverse mode on the layer of a forward level; use vjp inside the level.");
+  Tensors values = values_below(inputs, life_of(layer)), tangents;
+  for (const at::Tensor& input : inputs) tangents.push_back(tangent_of(input, life_of(layer)));
+  Tensors outputs, slopes;
+  {
+    BelowLayer below(position - 1);
+    outputs = call_custom(function, values);
+    if (any_defined(tangents)) slopes = tangents_of_outputs(function, values, outputs, std::move(tangents));
+  }
+  wrap_all(outputs, layer);
+  wrap_all(slopes, layer);
+  for (size_t i = 0; i < slopes.size(); ++i) {
+    if (slopes[i].defined() && is_differentiable(outputs[i])) outputs[i]._set_fw_grad(slopes[i], 0, false);
+  }
+  return outputs;
+}
+
+// The node of a custom function on a reverse layer. It runs when that layer is gone, on
+// the layers around it.
+class PullbackNode final : public torch::autograd::Node {
+ public:
+  PullbackNode(CustomFunctionPtr function, Tensors inputs, Tensors outputs)
+      : function_(std::move(function)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+
+  std::string name() const override { return function_->name + "Backward"; }
+
+  void release_variables() override {
+    released_ = true;
+    inputs_.clear();
+    outputs_.clear();
+  }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& cotangents) override {
+    TORCH_CHECK(!released_, "Trying to backward through ", function_->name,
+                " a second time after its graph was freed.");
+    for (size_t i = 0; i < cotangents.size(); ++i) {
+      if (!cotangents[i].defined()) cotangents[i] = at::zeros_like(outputs_[i]);
+    }
+    return call_custom(pullback_of(function_, inputs_.size()), joined(inputs_, cotangents));
+  }
+
+  const CustomFunctionPtr function_;
+  Tensors inputs_;   // as below the layer
+  Tensors outputs_;  // for the shape of a missing cotangent
+  bool released_ = false;
+};
+
+Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                         size_t position) {
+  Tensors values = values_below(inputs, life_of(layer)), outputs;
+  {
+    BelowLayer below(position - 1);
+    outputs = call_custom(function, values);
+  }
+  Tensors shapes = outputs;
+  wrap_all(outputs, layer);
+  if (c10::GradMode::is_enabled() && any_requires_grad(inputs)) {
+    auto node = base::make_node<PullbackNode>(function, std::move(values), std::move(shapes));
+    node->set_next_edges(torch::autograd::collect_next_edges(inputs));
+    for (at::Tensor& output : outputs) torch::autograd::set_history(output, node);
+  }
+  return outputs;
+}
+
+// What does not vary along a vmap layer's hidden dimension goes below it as it is.
+Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                      size_t position) {
+  bool varies = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& tensor) {
+    auto* batched = tensor.defined() ? ft::maybeGetBatchedImpl(tensor) : nullptr;
+    return batched != nullptr && batched->level() == layer.layerId();
+  });
+  TORCH_CHECK(!varies, function->name, " has no vmap rule: call it on one row at a time.");
+  BelowLayer below(position - 1);
+  return call_custom(function, inputs);
+}
+
+}  // namespace
+
+Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  Tensors living = inputs;
+  for (at::Tensor& input : living) {
+    if (input.defined()) living_wrapper(input);
+  }
+  if (stack.empty()) return function->apply(living);
+  const Layer top = stack.back();
+  switch (top.key()) {
+    case ft::TransformType::Jvp:
+      return on_forward_layer(function, living, top, stack.size());
+    case ft::TransformType::Grad:
+      return on_reverse_layer(function, living, top, stack.size());
+    case ft::TransformType::Vmap:
+      return on_vmap_layer(function, living, top, stack.size());
+    default:
+      TORCH_CHECK(false, function->name, " cannot run under functionalization.");
+  }
+}
+
+}  // namespace overdrive::forward_ad::detail
