@@ -21,16 +21,21 @@ OverdriveEngine& OverdriveEngine::get() {
   return *engine;
 }
 
-OverdriveEngine::OverdriveEngine() : previous_(&Engine::get_base_engine()), options_(new Options) {
+OverdriveEngine::OverdriveEngine()
+    : previous_(&Engine::get_base_engine()), options_(new OptionsInUse{Options{}, nullptr}) {
   // The base class must never move a nested frame to a thread pool: this object has none.
   max_recursion_depth_ = std::numeric_limits<int>::max();
 }
 
 OverdriveEngine::~OverdriveEngine() { stop(); }
 
-// Options are few and small, and a backward on another thread may be reading them: never freed.
 void OverdriveEngine::set_options(const Options& options) {
-  options_.store(new Options(options), std::memory_order_release);
+  const OptionsInUse* current = options_.load(std::memory_order_acquire);
+  while (!(current->options == options)) {
+    const auto* replacement = new OptionsInUse{options, current};
+    if (options_.compare_exchange_strong(current, replacement, std::memory_order_acq_rel)) return;
+    delete replacement;
+  }
 }
 
 void OverdriveEngine::set_previous(Engine& previous) {

@@ -23,7 +23,7 @@ class OverdriveEngine final : public base::Engine {
 
   // Takes effect for backwards that begin afterwards.
   void set_options(const Options& options);
-  const Options& options() const { return *options_.load(std::memory_order_acquire); }
+  const Options& options() const { return options_.load(std::memory_order_acquire)->options; }
 
   // The engine that was the default before us.
   void set_previous(base::Engine& previous);
@@ -62,7 +62,14 @@ class OverdriveEngine final : public base::Engine {
 
   std::atomic<base::Engine*> previous_;
   std::atomic<bool> previous_is_python_{false};
-  std::atomic<const Options*> options_;
+  // A backward on another thread may be reading the options that new ones replace, so they are kept;
+  // equal ones are not added again.
+  struct OptionsInUse {
+    Options options;
+    const OptionsInUse* before;
+  };
+
+  std::atomic<const OptionsInUse*> options_;
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
   std::atomic<bool> saved_hooks_in_use_{false};
   std::atomic<bool> device_pool_owned_{false};
