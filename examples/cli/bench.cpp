@@ -88,6 +88,7 @@ void add_bench(Program& program) {
                                   "overdrive bench engine --quick", nullptr);
   add_engine(program, *command);
   add_bench_memory(program, *command);
+  add_bench_forward_ad(program, *command);
 }
 
 }  // namespace overdrive::cli
