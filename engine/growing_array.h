@@ -44,7 +44,7 @@ class GrowingArray {
 
  private:
   void grow() {
-    const size_t wanted = capacity_ < 32 ? 64 : capacity_ + capacity_ / 2;
+    const size_t wanted = capacity_ < 8 ? 8 : capacity_ + capacity_ / 2;
     void* memory = std::realloc(static_cast<void*>(values_), wanted * sizeof(T));
     if (memory == nullptr) throw std::bad_alloc();
     values_ = static_cast<T*>(memory);

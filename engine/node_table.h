@@ -65,7 +65,7 @@ class NodeTable {
   void release_memory() { std::vector<Entry>().swap(entries_); }
 
  private:
-  static constexpr size_t kSmallest = 32;
+  static constexpr size_t kSmallest = 16;
 
   struct Entry {
     uint32_t tag;

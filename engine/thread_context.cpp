@@ -41,7 +41,7 @@ ThreadContext::ThreadContext() = default;
 ThreadContext::~ThreadContext() = default;
 
 const at::Tensor& ThreadContext::frame_input() {
-  if (!frame_input_.defined()) frame_input_ = make_ordinary_tensor({});  // its value is never read
+  if (!frame_input_.defined()) frame_input_ = make_ordinary_tensor({0});
   return frame_input_;
 }
 

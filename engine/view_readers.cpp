@@ -12,11 +12,16 @@ namespace {
 const char* const kReaders[] = {"get_current_graph_task_nodes_in_graph",
                                 "get_current_graph_task_execution_order"};
 
-// The parts of an object's dynamic section that list the names it imports.
+using Symbol = ElfW(Sym);
+using Relocation = ElfW(Rela);
+
+// Where an object's dynamic section says which names it uses: every use of another object's function has
+// a relocation.
 struct ImportTable {
-  const ElfW(Sym) * symbols = nullptr;
+  const Symbol* symbols = nullptr;
   const char* names = nullptr;
-  size_t count = 0;
+  const Relocation* relocations[2] = {};  // of data, and of calls
+  size_t bytes[2] = {};
 };
 
 // The loader has relocated these addresses already, except in the kernel's own object.
@@ -26,11 +31,15 @@ ImportTable import_table(const dl_phdr_info& info) {
     if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
     const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
     for (; entry->d_tag != DT_NULL; ++entry) {
-      if (entry->d_un.d_ptr < info.dlpi_addr) continue;  // not relocated
-      if (entry->d_tag == DT_SYMTAB) table.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_RELASZ) table.bytes[0] = entry->d_un.d_val;
+      if (entry->d_tag == DT_PLTRELSZ) table.bytes[1] = entry->d_un.d_val;
+      if (entry->d_un.d_ptr < info.dlpi_addr) continue;  // a size, or not relocated
+      if (entry->d_tag == DT_SYMTAB) table.symbols = reinterpret_cast<const Symbol*>(entry->d_un.d_ptr);
       if (entry->d_tag == DT_STRTAB) table.names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-      // Names that an object only imports come before those that its hash covers.
-      if (entry->d_tag == DT_GNU_HASH) table.count = reinterpret_cast<const uint32_t*>(entry->d_un.d_ptr)[1];
+      if (entry->d_tag == DT_RELA)
+        table.relocations[0] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_JMPREL)
+        table.relocations[1] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
     }
   }
   return table;
@@ -45,14 +54,23 @@ bool contains_this_code(const dl_phdr_info& info) {
   return false;
 }
 
+bool is_reader(const char* name) {
+  for (const char* reader : kReaders) {
+    if (std::strstr(name, reader) != nullptr) return true;
+  }
+  return false;
+}
+
 int look_for_readers(dl_phdr_info* info, size_t, void* found) {
   const ImportTable table = import_table(*info);
   if (table.symbols == nullptr || table.names == nullptr || contains_this_code(*info)) return 0;
-  for (size_t i = 1; i < table.count; ++i) {
-    if (table.symbols[i].st_shndx != SHN_UNDEF) continue;
-    const char* name = table.names + table.symbols[i].st_name;
-    for (const char* reader : kReaders) {
-      if (std::strstr(name, reader) == nullptr) continue;
+  for (int kind = 0; kind < 2; ++kind) {
+    if (table.relocations[kind] == nullptr) continue;
+    const Relocation* const end = table.relocations[kind] + table.bytes[kind] / sizeof(Relocation);
+    for (const Relocation* use = table.relocations[kind]; use != end; ++use) {
+      const size_t index = ELF64_R_SYM(use->r_info);  // 0: an address inside the object itself
+      if (index == 0 || table.symbols[index].st_shndx != SHN_UNDEF) continue;
+      if (!is_reader(table.names + table.symbols[index].st_name)) continue;
       *static_cast<bool*>(found) = true;
       return 1;
     }
