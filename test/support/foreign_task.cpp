@@ -6,6 +6,15 @@
 // file needs of them is defined here, and stays inside the test program.
 namespace torch::autograd {
 
+void utils::DelayWarningHandler::process(const c10::Warning& warning) {
+  std::lock_guard lock(mutex_);
+  warnings_.push_back(warning);
+}
+
+void utils::DelayWarningHandler::replay_warnings() {
+  for (const auto& warning : warnings_) c10::warn(warning);
+}
+
 GraphTask::GraphTask(bool keep_graph, bool grad_mode, int reentrant_depth,
                      std::shared_ptr<ReadyQueue> cpu_ready_queue, c10::SmallVector<Node*, 4> graph_roots,
                      bool exit_on_error)

@@ -54,7 +54,7 @@ std::vector<std::string> RecordObserver::ranges(const std::string& except) const
   std::vector<std::string> lines;
   size_t depth = 0;
   for (const auto& event : events_) {
-    if (event.name == except) continue;
+    if (!except.empty() && event.name.ends_with(except)) continue;
     if (!event.begin) {
       --depth;
     } else {

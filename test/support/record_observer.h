@@ -20,8 +20,8 @@ class RecordObserver {
   RecordObserver(const RecordObserver&) = delete;
   RecordObserver& operator=(const RecordObserver&) = delete;
 
-  // One line a range, indented by depth; without the ranges named `except`, whose
-  // children move up.
+  // One line a range, indented by depth; without the ranges whose names end in `except`,
+  // whose children move up.
   std::vector<std::string> ranges(const std::string& except = "") const;
   int count(const std::string& name) const;
 
