@@ -1,5 +1,6 @@
 #include "engine/backward.h"
 
+#include "engine/base/fault.h"
 #include "engine/counters.h"
 #include "engine/graph_views.h"
 #include "engine/host.h"
@@ -107,6 +108,9 @@ class Backward {
              .graph_views = views});
     run.run(std::move(root_), call_.roots, call_.gradients);
     captured_ = run.take_captured();
+    if (OVERDRIVE_FAULT(kForgetCallback) && task != nullptr && !task->final_callbacks_.empty()) {
+      task->final_callbacks_.pop_back();
+    }
   }
 
   // See Note [Current node]. Found inside the thread's first frame, where the frame is current.

@@ -1,5 +1,6 @@
 #include "engine/grad_sum.h"
 
+#include "engine/base/fault.h"
 #include "engine/counters.h"
 #include "engine/ordinary_tensor.h"
 
@@ -18,6 +19,7 @@ bool is_ours_alone(const at::Tensor& tensor) {
 }  // namespace
 
 void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
+  if (OVERDRIVE_FAULT(kSumOtherOrder)) std::swap(slot, gradient);
   if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
       is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
       !c10::impl::dispatch_mode_enabled()) {

@@ -1,5 +1,6 @@
 #include "engine/node_call.h"
 
+#include "engine/base/fault.h"
 #include "engine/gradient_check.h"
 
 #include <ATen/DeviceGuard.h>
@@ -14,7 +15,7 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
 }
 
 variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
-  call_tensor_pre_hooks(node, gradients);
+  if (!OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   if (!keep_graph) node.will_release_variables();
 
@@ -32,7 +33,9 @@ variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
     variable_list copy = gradients;
     outputs = node(std::move(copy));
   }
+  if (OVERDRIVE_FAULT(kReleaseTooEarly) && !keep_graph) node.release_variables();
   check_gradients(node, outputs);
+  if (OVERDRIVE_FAULT(kSwapHooks)) std::swap(node.post_hooks().front(), node.post_hooks().back());
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
   return outputs;
 }

@@ -1,5 +1,6 @@
 #include "engine/run.h"
 
+#include "engine/base/fault.h"
 #include "engine/counters.h"
 #include "engine/grad_sum.h"
 #include "engine/host.h"
@@ -86,6 +87,7 @@ void Run::profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCal
 void Run::evaluate(uint32_t index, PlannedNode& planned) {
   Node& node = *planned.node;
   take_inputs(index);
+  if (OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, memory_.inputs);
   if (memory_.plan.pruned() && !visit_pruned(index, planned)) return;
   variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
   memory_.inputs.clear();
@@ -102,13 +104,17 @@ void Run::take_inputs(uint32_t index) {
   memory_.inputs.clear();
   memory_.inputs.reserve(count);
   at::Tensor* slot = memory_.slots.data() + memory_.plan.nodes[index].first_slot;
-  for (uint32_t i = 0; i < count; ++i) memory_.inputs.push_back(std::move(slot[i]));
+  for (uint32_t i = 0; i < count; ++i) {
+    memory_.inputs.push_back(OVERDRIVE_FAULT(kKeepGradient) ? slot[i] : std::move(slot[i]));
+  }
 }
 
 // What a pruned call does with a node before, or instead of, running it. False: instead.
 bool Run::visit_pruned(uint32_t index, const PlannedNode& planned) {
   // The hooks of a needed node run when it does; the capture is then taken before them.
-  if (!planned.needed) call_tensor_pre_hooks(*planned.node, memory_.inputs);
+  if (!planned.needed && !OVERDRIVE_FAULT(kCaptureAfterHooks)) {
+    call_tensor_pre_hooks(*planned.node, memory_.inputs);
+  }
   const Plan& plan = memory_.plan;
   for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
     captured_[plan.capture(at).output] = memory_.inputs[plan.capture(at).input_nr];
@@ -149,6 +155,9 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   const bool last = --planned.waiting == 0;
   if (options_.graph_views) note_view_arrival(planned.node);
   if (!planned.may_run) return;
+  if (OVERDRIVE_FAULT(kLoseUndefined) && !gradient.defined()) {
+    gradient = planned.node->input_metadata(edge.input_nr).zeros_like();
+  }
   add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node);
   if (last) {
     incomplete_ -= planned.reached;
@@ -161,11 +170,13 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
 
 void Run::make_ready(uint32_t index, base::NodePtr node) {
   ++ready_;
-  const uint64_t sequence_nr = node->sequence_nr();
+  uint64_t sequence_nr = node->sequence_nr();
+  if (OVERDRIVE_FAULT(kDropTieRule) && sequence_nr == UINT64_MAX) sequence_nr -= index;
   context_.heap.push({{depth_, sequence_nr}, index, this, std::move(node)});
 }
 
 void Run::restore_state(const Node& node) {
+  if (OVERDRIVE_FAULT(kSkipTlsRestore)) return;
   if (options_.user_code) {
     state_.restore_after_user_code();
   } else {
