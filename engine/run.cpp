@@ -87,7 +87,7 @@ void Run::profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCal
 void Run::evaluate(uint32_t index, PlannedNode& planned) {
   Node& node = *planned.node;
   take_inputs(index);
-  if (OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, memory_.inputs);
+  if (OVERDRIVE_FAULT(kCaptureAfterHooks) && planned.needed) call_tensor_pre_hooks(node, memory_.inputs);
   if (memory_.plan.pruned() && !visit_pruned(index, planned)) return;
   variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
   memory_.inputs.clear();
@@ -119,6 +119,8 @@ bool Run::visit_pruned(uint32_t index, const PlannedNode& planned) {
   for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
     captured_[plan.capture(at).output] = memory_.inputs[plan.capture(at).input_nr];
   }
+  if (!planned.needed && OVERDRIVE_FAULT(kCaptureAfterHooks))
+    call_tensor_pre_hooks(*planned.node, memory_.inputs);
   if (!planned.needed) memory_.inputs.clear();
   return planned.needed;
 }

@@ -38,8 +38,8 @@ TEST_P(Faults, IsFoundWithinFiveHundredPrograms) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Faults, testing::Range(1, static_cast<int>(Fault::kCount_)),
-                         [](const auto& info) {
-                           return std::string(base::kFaultNames[static_cast<size_t>(info.param)]);
+                         [](const auto& fault) {
+                           return std::string(base::kFaultNames[static_cast<size_t>(fault.param)]);
                          });
 
 }  // namespace

@@ -6,7 +6,10 @@
 namespace {
 
 TEST(Fuzz, TwoThousandProgramsSeeNoDifference) {
-  EXPECT_EQ(overdrive::fuzz::run({.programs = 2000, .seed = 1}), 0);
+  overdrive::fuzz::FuzzOptions options;
+  options.programs = 2000;
+  options.seed = 1;
+  EXPECT_EQ(overdrive::fuzz::run(options), 0);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Traits::Traits(Random& random)
       nested_tensors(random.percent(20)),
       modes(random.percent(15)),
       many_hooks(random.percent(50)),
-      hook_all(random.percent(20)) {}
+      hook_all(random.percent(60)) {}
 
 namespace {
 
@@ -47,7 +47,7 @@ Program Generator::make() {
   for (int i = random_.between(2, 5); i > 0; --i) add_leaf();
   const int backwards = random_.between(1, 3);
   for (int i = 0; i < backwards; ++i) {
-    add_forward(random_.between(3, i == 0 ? 14 : 6));
+    add_forward(random_.between(5, i == 0 ? 18 : 8));
     add_between();
     add_backward();
   }
@@ -149,16 +149,21 @@ bool Generator::add_op(const std::string& name, std::vector<int> from) {
   if (op.group == Group::kFunction && random_.percent(40)) make_body(s, 0);
   const int to = s.to;
   if (!keep(std::move(s), 1)) return false;
-  if (traits_.hook_all && op.group != Group::kConstant) add_plain_hook(to);
+  if (traits_.hook_all && op.group != Group::kConstant) {
+    for (const HookKind kind :
+         {HookKind::kTensor, HookKind::kRetainsGrad, HookKind::kNodePre, HookKind::kNodePost}) {
+      if (random_.percent(50)) add_plain_hook(to, kind);
+    }
+  }
   return true;
 }
 
 // One that only looks, so that every op meets every kind.
-void Generator::add_plain_hook(int slot) {
+void Generator::add_plain_hook(int slot, HookKind kind) {
   const Tensor& t = run_.slot(slot);
   if (!t.defined() || !t.requires_grad() || t.is_leaf()) return;
   Statement s = statement(What::kHook);
-  s.hook = static_cast<HookKind>(random_.below(static_cast<int>(HookKind::kPostAccumulate)));
+  s.hook = kind;
   s.from = {slot};
   keep(std::move(s), 0);
 }

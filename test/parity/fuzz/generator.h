@@ -43,7 +43,7 @@ class Generator {
   bool add_op(const std::string& name, std::vector<int> from);
   void add_forward(int ops);
   void add_hook();
-  void add_plain_hook(int slot);
+  void add_plain_hook(int slot, HookKind kind);
   int add_join();
   void add_backward();
   void add_between();

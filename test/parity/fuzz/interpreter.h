@@ -58,6 +58,7 @@ class Interpreter {
   bool run_remove_hook(const Statement& s);
   bool run_backward(const Statement& s);
   bool run_outermost(const Statement& s, const variable_list& roots);
+  bool would_reenter(const variable_list& roots);
   bool run_nested(const Statement& s, const variable_list& roots);
   bool run_callback(const Statement& s);
   void change_mode(int64_t k);
@@ -101,8 +102,9 @@ class Interpreter {
   std::vector<int> running_;       // statements whose bodies are being run now
   int fires_left_ = 80;
   int backward_depth_ = 0;
-  bool error_under_way_ = false;  // a backward failed inside the one under way
-  uint32_t features_ = 0;         // of the top-level backward under way
+  std::vector<const torch::autograd::Node*> nested_in_;  // whose hooks or bodies we are in
+  bool error_under_way_ = false;                         // a backward failed inside the one under way
+  uint32_t features_ = 0;                                // of the top-level backward under way
   std::vector<std::pair<int, c10::weak_intrusive_ptr<at::TensorImpl>>> gradients_;
   int next_gradient_ = 0;
 

@@ -71,7 +71,22 @@ bool Interpreter::run_backward(const Statement& s) {
   return backward_depth_ == 0 ? run_outermost(s, roots) : run_nested(s, roots);
 }
 
+// A custom Function's node holds its lock while it is applied: a nested backward that comes back to it
+// waits for ever, on stock too. Such a program is not one.
+bool Interpreter::would_reenter(const variable_list& roots) {
+  for (const NodePtr& node : walk(roots)) {
+    if (std::find(nested_in_.begin(), nested_in_.end(), node.get()) != nested_in_.end()) return true;
+  }
+  return false;
+}
+
 bool Interpreter::run_nested(const Statement& s, const variable_list& roots) {
+  nested_in_.push_back(torch::autograd::get_current_node().get());
+  struct Leave {
+    std::vector<const Node*>& nodes;
+    ~Leave() { nodes.pop_back(); }
+  } leave{nested_in_};
+  if (would_reenter(roots)) return false;
   features_ |= 1U << kNested;
   log(c10::str("backward ", s.id, " begins"));
   try {

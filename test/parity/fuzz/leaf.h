@@ -8,6 +8,10 @@
 
 namespace overdrive::fuzz {
 
+// Two matrices that can be multiplied, whatever the tensors' shapes.
+inline at::Tensor column(const at::Tensor& t) { return t.reshape({-1, 1}); }
+inline at::Tensor row(const at::Tensor& t) { return t.reshape({1, -1}).narrow(1, 0, 1); }
+
 inline int64_t dim_of(const at::Tensor& t, int64_t k) { return t.dim() ? k % t.dim() : 0; }
 
 inline at::Tensor index_for(const at::Tensor& t, int64_t dim, int64_t k) {
