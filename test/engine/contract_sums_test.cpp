@@ -145,14 +145,16 @@ std::string meet(const Case& c) {
   const auto error = message_of([&] {
     auto like = make(c.first, layers, 1);
     make(c.second, layers, 1);  // layers belong to the caller: a node's own would go with the node
-    std::vector<const void*> given;
+    // Weak references: the memory of a tensor that died is not given out again, so an address stays a name.
+    std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> given;
     auto sink = make_node(
         "sink", {},
         [&](variable_list&& in) {
           at::NoGradGuard no_grad;
           result = describe(in[0], kept);
-          result += given.size() > 0 && in[0].unsafeGetTensorImpl() == given[0] ? " first" : "";
-          result += given.size() > 1 && in[0].unsafeGetTensorImpl() == given[1] ? " second" : "";
+          const auto is = [&](size_t i) { return given[i]._unsafe_get_target() == in[0].unsafeGetTensorImpl(); };
+          result += given.size() > 0 && is(0) ? " first" : "";
+          result += given.size() > 1 && is(1) ? " second" : "";
           return variable_list{};
         },
         like);
@@ -160,7 +162,7 @@ std::string meet(const Case& c) {
       return make_node(name, {edge(sink)}, [&, keep, value](variable_list&&) {
         at::NoGradGuard no_grad;
         variable_list out{make(kind, layers, value)};
-        given.push_back(out[0].unsafeGetTensorImpl());
+        given.emplace_back(out[0].getIntrusivePtr());
         if (keep) kept.push_back(out[0]);
         return out;
       });
