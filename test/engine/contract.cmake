@@ -6,7 +6,7 @@ overdrive_add_test(engine_contract_graph_test
   LIBS overdrive_test_support LABELS engine contract)
 overdrive_add_test(engine_contract_state_test
   SOURCES contract_graph_flags_test.cpp contract_callbacks_test.cpp contract_errors_test.cpp
-          contract_thread_state_test.cpp contract_lifetime_test.cpp
+          contract_thread_state_test.cpp contract_lifetime_test.cpp contract_foreign_task_test.cpp
   LIBS overdrive_test_support LABELS engine contract)
 overdrive_add_test(engine_contract_watch_test
   SOURCES contract_anomaly_test.cpp contract_profiler_test.cpp

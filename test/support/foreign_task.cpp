@@ -66,6 +66,28 @@ using torch::autograd::ReadyQueue;
 
 namespace {
 
+// An engine that runs nothing: the task that the base class makes for it shows the queue on which this
+// thread waits, for which the host has no getter.
+class QueueFinder final : public Engine {
+ public:
+  ~QueueFinder() override { stop(); }
+  std::shared_ptr<ReadyQueue> find() {
+    const auto node = make_node("queue finder", {});
+    execute({edge(node)}, {one()}, false, false, true, {});
+    return queue_;
+  }
+
+ private:
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<GraphTask>& task,
+                                                                 c10::intrusive_ptr<Node>,
+                                                                 InputBuffer&&) override {
+    queue_ = task->cpu_ready_queue_;
+    task->future_result_->markCompleted(variable_list{});
+    return task->future_result_;
+  }
+  std::shared_ptr<ReadyQueue> queue_;
+};
+
 struct CaptureHook final : GraphTask::ExecInfo::Capture::GradCaptureHook {
   explicit CaptureHook(std::function<at::Tensor(const at::Tensor&)> function)
       : function_(std::move(function)) {}
@@ -96,9 +118,10 @@ InputBuffer buffer_with(const at::Tensor& gradient, Node* node) {
 
 ForeignTask::ForeignTask(NodePtr root, ForeignTaskOptions options)
     : root_(std::move(root)),
-      task_(std::make_shared<GraphTask>(options.keep_graph, options.grad_mode, 0,
-                                        std::make_shared<ReadyQueue>(), c10::SmallVector<Node*, 4>{root_.get()},
-                                        options.exit_on_error)) {
+      task_(
+          std::make_shared<GraphTask>(options.keep_graph, options.grad_mode, 0,
+                                      options.own_queue ? std::make_shared<ReadyQueue>() : QueueFinder().find(),
+                                      c10::SmallVector<Node*, 4>{root_.get()}, options.exit_on_error)) {
   count_dependencies(root_.get(), *task_);
 }
 

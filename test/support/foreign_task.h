@@ -1,6 +1,6 @@
 // A GraphTask made by hand, as c10d's DistEngine makes its own: nobody's execute() knows
-// it. Owned by the test; driven by the thread that calls. Does not know what the engine
-// makes of it.
+// it. Owned by the test; driven by the thread that calls, whose own ready queue it uses,
+// since a thread waits on no other. Does not know what the engine makes of it.
 #pragma once
 
 #include "test/support/graph.h"
@@ -13,6 +13,7 @@ struct ForeignTaskOptions {
   bool keep_graph = false;
   bool grad_mode = false;
   bool exit_on_error = false;
+  bool own_queue = false;  // a queue nobody else waits on: for drive(), never for run()
 };
 
 class ForeignTask {
