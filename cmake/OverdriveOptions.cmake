@@ -2,11 +2,18 @@ option(OVERDRIVE_BUILD_TESTS "Build the test suite" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_BUILD_EXAMPLES "Build the examples and the command-line program" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(OVERDRIVE_UNITY "Compile several sources of a target at once: half the time for a clean build" OFF)
 set(OVERDRIVE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,undefined' or 'thread'")
 option(OVERDRIVE_COVERAGE "Count which lines the tests run" OFF)
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+# LibTorch's headers leave about 5 s of instantiations to every translation unit, precompiled or not.
+if(OVERDRIVE_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 endif()
 
 set(CMAKE_CXX_STANDARD 20)

@@ -63,18 +63,24 @@ void Run::step(ReadyTask& task) {
     } else {
       evaluate(task.node, planned);
     }
-  } catch (std::exception& error) {
-    report_exception(*options_.previous, task.keep, error);
-    show_node(outer_node_);
-    state_.restore_after_user_code();
-    throw;
   } catch (...) {
+    report(task.keep);
     show_node(outer_node_);
     state_.restore_after_user_code();
     throw;
   }
   restore_state(*planned.node);
   show_node(outer_node_);
+}
+
+// The error that is being handled, to the engine before us: it may have something to say of the node.
+void Run::report(const base::NodePtr& node) {
+  try {
+    throw;
+  } catch (std::exception& error) {
+    report_exception(*options_.previous, node, error);
+  } catch (...) {  // stock reports no other
+  }
 }
 
 // The event that stock's loop emits around each node.

@@ -47,6 +47,7 @@ class Run {
   void run_ready();
   void step(ReadyTask& task);
   void evaluate(uint32_t index, PlannedNode& planned);
+  void report(const base::NodePtr& node);
   void profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks);
   void take_inputs(uint32_t index);
   bool visit_pruned(uint32_t index, const PlannedNode& planned);

@@ -44,6 +44,11 @@ def uses_annotations(name, known):
     return known[name]
 
 
+def sources_of(path):
+    """The file itself, or the sources that a unity file puts together."""
+    return map(Path, INCLUDE.findall(path.read_text())) if path.name.startswith("unity_") else [path]
+
+
 def flags_of(entry):
     words = entry["command"].split()
     flags, take_next = [], False
@@ -73,9 +78,9 @@ def main(build):
 
     known, jobs, entries = {}, {"library": [], "test": []}, {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = Path(entry["file"])
-        if path.is_relative_to(ROOT) and not path.is_relative_to(build):
-            entries.setdefault(str(path.relative_to(ROOT)), flags_of(entry))
+        for path in sources_of(Path(entry["file"])):
+            if path.is_relative_to(ROOT) and not path.is_relative_to(build):
+                entries.setdefault(str(path.relative_to(ROOT)), flags_of(entry))
     for name, flags in sorted(entries.items()):
         if uses_annotations(name, known):
             jobs["test" if name.startswith("test/") else "library"].append((name, flags))

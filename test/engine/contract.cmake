@@ -7,7 +7,7 @@ overdrive_add_test(engine_contract_graph_test
 overdrive_add_test(engine_contract_state_test
   SOURCES contract_graph_flags_test.cpp contract_callbacks_test.cpp contract_errors_test.cpp
           contract_thread_state_test.cpp contract_lifetime_test.cpp contract_foreign_task_test.cpp
-  LIBS overdrive_test_support LABELS engine contract)
+  LIBS overdrive_test_support LABELS engine contract fast-asan)
 overdrive_add_test(engine_contract_watch_test
   SOURCES contract_anomaly_test.cpp contract_profiler_test.cpp
   LIBS overdrive_test_support LABELS engine contract)
@@ -16,7 +16,7 @@ overdrive_add_test(engine_contract_sums_test
   LIBS overdrive_test_support LABELS engine contract)
 overdrive_add_test(engine_contract_threads_test
   SOURCES contract_nested_test.cpp contract_threads_test.cpp contract_size_test.cpp
-  LIBS overdrive_test_support LABELS engine contract ENV OMP_NUM_THREADS=1 TIMEOUT 600)
+  LIBS overdrive_test_support LABELS engine contract fast-tsan ENV OMP_NUM_THREADS=1 TIMEOUT 600)
 
 # The same graphs with RLIMIT_STACK at 256 KiB: the main thread's stack, and every new thread's.
 add_test(NAME engine_contract_small_stack_test

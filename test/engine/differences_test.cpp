@@ -104,6 +104,26 @@ TEST(Differences, AnErrorThatIsNoExceptionLeavesTheThreadAsItWas) {
   });
 }
 
+TEST(Differences, WarningsBeforeAnErrorThatIsNoExceptionAreNotLost) {
+  struct Counter : c10::WarningHandler {
+    void process(const c10::Warning&) override { ++count; }
+    int count = 0;
+  };
+  const auto warnings_seen = [] {
+    Counter counter;
+    c10::WarningUtils::WarningHandlerGuard guard(&counter);
+    auto node = make_body([](variable_list&&) -> variable_list {
+      TORCH_WARN("before the error");
+      throw 42;
+    });
+    EXPECT_THROW(run(node), int);
+    return counter.count;
+  };
+  on_stock([&] { EXPECT_EQ(warnings_seen(), 0); });
+  on_ours([&] { EXPECT_EQ(warnings_seen(), 1); });
+  on_ours([&] { EXPECT_EQ(warnings_seen(), 1); }, {.frame = overdrive::engine::Frame::kAlways});
+}
+
 TEST(Differences, NestedBackwardsNumberTheirTasksFromTwoToThe30) {
   int inner = 0;
   const auto ids = [&] { nest(1, [&] { inner = get_current_graph_task_id(); }); };

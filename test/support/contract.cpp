@@ -12,6 +12,9 @@ void ContractBase::SetUp() {
   at::set_num_threads(1);  // sums of large tensors depend on it, and so does the thread count
   ASSERT_FALSE(installed());
   reset_stats();
+#ifdef __SANITIZE_THREAD__
+  std::thread([] {}).join();  // the sanitizer's own thread begins with the first of a process
+#endif
   threads_before_ = thread_count();
   nodes_before_ = FunctionNode::live();
   state_before_ = thread_state();

@@ -9,11 +9,11 @@ namespace {
 
 // Shrinking a difference takes a while; a program itself takes milliseconds.
 constexpr unsigned kSeconds = 300;
-char text[96];
-int length = 0;
+char last_words[96];
+int last_words_size = 0;
 
 void speak(int signal) {
-  if (::write(STDERR_FILENO, text, static_cast<size_t>(length)) < 0) ::_exit(3);
+  if (::write(STDERR_FILENO, last_words, static_cast<size_t>(last_words_size)) < 0) ::_exit(3);
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
@@ -21,8 +21,9 @@ void speak(int signal) {
 }  // namespace
 
 LastWords::LastWords(uint64_t seed) {
-  length = std::snprintf(text, sizeof text, "The process ends in the fuzz program of seed %llu.\n",
-                         static_cast<unsigned long long>(seed));
+  last_words_size =
+      std::snprintf(last_words, sizeof last_words, "The process ends in the fuzz program of seed %llu.\n",
+                    static_cast<unsigned long long>(seed));
   struct sigaction action = {};
   action.sa_handler = &speak;
   for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &action, &before_[i]);

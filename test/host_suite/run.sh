@@ -1,0 +1,10 @@
+#!/bin/sh
+# run.sh PRELOAD PROGRAM FILTER: a test program that knows nothing of us, with our engine preloaded. Passes when the
+# program does, and when our engine ran its backwards.
+report=$(mktemp) || exit 1
+trap 'rm -f "$report"' EXIT
+OVERDRIVE_VERBOSE=1 LD_PRELOAD=$1 "$2" --gtest_brief=1 --gtest_filter="$3" 2>"$report"
+status=$?
+cat "$report" >&2
+[ $status -eq 0 ] || exit $status
+grep -q '^overdrive: .*"backwards": [1-9]' "$report" || { echo "run.sh: our engine ran no backward"; exit 1; }
