@@ -67,6 +67,10 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   const bool no_inputs = !accumulate_grad && outputs.empty();
   const bool no_gradient = roots.size() == 1 && inputs.size() == 1 && !inputs[0].defined();
   if (no_inputs || no_gradient) return forward(call, "invalid call");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TORCH_CHECK(outputs[i].is_valid(), "output ", i, " of the ", outputs.size(),
+                " that a backward was asked for is an edge without a node: nothing can be computed for it.");
+  }
   own_device_pool();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(roots, const_cast<variable_list&>(inputs));

@@ -9,7 +9,7 @@ overdrive_add_test(engine_contract_state_test
           contract_thread_state_test.cpp contract_lifetime_test.cpp contract_foreign_task_test.cpp
   LIBS overdrive_test_support LABELS engine contract fast-asan)
 overdrive_add_test(engine_contract_watch_test
-  SOURCES contract_anomaly_test.cpp contract_profiler_test.cpp
+  SOURCES contract_anomaly_test.cpp contract_profiler_test.cpp contract_kineto_test.cpp
   LIBS overdrive_test_support LABELS engine contract)
 overdrive_add_test(engine_contract_sums_test
   SOURCES contract_sums_test.cpp contract_other_tensors_test.cpp

@@ -170,13 +170,13 @@ TYPED_TEST(ThreadState, ThrowingLeavesTheCallerClean) {
   }
 }
 
-struct Collector : c10::WarningHandler {
+struct WarningTimeline : c10::WarningHandler {
   void process(const c10::Warning& warning) override { timeline.add(warning.msg()); }
   Timeline timeline;
 };
 
 TYPED_TEST(ThreadState, WarningsOfNodesAreReplayedOnTheCallerAfterTheRun) {
-  Collector collector;
+  WarningTimeline collector;
   c10::WarningUtils::WarningHandlerGuard guard(&collector);
   auto node = make_node("node", {}, [&](variable_list&&) {
     TORCH_WARN("first");
@@ -190,7 +190,7 @@ TYPED_TEST(ThreadState, WarningsOfNodesAreReplayedOnTheCallerAfterTheRun) {
 
 TYPED_TEST(ThreadState, WarningsOfCallbacksAndOfFailedRunsGoWhereStockSendsThem) {
   const auto scenario = [](bool fail) {
-    Collector collector;
+    WarningTimeline collector;
     c10::WarningUtils::WarningHandlerGuard guard(&collector);
     auto node = make_node("node", {}, [&](variable_list&&) {
       TORCH_WARN("from the node");

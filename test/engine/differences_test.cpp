@@ -140,6 +140,16 @@ TEST(Differences, ABackwardThatBeginsNowhereIsAnError) {
   });
 }
 
+TEST(Differences, AnOutputWithoutANodeIsAnError) {
+  on_ours([] {  // stock reads a null pointer
+    auto root = make_body([](variable_list&&) -> variable_list { return {}; });
+    EXPECT_THROW(Engine::get_default_engine().execute({Edge(root, 0)}, {torch::ones({1})}, false, false, false,
+                                                      {Edge()}),
+                 c10::Error);
+    run(root);  // nothing is left of the refused call
+  });
+}
+
 TEST(Differences, AnEdgeToAnInputThatIsNotThereIsAnError) {
   on_ours([] {  // stock reads past the end of a list
     auto target = make_body([](variable_list&&) -> variable_list { return {}; });

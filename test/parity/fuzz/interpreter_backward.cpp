@@ -178,6 +178,7 @@ variable_list Interpreter::call_backward(const Statement& s, const variable_list
       }
       for (const Tensor& t : inputs) {
         if (t.defined() && t.requires_grad()) input_edges.push_back(impl::gradient_edge(t));
+        if (!input_edges.empty() && !input_edges.back().function) return {};  // stock reads a null pointer
       }
       for (const Edge& edge : root_edges) {
         if (!edge.function) return {};
