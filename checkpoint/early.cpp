@@ -1,0 +1,88 @@
+#include "checkpoint/early.h"
+
+#include "checkpoint/checkpoint_node.h"
+#include "checkpoint/dependency.h"
+#include "checkpoint/recompute_node.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
+
+}  // namespace
+
+Checkpointing::Checkpointing(Function fn, Tensors inputs, Options options)
+    : fn_(std::move(fn)), inputs_(std::move(inputs)), options_(std::move(options)) {}
+
+Checkpointing::~Checkpointing() = default;
+
+Tensors Checkpointing::checkpoint() {
+  const at::Device device = detail::first_defined(inputs_, options_).device();
+  if (!at::GradMode::is_enabled()) return fn_(inputs_);
+  detail::check_reverse_mode_only(inputs_);
+  segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
+  Tensors outputs = segment_->run(inputs_);
+  // The phony requires a gradient, so the node has a place in the graph even where no input needs one.
+  base::edge_list next{torch::autograd::impl::gradient_edge(phony(device, true))};
+  for (const at::Tensor& input : inputs_) {
+    next.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input) : base::Edge());
+  }
+  inputs_.clear();
+  const base::NodePtr node = base::make_node<Checkpoint>(segment_, std::move(next));
+  for (at::Tensor& output : outputs) {
+    if (is_differentiable(output)) {
+      output = with_history(output, node);
+    } else if (output.defined()) {
+      output = output.detach();
+    }
+  }
+  return outputs;
+}
+
+Tensors Checkpointing::recompute(Tensors outputs) {
+  if (segment_ == nullptr) return outputs;
+  const auto first = std::find_if(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
+    return is_differentiable(output) && output.requires_grad();
+  });
+  if (first == outputs.end()) return outputs;
+  auto [tensor, phony] = fork(*first);
+  const base::NodePtr node = base::make_node<Recompute>(
+      std::move(segment_), base::edge_list{torch::autograd::impl::gradient_edge(phony)});
+  *first = join(tensor, with_history(phony, node));
+  return outputs;
+}
+
+namespace detail {
+
+void check_reverse_mode_only(const Tensors& inputs) {
+  const bool layers = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+  TORCH_CHECK(
+      !layers && std::none_of(inputs.begin(), inputs.end(), has_tangent),
+      "checkpoint: a region knows reverse mode only, but this call is inside ",
+      layers ? "a functorch transform or a level of forward mode" : "forward mode (an input has a tangent)",
+      ".");
+}
+
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) return input;
+  }
+  TORCH_CHECK(false, "checkpoint", options.name.empty() ? "" : " (" + options.name + ")",
+              ": there is no tensor among the inputs of the function. What it needs a gradient for, other than "
+              "parameters, must be an argument.");
+}
+
+Tensors checkpoint(Function fn, Tensors inputs, const Options& options) {
+  Checkpointing region(std::move(fn), std::move(inputs), options);
+  return region.recompute(region.checkpoint());
+}
+
+}  // namespace detail
+
+}  // namespace overdrive::checkpoint

@@ -1,0 +1,62 @@
+// A region by its two halves, for a pipeline that puts them in different places:
+//
+//   Checkpointing region(fn, inputs);
+//   Tensors outputs = region.checkpoint();       // runs fn without a graph
+//   outputs = wait_for_copy(outputs);            // delays Checkpoint's gradient, not the recomputation
+//   outputs = region.recompute(outputs);         // from here back, fn runs again before the gradient is needed
+//
+// An object is for one call, on one thread. Everybody else calls checkpoint(), which does both at once.
+#pragma once
+
+#include "checkpoint/options.h"
+#include "engine/base/export.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace overdrive::checkpoint {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+
+class Segment;
+
+class OVERDRIVE_API Checkpointing {
+ public:
+  // Undefined tensors are passed on to fn; there must be one that is defined.
+  Checkpointing(Function fn, Tensors inputs, Options options = {});
+  ~Checkpointing();
+  Checkpointing(const Checkpointing&) = delete;
+  Checkpointing& operator=(const Checkpointing&) = delete;
+
+  // fn's outputs. Those of a type that can have gradients require them, whether fn's would or not: nobody
+  // knows before fn has run again. The others have no history. Where grad mode is off this is just fn.
+  Tensors checkpoint();
+
+  // The outputs, or what was made of them, with the recomputation tied to the first one that requires a
+  // gradient. Without one there will be no backward, and they come back as they are.
+  Tensors recompute(Tensors outputs);
+
+ private:
+  Function fn_;
+  Tensors inputs_;
+  Options options_;
+  std::shared_ptr<Segment> segment_;
+};
+
+namespace detail {
+
+// Both halves at once.
+OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& options);
+
+// The first defined tensor; an error when there is none.
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
+// An error inside a functorch transform or forward mode, which would be lost between the two runs.
+void check_reverse_mode_only(const Tensors& inputs);
+
+}  // namespace detail
+
+}  // namespace overdrive::checkpoint

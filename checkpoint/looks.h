@@ -1,0 +1,34 @@
+// What a tensor looks like from outside, to compare a tensor of a first run with that of a later one. A
+// value; keeps nothing of the tensor.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/core/DimVector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace overdrive::checkpoint {
+
+class Looks {
+ public:
+  // With `checksum`, also its bits.
+  Looks(const at::Tensor& tensor, bool checksum);
+
+  bool operator==(const Looks&) const = default;
+  // "Float[2, 3] on cpu"
+  std::string text() const;
+
+ private:
+  bool defined_ = false;
+  at::DimVector sizes_;
+  at::ScalarType dtype_ = at::ScalarType::Undefined;
+  at::Device device_{at::kCPU};
+  std::optional<uint64_t> checksum_;
+};
+
+std::vector<Looks> looks_of(const std::vector<at::Tensor>& tensors, bool checksum);
+
+}  // namespace overdrive::checkpoint

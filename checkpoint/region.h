@@ -1,0 +1,50 @@
+// A function that runs twice: for its value, and again for what its backward needs. Owned by the nodes that
+// run it again. The first run is over before another thread sees it; from then on it does not change, and
+// any thread may run it again. Where its inputs are kept meanwhile is not its business.
+#pragma once
+
+#include "checkpoint/early.h"
+#include "checkpoint/looks.h"
+#include "checkpoint/options.h"
+#include "checkpoint/rng_state.h"
+#include "checkpoint/run_state.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace overdrive::checkpoint {
+
+class Region {
+ public:
+  Region(Function function, Options options);
+
+  // On the thread of the forward, in the modes that later runs get too, but without a graph, on tensors
+  // without history.
+  Tensors run_first(const Tensors& inputs);
+
+  // With a graph or without, otherwise in the modes and with the random numbers of the first run. The outputs
+  // are compared with the first ones.
+  Tensors run_again(const Tensors& inputs, bool graph) const;
+
+  // Throws in a backward that cannot have a backward of its own inside.
+  void check_backward() const;
+
+  const Options& options() const { return options_; }
+  // For messages: "checkpointed region 3 (encoder)"
+  std::string name() const;
+  // Throws: tensor `index` of the `what` looks otherwise than in the first run.
+  [[noreturn]] void refuse(const char* what, size_t index, const Looks& first, const Looks& again) const;
+
+ private:
+  void check_outputs(const Tensors& outputs) const;
+
+  const Function function_;
+  const Options options_;
+  const uint64_t number_;
+  const RunState state_;
+  RngState rng_;
+  std::vector<Looks> outputs_;
+};
+
+}  // namespace overdrive::checkpoint

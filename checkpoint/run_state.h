@@ -1,0 +1,60 @@
+// The modes that a region ran in: grad mode, dispatch keys, hooks on saved tensors, functorch layers,
+// autocast, the default dtype. Taken before the first run, put back for later ones, on whatever thread. A
+// value, unchanged once taken.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <utility>
+#include <vector>
+
+namespace overdrive::checkpoint {
+
+class RunState {
+ public:
+  // As it is on this thread now.
+  RunState();
+
+ private:
+  friend class RunStateScope;
+  using AutocastType = std::pair<at::DeviceType, at::ScalarType>;
+
+  const at::ThreadLocalState threads_;
+  std::vector<AutocastType> autocast_;  // of the device types with autocast on
+  const bool autocast_cache_;
+  const caffe2::TypeMeta default_dtype_;
+};
+
+// Puts the state back, and at its end that of the thread.
+class RunStateScope {
+ public:
+  explicit RunStateScope(const RunState& state);
+  ~RunStateScope();
+  RunStateScope(const RunStateScope&) = delete;
+  RunStateScope& operator=(const RunStateScope&) = delete;
+
+ private:
+  const at::ThreadLocalStateGuard threads_;
+  std::vector<RunState::AutocastType> outer_autocast_;
+  const bool outer_autocast_cache_;
+  const caffe2::TypeMeta outer_default_dtype_;
+};
+
+// Runs what follows without a graph. Autocast keeps no weights meanwhile: what it would keep has no history,
+// and would be found by operators that need one.
+class WithoutGraph {
+ public:
+  WithoutGraph();
+  ~WithoutGraph();
+  WithoutGraph(const WithoutGraph&) = delete;
+  WithoutGraph& operator=(const WithoutGraph&) = delete;
+
+ private:
+  const at::AutoGradMode no_grad_{false};
+  const bool autocast_cache_;
+};
+
+}  // namespace overdrive::checkpoint

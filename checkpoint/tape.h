@@ -1,0 +1,31 @@
+// One recomputation of a region, recorded: its outputs with their graph, which ends at the inputs, and the
+// way back through it. Owned by who needs the gradients; one thread at a time.
+#pragma once
+
+#include "checkpoint/region.h"
+
+namespace overdrive::checkpoint {
+
+class Tape {
+ public:
+  // Runs the region again, with a graph. Gradients are made for the inputs that require them.
+  Tape(const Region& region, const Tensors& inputs);
+
+  // Runs a backward from the outputs: parameters inside the region get their gradients, those of the inputs
+  // are returned, in order, undefined where there is none. `gradients` has one for each differentiable
+  // output of the first run; where the output needs no gradient this time, both are left out. Once.
+  Tensors pull(const Tensors& gradients);
+
+ private:
+  base::NodePtr inputs_;  // where the graph ends
+  Tensors outputs_;
+  std::vector<bool> requires_grad_;
+};
+
+// Whether a tensor of this type can have a gradient at all: then Checkpoint has an output for it.
+bool is_differentiable(const at::Tensor& tensor);
+
+// Without a history of its own, this one: a tensor that shares memory and version with the one given.
+at::Tensor with_history(const at::Tensor& tensor, const base::NodePtr& node);
+
+}  // namespace overdrive::checkpoint

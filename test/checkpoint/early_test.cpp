@@ -1,0 +1,182 @@
+// When each of the nodes runs, and what they refuse. On both engines.
+#include "test/checkpoint/checkpoint_fixture.h"
+#include "test/support/engines.h"
+
+namespace overdrive::checkpoint {
+namespace {
+
+template <typename E>
+class Early : public CheckpointTest {
+ protected:
+  void SetUp() override {
+    CheckpointTest::SetUp();
+    E::install();
+  }
+
+  // A function that notes when it runs, and a tensor hook that notes when the gradient comes by.
+  Function noting_block() {
+    return [this](const Tensors& t) {
+      timeline.add(is_recomputing() ? "recompute" : "forward");
+      return Tensors{this->block(t[0])};
+    };
+  }
+  Tensor note_gradient(const Tensor& tensor) {
+    tensor.register_hook([this](const Tensor&) { timeline.add("gradient"); });
+    return tensor;
+  }
+
+  Timeline timeline;
+};
+TYPED_TEST_SUITE(Early, test::Engines, test::EngineNames);
+
+TYPED_TEST(Early, RecomputesBeforeTheGradientPassesCheckpoint) {
+  // {x} --Checkpoint--> {y} --Fork--> --Join--> {y}
+  //                             `-- Recompute --'
+  Checkpointing region(this->noting_block(), {this->x});
+  Tensors outputs = region.checkpoint();
+  this->note_gradient(outputs[0]);
+  region.recompute(outputs)[0].sum().backward();
+  EXPECT_THAT(this->timeline.events(), ElementsAre("forward", "recompute", "gradient"));
+}
+
+// A pipeline puts a wait between the two: it may delay Checkpoint, and Recompute does not wait for it.
+TYPED_TEST(Early, DelaysOnlyCheckpointByWhatIsBetweenTheHalves) {
+  Checkpointing region(this->noting_block(), {this->x});
+  Tensors outputs = region.checkpoint();
+  outputs[0] = this->note_gradient(outputs[0] * 1);  // the wait
+  outputs = region.recompute(outputs);
+  outputs[0] = outputs[0] * 1;
+  outputs[0].register_hook([this](const Tensor&) { this->timeline.add("sent"); });
+  outputs[0].sum().backward();
+  EXPECT_THAT(this->timeline.events(), ElementsAre("forward", "sent", "recompute", "gradient"));
+}
+
+TYPED_TEST(Early, RecomputesInCheckpointWhenNobodyTiedItElsewhere) {
+  Checkpointing region(this->noting_block(), {this->x});
+  this->note_gradient(region.checkpoint()[0]).sum().backward();
+  EXPECT_THAT(this->timeline.events(), ElementsAre("forward", "gradient", "recompute"));
+}
+
+TYPED_TEST(Early, RecomputesTheLastRegionFirst) {
+  Tensor y = this->x;
+  for (int i = 0; i < 3; ++i) {
+    y = checkpoint(
+        [this, i](const Tensor& t) {
+          this->timeline.add(i, is_recomputing() ? " again" : "");
+          return this->block(t);
+        },
+        y);
+  }
+  y.sum().backward();
+  EXPECT_THAT(this->timeline.events(), ElementsAre("0", "1", "2", "2 again", "1 again", "0 again"));
+}
+
+TYPED_TEST(Early, RefusesGradAndInputs) {
+  const auto forward = [this] {
+    return checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+  };
+  const auto text = HasSubstr("Checkpointing is not compatible with .grad() or when an `inputs` parameter");
+  EXPECT_THAT(error_of([&] { torch::autograd::grad({forward()}, {this->x}); }), text);
+  EXPECT_THAT(error_of([&] { torch::autograd::backward({forward()}, {}, false, false, {this->x}); }), text);
+  EXPECT_FALSE(this->x.grad().defined());
+  EXPECT_FALSE(this->weight.grad().defined());
+}
+
+TYPED_TEST(Early, RefusesAGradientOfAGradient) {
+  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+  EXPECT_THAT(error_of([&] { y.backward({}, true, true); }), HasSubstr("no gradient of a gradient"));
+}
+
+TYPED_TEST(Early, RefusesASecondBackwardUnlessTheGraphWasKept) {
+  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+  y.backward({}, /*retain_graph=*/true);
+  const Tensor once = this->x.grad().clone();
+  y.backward();
+  EXPECT_TRUE(same_bits(this->x.grad(), once * 2));
+  EXPECT_THAT(error_of([&] { y.backward(); }), HasSubstr("second time"));
+}
+
+TYPED_TEST(Early, RefusesForwardMode) {
+  const auto level = torch::autograd::forward_ad::enter_dual_level();
+  const Tensor dual = at::_make_dual(this->x.detach(), at::ones_like(this->x), 0);
+  const std::string error = error_of([&] { checkpoint([](const Tensor& t) { return t * 2; }, dual); });
+  torch::autograd::forward_ad::exit_dual_level(level);
+  EXPECT_THAT(error, HasSubstr("knows reverse mode only"));
+}
+
+TYPED_TEST(Early, AFailedBackwardLeavesARegionThatCanRunAgain) {
+  bool fail = true;
+  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x * 1);
+  Tensor z = y * 1;
+  z.register_hook([&](const Tensor&) { TORCH_CHECK(!fail, "not yet"); });
+  const Tensor loss = z.sum();
+  EXPECT_THAT(error_of([&] { loss.backward({}, true); }), HasSubstr("not yet"));
+  fail = false;
+  loss.backward();
+  EXPECT_TRUE(this->x.grad().defined());
+}
+
+using Determinism = CheckpointTest;
+
+// What runs the second time is another function than the first time.
+TEST_F(Determinism, OtherShapesAreAnError) {
+  int runs = 0;
+  Options named;
+  named.name = "encoder";
+  const Tensor y = checkpoint(
+      named, [&](const Tensor& t) { return ++runs == 1 ? block(t) : block(t.slice(0, 0, 2)); }, x);
+  EXPECT_THAT(error_of([&] { y.sum().backward(); }), testing::AllOf(HasSubstr("(encoder)"), HasSubstr("[4, 8]"),
+                                                                    HasSubstr("[2, 8]"), HasSubstr(" 0: ")));
+}
+
+TEST_F(Determinism, OtherNumbersOfTensorsAreAnError) {
+  int runs = 0;
+  const auto f = [&](const Tensor& t) { return ++runs == 1 ? Tensors{block(t), t.exp()} : Tensors{block(t)}; };
+  const Tensors y = checkpoint(f, x);
+  EXPECT_THAT(error_of([&] { (y[0] + y[1]).sum().backward(); }),
+              HasSubstr("A region must do the same each time it runs"));
+}
+
+TEST_F(Determinism, OtherBitsAreAnErrorWhenAskedFor) {
+  const auto run = [&](bool checksum) {
+    int runs = 0;
+    Options with;
+    with.checksum = checksum;
+    const Tensor y = checkpoint(
+        with, [&](const Tensor& t) { return (block(t) * ++runs).exp(); }, x);
+    return error_of([&] { y.sum().backward(); });
+  };
+  EXPECT_EQ(run(false), "(no error)");
+  EXPECT_THAT(run(true), HasSubstr("checksum"));
+}
+
+TEST(Dependency, JoinComesBeforeWhatItsPhonyDependsOnAndThatBeforeFork) {
+  Timeline timeline;
+  const auto note = [&](const Tensor& tensor, const char* name) {
+    tensor.register_hook([&timeline, name](const Tensor&) { timeline.add(name); });
+  };
+  const Tensor x = at::ones({2}).requires_grad_();
+  const Tensor y = x * 2;
+  note(y, "behind fork");
+  auto [same, waits] = fork(y);
+  note(same, "behind join");
+  const Tensor joined = join(same, waits);
+  EXPECT_TRUE(same_bits(joined.detach(), y.detach()));
+  joined.sum().backward();
+  EXPECT_THAT(timeline.events(), ElementsAre("behind join", "behind fork"));
+  EXPECT_TRUE(same_bits(x.grad(), at::full({2}, 2.0f)));
+}
+
+TEST(Dependency, AnEmptyTensorStandsForIt) {
+  const Tensor one = phony(at::kCPU, true);
+  EXPECT_TRUE(one.is_same(phony(at::kCPU, true)));
+  EXPECT_FALSE(one.is_same(phony(at::kCPU, false)));
+  EXPECT_EQ(one.numel(), 0);
+  EXPECT_TRUE(one.requires_grad());
+  const Tensor x = at::ones({2}).requires_grad_();
+  checkpoint([](const Tensor& t) { return t * 2; }, x).sum().backward();
+  EXPECT_FALSE(one.grad().defined());
+}
+
+}  // namespace
+}  // namespace overdrive::checkpoint

@@ -1,0 +1,140 @@
+// What a recomputation finds around it: random numbers, flags, modes.
+#include "test/checkpoint/checkpoint_fixture.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+
+#include <thread>
+
+namespace overdrive::checkpoint {
+namespace {
+
+Tensor generator_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
+
+using State = CheckpointTest;
+
+TEST_F(State, DropoutHasTheSameMaskAndTheGeneratorGoesOn) {
+  const auto f = [&](const Tensor& t) { return at::dropout(block(t), 0.5, true) * t; };
+  const auto run = [&](bool plain) {
+    torch::manual_seed(11);
+    Tensor y = plain ? f(x) : checkpoint(f, x);
+    return y * at::rand({4, 8});  // draws after the region
+  };
+  expect_same([&] { return run(true); }, [&] { return run(false); });
+}
+
+TEST_F(State, TheGeneratorIsLeftAsItWasByTheRecomputation) {
+  const Tensor y = checkpoint([&](const Tensor& t) { return at::dropout(block(t), 0.5, true); }, x);
+  const Tensor before = generator_state();
+  y.sum().backward();
+  EXPECT_TRUE(at::equal(generator_state(), before));
+}
+
+TEST_F(State, WithoutPreserveRngTheRecomputationDrawsAnew) {
+  Options other;
+  other.preserve_rng = false;
+  const Tensor y = checkpoint(
+      other, [&](const Tensor& t) { return at::dropout(block(t), 0.5, true) * t; }, x);
+  const Tensor before = generator_state();
+  y.sum().backward();
+  EXPECT_FALSE(at::equal(generator_state(), before));
+}
+
+TEST_F(State, AnErrorInTheRecomputationPutsEverythingBack) {
+  int runs = 0;
+  const Tensor y = checkpoint(
+      [&](const Tensor& t) {
+        const Tensor dropped = at::dropout(block(t), 0.5, true);
+        TORCH_CHECK(++runs == 1, "the second run fails");
+        return dropped * t;
+      },
+      x);
+  const Tensor before = generator_state();
+  EXPECT_THAT(error_of([&] { y.sum().backward(); }), HasSubstr("the second run fails"));
+  EXPECT_TRUE(at::equal(generator_state(), before));
+  EXPECT_FALSE(is_recomputing());
+}
+
+TEST_F(State, AnErrorInTheForwardTakesTheFlagDown) {
+  EXPECT_THAT(error_of([&] {
+                checkpoint(
+                    [&](const Tensor& t) {
+                      TORCH_CHECK(!is_checkpointing(), "inside");
+                      return t;
+                    },
+                    x);
+              }),
+              HasSubstr("inside"));
+  EXPECT_FALSE(is_checkpointing());
+}
+
+TEST_F(State, FlagsAreUpOnlyInside) {
+  Timeline timeline;
+  const auto f = [&](const Tensor& t) {
+    timeline.add(is_checkpointing() ? "checkpointing" : "", is_recomputing() ? "recomputing" : "");
+    return block(t);
+  };
+  const Tensor y = checkpoint(f, x);
+  EXPECT_FALSE(is_checkpointing());
+  std::thread([&] {
+    EXPECT_FALSE(is_recomputing());
+    y.sum().backward();
+    EXPECT_FALSE(is_recomputing());
+  }).join();
+  EXPECT_THAT(timeline.events(), ElementsAre("checkpointing", "recomputing"));
+}
+
+// The inner region runs first, too, while the outer one runs again.
+TEST_F(State, FlagsOfNestedRegionsCombine) {
+  Timeline timeline;
+  const auto inner = [&](const Tensor& t) {
+    timeline.add(is_checkpointing() ? "c" : "-", is_recomputing() ? "r" : "-");
+    return block(t);
+  };
+  const auto outer = [&](const Tensor& t) {
+    const Tensor y = checkpoint(inner, t.sin());
+    timeline.add(is_checkpointing() ? "c" : "-", is_recomputing() ? "r" : "-");
+    return block(y);
+  };
+  expect_same([&] { return block(block(x.sin())); }, [&] { return checkpoint(outer, x); });
+  EXPECT_THAT(timeline.events(), ElementsAre("c-", "c-", "cr", "-r", "-r"));
+}
+
+TEST_F(State, AutocastIsThatOfTheForward) {
+  const auto autocast = [](bool on) {
+    at::autocast::set_autocast_enabled(at::kCPU, on);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  };
+  std::vector<at::ScalarType> types;
+  const auto f = [&](const Tensor& t) {
+    const Tensor y = block(t);
+    types.push_back(y.scalar_type());
+    return y.to(at::kFloat);
+  };
+  const auto run = [&](const std::function<Tensor()>& forward) {
+    autocast(true);
+    Tensor y = forward();
+    autocast(false);
+    at::autocast::clear_cache();
+    return y;
+  };
+  expect_same([&] { return run([&] { return f(x); }); }, [&] { return run([&] { return checkpoint(f, x); }); });
+  EXPECT_THAT(types, testing::Each(at::kBFloat16));
+}
+
+TEST_F(State, DefaultDtypeIsThatOfTheForward) {
+  std::vector<at::ScalarType> types;
+  c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  const Tensor y = checkpoint(
+      [&](const Tensor& t) {
+        types.push_back(at::ones({1}).scalar_type());
+        return block(t);
+      },
+      x);
+  c10::set_default_dtype(caffe2::TypeMeta::Make<float>());
+  y.sum().backward();
+  EXPECT_THAT(types, ElementsAre(at::kDouble, at::kDouble));
+}
+
+}  // namespace
+}  // namespace overdrive::checkpoint
