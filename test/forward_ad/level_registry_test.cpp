@@ -1,8 +1,4 @@
-#include "forward_ad/level_registry.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <torch/torch.h>
+#include "test/forward_ad/forward_ad_fixture.h"
 
 #include <future>
 #include <thread>
@@ -13,23 +9,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "(no error)";
-}
-
-class LevelRegistryTest : public testing::Test {
- protected:
-  void TearDown() override {
-    EXPECT_EQ(LevelRegistry::current().open_count(), 0u);
-    EXPECT_TRUE(active_levels().empty());
-  }
-};
+using LevelRegistryTest = ForwardAdTest;
 
 TEST_F(LevelRegistryTest, OpensAnyNumberOfLevels) {
   std::vector<uint64_t> opened;

@@ -35,6 +35,21 @@ TEST_F(Threads, AThreadThatDidNotEnterIsTold) {
   });
 }
 
+// LibTorch looks through the wrapper before anybody is asked: see docs/differences.md. What must not happen is
+// that the tangent is mixed into something, or that the doors of the level let it pass.
+TEST_F(Threads, AnOperatorOnAThreadInNoLevelComputesWithThePrimal) {
+  Tensor x = random({3});
+  DualLevel level;
+  Tensor dual = make_dual(x, x, level), result = dual * 2, made_there;
+  elsewhere([&] {
+    made_there = dual * result;
+    EXPECT_TRUE(close(made_there, x * 2 * x));
+    EXPECT_FALSE(made_there._fw_grad(0).defined());
+    EXPECT_THAT(error_of([&] { unpack_dual(result, level); }), HasSubstr("this thread has not entered it"));
+  });
+  EXPECT_FALSE(unpack_dual(made_there, level).tangent.defined());
+}
+
 TEST_F(Threads, AThreadWithALevelOfItsOwnIsToldToo) {
   Tensor x = random({3});
   DualLevel level;
