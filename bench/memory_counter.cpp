@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -69,9 +70,23 @@ class CountingAllocator final : public c10::Allocator {
   void stand_before() { c10::SetAllocator(c10::DeviceType::CPU, this, kPriority); }
   void step_aside() { c10::SetAllocator(c10::DeviceType::CPU, &below_, kPriority); }
 
+  void record(size_t most_samples) {
+    const std::lock_guard lock(mutex_);
+    samples_.clear();
+    samples_.reserve(most_samples);
+    most_samples_ = most_samples;
+    start_ = Clock::now();
+  }
+  std::vector<MemorySample> samples() {
+    const std::lock_guard lock(mutex_);
+    return samples_;
+  }
+
   Gauge gauge;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   static constexpr uint8_t kPriority = 255;
 
   CountingAllocator() : below_(*c10::GetAllocator(c10::DeviceType::CPU)) {
@@ -83,8 +98,14 @@ class CountingAllocator final : public c10::Allocator {
     {
       const std::lock_guard lock(mutex_);
       sizes_[address] = bytes;
+      gauge.add(bytes);
+      sample();
     }
-    gauge.add(bytes);
+  }
+
+  void sample() {
+    if (samples_.size() >= most_samples_) return;
+    samples_.push_back({std::chrono::duration<double>(Clock::now() - start_).count(), gauge.live});
   }
 
   static void free(void* address) {
@@ -96,8 +117,9 @@ class CountingAllocator final : public c10::Allocator {
       const auto found = self.sizes_.find(address);
       bytes = found->second;
       self.sizes_.erase(found);
+      self.gauge.remove(bytes);
+      self.sample();
     }
-    self.gauge.remove(bytes);
     self.below_.raw_deleter()(address);
   }
 
@@ -105,26 +127,34 @@ class CountingAllocator final : public c10::Allocator {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::unordered_map<void*, int64_t> sizes_;
+  std::vector<MemorySample> samples_;  // has its room from the start: nothing here may allocate tensors' memory
+  size_t most_samples_ = 0;
+  Clock::time_point start_;
 };
 
 }  // namespace
 
-MemoryCounter::MemoryCounter() {
+MemoryCounter::MemoryCounter(size_t most_samples) {
   TORCH_CHECK(!counting, "memory is being counted already.");
   CountingAllocator::get().stand_before();
   CountingAllocator::get().gauge.restart();
+  CountingAllocator::get().record(most_samples);
   heap.restart();
   counting = true;
 }
 
 MemoryCounter::~MemoryCounter() {
   counting = false;
+  CountingAllocator::get().record(0);
   CountingAllocator::get().step_aside();
 }
+
+std::vector<MemorySample> MemoryCounter::samples() const { return CountingAllocator::get().samples(); }
 
 MemoryPeak MemoryCounter::peak() const {
   return {.tensor_bytes = CountingAllocator::get().gauge.peak,
           .heap_bytes = OVERDRIVE_COUNT_NEW ? heap.peak.load() : -1,
+          .tensor_allocations = CountingAllocator::get().gauge.allocations,
           .heap_allocations = heap.allocations,
           .kept_bytes = CountingAllocator::get().gauge.live + heap.live};
 }

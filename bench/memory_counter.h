@@ -3,7 +3,9 @@
 // may allocate meanwhile. Costs nothing while no counter exists.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace overdrive::bench {
 
@@ -11,6 +13,7 @@ struct MemoryPeak {
   // Most bytes alive at once, beyond what was alive when the counter was built.
   int64_t tensor_bytes = 0;
   int64_t heap_bytes = 0;  // -1 where operator new cannot be counted (sanitizer builds)
+  int64_t tensor_allocations = 0;
   int64_t heap_allocations = 0;
   // Of both kinds, still alive at the moment of asking.
   int64_t kept_bytes = 0;
@@ -18,14 +21,22 @@ struct MemoryPeak {
   int64_t total() const { return tensor_bytes + (heap_bytes > 0 ? heap_bytes : 0); }
 };
 
+// The tensor bytes alive at a moment, beyond what was alive when the counter was built.
+struct MemorySample {
+  double seconds = 0;  // since then
+  int64_t tensor_bytes = 0;
+};
+
 class MemoryCounter {
  public:
-  MemoryCounter();
+  // Keeps the first `most_samples` changes too.
+  explicit MemoryCounter(size_t most_samples = 0);
   ~MemoryCounter();
   MemoryCounter(const MemoryCounter&) = delete;
   MemoryCounter& operator=(const MemoryCounter&) = delete;
 
   MemoryPeak peak() const;
+  std::vector<MemorySample> samples() const;
 };
 
 }  // namespace overdrive::bench
