@@ -23,7 +23,7 @@ struct EngineArguments {
   bool quiet = false;
 };
 
-void print_row(const nlohmann::json& row) {
+void print_engine_row(const nlohmann::json& row) {
   std::printf("%-14s %9lld %9lld %11.1f %11.1f %11.1f   %.3f [%.3f, %.3f]\n",
               row["graph"].get<std::string>().c_str(), row["size"].get<long long>(),
               row["nodes"].get<long long>(), row["stock_ns_per_node"].get<double>(),
@@ -46,7 +46,7 @@ int bench_engine(EngineArguments arguments) {
                 "by hand", "ratio [95 %]");
   }
   bench::run_engine_bench(arguments.options, [&](const nlohmann::json& row) {
-    if (!arguments.quiet) print_row(row);
+    if (!arguments.quiet) print_engine_row(row);
     rows.push_back(row);
   });
   file.write({{"benchmark", "engine"}, {"environment", bench::environment()}, {"rows", rows}});

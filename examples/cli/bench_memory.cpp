@@ -19,7 +19,7 @@ struct MemoryArguments {
   bool quiet = false;
 };
 
-void print_row(const nlohmann::json& row) {
+void print_memory_row(const nlohmann::json& row) {
   auto number = [&](const char* name) { return row[name].get<long long>(); };
   std::printf("%-14s %9lld %12lld %12lld %12lld %12lld %12lld %7.3f%s\n",
               row["graph"].get<std::string>().c_str(), number("size"), number("stock_tensor_peak_bytes"),
@@ -40,7 +40,7 @@ int bench_memory(const MemoryArguments& arguments) {
                 "stock heap", "our heap", "we keep", "ratio");
   }
   bench::run_memory_bench(arguments.options, [&](const nlohmann::json& row) {
-    if (!arguments.quiet) print_row(row);
+    if (!arguments.quiet) print_memory_row(row);
     above |= row["above_stock"].get<bool>();
     rows.push_back(row);
   });

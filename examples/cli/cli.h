@@ -2,12 +2,16 @@
 // Owned by main(); commands run on the main thread, one a process. Knows no command.
 #pragma once
 
+#include "bench/output_file.h"
+
 #include <CLI/CLI.hpp>
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace overdrive::cli {
 
@@ -24,7 +28,10 @@ class UsageError : public std::runtime_error {
 // The parsed command line: CLI11's object, and the one action that it chose.
 struct Program {
   CLI::App app{"Overdrive: a replacement autograd engine for LibTorch programs.", "overdrive"};
+  // What stood behind "--": the arguments of another program, for the command that runs one.
+  std::optional<std::vector<std::string>> after_dashes;
   std::function<int()> action;
+  std::vector<std::string> arguments;  // ours, without the program's name
 
   // A subcommand whose --help ends with `example`; `run` gives the exit status.
   CLI::App* add(const std::string& name, const std::string& what, const std::string& example,
@@ -43,20 +50,15 @@ void add_soak(Program& program);
 // Only where the fuzzer is built: it is a part of the tests.
 void add_fuzz(Program& program);
 
-// A JSON file that appears under its name only when it is complete. Opened before the work begins, so that
+// A JSON file that appears under its name only when it is complete. Made before the work begins, so that
 // a wrong path costs nothing. An empty path writes nothing.
 class JsonFile {
  public:
   explicit JsonFile(std::string path);
-  ~JsonFile();
-  JsonFile(const JsonFile&) = delete;
-  JsonFile& operator=(const JsonFile&) = delete;
-
-  void write(const nlohmann::json& content);
+  void write(const nlohmann::json& content) const;
 
  private:
-  std::string path_;
-  std::string temporary_;
+  const bench::OutputFile file_;
 };
 
 }  // namespace overdrive::cli

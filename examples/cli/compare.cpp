@@ -2,13 +2,18 @@
 #include "bench/environment.h"
 #include "engine/engine.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/compare_app.h"
+#include "examples/cli/comparison_page.h"
+#include "examples/cli/comparison_table.h"
 #include "examples/cli/progress.h"
 #include "examples/cli/training_options.h"
-#include "examples/trainers/comparison.h"
+#include "examples/trainers/torchscript.h"
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -19,75 +24,54 @@ namespace {
 using trainers::Comparison;
 using trainers::TrainerInfo;
 
+constexpr int64_t kQuickSteps = 150;
+// Long enough to warm the caches, unless that leaves too few turns for an interval.
+constexpr int64_t kStepsOfATurn = 10;
+constexpr int64_t kFewestTurns = 13;
+
 struct CompareArguments : TrainingOptions {
   bool all = false;
-  int64_t block = 10;
+  bool quick = false;
+  int64_t block = 0;  // 0: what suits the number of steps
+  std::string html;
+  std::string torchscript;
+  std::vector<std::string> inputs;
+  CompareAppArguments app;
 };
 
-std::vector<const TrainerInfo*> chosen(const CompareArguments& arguments) {
-  if (arguments.all == !arguments.name.empty()) throw UsageError("compare needs either a NAME or --all.");
-  if (!arguments.all) return find_or_complain(arguments.name);
+void check_what(const CompareArguments& arguments) {
+  const int wanted = int{arguments.all} + int{!arguments.name.empty()} + int{!arguments.torchscript.empty()} +
+                     int{!arguments.app.program.empty()};
+  if (wanted != 1) throw UsageError("compare needs either a NAME or --all, or one of --torchscript and --app.");
+  if (arguments.torchscript.empty() != arguments.inputs.empty())
+    throw UsageError("--torchscript and --input belong together.");
+  if (arguments.app.program.empty()) return;
+  if (!arguments.html.empty()) throw UsageError("--html draws trainings; a comparison of programs has none.");
+}
+
+// `own` holds the trainer when it is not one of ours.
+std::vector<const TrainerInfo*> chosen(const CompareArguments& arguments, TrainerInfo& own) {
+  if (!arguments.name.empty()) return find_or_complain(arguments.name);
+  if (!arguments.torchscript.empty()) {
+    std::vector<trainers::InputShape> shapes;
+    for (const std::string& input : arguments.inputs) shapes.push_back(trainers::parse_input_shape(input));
+    own = trainers::torchscript(arguments.torchscript, shapes);
+    return {&own};
+  }
   std::vector<const TrainerInfo*> every;
   for (const TrainerInfo& info : trainers::trainers()) every.push_back(&info);
   return every;
 }
 
-std::string milliseconds(const std::vector<double>& seconds) {
-  if (seconds.empty()) return "-";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3f", bench::median(seconds) * 1e3);
-  return text;
-}
-
-std::string with_interval(const bench::Interval& ratio) {
-  char text[48];
-  std::snprintf(text, sizeof(text), "%.3f [%.3f, %.3f]", ratio.middle, ratio.lo, ratio.hi);
-  return ratio.middle > 0 ? text : "-";
-}
-
-std::string kibibytes(int64_t bytes) { return bytes < 0 ? "-" : std::to_string((bytes + 512) / 1024); }
-
-std::string bits(const Comparison& result) {
-  if (!result.difference) return "equal after each of " + std::to_string(result.steps) + " steps";
-  const auto& d = *result.difference;
-  char text[256];
-  std::snprintf(text, sizeof(text), "DIFFER first at step %lld, %s[%lld]: stock %.9g, overdrive %.9g",
-                static_cast<long long>(d.step), d.parameter.c_str(), static_cast<long long>(d.element), d.stock,
-                d.overdrive);
-  return text;
-}
-
-void print(const Comparison& result) {
-  auto row = [](const char* what, const std::string& stock, const std::string& ours, const std::string& ratio) {
-    std::printf("  %-26s %14s %14s   %s\n", what, stock.c_str(), ours.c_str(), ratio.c_str());
-  };
-  auto number = [](double value) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.4f", value);
-    return std::string(text);
-  };
-  const auto& [stock, ours] = std::tie(result.stock, result.overdrive);
-  std::printf("\n%s: %s (seed %llu)\n", result.trainer->name.c_str(), result.trainer->what.c_str(),
-              static_cast<unsigned long long>(result.seed));
-  row("", "stock", "overdrive", "ratio [95 %]");
-  row(result.trainer->quality.c_str(), number(stock.quality), number(ours.quality), "");
-  row("loss at the end", number(stock.losses.back()), number(ours.losses.back()), "");
-  row("step, ms", milliseconds(stock.step_seconds), milliseconds(ours.step_seconds),
-      with_interval(result.step_ratio));
-  row("backward in it, ms", milliseconds(stock.backward_seconds), milliseconds(ours.backward_seconds),
-      with_interval(result.backward_ratio));
-  row("peak of tensors, KiB", kibibytes(stock.peak_tensor_bytes), kibibytes(ours.peak_tensor_bytes), "");
-  row("peak of the rest, KiB", kibibytes(stock.peak_heap_bytes), kibibytes(ours.peak_heap_bytes), "");
-  std::printf("  %.0f nodes a backward, %.1f backwards a step\n", result.nodes_per_backward,
-              result.backwards_per_step);
-  std::printf("  bits: %s\n", bits(result).c_str());
-}
-
 Comparison compare_one(const TrainerInfo& info, const CompareArguments& arguments) {
-  const int64_t steps = arguments.steps > 0 ? arguments.steps : info.default_steps;
-  Progress progress(info.name, steps, arguments.quiet);
   trainers::CompareOptions options{
-      .steps = steps, .seed = arguments.seed, .block = arguments.block, .progress = {}};
+      .steps = arguments.steps > 0 ? arguments.steps : info.default_steps,
+      .setup = arguments.setup,
+      .block = arguments.block,
+  };
+  if (arguments.quick) options.steps = std::min(options.steps, kQuickSteps);
+  if (options.block == 0) options.block = std::clamp<int64_t>(options.steps / kFewestTurns, 1, kStepsOfATurn);
+  Progress progress(info.name, options.steps, arguments.quiet);
   options.progress = [&](int64_t done, double loss) {
     progress.show(done, loss);
     return !interrupted();
@@ -95,41 +79,91 @@ Comparison compare_one(const TrainerInfo& info, const CompareArguments& argument
   return trainers::compare(info, options);
 }
 
+nlohmann::json document_of(const std::vector<Comparison>& results) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Comparison& result : results) list.push_back(to_json(result));
+  return {{"comparisons", list},
+          {"bits_equal",
+           std::none_of(results.begin(), results.end(), [](auto& r) { return r.difference.has_value(); })},
+          {"environment", bench::environment()},
+          {"engine", nlohmann::json::parse(engine::stats_json())}};
+}
+
 int compare(const CompareArguments& arguments) {
-  const auto selection = chosen(arguments);
-  JsonFile file(arguments.json);
+  TrainerInfo own;
+  const auto selection = chosen(arguments, own);
+  const JsonFile json(arguments.json);
+  const bench::OutputFile html(arguments.html);
   at::set_num_threads(arguments.threads);
   reset_stats();
   stop_on_interrupt();
-  bool all_equal = true;
-  nlohmann::json results = nlohmann::json::array();
+  std::vector<Comparison> results;
   for (const TrainerInfo* info : selection) {
-    const Comparison result = compare_one(*info, arguments);
-    all_equal &= !result.difference;
-    if (!arguments.quiet) print(result);
-    results.push_back(to_json(result));
+    results.push_back(compare_one(*info, arguments));
+    if (!arguments.quiet) std::fputs(table_of(results.back()).c_str(), stdout);
+    std::fflush(stdout);
     if (interrupted()) break;
   }
-  file.write({{"comparisons", results},
-              {"bits_equal", all_equal},
-              {"environment", bench::environment()},
-              {"engine", nlohmann::json::parse(engine::stats_json())}});
-  return all_equal ? kFine : kDifferenceFound;
+  const nlohmann::json document = document_of(results);
+  json.write(document);
+  if (!arguments.html.empty()) html.write(page_of(document));
+  if (!arguments.quiet && results.size() > 1) std::fputs(summary_of(results).c_str(), stdout);
+  if (interrupted()) {
+    std::fprintf(stderr, "overdrive: stopped; what is above was compared until then.\n");
+  }
+  if (!arguments.quiet && !arguments.html.empty()) {
+    std::printf("\nThe comparison as a page: %s\n", std::filesystem::absolute(arguments.html).c_str());
+  }
+  return document["bits_equal"].get<bool>() ? kFine : kDifferenceFound;
+}
+
+void add_own_model_options(CLI::App& command, CompareArguments& arguments) {
+  command.add_option("--torchscript", arguments.torchscript, "A TorchScript module instead of a trainer.")
+      ->check(CLI::ExistingFile);
+  command
+      .add_option("--input", arguments.inputs,
+                  "Its inputs' shapes: 8x3x32x32, or 16x128:65 for whole numbers below 65.")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      .add_option("--app", arguments.app.program,
+                  "Any LibTorch program, run as it is and with the preload library; its arguments behind --.")
+      ->option_text("PROGRAM");
+  command.add_option("--runs", arguments.app.runs, "Runs of the program, of each kind.")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command
+      .add_option("--ignore", arguments.app.ignore,
+                  "What this regular expression matches in the program's output does not count.")
+      ->allow_extra_args(false);
 }
 
 }  // namespace
 
 void add_compare(Program& program) {
   auto arguments = std::make_shared<CompareArguments>();
-  CLI::App* command = program.add("compare", "Train a model under both engines and compare every bit.",
-                                  "overdrive compare digits --steps 100 --json digits.json",
-                                  [arguments] { return compare(*arguments); });
+  CLI::App* command =
+      program.add("compare", "Train a model under both engines and compare every bit.",
+                  "overdrive compare digits --steps 100 --html digits.html", [arguments, &program] {
+                    check_what(*arguments);
+                    if (arguments->app.program.empty()) {
+                      if (program.after_dashes) throw UsageError("-- belongs to --app.");
+                      return compare(*arguments);
+                    }
+                    arguments->app.arguments = program.after_dashes.value_or(std::vector<std::string>{});
+                    arguments->app.json = arguments->json;
+                    arguments->app.quiet = arguments->quiet;
+                    return compare_app(arguments->app);
+                  });
   add_training_options(*command, *arguments);
-  command->add_flag("--all", arguments->all, "Every trainer.");
+  command->add_flag("--all", arguments->all, "Every trainer, and a table of all at the end.");
+  command->add_flag("--quick", arguments->quick, "A short look: at most 150 steps a model.");
+  command->add_option("--html", arguments->html, "Write the comparison to this file, as a page with charts.");
   command
       ->add_option("--block", arguments->block, "Steps that one engine runs before the other takes its turn.")
       ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
+      ->default_str("10, fewer in a short training");
+  add_own_model_options(*command, *arguments);
 }
 
 }  // namespace overdrive::cli

@@ -1,10 +1,9 @@
 // `overdrive env`: which library, which LibTorch, whose engine, which settings; and if Overdrive is off: why.
-#include "engine/c_api.h"
 #include "engine/engine.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/library_path.h"
 
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 
 #include <cstdlib>
 #include <iomanip>
@@ -15,12 +14,6 @@
 namespace overdrive::cli {
 
 namespace {
-
-std::string library_path() {
-  Dl_info about{};
-  if (dladdr(reinterpret_cast<void*>(&overdrive_installed), &about) == 0) return "unknown";
-  return about.dli_fname;
-}
 
 // "" when install() works here, else what stands against it.
 std::string why_install_fails() {
@@ -62,7 +55,7 @@ nlohmann::json describe() {
           {"variables", variables}};
 }
 
-void print(const nlohmann::json& about) {
+void print_about(const nlohmann::json& about) {
   auto line = [](const char* what, const std::string& value) {
     std::cout << std::left << std::setw(20) << what << value << '\n';
   };
@@ -89,7 +82,7 @@ void add_env(Program& program) {
                                   "overdrive env", [json] {
                                     JsonFile file(*json);
                                     const nlohmann::json about = describe();
-                                    print(about);
+                                    print_about(about);
                                     file.write(about);
                                     return kFine;
                                   });

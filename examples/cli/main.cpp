@@ -3,7 +3,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <iostream>
+#include <string_view>
 
 namespace overdrive::cli {
 
@@ -26,8 +28,9 @@ CLI::App* Program::add_to(CLI::App& parent, const std::string& name, const std::
 
 namespace {
 
+// One line, whatever LibTorch has to say behind the first.
 int complain(const std::string& what) {
-  std::cerr << "overdrive: " << what << '\n';
+  std::cerr << "overdrive: " << what.substr(0, what.find('\n')) << '\n';
   return kWrongCall;
 }
 
@@ -39,6 +42,14 @@ void check_command(CLI::App& app, int argc, char** argv) {
       !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; }).empty();
   if (known) return;
   throw UsageError("there is no command \"" + name + "\" (see overdrive --help).");
+}
+
+// Gives the number of arguments that are ours.
+int take_arguments_after_dashes(Program& program, int argc, char** argv) {
+  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
+  if (dashes == argv + argc) return argc;
+  program.after_dashes.emplace(dashes + 1, argv + argc);
+  return static_cast<int>(dashes - argv);
 }
 
 int run(int argc, char** argv) {
@@ -57,6 +68,8 @@ int run(int argc, char** argv) {
   add_fuzz(program);
 #endif
   try {
+    argc = take_arguments_after_dashes(program, argc, argv);
+    program.arguments.assign(argv + 1, argv + argc);
     check_command(program.app, argc, argv);
     program.app.parse(argc, argv);
     return program.action();

@@ -32,7 +32,7 @@ nlohmann::json to_json(const soak::RoundResult& round) {
           {"failures", round.failures}};
 }
 
-void print(const nlohmann::json& round) {
+void print_round(const nlohmann::json& round) {
   auto number = [&](const char* name) { return round[name].get<long long>(); };
   std::printf(
       "round %lld: %lld programs, %lld switches, %lld forks; %lld KiB, %lld threads, %lld files, %lld graphs\n",
@@ -49,7 +49,7 @@ int run_soak(const SoakArguments& arguments) {
   nlohmann::json rounds = nlohmann::json::array();
   const auto failures = soak::run(arguments.options, [&](const soak::RoundResult& result) {
     rounds.push_back(to_json(result));
-    if (!arguments.quiet) print(rounds.back());
+    if (!arguments.quiet) print_round(rounds.back());
   });
   file.write({{"rounds", rounds}, {"failures", failures}, {"environment", bench::environment()}});
   return failures.empty() ? kFine : kDifferenceFound;

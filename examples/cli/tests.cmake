@@ -23,9 +23,42 @@ overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --js
 
 overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.json PRINTS "equal after each of 20 steps"
                        JSON "comparisons;1;step_ratio;median")
-foreach(name lstm rl_many_small deq wgan_gp transformer)
-  overdrive_add_cli_test(compare_${name} CALL compare ${name} --steps 6 --block 2 PRINTS "equal after each of 6 steps")
-endforeach()
+overdrive_add_cli_test(compare_all CALL compare --all --steps 4 --block 2 --json out.json PRINTS "bits equal in all"
+                       JSON "comparisons;8;step_ratio;median" TIMEOUT 300)
+overdrive_add_cli_test(compare_double CALL compare digits_mlp --dtype float64 --steps 6 PRINTS "equal after each of 6 steps")
+
+# Somebody else's program.
+add_executable(overdrive_cli_test_program test_program.cpp)
+target_link_libraries(overdrive_cli_test_program PRIVATE torch overdrive_warnings overdrive_sanitizers)
+target_compile_options(overdrive_cli_test_program PRIVATE -O1)
+target_precompile_headers(overdrive_cli_test_program REUSE_FROM overdrive_bench)
+set(app "$<TARGET_FILE:overdrive_cli_test_program>")
+overdrive_add_cli_test(app_equal CALL compare --app ${app} --runs 2 --json out.json PRINTS "5 backwards ran on Overdrive"
+                       JSON "overdrive;1;seconds")
+overdrive_add_cli_test(app_differs CALL compare --app ${app} --runs 1 -- differs STATUS 1 PRINTS "DIFFERS first in line 6")
+overdrive_add_cli_test(app_status CALL compare --app ${app} --runs 1 -- status STATUS 1 PRINTS "stock 0, overdrive 3")
+overdrive_add_cli_test(app_ignored CALL compare --app ${app} --runs 1 --ignore "at 0x[0-9a-f]+" -- address
+                       PRINTS "output: equal")
+overdrive_add_cli_test(app_without_backward CALL compare --app ${app} -- no_backward STATUS 2
+                       PRINTS "no backward of it ran on Overdrive")
+overdrive_add_cli_test(app_missing CALL compare --app ./no_such_program STATUS 2 PRINTS "cannot start")
+overdrive_add_cli_test(app_bad_ignore CALL compare --app ${app} --ignore "(" STATUS 2 PRINTS "not a regular expression")
+overdrive_add_cli_test(dashes_without_app CALL compare digits -- more STATUS 2 PRINTS "-- belongs to --app")
+
+# Longer stories, told in Python.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(overdrive_add_story name script)
+  add_test(NAME cli_${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/${script}"
+           "$<TARGET_FILE:overdrive_cli>" "${CMAKE_CURRENT_BINARY_DIR}/${name}" ${ARGN})
+  set_tests_properties(cli_${name} PROPERTIES TIMEOUT 600 LABELS cli)
+endfunction()
+overdrive_add_story(page page_test.py)
+overdrive_add_story(interrupt training_test.py interrupt)
+if(TARGET overdrive_trainers AND OVERDRIVE_HAS_GLOO)
+  foreach(story ddp_equal ddp_interrupt ddp_killed)
+    overdrive_add_story(${story} training_test.py ${story})
+  endforeach()
+endif()
 foreach(engine stock overdrive)
   overdrive_add_cli_test(train_on_${engine} CALL train digits_mlp --engine ${engine} --steps 20 --save . --json out.json
                          PRINTS "test accuracy" JSON "trainings;0;quality_value")
@@ -44,6 +77,14 @@ overdrive_add_cli_test(bad_json_path CALL bench engine --quick --json no/such/di
                        PRINTS "cannot write .no/such/dir/x.json.")
 overdrive_add_cli_test(unknown_trainer CALL compare frob STATUS 2 PRINTS "no trainer .frob.")
 overdrive_add_cli_test(no_trainer CALL compare STATUS 2 PRINTS "either a NAME or --all")
+overdrive_add_cli_test(no_input CALL compare --torchscript run_and_check STATUS 2 PRINTS "--torchscript")
+overdrive_add_cli_test(no_device CALL train digits_mlp --device cuda:7 STATUS 2 PRINTS "no device cuda:7 here")
+overdrive_add_cli_test(bad_device CALL train digits_mlp --device frob STATUS 2 PRINTS "cpu, cuda:N or auto")
+overdrive_add_cli_test(bad_dtype CALL train digits_mlp --dtype int8 STATUS 2 PRINTS "--dtype")
+overdrive_add_cli_test(world_of_one_model CALL train lstm --world 2 STATUS 2 PRINTS "--world is for")
+overdrive_add_cli_test(json_to_a_link CALL env --json /dev/stdout STATUS 2 PRINTS "not a file has that name")
+overdrive_add_cli_test(bad_html_path CALL compare digits --html no/such/dir/x.html STATUS 2
+                       PRINTS "cannot write .no/such/dir/x.html.")
 overdrive_add_cli_test(no_steps CALL compare digits --steps 0 STATUS 2 PRINTS "--steps")
 overdrive_add_cli_test(no_data CALL compare digits --data . STATUS 2 PRINTS "cannot read the data file .*digits-images")
 overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 PRINTS "there is no checkpoint")

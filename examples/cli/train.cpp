@@ -2,9 +2,11 @@
 #include "bench/engine_switch.h"
 #include "bench/environment.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/launch.h"
 #include "examples/cli/progress.h"
 #include "examples/cli/training_options.h"
 #include "examples/trainers/checkpoint_file.h"
+#include "examples/trainers/digest.h"
 
 #include <ATen/Parallel.h>
 
@@ -17,6 +19,7 @@ namespace overdrive::cli {
 
 namespace {
 
+using trainers::Trainer;
 using trainers::TrainerInfo;
 
 constexpr int64_t kStepsBetweenCheckpoints = 100;
@@ -24,6 +27,9 @@ constexpr int64_t kStepsBetweenCheckpoints = 100;
 struct TrainArguments : TrainingOptions {
   std::string engine = "overdrive";
   std::string save, resume;
+  int world = 1;
+  int rank = -1;  // 0 and above: one of the processes that `--world` started
+  uint16_t port = 0;
 };
 
 std::string checkpoint_path(const std::string& folder, const TrainerInfo& info) {
@@ -37,16 +43,16 @@ void make_folder(const std::string& folder) {
 }
 
 // Steps up to `steps`; gives the losses of those that were done here.
-std::vector<double> run_steps(const TrainerInfo& info, trainers::Trainer& trainer, int64_t done, int64_t steps,
+std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t done, int64_t steps,
                               const TrainArguments& arguments) {
   Progress progress(info.name, steps, arguments.quiet, done);
   trainers::Meter meter;
   std::vector<double> losses;
-  while (done < steps && !interrupted()) {
+  for (bool stop = done == steps; !stop;) {
     losses.push_back(trainer.step(meter));
     progress.show(++done, losses.back());
-    const bool last = done == steps || interrupted();
-    if (!arguments.save.empty() && (last || done % kStepsBetweenCheckpoints == 0)) {
+    stop = trainer.all_stop(done == steps || interrupted());
+    if (!arguments.save.empty() && (stop || done % kStepsBetweenCheckpoints == 0)) {
       save_checkpoint(checkpoint_path(arguments.save, info), info, trainer, done);
     }
   }
@@ -54,15 +60,24 @@ std::vector<double> run_steps(const TrainerInfo& info, trainers::Trainer& traine
 }
 
 void report(const TrainerInfo& info, const TrainArguments& arguments, int64_t done, double quality,
-            trainers::Trainer& trainer) {
+            Trainer& trainer) {
   std::printf("%s: %s %.4f after %lld steps on %s\n", info.name.c_str(), info.quality.c_str(), quality,
               static_cast<long long>(done), arguments.engine.c_str());
   const std::string epilogue = trainer.epilogue();
   if (!epilogue.empty()) std::printf("%s\n", epilogue.c_str());
 }
 
+void report_stop(const TrainerInfo& info, const TrainArguments& arguments, int64_t done) {
+  if (arguments.rank > 0) return;
+  const std::string kept = arguments.save.empty()
+                               ? "nothing was kept, for want of --save"
+                               : "the checkpoint " + checkpoint_path(arguments.save, info) + " has them";
+  std::fprintf(stderr, "overdrive: stopped after %lld steps; %s.\n", static_cast<long long>(done),
+               kept.c_str());
+}
+
 nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& arguments) {
-  const auto trainer = info.make(arguments.seed);
+  const auto trainer = make_trainer(info, arguments.setup);
   int64_t done = 0;
   if (!arguments.resume.empty())
     done = load_checkpoint(checkpoint_path(arguments.resume, info), info, *trainer);
@@ -73,24 +88,41 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
   }
   const auto losses = run_steps(info, *trainer, done, steps, arguments);
   done += static_cast<int64_t>(losses.size());
+  const bool stopped = done < steps;
+  const auto digest = trainers::digest_of(*trainer);
   const double quality = trainer->evaluate();
   if (!arguments.quiet) report(info, arguments, done, quality, *trainer);
-  if (interrupted() && !arguments.save.empty()) {
-    std::fprintf(stderr, "overdrive: stopped; the checkpoint %s has %lld steps.\n",
-                 checkpoint_path(arguments.save, info).c_str(), static_cast<long long>(done));
-  }
-  return {{"name", info.name},      {"engine", arguments.engine}, {"steps", done},
-          {"seed", arguments.seed}, {"quality", info.quality},    {"quality_value", quality},
-          {"losses", losses},       {"stopped", interrupted()}};
+  if (stopped) report_stop(info, arguments, done);
+  return {{"name", info.name},
+          {"engine", arguments.engine},
+          {"steps", done},
+          {"seed", arguments.setup.seed},
+          {"quality", info.quality},
+          {"quality_value", quality},
+          {"losses", losses},
+          {"parameters_digest", digest.parameters},
+          {"gradients_digest", digest.gradients},
+          {"stopped", stopped}};
 }
 
-int train(const TrainArguments& arguments) {
+void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
+  if (arguments.world == 1) return;
+  if (selection.size() != 1 || !selection[0]->distributed)
+    throw UsageError("--world is for trainers that several processes can share: ddp.");
+}
+
+int train(TrainArguments arguments) {
   if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
   const auto selection = find_or_complain(arguments.name);
+  check_world(arguments, selection);
   make_folder(arguments.save);
-  JsonFile file(arguments.json);
-  at::set_num_threads(arguments.threads);
+  const JsonFile file(arguments.json);
   stop_on_interrupt();
+  if (arguments.rank >= 0) {
+    end_with_parent();
+    arguments.setup.world = {.rank = arguments.rank, .size = arguments.world, .port = arguments.port};
+  }
+  at::set_num_threads(arguments.threads);
   const bench::UseEngine engine(bench::parse_engine(arguments.engine));
   nlohmann::json results = nlohmann::json::array();
   for (const TrainerInfo* info : selection) {
@@ -104,9 +136,14 @@ int train(const TrainArguments& arguments) {
 
 void add_train(Program& program) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = program.add("train", "Train a model on one engine.",
-                                  "overdrive train lstm --engine stock --steps 200 --save checkpoints",
-                                  [arguments] { return train(*arguments); });
+  CLI::App* command =
+      program.add("train", "Train a model on one engine.",
+                  "overdrive train lstm --engine stock --steps 200 --save checkpoints", [arguments, &program] {
+                    const bool launches = arguments->world > 1 && arguments->rank < 0;
+                    if (!launches) return train(*arguments);
+                    check_world(*arguments, find_or_complain(arguments->name));
+                    return launch(program.arguments, arguments->world);
+                  });
   add_training_options(*command, *arguments);
   command->add_option("--engine", arguments->engine, "Who runs the backwards.")
       ->check(CLI::IsMember({"stock", "overdrive"}))
@@ -114,6 +151,12 @@ void add_train(Program& program) {
   command->add_option("--save", arguments->save, "Keep a checkpoint NAME.pt in this folder.");
   command->add_option("--resume", arguments->resume, "Go on from the checkpoint NAME.pt in this folder.")
       ->check(CLI::ExistingDirectory);
+  command->add_option("--world", arguments->world, "Train in so many processes, started from here (ddp).")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  // What launch() adds for the processes that it starts; an empty group hides them from --help.
+  command->add_option("--rank", arguments->rank)->group("");
+  command->add_option("--port", arguments->port)->group("");
 }
 
 }  // namespace overdrive::cli

@@ -2,13 +2,52 @@
 
 #include "examples/data/data_files.h"
 
+#include <map>
+
 namespace overdrive::cli {
+
+namespace {
+
+const std::map<std::string, torch::ScalarType> kDtypes{
+    {"float32", torch::kFloat32}, {"float64", torch::kFloat64}, {"bfloat16", torch::kBFloat16}};
+
+torch::Device parse_device(const std::string& name) {
+  const int64_t gpus = torch::cuda::is_available() ? static_cast<int64_t>(torch::cuda::device_count()) : 0;
+  if (name == "auto") return gpus > 0 ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+  if (name == "cpu") return torch::kCPU;
+  int64_t index = -1;
+  if (name == "cuda") index = 0;
+  if (name.starts_with("cuda:") && name.size() > 5 && name.size() < 9 &&
+      name.find_first_not_of("0123456789", 5) == std::string::npos) {
+    index = std::stoll(name.substr(5));
+  }
+  if (index < 0) throw UsageError("--device is cpu, cuda:N or auto, not \"" + name + "\".");
+  if (index >= gpus) {
+    throw UsageError("there is no device " + name + " here: this LibTorch sees " + std::to_string(gpus) +
+                     " CUDA devices.");
+  }
+  return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+}  // namespace
 
 void add_training_options(CLI::App& command, TrainingOptions& options) {
   command.add_option("name", options.name, "What to train: see `overdrive list`.")->option_text("NAME");
   command.add_option("--steps", options.steps, "Training steps (default: the trainer's own).")
       ->check(CLI::PositiveNumber);
-  command.add_option("--seed", options.seed, "Seed of parameters and data order.")->capture_default_str();
+  command.add_option("--seed", options.setup.seed, "Seed of parameters and data order.")->capture_default_str();
+  auto* setup = &options.setup;
+  command
+      .add_option_function<std::string>(
+          "--device", [setup](const std::string& name) { setup->device = parse_device(name); },
+          "Where the model lives: cpu, cuda:0, ... or auto, a GPU if there is one.")
+      ->default_str("cpu");
+  command
+      .add_option_function<std::string>(
+          "--dtype", [setup](const std::string& name) { setup->dtype = kDtypes.at(name); },
+          "Of the parameters.")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
+      ->default_str("float32");
   command.add_option("--threads", options.threads, "Threads inside one operation.")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

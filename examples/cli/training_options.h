@@ -12,14 +12,14 @@ namespace overdrive::cli {
 struct TrainingOptions {
   std::string name;
   int64_t steps = 0;  // 0: the trainer's own
-  uint64_t seed = 1;
+  trainers::Setup setup;
   int threads = 1;
   std::string json;
   std::string data;
   bool quiet = false;
 };
 
-// Adds NAME, --steps, --seed, --threads, --data, --json and --quiet.
+// Adds NAME, --steps, --seed, --device, --dtype, --threads, --data, --json and --quiet.
 void add_training_options(CLI::App& command, TrainingOptions& options);
 
 // The trainers that `name` stands for. Throws UsageError when there are none.

@@ -1,7 +1,6 @@
 #include "examples/trainers/comparison.h"
 
-#include "bench/engine_switch.h"
-#include "bench/memory_counter.h"
+#include "examples/trainers/twin.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,61 +10,6 @@ namespace overdrive::trainers {
 namespace {
 
 using bench::EngineKind;
-using Clock = std::chrono::steady_clock;
-using Snapshot = std::vector<torch::Tensor>;
-
-struct Twin {
-  Twin(EngineKind engine_kind, const TrainerInfo& info, uint64_t seed)
-      : kind(engine_kind), model(info.make(seed)), names(model->named_parameters().keys()) {}
-
-  const EngineKind kind;
-  const std::unique_ptr<Trainer> model;
-  const std::vector<std::string> names;
-  Meter meter;
-  Cost cost;
-  // The parameters after each step of the block that was run last.
-  std::vector<Snapshot> after_step;
-};
-
-Snapshot parameters_of(const Trainer& model) {
-  torch::NoGradGuard no_grad;
-  Snapshot copies;
-  for (const auto& parameter : model.parameters()) copies.push_back(parameter.detach().clone());
-  return copies;
-}
-
-// Runs `steps` steps and notes the median of their times; the copies are made outside the stopwatch.
-void run_timed_block(Twin& twin, int64_t steps) {
-  const bench::UseEngine engine(twin.kind);
-  twin.after_step.clear();
-  std::vector<double> step_seconds, backward_seconds;
-  for (int64_t i = 0; i < steps; ++i) {
-    twin.meter.reset();
-    const auto start = Clock::now();
-    twin.cost.losses.push_back(twin.model->step(twin.meter));
-    step_seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    backward_seconds.push_back(twin.meter.backward_seconds());
-    twin.after_step.push_back(parameters_of(*twin.model));
-  }
-  twin.cost.step_seconds.push_back(bench::median(step_seconds));
-  twin.cost.backward_seconds.push_back(bench::median(backward_seconds));
-}
-
-// The first block warms up and is not timed, so it can count memory and nodes.
-void run_counted_block(Twin& twin, int64_t steps) {
-  const bench::UseEngine engine(twin.kind);
-  twin.after_step.clear();
-  for (int64_t i = 0; i < steps; ++i) {
-    {
-      const bench::MemoryCounter memory;
-      twin.cost.losses.push_back(twin.model->step(twin.meter));
-      const bench::MemoryPeak peak = memory.peak();
-      twin.cost.peak_tensor_bytes = std::max(twin.cost.peak_tensor_bytes, peak.tensor_bytes);
-      twin.cost.peak_heap_bytes = std::max(twin.cost.peak_heap_bytes, peak.heap_bytes);
-    }
-    twin.after_step.push_back(parameters_of(*twin.model));
-  }
-}
 
 bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
@@ -86,29 +30,27 @@ Difference first_element(const torch::Tensor& stock, const torch::Tensor& ours) 
 }
 
 std::optional<Difference> find_difference(const Twin& stock, const Twin& ours, int64_t first_step) {
-  for (size_t i = 0; i < stock.after_step.size(); ++i) {
-    for (size_t p = 0; p < stock.names.size(); ++p) {
-      const auto a = stock.after_step[i][p].contiguous();
-      const auto b = ours.after_step[i][p].contiguous();
+  for (size_t i = 0; i < stock.after_step().size(); ++i) {
+    for (size_t p = 0; p < stock.parameter_names().size(); ++p) {
+      const auto a = stock.after_step()[i][p].contiguous();
+      const auto b = ours.after_step()[i][p].contiguous();
       if (same_bits(a, b)) continue;
       Difference difference = first_element(a, b);
       difference.step = first_step + static_cast<int64_t>(i);
-      difference.parameter = stock.names[p];
+      difference.parameter = stock.parameter_names()[p];
       return difference;
     }
   }
   return std::nullopt;
 }
 
+// Pairs of blocks that ran one after the other saw the same machine.
 bench::Interval ratio(const std::vector<double>& ours, const std::vector<double>& stock) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / stock[i]);
-  return bench::median_interval(std::move(ratios));
-}
-
-double evaluate(Twin& twin) {
-  const bench::UseEngine engine(twin.kind);
-  return twin.model->evaluate();
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (stock[i] > 0) ratios.push_back(ours[i] / stock[i]);
+  }
+  return ratios.empty() ? bench::Interval{} : bench::median_interval(std::move(ratios));
 }
 
 }  // namespace
@@ -116,41 +58,34 @@ double evaluate(Twin& twin) {
 Comparison compare(const TrainerInfo& trainer, const CompareOptions& options) {
   Comparison result;
   result.trainer = &trainer;
-  result.seed = options.seed;
+  result.setup = options.setup;
   const int64_t steps = options.steps > 0 ? options.steps : trainer.default_steps;
   TORCH_CHECK(steps >= 2, "a comparison needs at least 2 steps (the first block only warms up); got ", steps,
               ".");
-  const int64_t block = std::clamp<int64_t>(options.block, 1, steps / 2);
+  result.block = std::clamp<int64_t>(options.block, 1, steps / 2);
 
-  Twin stock(EngineKind::kStock, trainer, options.seed);
-  Twin ours(EngineKind::kOverdrive, trainer, options.seed);
-  stock.meter.count_nodes(true);
-  for (int64_t block_number = 0; result.steps < steps; ++block_number) {
-    const int64_t now = std::min(block, steps - result.steps);
-    auto run = block_number == 0 ? &run_counted_block : &run_timed_block;
+  Twin stock(EngineKind::kStock, trainer, options.setup);
+  Twin ours(EngineKind::kOverdrive, trainer, options.setup);
+  for (int64_t turn = 0; result.steps < steps; ++turn) {
+    const int64_t now = std::min(result.block, steps - result.steps);
     // Who goes first alternates, so that a machine that slows down favours nobody.
-    Twin& first = block_number % 2 == 0 ? stock : ours;
-    Twin& second = block_number % 2 == 0 ? ours : stock;
-    run(first, now);
-    run(second, now);
-    if (block_number == 0) {
-      const auto backwards = static_cast<double>(stock.meter.backwards());
-      result.backwards_per_step = backwards / static_cast<double>(now);
-      result.nodes_per_backward = backwards > 0 ? static_cast<double>(stock.meter.nodes()) / backwards : 0;
-      stock.meter.count_nodes(false);
-    }
+    Twin& first = turn % 2 == 0 ? stock : ours;
+    Twin& second = turn % 2 == 0 ? ours : stock;
+    first.run_block(now);
+    second.run_block(now);
     if (!result.difference) result.difference = find_difference(stock, ours, result.steps + 1);
     result.steps += now;
-    if (options.progress && !options.progress(result.steps, ours.cost.losses.back())) break;
+    if (options.progress && !options.progress(result.steps, ours.cost().losses.back())) break;
   }
-  stock.cost.quality = evaluate(stock);
-  ours.cost.quality = evaluate(ours);
-  result.stock = std::move(stock.cost);
-  result.overdrive = std::move(ours.cost);
-  if (!result.stock.step_seconds.empty()) {
-    result.step_ratio = ratio(result.overdrive.step_seconds, result.stock.step_seconds);
-    result.backward_ratio = ratio(result.overdrive.backward_seconds, result.stock.backward_seconds);
-  }
+  stock.finish();
+  ours.finish();
+  result.nodes_per_backward = stock.nodes_per_backward();
+  result.backwards_per_step = stock.backwards_per_step();
+  result.stock = std::move(stock.cost());
+  result.overdrive = std::move(ours.cost());
+  result.step_ratio = ratio(result.overdrive.blocks.step, result.stock.blocks.step);
+  result.forward_ratio = ratio(result.overdrive.blocks.forward, result.stock.blocks.forward);
+  result.backward_ratio = ratio(result.overdrive.blocks.backward, result.stock.blocks.backward);
   return result;
 }
 

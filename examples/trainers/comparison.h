@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bench/statistics.h"
+#include "examples/trainers/cost.h"
 #include "examples/trainers/trainer.h"
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,11 +13,11 @@ namespace overdrive::trainers {
 
 struct CompareOptions {
   int64_t steps = 0;  // 0: the trainer's own
-  uint64_t seed = 1;
+  Setup setup = {};
   // Steps that one engine runs before the other takes its turn: long enough to warm the caches.
   int64_t block = 10;
   // Called after each block with the steps done and the loss; may be empty. False ends the training.
-  std::function<bool(int64_t done, double loss)> progress;
+  std::function<bool(int64_t done, double loss)> progress = {};
 };
 
 // The first place where the two copies are not the same bit for bit.
@@ -28,23 +29,16 @@ struct Difference {
   double overdrive = 0;
 };
 
-struct Cost {
-  std::vector<double> losses;                          // one per step
-  std::vector<double> step_seconds, backward_seconds;  // one per block: medians of its steps
-  double quality = 0;
-  int64_t peak_tensor_bytes = 0;  // most that lived at once in a step, beyond what lived before
-  int64_t peak_heap_bytes = 0;    // the same for everything from operator new; -1 when not counted
-};
-
 struct Comparison {
   const TrainerInfo* trainer = nullptr;
   int64_t steps = 0;
-  uint64_t seed = 0;
+  int64_t block = 0;
+  Setup setup;
   std::optional<Difference> difference;
   Cost stock, overdrive;
   double nodes_per_backward = 0;
   double backwards_per_step = 0;
-  bench::Interval step_ratio, backward_ratio;  // ours to stock's
+  bench::Interval step_ratio, forward_ratio, backward_ratio;  // ours to stock's; all 0 when nothing was timed
 };
 
 Comparison compare(const TrainerInfo& trainer, const CompareOptions& options);

@@ -67,8 +67,8 @@ TORCH_MODULE(Equilibrium);
 
 class Deq final : public Trainer {
  public:
-  explicit Deq(uint64_t seed)
-      : Trainer(seed),
+  explicit Deq(const Setup& setup)
+      : Trainer(setup),
         data_(data::load_digits()),
         layer_(register_module("layer", Equilibrium())),
         head_(register_module("head", nn::Linear(kWidth, 10))) {
@@ -78,8 +78,9 @@ class Deq final : public Trainer {
   double step(Meter& meter) override {
     const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
     optimizer_->zero_grad();
-    const auto scores = scores_of(data_.train.images.index_select(0, pick));
-    const auto loss = F::cross_entropy(scores, data_.train.labels.index_select(0, pick));
+    const auto images = place(data_.train.images.index_select(0, pick));
+    const auto labels = place(data_.train.labels.index_select(0, pick));
+    const auto loss = meter.forward([&] { return F::cross_entropy(scores_of(images), labels); });
     meter.backward(loss);
     optimizer_->step();
     return loss.item<double>();
@@ -87,8 +88,8 @@ class Deq final : public Trainer {
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = scores_of(data_.test.images).argmax(1);
-    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+    const auto answers = scores_of(place(data_.test.images)).argmax(1);
+    return answers.eq(place(data_.test.labels)).to(torch::kFloat64).mean().item<double>();
   }
 
  private:
@@ -113,7 +114,7 @@ TrainerInfo deq() {
           .more_is_better = true,
           .good = 0.95,
           .default_steps = 500,
-          .make = [](uint64_t seed) { return std::make_unique<Deq>(seed); }};
+          .make = [](const Setup& setup) { return std::make_unique<Deq>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -29,27 +29,28 @@ nn::Sequential cnn() {
 
 class Classifier final : public Trainer {
  public:
-  Classifier(uint64_t seed, nn::Sequential (*build)(), int64_t batch)
-      : Trainer(seed), data_(data::load_digits()), batch_(batch), model_(register_module("model", build())) {
+  Classifier(const Setup& setup, nn::Sequential (*build)(), int64_t batch)
+      : Trainer(setup), data_(data::load_digits()), batch_(batch), model_(register_module("model", build())) {
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(model_->parameters(), 2e-3));
   }
 
   double step(Meter& meter) override {
     const auto pick = torch::randint(data_.train.labels.size(0), {batch_}, generator(), torch::kInt64);
-    const auto images = data_.train.images.index_select(0, pick);
-    const auto labels = data_.train.labels.index_select(0, pick);
+    const auto images = place(data_.train.images.index_select(0, pick));
+    const auto labels = place(data_.train.labels.index_select(0, pick));
 
     optimizer_->zero_grad();
-    const auto loss = F::cross_entropy(model_->forward(images), labels);
-    meter.backward(loss);  // loss.backward(), with a stopwatch
+    // The meter is a stopwatch around the call and around loss.backward(), and nothing else.
+    const auto loss = meter.forward([&] { return F::cross_entropy(model_->forward(images), labels); });
+    meter.backward(loss);
     optimizer_->step();
     return loss.item<double>();
   }
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = model_->forward(data_.test.images).argmax(1);
-    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+    const auto answers = model_->forward(place(data_.test.images)).argmax(1);
+    return answers.eq(place(data_.test.labels)).to(torch::kFloat64).mean().item<double>();
   }
 
  private:
@@ -69,7 +70,7 @@ TrainerInfo classifier(std::string name, std::string what, double good, int64_t 
           .more_is_better = true,
           .good = good,
           .default_steps = steps,
-          .make = [=](uint64_t seed) { return std::make_unique<Classifier>(seed, build, batch); }};
+          .make = [=](const Setup& setup) { return std::make_unique<Classifier>(setup, build, batch); }};
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 // What to look for: one step builds a graph of about a thousand nodes whose kernels take a microsecond each.
 // Here the engine's own work per node is a large part of the backward, so this is where replacing the engine
 // shows most.
-#include "examples/data/text.h"
 #include "examples/trainers/registry.h"
+#include "examples/trainers/text_task.h"
 
 #include <cmath>
 
@@ -14,7 +14,6 @@ namespace overdrive::trainers {
 namespace {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 
 constexpr int64_t kEmbedding = 32;
 constexpr int64_t kHidden = 64;
@@ -54,22 +53,19 @@ TORCH_MODULE(Cell);
 
 class Lstm final : public Trainer {
  public:
-  explicit Lstm(uint64_t seed)
-      : Trainer(seed),
-        text_(data::load_text()),
-        embedding_(register_module("embedding", nn::Embedding(text_.vocabulary(), kEmbedding))),
+  explicit Lstm(const Setup& setup)
+      : Trainer(setup),
+        embedding_(register_module("embedding", nn::Embedding(task_.text().vocabulary(), kEmbedding))),
         cell_(register_module("cell", Cell())),
-        head_(register_module("head", nn::Linear(kHidden, text_.vocabulary()))) {
+        head_(register_module("head", nn::Linear(kHidden, task_.text().vocabulary()))) {
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
   }
 
   double step(Meter& meter) override {
-    // kBatch stretches of the book, each kUnroll characters and the one that follows.
-    const auto start = torch::randint(text_.train.size(0) - kUnroll, {kBatch, 1}, generator(), torch::kInt64);
-    const auto stretch = text_.train.take(start + torch::arange(kUnroll + 1));
+    const auto text = task_.stretches(kBatch, kUnroll, generator());
 
     optimizer_->zero_grad();
-    const auto loss = loss_of(stretch);
+    const auto loss = meter.forward([&] { return loss_of(place(text)); });
     meter.backward(loss);
     torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
     optimizer_->step();
@@ -78,28 +74,23 @@ class Lstm final : public Trainer {
 
   // Bits per character on the part of the book that training never sees.
   double evaluate() override {
-    torch::NoGradGuard no_grad;
     constexpr int64_t kLength = 256;
-    const int64_t stretches = text_.test.size(0) / (kLength + 1);
-    const auto test = text_.test.narrow(0, 0, stretches * (kLength + 1)).view({stretches, kLength + 1});
-    return loss_of(test).item<double>() / std::log(2.0);
+    return task_.test_bits(kLength, [this](const torch::Tensor& text) { return loss_of(place(text)); });
   }
 
  private:
-  // Mean cross entropy of every character but the first, given those before it.
-  torch::Tensor loss_of(const torch::Tensor& stretch) {
-    const int64_t batch = stretch.size(0), length = stretch.size(1) - 1;
-    auto h = torch::zeros({batch, kHidden}), c = torch::zeros({batch, kHidden});
+  torch::Tensor loss_of(const torch::Tensor& text) {
+    const int64_t batch = text.size(0), length = text.size(1) - 1;
+    auto h = torch::zeros({batch, kHidden}, options()), c = torch::zeros({batch, kHidden}, options());
     std::vector<torch::Tensor> states;
     for (int64_t t = 0; t < length; ++t) {
-      std::tie(h, c) = cell_->forward(embedding_->forward(stretch.select(1, t)), h, c);
+      std::tie(h, c) = cell_->forward(embedding_->forward(text.select(1, t)), h, c);
       states.push_back(h);
     }
-    const auto scores = head_->forward(torch::stack(states, 1));
-    return F::cross_entropy(scores.flatten(0, 1), stretch.narrow(1, 1, length).reshape({-1}));
+    return TextTask::loss(head_->forward(torch::stack(states, 1)), text);
   }
 
-  const data::Text text_;
+  const TextTask task_;
   nn::Embedding embedding_;
   Cell cell_;
   nn::Linear head_;
@@ -117,7 +108,7 @@ TrainerInfo lstm() {
           .more_is_better = false,
           .good = 3.0,
           .default_steps = 1000,
-          .make = [](uint64_t seed) { return std::make_unique<Lstm>(seed); }};
+          .make = [](const Setup& setup) { return std::make_unique<Lstm>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -1,5 +1,6 @@
-// What a training step tells about its backwards: how long, how many, how many nodes. Owned by
-// whoever runs the steps; a trainer only passes its backwards through. Any thread may use it.
+// What a training step tells about itself: how long its forwards and backwards took, how many backwards there
+// were and how many nodes. Owned by whoever runs the steps; a trainer only passes its calls through. Any
+// thread may use it; times of threads that work at once add up.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,11 +13,26 @@ namespace overdrive::trainers {
 
 class Meter {
  public:
+  // What computes the loss, measured.
+  template <typename Call>
+  auto forward(Call&& call) {
+    const Stopwatch watch(forward_nanoseconds_);
+    return call();
+  }
+
   // Any call that runs a backward from `root`, measured: torch::autograd::grad(), for example.
   template <typename Call>
   auto measured(const torch::Tensor& root, Call&& call) {
     note(root);
-    const Stopwatch watch(nanoseconds_);
+    const Stopwatch watch(backward_nanoseconds_);
+    return call();
+  }
+
+  // A call that builds a graph and runs it backward in one, an hvp() for example. Its nodes are not seen.
+  template <typename Call>
+  auto driver(Call&& call) {
+    ++backwards_;
+    const Stopwatch watch(backward_nanoseconds_);
     return call();
   }
 
@@ -29,7 +45,8 @@ class Meter {
   void count_nodes(bool on) { counts_nodes_ = on; }
   void reset();
 
-  double backward_seconds() const { return static_cast<double>(nanoseconds_.load()) * 1e-9; }
+  double forward_seconds() const { return static_cast<double>(forward_nanoseconds_.load()) * 1e-9; }
+  double backward_seconds() const { return static_cast<double>(backward_nanoseconds_.load()) * 1e-9; }
   int64_t backwards() const { return backwards_.load(); }
   int64_t nodes() const { return nodes_.load(); }
 
@@ -47,7 +64,8 @@ class Meter {
   void note(const torch::Tensor& root);
 
   std::atomic<bool> counts_nodes_{false};
-  std::atomic<int64_t> nanoseconds_{0};
+  std::atomic<int64_t> forward_nanoseconds_{0};
+  std::atomic<int64_t> backward_nanoseconds_{0};
   std::atomic<int64_t> backwards_{0};
   std::atomic<int64_t> nodes_{0};
 };

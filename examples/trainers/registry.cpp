@@ -3,8 +3,12 @@
 namespace overdrive::trainers {
 
 const std::vector<TrainerInfo>& trainers() {
-  static const auto* all = new std::vector<TrainerInfo>{
-      digits_mlp(), digits_cnn(), lstm(), rl_many_small(), deq(), wgan_gp(), transformer()};
+  static const auto* all = [] {
+    auto* list = new std::vector<TrainerInfo>{digits_mlp(), digits_cnn(), lstm(), rl_many_small(), deq(),
+                                              wgan_gp(),    newton_cg(),  pinn(), transformer()};
+    if (const auto distributed = ddp()) list->push_back(*distributed);
+    return list;
+  }();
   return *all;
 }
 

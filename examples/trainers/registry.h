@@ -11,6 +11,10 @@ TrainerInfo lstm();
 TrainerInfo rl_many_small();
 TrainerInfo deq();
 TrainerInfo wgan_gp();
+TrainerInfo newton_cg();
+TrainerInfo pinn();
 TrainerInfo transformer();
+// Nothing where LibTorch has no c10d with Gloo.
+std::optional<TrainerInfo> ddp();
 
 }  // namespace overdrive::trainers

@@ -6,10 +6,7 @@
 // depend on how the threads interleave: each actor has its own copy of the net, and gradients are summed in the
 // order of the actors.
 #include "examples/trainers/registry.h"
-
-#include <barrier>
-#include <exception>
-#include <thread>
+#include "examples/trainers/thread_team.h"
 
 namespace overdrive::trainers {
 
@@ -37,11 +34,11 @@ class CatchGame {
   }
   bool over() const { return row_ == kRows - 1; }
 
-  torch::Tensor look() const {
+  torch::Tensor look(const torch::TensorOptions& options) const {
     auto seen = torch::zeros({1, kInputs});
     float* cells = seen.data_ptr<float>();
     cells[kColumns - 1 + ball_ - paddle_] = cells[kOffsets + row_] = 1;
-    return seen;
+    return seen.to(options);
   }
 
   // Moves, lets the ball fall one row and gives the reward.
@@ -50,6 +47,14 @@ class CatchGame {
     ++row_;
     if (!over()) return 0;
     return paddle_ == ball_ ? 1 : -1;
+  }
+
+  // Where everything is, for a checkpoint.
+  torch::Tensor state() const { return torch::tensor({ball_, paddle_, row_}); }
+  void set_state(const torch::Tensor& state) {
+    ball_ = state[0].item<int64_t>();
+    paddle_ = state[1].item<int64_t>();
+    row_ = state[2].item<int64_t>();
   }
 
  private:
@@ -76,7 +81,9 @@ TORCH_MODULE(Policy);
 // One player with a net, a game and a source of chance of its own. Used by one thread at a time.
 class Actor {
  public:
-  explicit Actor(uint64_t seed) : random_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
+  Actor(uint64_t seed, const torch::TensorOptions& options)
+      : options_(options), random_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
+    net_->to(options.device(), c10::typeMetaToScalarType(options.dtype()));
     game_.restart(random_);
   }
 
@@ -89,7 +96,19 @@ class Actor {
 
   Policy& net() { return net_; }
   double loss() const { return loss_; }
-  at::Generator& random() { return random_; }
+
+  // The game and the source of chance; the weights are the master's.
+  void save(torch::serialize::OutputArchive& archive) const {
+    archive.write("game", game_.state(), /*is_buffer=*/true);
+    archive.write("random", random_.get_state(), /*is_buffer=*/true);
+  }
+  void load(torch::serialize::InputArchive& archive) {
+    torch::Tensor game, random;
+    archive.read("game", game, /*is_buffer=*/true);
+    archive.read("random", random, /*is_buffer=*/true);
+    game_.set_state(game);
+    random_.set_state(random);
+  }
 
  private:
   void copy_weights(const Policy& master) {
@@ -101,14 +120,15 @@ class Actor {
   }
 
   double learn_from_one_move(Meter& meter) {
-    const auto [log_chances, value] = net_->forward(game_.look());
-    const auto action = torch::multinomial(log_chances.detach().exp(), 1, true, random_).item<int64_t>();
+    const auto [log_chances, value] = meter.forward([&] { return net_->forward(look()); });
+    const auto chances = log_chances.detach().to(torch::kCPU, torch::kFloat32).exp();
+    const auto action = torch::multinomial(chances, 1, true, random_).item<int64_t>();
     double worth = game_.play(action);  // the reward, and what the next state promises
     if (game_.over()) {
       game_.restart(random_);
     } else {
       torch::NoGradGuard no_grad;
-      worth += kDiscount * net_->forward(game_.look()).second.item<double>();
+      worth += kDiscount * net_->forward(look()).second.item<double>();
     }
     const auto surprise = worth - value;
     const auto entropy = -(log_chances.exp() * log_chances).sum();
@@ -118,76 +138,30 @@ class Actor {
     return loss.item<double>();
   }
 
+  torch::Tensor look() const { return game_.look(options_); }
+
+  const torch::TensorOptions options_;
   Policy net_;
   CatchGame game_;
   at::Generator random_;
   double loss_ = 0;
 };
 
-// The actors' threads: they wait at `gate_`, play at the same time, and meet again. They end with this object.
-class Actors {
- public:
-  explicit Actors(uint64_t seed) {
-    for (int i = 0; i < kActors; ++i) actors_.push_back(std::make_unique<Actor>(seed * kActors + i));
-    for (int i = 0; i < kActors; ++i) threads_.emplace_back([this, i] { serve(i); });
-  }
-  ~Actors() {
-    leaving_ = true;
-    gate_.arrive_and_wait();
-    for (auto& thread : threads_) thread.join();
-  }
-  Actors(const Actors&) = delete;
-  Actors& operator=(const Actors&) = delete;
-
-  void play(const Policy& master, Meter& meter) {
-    master_ = &master;
-    meter_ = &meter;
-    gate_.arrive_and_wait();  // everything above is seen by the actors
-    gate_.arrive_and_wait();  // everything they did is seen below
-    for (auto& error : errors_) {
-      if (error) std::rethrow_exception(std::exchange(error, nullptr));
-    }
-  }
-  std::vector<std::unique_ptr<Actor>>& all() { return actors_; }
-
- private:
-  void serve(int i) {
-    for (;;) {
-      gate_.arrive_and_wait();
-      if (leaving_) return;
-      try {
-        actors_[i]->play(*master_, *meter_);
-      } catch (...) {
-        errors_[i] = std::current_exception();
-      }
-      gate_.arrive_and_wait();
-    }
-  }
-
-  // Written by the owner while the actors wait at the gate.
-  const Policy* master_ = nullptr;
-  Meter* meter_ = nullptr;
-  bool leaving_ = false;
-  // Each element belongs to its actor's thread between two passages of the gate.
-  std::vector<std::unique_ptr<Actor>> actors_;
-  std::array<std::exception_ptr, kActors> errors_;
-  std::barrier<> gate_{kActors + 1};
-  std::vector<std::thread> threads_;
-};
-
 class RlManySmall final : public Trainer {
  public:
-  explicit RlManySmall(uint64_t seed)
-      : Trainer(seed), policy_(register_module("policy", Policy())), actors_(seed) {
+  explicit RlManySmall(const Setup& setup) : Trainer(setup), policy_(register_module("policy", Policy())) {
+    for (int i = 0; i < kActors; ++i) {
+      actors_.push_back(std::make_unique<Actor>(setup.seed * kActors + static_cast<uint64_t>(i), options()));
+    }
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 5e-3));
   }
 
   double step(Meter& meter) override {
-    actors_.play(policy_, meter);
+    team_.run([&](int i) { actors_[static_cast<size_t>(i)]->play(policy_, meter); });
     double loss = 0;
     optimizer_->zero_grad();
     auto parameters = policy_->parameters();
-    for (auto& actor : actors_.all()) {
+    for (auto& actor : actors_) {
       const auto learned = actor->net()->parameters();
       for (size_t i = 0; i < parameters.size(); ++i) {
         auto& sum = parameters[i].mutable_grad();
@@ -209,15 +183,35 @@ class RlManySmall final : public Trainer {
       CatchGame game;
       game.restart(random);
       double reward = 0;
-      while (!game.over()) reward = game.play(policy_->forward(game.look()).first.argmax(1).item<int64_t>());
+      while (!game.over())
+        reward = game.play(policy_->forward(game.look(options())).first.argmax(1).item<int64_t>());
       caught += reward > 0;
     }
     return static_cast<double>(caught) / kGames;
   }
 
+  // A training that is resumed goes on with the games that were under way, so it ends with the same bits.
+  void save(torch::serialize::OutputArchive& archive) const override {
+    Trainer::save(archive);
+    for (size_t i = 0; i < actors_.size(); ++i) {
+      torch::serialize::OutputArchive inner(archive.compilation_unit());
+      actors_[i]->save(inner);
+      archive.write("actor" + std::to_string(i), inner);
+    }
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    Trainer::load(archive);
+    for (size_t i = 0; i < actors_.size(); ++i) {
+      torch::serialize::InputArchive inner;
+      archive.read("actor" + std::to_string(i), inner);
+      actors_[i]->load(inner);
+    }
+  }
+
  private:
   Policy policy_;
-  Actors actors_;
+  std::vector<std::unique_ptr<Actor>> actors_;
+  ThreadTeam team_{kActors};  // last, so that its threads end first
   torch::optim::Optimizer* optimizer_;
 };
 
@@ -232,7 +226,7 @@ TrainerInfo rl_many_small() {
           .more_is_better = true,
           .good = 0.9,
           .default_steps = 400,
-          .make = [](uint64_t seed) { return std::make_unique<RlManySmall>(seed); }};
+          .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -5,7 +5,8 @@
 namespace overdrive::trainers {
 
 void Meter::reset() {
-  nanoseconds_ = 0;
+  forward_nanoseconds_ = 0;
+  backward_nanoseconds_ = 0;
   backwards_ = 0;
   nodes_ = 0;
 }
@@ -15,11 +16,16 @@ void Meter::note(const torch::Tensor& root) {
   if (counts_nodes_) nodes_ += bench::count_nodes({torch::autograd::impl::gradient_edge(root)});
 }
 
-Trainer::Trainer(uint64_t seed) : generator_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
-  torch::manual_seed(seed);  // parameters are drawn from the default generator
+Trainer::Trainer(const Setup& setup)
+    : setup_(setup), generator_(at::make_generator<at::CPUGeneratorImpl>(setup.seed)) {
+  torch::manual_seed(setup.seed);  // parameters are drawn from the default generator
 }
 
 Trainer::~Trainer() = default;
+
+torch::Tensor Trainer::place(const torch::Tensor& tensor) const {
+  return tensor.to(setup_.device, tensor.is_floating_point() ? setup_.dtype : tensor.scalar_type());
+}
 
 torch::optim::Optimizer& Trainer::add_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer) {
   optimizers_.push_back(std::move(optimizer));
@@ -28,7 +34,8 @@ torch::optim::Optimizer& Trainer::add_optimizer(std::unique_ptr<torch::optim::Op
 
 void Trainer::save(torch::serialize::OutputArchive& archive) const {
   torch::nn::Module::save(archive);
-  archive.write("generator", generator_.get_state(), /*is_buffer=*/true);
+  // Not "generator": a model may have a module of that name, and would be overwritten.
+  archive.write("random_state", generator_.get_state(), /*is_buffer=*/true);
   for (size_t i = 0; i < optimizers_.size(); ++i) {
     torch::serialize::OutputArchive inner(archive.compilation_unit());
     optimizers_[i]->save(inner);
@@ -39,13 +46,20 @@ void Trainer::save(torch::serialize::OutputArchive& archive) const {
 void Trainer::load(torch::serialize::InputArchive& archive) {
   torch::nn::Module::load(archive);
   torch::Tensor state;
-  archive.read("generator", state, /*is_buffer=*/true);
+  archive.read("random_state", state, /*is_buffer=*/true);
   generator_.set_state(state);
   for (size_t i = 0; i < optimizers_.size(); ++i) {
     torch::serialize::InputArchive inner;
     archive.read("optimizer" + std::to_string(i), inner);
     optimizers_[i]->load(inner);
   }
+}
+
+std::unique_ptr<Trainer> make_trainer(const TrainerInfo& info, const Setup& setup) {
+  auto trainer = info.make(setup);
+  // Changes the parameters' data and not the parameters: the optimizers go on holding them.
+  trainer->to(setup.device, setup.dtype);
+  return trainer;
 }
 
 }  // namespace overdrive::trainers

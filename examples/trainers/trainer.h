@@ -8,24 +8,46 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace overdrive::trainers {
 
-// A module, so that its parameters have names and can be saved. Two trainers of one seed do the same bit for
-// bit: after construction random numbers come from generator() only.
+// One of several processes that train together; `port` is their store's.
+struct World {
+  int rank = 0;
+  int size = 1;
+  uint16_t port = 0;
+};
+
+// What a trainer is built from.
+struct Setup {
+  uint64_t seed = 1;
+  torch::Device device = torch::kCPU;
+  torch::ScalarType dtype = torch::kFloat32;  // of parameters and of what is not a whole number
+  std::optional<World> world = {};
+};
+
+// A module, so that its parameters have names and can be saved. Two trainers of one Setup do the same bit for
+// bit: after construction random numbers come from generator() only. Built on the CPU in float;
+// make_trainer() moves the parameters to where they belong.
 class Trainer : public torch::nn::Module {
  public:
-  explicit Trainer(uint64_t seed);
+  explicit Trainer(const Setup& setup);
   ~Trainer() override;
 
   // One training step; every backward in it goes through `meter`. Returns the loss.
   virtual double step(Meter& meter) = 0;
   // How good the model is now, in the unit of TrainerInfo::quality.
   virtual double evaluate() = 0;
+  // Whether to stop now, asked after every step; `mine` is what this process wants. Processes that train
+  // together agree.
+  virtual bool all_stop(bool mine) { return mine; }
   // What it wants to show at the end of a training: a sample of text, for example.
   virtual std::string epilogue() { return ""; }
+
+  const Setup& setup() const { return setup_; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
@@ -33,9 +55,15 @@ class Trainer : public torch::nn::Module {
  protected:
   // Optimizers added here are saved and loaded with the model.
   torch::optim::Optimizer& add_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer);
+  // On the CPU, wherever the model is: every device then sees the same numbers.
   at::Generator& generator() { return generator_; }
+  // The tensor on this trainer's device, and in its dtype unless it holds whole numbers.
+  torch::Tensor place(const torch::Tensor& tensor) const;
+  // For tensors made there.
+  torch::TensorOptions options() const { return torch::dtype(setup_.dtype).device(setup_.device); }
 
  private:
+  const Setup setup_;
   at::Generator generator_;
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
 };
@@ -49,8 +77,12 @@ struct TrainerInfo {
   bool more_is_better = true;
   double good = 0;  // the quality that default_steps steps reach
   int64_t default_steps = 0;
-  std::function<std::unique_ptr<Trainer>(uint64_t seed)> make;
+  std::function<std::unique_ptr<Trainer>(const Setup& setup)> make;
+  bool distributed = false;  // knows what to do with Setup::world
 };
+
+// A trainer whose parameters are where `setup` wants them.
+std::unique_ptr<Trainer> make_trainer(const TrainerInfo& info, const Setup& setup);
 
 // All of them, in the order in which a reader should meet them.
 const std::vector<TrainerInfo>& trainers();

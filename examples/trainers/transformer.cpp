@@ -3,17 +3,14 @@
 // What to look for: larger kernels than the LSTM's and fewer nodes for the same text, as most of today's models
 // have; the engine's share of a step is small, and what lives between forward and backward is most of the
 // memory.
-#include "examples/data/text.h"
 #include "examples/trainers/registry.h"
-
-#include <cmath>
+#include "examples/trainers/text_task.h"
 
 namespace overdrive::trainers {
 
 namespace {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 
 constexpr int64_t kLayers = 6;
 constexpr int64_t kWidth = 64;
@@ -55,13 +52,12 @@ TORCH_MODULE(Block);
 
 class Transformer final : public Trainer {
  public:
-  explicit Transformer(uint64_t seed)
-      : Trainer(seed),
-        text_(data::load_text()),
-        characters_(register_module("characters", nn::Embedding(text_.vocabulary(), kWidth))),
+  explicit Transformer(const Setup& setup)
+      : Trainer(setup),
+        characters_(register_module("characters", nn::Embedding(task_.text().vocabulary(), kWidth))),
         places_(register_module("places", nn::Embedding(kContext, kWidth))),
         norm_(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
-        head_(register_module("head", nn::Linear(kWidth, text_.vocabulary()))) {
+        head_(register_module("head", nn::Linear(kWidth, task_.text().vocabulary()))) {
     for (int64_t i = 0; i < kLayers; ++i) {
       blocks_.push_back(register_module("block" + std::to_string(i), Block()));
     }
@@ -70,11 +66,10 @@ class Transformer final : public Trainer {
   }
 
   double step(Meter& meter) override {
-    const auto start = torch::randint(text_.train.size(0) - kContext, {kBatch, 1}, generator(), torch::kInt64);
-    const auto stretch = text_.train.take(start + torch::arange(kContext + 1));
+    const auto text = task_.stretches(kBatch, kContext, generator());
 
     optimizer_->zero_grad();
-    const auto loss = loss_of(stretch);
+    const auto loss = meter.forward([&] { return loss_of(place(text)); });
     meter.backward(loss);
     torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
     optimizer_->step();
@@ -83,39 +78,35 @@ class Transformer final : public Trainer {
 
   // Bits per character on the part of the book that training never sees.
   double evaluate() override {
-    torch::NoGradGuard no_grad;
-    const int64_t stretches = text_.test.size(0) / (kContext + 1);
-    const auto test = text_.test.narrow(0, 0, stretches * (kContext + 1)).view({stretches, kContext + 1});
-    return loss_of(test).item<double>() / std::log(2.0);
+    return task_.test_bits(kContext, [this](const torch::Tensor& text) { return loss_of(place(text)); });
   }
 
   std::string epilogue() override {
     torch::NoGradGuard no_grad;
     auto random = at::make_generator<at::CPUGeneratorImpl>(uint64_t{7});
-    auto written = text_.test.narrow(0, 0, 8).unsqueeze(0);
+    auto written = task_.text().test.narrow(0, 0, 8).unsqueeze(0);
     for (int i = 0; i < 240; ++i) {
       const int64_t seen = std::min(written.size(1), kContext);
-      const auto scores = scores_of(written.narrow(1, written.size(1) - seen, seen)).select(1, seen - 1);
-      const auto next = torch::multinomial(torch::softmax(scores / 0.8, 1), 1, true, random);
+      const auto scores = scores_of(place(written.narrow(1, written.size(1) - seen, seen))).select(1, seen - 1);
+      const auto chances = torch::softmax(scores.to(torch::kCPU, torch::kFloat32) / 0.8, 1);
+      const auto next = torch::multinomial(chances, 1, true, random);
       written = torch::cat({written, next}, 1);
     }
-    return text_.decode(written.squeeze(0));
+    return task_.text().decode(written.squeeze(0));
   }
 
  private:
   torch::Tensor scores_of(const torch::Tensor& text) {
-    auto x = characters_->forward(text) + places_->forward(torch::arange(text.size(1)));
+    auto x = characters_->forward(text) + places_->forward(torch::arange(text.size(1), text.options()));
     for (auto& block : blocks_) x = block->forward(x);
     return head_->forward(norm_->forward(x));
   }
 
-  torch::Tensor loss_of(const torch::Tensor& stretch) {
-    const int64_t length = stretch.size(1) - 1;
-    const auto scores = scores_of(stretch.narrow(1, 0, length));
-    return F::cross_entropy(scores.flatten(0, 1), stretch.narrow(1, 1, length).reshape({-1}));
+  torch::Tensor loss_of(const torch::Tensor& text) {
+    return TextTask::loss(scores_of(text.narrow(1, 0, text.size(1) - 1)), text);
   }
 
-  const data::Text text_;
+  const TextTask task_;
   nn::Embedding characters_, places_;
   nn::LayerNorm norm_;
   nn::Linear head_;
@@ -134,7 +125,7 @@ TrainerInfo transformer() {
           .more_is_better = false,
           .good = 3.4,
           .default_steps = 600,
-          .make = [](uint64_t seed) { return std::make_unique<Transformer>(seed); }};
+          .make = [](const Setup& setup) { return std::make_unique<Transformer>(setup); }};
 }
 
 }  // namespace overdrive::trainers

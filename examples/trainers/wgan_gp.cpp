@@ -29,8 +29,8 @@ nn::Sequential critic_net() {
 
 class WganGp final : public Trainer {
  public:
-  explicit WganGp(uint64_t seed)
-      : Trainer(seed),
+  explicit WganGp(const Setup& setup)
+      : Trainer(setup),
         data_(data::load_digits()),
         maker_(register_module("generator", generator_net())),
         critic_(register_module("critic", critic_net())) {
@@ -46,7 +46,7 @@ class WganGp final : public Trainer {
     double critic_loss = 0;
     for (int i = 0; i < kCriticStepsPerStep; ++i) critic_loss = train_critic(meter);
     maker_optimizer_->zero_grad();
-    meter.backward(-critic_->forward(make(kBatch)).mean());
+    meter.backward(meter.forward([&] { return -critic_->forward(make(kBatch)).mean(); }));
     maker_optimizer_->step();
     return critic_loss;
   }
@@ -54,36 +54,42 @@ class WganGp final : public Trainer {
   // The energy distance between made and real test digits: zero only when they are spread alike.
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto real = data_.test.images.flatten(1);
+    const auto real = place(data_.test.images).flatten(1);
     const auto made = make(real.size(0));
-    const auto apart = torch::cdist(made, real).mean(), among_made = torch::cdist(made, made).mean(),
-               among_real = torch::cdist(real, real).mean();
+    auto distance = [](const torch::Tensor& a, const torch::Tensor& b) {
+      return torch::cdist(a.to(torch::kFloat32), b.to(torch::kFloat32)).mean();
+    };
+    const auto apart = distance(made, real), among_made = distance(made, made),
+               among_real = distance(real, real);
     return (2 * apart - among_made - among_real).item<double>();
   }
 
  private:
-  torch::Tensor make(int64_t count) { return maker_->forward(torch::randn({count, kNoise}, generator())); }
+  torch::Tensor make(int64_t count) {
+    return maker_->forward(place(torch::randn({count, kNoise}, generator())));
+  }
 
   torch::Tensor real_digits() {
     const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
-    return data_.train.images.index_select(0, pick).flatten(1);
+    return place(data_.train.images.index_select(0, pick)).flatten(1);
   }
 
   double train_critic(Meter& meter) {
     const auto real = real_digits();
     const auto fake = make(kBatch).detach();
     critic_optimizer_->zero_grad();
-    const auto loss = critic_->forward(fake).mean() - critic_->forward(real).mean() +
-                      kPenalty * gradient_penalty(real, fake, meter);
+    const auto plain =
+        meter.forward([&] { return critic_->forward(fake).mean() - critic_->forward(real).mean(); });
+    const auto loss = plain + kPenalty * gradient_penalty(real, fake, meter);
     meter.backward(loss);
     critic_optimizer_->step();
     return loss.item<double>();
   }
 
   torch::Tensor gradient_penalty(const torch::Tensor& real, const torch::Tensor& fake, Meter& meter) {
-    const auto mix = torch::rand({kBatch, 1}, generator());
+    const auto mix = place(torch::rand({kBatch, 1}, generator()));
     const auto between = (mix * real + (1 - mix) * fake).requires_grad_();
-    const auto score = critic_->forward(between).sum();
+    const auto score = meter.forward([&] { return critic_->forward(between).sum(); });
     const auto gradient = meter.measured(score, [&] {
       return torch::autograd::grad({score}, {between}, /*grad_outputs=*/{}, /*retain_graph=*/true,
                                    /*create_graph=*/true)[0];
@@ -108,7 +114,7 @@ TrainerInfo wgan_gp() {
           .more_is_better = false,
           .good = 0.5,
           .default_steps = 1500,
-          .make = [](uint64_t seed) { return std::make_unique<WganGp>(seed); }};
+          .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -1,0 +1,12 @@
+// A comparison as one web page that needs nothing but itself: charts, figures, the machine and the versions.
+// The page carries the whole JSON document and draws from it. A pure function of the document.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace overdrive::cli {
+
+std::string page_of(const nlohmann::json& document);
+
+}  // namespace overdrive::cli

@@ -1,0 +1,34 @@
+// What a training cost under one engine. Plain values.
+#pragma once
+
+#include "bench/memory_counter.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace overdrive::trainers {
+
+struct Times {
+  std::vector<double> step, forward, backward;  // seconds
+};
+
+struct Cost {
+  std::vector<double> losses;  // one per step
+  Times every_step;            // of the timed steps, in order
+  Times blocks;                // medians of the steps of each block
+  double quality = 0;
+
+  // Of the first block, which warms up and is not timed.
+  int64_t peak_tensor_bytes = 0;            // most that lived at once in a step, beyond what lived before
+  int64_t peak_heap_bytes = 0;              // the same for everything from operator new; -1 when not counted
+  double tensor_allocations = 0;            // a step
+  double heap_allocations = 0;              // a step
+  std::vector<bench::MemorySample> memory;  // tensors over its last step, thinned out
+
+  // Of the timed blocks.
+  double waits = 0;             // a step: a thread gave up its processor to wait
+  double preemptions = 0;       // a step: a thread had to give it up
+  int64_t threads_started = 0;  // and still there at the end of the block that started them
+};
+
+}  // namespace overdrive::trainers

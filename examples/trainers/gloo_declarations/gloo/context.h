@@ -1,0 +1,13 @@
+// Named by c10d's ProcessGroupGloo; defined inside LibTorch.
+#pragma once
+
+#include <chrono>
+
+namespace gloo {
+
+class Context {
+ public:
+  void setTimeout(std::chrono::milliseconds timeout);
+};
+
+}  // namespace gloo
