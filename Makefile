@@ -22,7 +22,7 @@ TEST = $(NO_ASLR) ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
 ## compare:   train the example models under both engines and print the comparison
 compare: configure-release
 	$(call BUILD,release) --target overdrive_cli
-	build/bin/overdrive compare digits
+	build/bin/overdrive compare --all --quick --json build/compare.json --html build/compare.html
 
 ## test:      build and run the test suite
 test: build
