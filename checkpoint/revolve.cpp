@@ -83,12 +83,18 @@ class RevolveNode final : public base::Node {
     WayBack way(*chain_, std::move(gradients[0]));
     size_t end = chain_->regions.size();
     for (size_t i = chain_->kept.size(); i-- > 0;) {
-      const Chain::Snapshot& snapshot = chain_->kept[i];
-      way.go(snapshot.position, end, snapshot.state.unpack(getptr()), snapshot.snapshots);
+      Chain::Snapshot& snapshot = chain_->kept[i];
+      at::Tensor state = snapshot.state.unpack(getptr());
+      // The parts before this one make new snapshots in its place.
+      if (last_run_) snapshot.state.reset_data();
+      way.go(snapshot.position, end, state, snapshot.snapshots);
       end = snapshot.position;
     }
     return {at::Tensor(), std::move(way).gradient()};
   }
+
+  // Called before apply() when the graph is not kept.
+  void will_release_variables() override { last_run_ = true; }
 
   void release_variables() override {
     for (Chain::Snapshot& snapshot : chain_->kept) snapshot.state.reset_data();
@@ -102,6 +108,7 @@ class RevolveNode final : public base::Node {
 
  private:
   std::unique_ptr<Chain> chain_;
+  bool last_run_ = false;
 };
 
 std::unique_ptr<Region> region_of(const Layer& layer, size_t index, Options options) {
