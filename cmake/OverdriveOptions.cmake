@@ -10,11 +10,11 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# overdrive_in_pieces(TARGET...): with OVERDRIVE_UNITY, eight sources of the target are compiled at once.
 # LibTorch's headers leave about 5 s of instantiations to every translation unit, precompiled or not.
-if(OVERDRIVE_UNITY)
-  set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-endif()
+function(overdrive_in_pieces)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

@@ -64,6 +64,7 @@ void Run::step(ReadyTask& task) {
       evaluate(task.node, planned);
     }
   } catch (...) {
+    memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
     report(task.keep);
     show_node(outer_node_);
     state_.restore_after_user_code();

@@ -219,5 +219,27 @@ TEST_F(OverdriveErrors, OfNestedBackwardsMayBeSuchTypesToo) {
   expect_next_backward_right();
 }
 
+TYPED_TEST(Errors, TheGradientsOfTheNodeThatFailedDieBeforeItsWarningsAreReplayed) {
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  struct Handler : c10::WarningHandler {
+    void process(const c10::Warning&) override { seen.push_back(gradient.expired()); }
+    Weak gradient{at::Tensor().getIntrusivePtr()};
+    std::vector<bool> seen;
+  } handler;
+  c10::WarningUtils::WarningHandlerGuard guard(&handler);
+  auto bad = make_node("bad", {}, [](variable_list&&) -> variable_list {
+    TORCH_WARN("soon");
+    throw std::runtime_error("failed");
+  });
+  add_pre_hook(bad, [](const variable_list& grads) { return grads; });
+  auto top = make_node("top", {edge(bad)}, [&](variable_list&&) {
+    variable_list out{one() * 2};
+    handler.gradient = Weak(out[0].getIntrusivePtr());
+    return out;
+  });
+  EXPECT_THROW(run({.roots = {edge(top)}}), std::runtime_error);
+  EXPECT_EQ(handler.seen, std::vector{true});
+}
+
 }  // namespace
 }  // namespace overdrive::test
