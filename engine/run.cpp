@@ -55,6 +55,7 @@ void Run::run_ready() {
 
 void Run::step(ReadyTask& task) {
   PlannedNode& planned = memory_.plan.nodes[task.node];
+  node_ = planned.node;
   show_node(planned.node);
   try {
     auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);

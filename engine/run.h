@@ -42,6 +42,7 @@ class Run {
   base::GraphTask* task() const { return options_.task; }
   const ThreadState& state() const { return state_; }
   int32_t depth() const { return depth_; }
+  base::Node* node() const { return node_; }  // the one that runs now, or ran last
 
  private:
   void run_ready();
@@ -70,6 +71,7 @@ class Run {
   const int32_t depth_;
   base::Node* const outer_node_;  // what get_current_node() is between our nodes
   base::variable_list captured_;
+  base::Node* node_ = nullptr;
   uint32_t ready_ = 0;       // tasks of ours in the heap
   uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached
   uint64_t nodes_run_ = 0;

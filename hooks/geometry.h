@@ -1,0 +1,38 @@
+// Where in its storage a dense tensor lies, and tensors made over a storage by geometry alone: without the
+// dispatcher, so in whatever mode the thread is. Values; any thread.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/core/DimVector.h>
+
+namespace overdrive::hooks {
+
+struct Geometry {
+  at::DimVector sizes;
+  at::DimVector strides;
+  int64_t offset = 0;  // in elements, from the start of the storage
+  bool conj = false;   // the tensor reads its memory conjugated, or negated
+  bool neg = false;
+
+  static Geometry of(const at::Tensor& tensor);
+  // As one row from `begin`, `extent` elements long.
+  static Geometry row(int64_t begin, int64_t extent);
+
+  int64_t numel() const;
+  // One past the last element.
+  int64_t end() const;
+  int64_t extent() const { return end() - offset; }
+  // Whether the memory between the first element and the last belongs to the tensor, each element once.
+  bool is_dense() const;
+
+  bool operator==(const Geometry&) const = default;
+};
+
+// A tensor without history over the storage of `base`, with the version counter given.
+at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10::VariableVersion& counter);
+
+// The tensor itself when it already is what is asked for, else a copy with these strides.
+at::Tensor with_strides(const at::Tensor& tensor, at::IntArrayRef strides);
+
+}  // namespace overdrive::hooks

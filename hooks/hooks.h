@@ -1,0 +1,17 @@
+// The door to the hooks folder: what happens to the tensors that a forward saves for its backward.
+//
+//   namespace hooks = overdrive::hooks;
+//   hooks::ScopedHooks scope(hooks::keep());   // every op in this scope
+//   loss = model(x);
+//
+// saved_tensor_hooks.h is the interface of a hook of your own; saved_tensor.h is for nodes of your own.
+#pragma once
+
+#include "hooks/hook_stack.h"
+#include "hooks/packers/filters.h"
+#include "hooks/packers/keep.h"
+#include "hooks/packers/quantise.h"
+#include "hooks/packers/recompute.h"
+#include "hooks/packers/spill_to_disk.h"
+#include "hooks/saved_tensor.h"
+#include "hooks/saved_tensor_hooks.h"

@@ -1,0 +1,20 @@
+// While one lives, tensors that are saved on this thread are not given to hooks: they are saved by a hook's
+// own code.
+#pragma once
+
+namespace overdrive::hooks {
+
+class InsideHook {
+ public:
+  InsideHook() { ++depth(); }
+  ~InsideHook() { --depth(); }
+  InsideHook(const InsideHook&) = delete;
+  InsideHook& operator=(const InsideHook&) = delete;
+
+  static bool anywhere() { return depth() != 0; }
+
+ private:
+  static int& depth();
+};
+
+}  // namespace overdrive::hooks

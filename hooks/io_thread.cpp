@@ -1,0 +1,52 @@
+#include "hooks/io_thread.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <new>
+
+namespace overdrive::hooks {
+
+IoThread::~IoThread() {
+  {
+    const base::MutexLock lock(mutex_);
+    stop_ = true;
+    if (process_ != ::getpid()) {
+      // Of a parent process: there is nothing to join, and nobody to tell.
+      if (thread_.joinable()) new (&thread_) std::thread;
+      return;
+    }
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void IoThread::push(std::function<void()> job) {
+  {
+    const base::MutexLock lock(mutex_);
+    jobs_.push_back(std::move(job));
+    if (process_ != ::getpid()) {
+      if (thread_.joinable()) new (&thread_) std::thread;
+      process_ = ::getpid();
+      thread_ = std::thread([this] { loop(); });
+    }
+  }
+  changed_.notify_one();
+}
+
+void IoThread::loop() {
+  pthread_setname_np(pthread_self(), name_.c_str());
+  base::MutexLock lock(mutex_);
+  while (true) {
+    lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    job = nullptr;  // what it holds goes without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace overdrive::hooks

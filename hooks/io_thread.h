@@ -1,0 +1,38 @@
+// A thread that does one job after the other, in order. Owned by who gives it jobs; started by the first
+// one, joined in the destructor after the jobs that are left. Any thread may push. Jobs do not throw. A child
+// of fork() has no such thread and starts its own.
+#pragma once
+
+#include "engine/base/mutex.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace overdrive::hooks {
+
+class IoThread {
+ public:
+  // A thread's name, 15 characters at most.
+  explicit IoThread(std::string name) : name_(std::move(name)) {}
+  ~IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  void push(std::function<void()> job) OVERDRIVE_EXCLUDES(mutex_);
+
+ private:
+  void loop() OVERDRIVE_EXCLUDES(mutex_);
+
+  const std::string name_;
+  base::Mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_ OVERDRIVE_GUARDED_BY(mutex_);
+  bool stop_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+  int process_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // in which the thread runs
+  std::thread thread_;
+};
+
+}  // namespace overdrive::hooks

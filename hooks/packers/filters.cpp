@@ -1,0 +1,123 @@
+#include "hooks/packers/filters.h"
+
+#include "hooks/checked_unpack.h"
+
+#include <ATen/core/DimVector.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace overdrive::hooks {
+namespace {
+
+class Filter final : public SavedTensorHooks {
+ public:
+  Filter(std::string what, Predicate predicate, HooksPtr hooks)
+      : what_(std::move(what)), predicate_(std::move(predicate)), hooks_(std::move(hooks)) {
+    TORCH_CHECK(predicate_ != nullptr && hooks_ != nullptr, "A filter of saved-tensor hooks (", what_,
+                ") needs a condition and hooks.");
+  }
+
+  Packed pack(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->pack(tensor, info); }
+  at::Tensor unpack(Packed& packed, const UnpackInfo& info) override { return hooks_->unpack(packed, info); }
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
+    return predicate_(tensor, info) && hooks_->wants(tensor, info);
+  }
+  bool lossless() const override { return hooks_->lossless(); }
+  std::string name() const override { return hooks_->name() + " " + what_; }
+
+ private:
+  const std::string what_;
+  const Predicate predicate_;
+  const HooksPtr hooks_;
+};
+
+class Composed final : public SavedTensorHooks {
+ public:
+  Composed(HooksPtr first, HooksPtr second) : first_(std::move(first)), second_(std::move(second)) {
+    TORCH_CHECK(first_ != nullptr && second_ != nullptr, "compose() needs two hooks.");
+  }
+
+  Packed pack(const at::Tensor& tensor, const SaveInfo& info) override {
+    auto whole = std::make_shared<Whole>();
+    whole->first = first_->pack(tensor, info);
+    for (at::Tensor& part : whole->first.tensors) whole->parts.push_back(pack_part(part, info));
+    return {.tensors = {}, .state = std::move(whole)};
+  }
+
+  at::Tensor unpack(Packed& packed, const UnpackInfo& info) override {
+    auto& whole = *std::any_cast<std::shared_ptr<Whole>&>(packed.state);
+    // A copy: others may be unpacking the same.
+    Packed first{.tensors = whole.first.tensors, .state = whole.first.state};
+    for (size_t i = 0; i < whole.parts.size(); ++i) {
+      Part& part = whole.parts[i];
+      if (!part.packed) continue;
+      const PackedAs as{part.sizes, part.strides, part.dtype, part.device};
+      first.tensors[i] = checked_unpack(*second_, *part.packed, info, as);
+    }
+    return first_->unpack(first, info);
+  }
+
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return first_->wants(tensor, info); }
+  std::optional<uint64_t> cache_key() const override { return first_->cache_key(); }
+  bool lossless() const override { return first_->lossless() && second_->lossless(); }
+  std::string name() const override { return first_->name() + " and then " + second_->name(); }
+
+ private:
+  // What `second` made of one tensor of `first`, if it wanted it.
+  struct Part {
+    std::optional<Packed> packed;
+    at::DimVector sizes, strides;
+    caffe2::TypeMeta dtype;
+    c10::Device device;
+  };
+  struct Whole {
+    Packed first;
+    std::vector<Part> parts;
+  };
+
+  Part pack_part(at::Tensor& tensor, const SaveInfo& save) {
+    Part part{.packed = {}, .sizes = {}, .strides = {}, .dtype = tensor.dtype(), .device = tensor.device()};
+    SaveInfo info = save;
+    info.bytes = static_cast<int64_t>(tensor.nbytes());
+    info.dtype = tensor.scalar_type();
+    if (!second_->wants(tensor, info)) return part;
+    part.sizes = tensor.sizes();
+    part.strides = tensor.strides();
+    part.packed = second_->pack(tensor, info);
+    tensor.reset();
+    return part;
+  }
+
+  const HooksPtr first_;
+  const HooksPtr second_;
+};
+
+}  // namespace
+
+HooksPtr where(Predicate predicate, HooksPtr hooks) {
+  return std::make_shared<Filter>("where the program's condition holds", std::move(predicate),
+                                  std::move(hooks));
+}
+
+HooksPtr min_bytes(int64_t bytes, HooksPtr hooks) {
+  TORCH_CHECK(bytes >= 0, "min_bytes() was given ", bytes, " bytes; it takes 0 and more.");
+  const auto large = [bytes](const at::Tensor&, const SaveInfo& info) { return info.bytes >= bytes; };
+  return std::make_shared<Filter>(c10::str("from ", bytes, " bytes on"), large, std::move(hooks));
+}
+
+HooksPtr only_types(std::vector<at::ScalarType> types, HooksPtr hooks) {
+  TORCH_CHECK(!types.empty(), "only_types() was given no types, so its hooks would never be called.");
+  std::string what = "for";
+  for (const at::ScalarType type : types) what += std::string(" ") + c10::toString(type);
+  const auto known = [types = std::move(types)](const at::Tensor&, const SaveInfo& info) {
+    return std::find(types.begin(), types.end(), info.dtype) != types.end();
+  };
+  return std::make_shared<Filter>(what, known, std::move(hooks));
+}
+
+HooksPtr compose(HooksPtr first, HooksPtr second) {
+  return std::make_shared<Composed>(std::move(first), std::move(second));
+}
+
+}  // namespace overdrive::hooks

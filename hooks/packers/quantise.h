@@ -1,0 +1,30 @@
+// Keeps floats in fewer bits. Lossy: for activations that bear it. Any thread.
+//
+// kBFloat16 keeps half of the bytes and three digits; kInt8 a quarter, and for each block of elements in
+// memory order an error of at most 1/252 (nearest) or 1/126 (stochastic) of the largest magnitude in it.
+// NaN and infinities come back as such. Tensors that are not float32 pass.
+#pragma once
+
+#include "hooks/saved_tensor_hooks.h"
+
+#include <cstdint>
+
+namespace overdrive::hooks {
+
+enum class QuantisedType { kBFloat16, kInt8 };
+
+// Stochastic rounding goes up or down by chance, so that errors do not add up. Its random numbers are a
+// function of (seed, sequence number of the node, index of the save, element): nobody's generator moves,
+// and a run can be repeated.
+enum class Rounding { kNearest, kStochastic };
+
+struct QuantiseOptions {
+  QuantisedType type = QuantisedType::kInt8;
+  Rounding rounding = Rounding::kNearest;
+  int64_t block = 128;  // elements that share a scale, a power of two from 16 to 4096; kInt8 only
+  uint64_t seed = 0;    // kStochastic only
+};
+
+OVERDRIVE_API HooksPtr quantise(QuantiseOptions options = {});
+
+}  // namespace overdrive::hooks

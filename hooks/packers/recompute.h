@@ -1,0 +1,16 @@
+// A saved tensor is dropped and made again when it is needed, by a function that the program gives: a
+// checkpoint of a single tensor. Any thread, as far as the functions are.
+#pragma once
+
+#include "hooks/saved_tensor_hooks.h"
+
+namespace overdrive::hooks {
+
+// Makes the tensor again, each time it is asked; without grad mode. Must not refer to the tensor itself.
+using MakeAgain = std::function<at::Tensor()>;
+// Says for a tensor how to make it again; an empty function: it is kept.
+using PlanRecompute = std::function<MakeAgain(const at::Tensor&, const SaveInfo&)>;
+
+OVERDRIVE_API HooksPtr recompute(PlanRecompute plan);
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,49 @@
+#include "hooks/packers/spill_file.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace overdrive::hooks {
+
+SpillFile::SpillFile(const std::string& folder) : path_(folder + "/overdrive-spill-XXXXXX") {
+  descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);  // mode 0600
+  TORCH_CHECK(descriptor_ >= 0, "spill_to_disk cannot make a file in \"", folder, "\": ", std::strerror(errno),
+              ". Give it a folder that exists and may be written to.");
+  ::unlink(path_.c_str());
+}
+
+SpillFile::~SpillFile() { ::close(descriptor_); }
+
+void SpillFile::write(const void* from, int64_t bytes, int64_t at) const {
+  const char* next = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t done = ::pwrite(descriptor_, next, static_cast<size_t>(bytes), at);
+    if (done < 0 && errno == EINTR) continue;
+    TORCH_CHECK(done > 0, "spill_to_disk cannot write ", bytes, " bytes at ", at, " of \"", path_,
+                "\": ", done < 0 ? std::strerror(errno) : "nothing was written", ".");
+    next += done;
+    at += done;
+    bytes -= done;
+  }
+}
+
+void SpillFile::read(void* to, int64_t bytes, int64_t at) const {
+  char* next = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t done = ::pread(descriptor_, next, static_cast<size_t>(bytes), at);
+    if (done < 0 && errno == EINTR) continue;
+    TORCH_CHECK(done > 0, "spill_to_disk cannot read ", bytes, " bytes at ", at, " of \"", path_,
+                "\": ", done < 0 ? std::strerror(errno) : "the file is shorter than what was written to it",
+                ".");
+    next += done;
+    at += done;
+    bytes -= done;
+  }
+}
+
+}  // namespace overdrive::hooks

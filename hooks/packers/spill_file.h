@@ -1,0 +1,34 @@
+// A file without a name, that grows at the end and is read anywhere. Owned by the tensors in it. Any thread;
+// places in it are given out once and written once before they are read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace overdrive::hooks {
+
+class SpillFile {
+ public:
+  // Throws with the folder's name when it cannot be made there.
+  explicit SpillFile(const std::string& folder);
+  ~SpillFile();
+  SpillFile(const SpillFile&) = delete;
+  SpillFile& operator=(const SpillFile&) = delete;
+
+  int64_t reserve(int64_t bytes) { return end_.fetch_add(bytes, std::memory_order_relaxed); }
+  int64_t reserved() const { return end_.load(std::memory_order_relaxed); }
+
+  // All of it or an error that names the file.
+  void write(const void* from, int64_t bytes, int64_t at) const;
+  void read(void* to, int64_t bytes, int64_t at) const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;  // as it was, for messages
+  int descriptor_ = -1;
+  std::atomic<int64_t> end_{0};
+};
+
+}  // namespace overdrive::hooks

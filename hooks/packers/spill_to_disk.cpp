@@ -1,0 +1,162 @@
+#include "hooks/packers/spill_to_disk.h"
+
+#include "engine/base/mutex.h"
+#include "hooks/io_thread.h"
+#include "hooks/packers/spill_file.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+namespace overdrive::hooks {
+namespace {
+
+// A tensor on its way to a file, or in it.
+class Spilled {
+ public:
+  Spilled(at::Tensor tensor, std::shared_ptr<SpillFile> file)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        dtype_(tensor.scalar_type()),
+        bytes_(static_cast<int64_t>(tensor.nbytes())),
+        version_(tensor._version()),
+        file_(std::move(file)),
+        at_(file_->reserve(bytes_)),
+        tensor_(std::move(tensor)) {}
+
+  int64_t bytes() const { return bytes_; }
+
+  // On the writing thread. The error of a failed write; the tensor then stays.
+  std::exception_ptr write() {
+    const at::Tensor tensor = in_memory();
+    try {
+      file_->write(tensor.const_data_ptr(), bytes_, at_);
+    } catch (...) {
+      return std::current_exception();
+    }
+    at::Tensor written;
+    const base::MutexLock lock(mutex_);
+    changed_ = tensor._version() != version_;
+    std::swap(written, tensor_);
+    return nullptr;
+  }
+
+  at::Tensor read() const {
+    const at::Tensor tensor = in_memory();
+    {
+      const base::MutexLock lock(mutex_);
+      const bool changed = changed_ || (tensor.defined() && tensor._version() != version_);
+      TORCH_CHECK(!changed, "A tensor of sizes ", at::IntArrayRef(sizes_),
+                  " was changed in place while spill_to_disk wrote it to \"", file_->path(),
+                  "\", so the bytes there are of no use.");
+    }
+    if (tensor.defined()) return tensor;
+    at::Tensor result(at::detail::empty_strided_cpu(sizes_, strides_, dtype_));
+    file_->read(result.data_ptr(), bytes_, at_);
+    return result;
+  }
+
+ private:
+  at::Tensor in_memory() const {
+    const base::MutexLock lock(mutex_);
+    return tensor_;
+  }
+
+  const at::DimVector sizes_, strides_;
+  const at::ScalarType dtype_;
+  const int64_t bytes_;
+  const int64_t version_;
+  const std::shared_ptr<SpillFile> file_;
+  const int64_t at_;
+  mutable base::Mutex mutex_;
+  at::Tensor tensor_ OVERDRIVE_GUARDED_BY(mutex_);  // until it is written
+  bool changed_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+};
+
+class SpillToDisk final : public SavedTensorHooks {
+ public:
+  explicit SpillToDisk(SpillOptions options) : options_(std::move(options)) {}
+
+  Packed pack(const at::Tensor& tensor, const SaveInfo&) override {
+    wait_for_room();
+    const bool dense = tensor.is_non_overlapping_and_dense();
+    auto spilled = std::make_shared<Spilled>(dense ? tensor : tensor.contiguous(), file());
+    {
+      const base::MutexLock lock(mutex_);
+      waiting_ += spilled->bytes();
+    }
+    writer_.push([this, weak = std::weak_ptr(spilled), bytes = spilled->bytes()] { write(weak, bytes); });
+    return {.tensors = {}, .state = std::move(spilled)};
+  }
+
+  at::Tensor unpack(Packed& packed, const UnpackInfo&) override {
+    return std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->read();
+  }
+
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
+    return tensor.device().is_cpu() && info.bytes >= options_.min_bytes;
+  }
+  bool lossless() const override { return true; }
+  std::string name() const override { return "spill_to_disk (" + options_.folder + ")"; }
+
+ private:
+  // A graph may be gone before its tensors are written.
+  void write(const std::weak_ptr<Spilled>& weak, int64_t bytes) OVERDRIVE_EXCLUDES(mutex_) {
+    std::exception_ptr error;
+    if (const auto spilled = weak.lock()) error = spilled->write();
+    {
+      const base::MutexLock lock(mutex_);
+      waiting_ -= bytes;
+      if (error && !error_) error_ = error;
+    }
+    room_.notify_all();
+  }
+
+  // Throws what went wrong since the last call.
+  void wait_for_room() OVERDRIVE_EXCLUDES(mutex_) {
+    std::exception_ptr error;
+    {
+      base::MutexLock lock(mutex_);
+      lock.wait(room_, [this]() OVERDRIVE_REQUIRES(mutex_) { return waiting_ <= options_.max_waiting_bytes; });
+      error = std::exchange(error_, nullptr);
+      if (error) file_.reset();
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::shared_ptr<SpillFile> file() OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    std::shared_ptr<SpillFile> file = file_.lock();
+    if (file == nullptr) file_ = file = std::make_shared<SpillFile>(options_.folder);
+    return file;
+  }
+
+  const SpillOptions options_;
+  base::Mutex mutex_;
+  std::condition_variable room_;
+  int64_t waiting_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  std::exception_ptr error_ OVERDRIVE_GUARDED_BY(mutex_);  // of a write, not yet told
+  std::weak_ptr<SpillFile> file_ OVERDRIVE_GUARDED_BY(mutex_);
+  IoThread writer_{"overdrive-spill"};  // last: its jobs use the rest
+};
+
+}  // namespace
+
+HooksPtr spill_to_disk(SpillOptions options) {
+  TORCH_CHECK(options.min_bytes >= 0, "spill_to_disk() was given min_bytes = ", options.min_bytes,
+              "; it takes 0 and more.");
+  TORCH_CHECK(options.max_waiting_bytes >= 0,
+              "spill_to_disk() was given max_waiting_bytes = ", options.max_waiting_bytes,
+              "; it takes 0 and more.");
+  if (options.folder.empty()) {
+    const char* folder = std::getenv("TMPDIR");
+    options.folder = folder != nullptr && *folder != '\0' ? folder : "/tmp";
+  }
+  SpillFile trial(options.folder);  // better now than in the middle of a step
+  return std::make_shared<SpillToDisk>(std::move(options));
+}
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,28 @@
+// Saved tensors go to a file and come back from it. One thread per hook writes; a tensor stays in memory
+// until its bytes are in the file, so writing goes on beside the forward. Any thread may pack and unpack.
+//
+// The file belongs to the graph whose tensors it holds: a new one begins when the last is no longer needed.
+// It is readable by its owner alone and has no name (or loses it at once), so nothing is left after a crash.
+// A tensor that is changed while it waits to be written is an error when it is unpacked. When a write
+// fails, what was not written stays in memory and can be unpacked; the next pack throws, and names the file.
+#pragma once
+
+#include "hooks/saved_tensor_hooks.h"
+
+#include <cstdint>
+#include <string>
+
+namespace overdrive::hooks {
+
+struct SpillOptions {
+  // A folder; empty: TMPDIR, or /tmp where that is not set.
+  std::string folder = {};
+  // Smaller tensors stay in memory: a system call costs more than they hold.
+  int64_t min_bytes = 4096;
+  // Bytes that may wait to be written; a pack beyond them waits until there is room.
+  int64_t max_waiting_bytes = int64_t{256} << 20;
+};
+
+OVERDRIVE_API HooksPtr spill_to_disk(SpillOptions options = {});
+
+}  // namespace overdrive::hooks

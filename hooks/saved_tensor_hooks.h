@@ -1,0 +1,100 @@
+// What happens to a tensor that an op saves for its backward: an object with pack() and unpack(). Made
+// and owned by the program, shared with every graph that was built under it, so it lives until the last
+// of those is gone. Any thread may call it, several at once. When it is called, and for which tensors,
+// is the business of hook_stack.h; what the backward may rely on is in Note [What a hook may do].
+#pragma once
+
+#include "engine/base/export.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <any>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace overdrive::hooks {
+
+// What pack() made of a tensor: tensors that stand for it, and anything else.
+struct Packed {
+  std::vector<at::Tensor> tensors;
+  std::any state;
+};
+
+// What is known of a tensor when an op saves it. Thread and number are those of the node that is being
+// made: right for nearly all nodes, wrong for ops that build several (an in-place op on a view), so they
+// are good for a guess ahead and never for a decision.
+struct SaveInfo {
+  uint64_t id = 0;           // counts the saves of a scope, from 1
+  uint64_t shared_with = 0;  // the id of an earlier save of the same memory; 0: there is none
+  uint64_t thread = 0;       // as in Node::thread_id()
+  uint64_t sequence_nr = 0;  // as in Node::sequence_nr()
+  uint32_t index = 0;        // among the saves of that node, from 0
+  int64_t bytes = 0;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  bool parameter = false;  // a leaf that requires grad, or a view of one
+  // The node that is being made, where that is known: when the tensor is an output of it. Valid inside
+  // pack() only.
+  const torch::autograd::Node* node = nullptr;
+  // The name of that node, or "".
+  OVERDRIVE_API std::string op() const;
+};
+
+struct UnpackInfo {
+  // The node that wants its tensor. Null when the tensor is looked at outside of a backward, or fetched
+  // ahead of one.
+  torch::autograd::Node* node = nullptr;
+  const SaveInfo& save;
+};
+
+// Note [What a hook may do]
+// pack() gets a tensor without history that shares memory and version counter with the one that was
+// saved: a hook may keep it without keeping a graph alive. It may not change it. It runs without grad
+// mode on the thread of the op, in all other modes of the op. unpack() runs in the modes of the node
+// that asks, on its thread, each time it asks, and gives back a tensor of the sizes, type and device
+// that pack() was given; strides are put right afterwards. Packed tensors may be shared by several
+// nodes, so unpack() may run on two threads at once for one Packed, and must leave it usable. What hooks
+// themselves save is not packed.
+class OVERDRIVE_API SavedTensorHooks {
+ public:
+  virtual ~SavedTensorHooks();
+
+  virtual Packed pack(const at::Tensor& tensor, const SaveInfo& info) = 0;
+  virtual at::Tensor unpack(Packed& packed, const UnpackInfo& info) = 0;
+
+  // Whether to pack this tensor at all; others are kept as they are. It is the program's own tensor, not to
+  // be kept.
+  virtual bool wants(const at::Tensor& tensor, const SaveInfo& info);
+  // A hook whose wants() depends on nothing but this key and the tensor's type, device and sizes is asked
+  // once for each of those. Without a key it is asked every time.
+  virtual std::optional<uint64_t> cache_key() const;
+
+  // Promises that unpack() gives back the very bits. Then tensors that share memory are packed once.
+  // Otherwise only those of equal geometry are.
+  virtual bool lossless() const;
+
+  // For messages. The type's name unless overridden.
+  virtual std::string name() const;
+};
+
+using HooksPtr = std::shared_ptr<SavedTensorHooks>;
+
+using PackFunction = std::function<Packed(const at::Tensor&, const SaveInfo&)>;
+using UnpackFunction = std::function<at::Tensor(Packed&, const UnpackInfo&)>;
+
+struct HookTraits {
+  std::string name = "the program's hook";
+  bool lossless = false;
+};
+
+// A hook made of two functions.
+OVERDRIVE_API HooksPtr make_hooks(PackFunction pack, UnpackFunction unpack, HookTraits traits = {});
+
+}  // namespace overdrive::hooks

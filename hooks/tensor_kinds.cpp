@@ -1,0 +1,37 @@
+#include "hooks/tensor_kinds.h"
+
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <c10/core/impl/COW.h>
+
+namespace overdrive::hooks {
+namespace {
+
+constexpr c10::DispatchKeySet kOddKeys =
+    at::kTensorSubclassLike | c10::DispatchKeySet(c10::BackendComponent::MetaBit) |
+    c10::DispatchKeySet({c10::DispatchKey::ZeroTensor, c10::DispatchKey::Quantized,
+                         c10::DispatchKey::NestedTensor, c10::DispatchKey::PythonTLSSnapshot});
+
+bool has_plain_memory(const c10::TensorImpl& impl) {
+  if (!impl.has_storage() || impl.has_symbolic_sizes_strides()) return false;
+  const c10::Storage& storage = impl.unsafe_storage();
+  const c10::DataPtr& data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  return data.get() != nullptr && !c10::impl::cow::is_cow_data_ptr(data);
+}
+
+bool is_leaf_that_requires_grad(const at::TensorBase& tensor) {
+  return tensor.requires_grad() && tensor.is_leaf();
+}
+
+}  // namespace
+
+bool is_packable(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return impl.layout() == c10::kStrided && (impl.key_set() & kOddKeys).empty() && !impl.is_wrapped_number() &&
+         has_plain_memory(impl) && impl.numel() != 0;
+}
+
+bool is_parameter(const at::Tensor& tensor) {
+  return is_leaf_that_requires_grad(tensor) || (tensor.is_view() && is_leaf_that_requires_grad(tensor._base()));
+}
+
+}  // namespace overdrive::hooks

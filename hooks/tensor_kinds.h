@@ -1,0 +1,17 @@
+// Which saved tensors are for hooks. Any thread; looks and changes nothing.
+#pragma once
+
+#include "engine/base/export.h"
+#include "engine/base/torch_types.h"
+
+namespace overdrive::hooks {
+
+// Dense memory with elements in it, and nothing about the tensor that pack() could lose: no subclass, no
+// functorch wrapper, not sparse, nested, mkldnn, quantised, meta, zero, copy-on-write or empty, and with a
+// storage that is really there. A number in a tensor's clothes (wrapped) is not either.
+OVERDRIVE_API bool is_packable(const at::Tensor& tensor);
+
+// A leaf that requires grad, or a view of one: it stays in memory anyhow.
+OVERDRIVE_API bool is_parameter(const at::Tensor& tensor);
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,44 @@
+// Notices that a tensor was changed in place after it was saved. Kept with the saved tensor; holds its
+// version counter and not the tensor. Any thread may ask.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+namespace overdrive::hooks {
+
+class VersionCheck {
+ public:
+  VersionCheck() = default;
+  explicit VersionCheck(const at::Tensor& tensor);
+
+  const c10::VariableVersion& counter() const { return counter_; }
+  uint32_t saved_version() const { return saved_; }
+  bool is_current() const { return counter_.current_version() == saved_; }
+
+ private:
+  c10::VariableVersion counter_;
+  uint32_t saved_ = 0;
+};
+
+// A tensor that was changed after it was saved.
+struct ChangedTensor {
+  at::Tensor looks_like;  // of its type; of any size unless nested
+  at::IntArrayRef sizes;
+  uint32_t version;
+  uint32_t saved_version;
+  const base::Node* producer;  // the node that made it, may be null
+  uint32_t output_nr;          // of the producer
+};
+// Throws stock's error.
+[[noreturn]] void refuse_changed(const ChangedTensor& changed);
+
+// How the error begins when pack() wrote to the tensor that it was given; stock's words.
+inline constexpr const char* kPackWroteToItsInput =
+    "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not "
+    "be "
+    "modified by in-place operations as this can lead to unexpected side-effects. ";
+
+// Whether two tensors share one counter, which views and detached tensors do and `data()` does not.
+bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b);
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,183 @@
+// Scopes of hooks: which hooks get a tensor, what they are told, and when.
+#include "hooks/hook_stack.h"
+
+#include "test/hooks/hooks_fixture.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace overdrive::hooks {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class HookStack : public HooksTest {};
+
+TEST_F(HookStack, EveryOpOfTheScopeAndNoneAfterIt) {
+  const Tensor x = leaf_of({3}), y = x * 1;
+  Tensor inside;
+  {
+    const ScopedHooks scope(copying_);
+    EXPECT_EQ(active_hooks(), copying_);
+    inside = y.exp();
+  }
+  const Tensor after = y.sin();
+  EXPECT_THAT(copying_->saves, SizeIs(1));
+  (inside + after).sum().backward();
+  EXPECT_THAT(copying_->nodes, ElementsAre("ExpBackward0"));
+  EXPECT_FALSE(copying_->grad_mode_in_pack || copying_->requires_grad_in_pack);
+}
+
+TEST_F(HookStack, TheInnermostDecides) {
+  const auto inner = std::make_shared<CopyingHooks>();
+  const Tensor y = leaf_of({3}) * 1;
+  const ScopedHooks scope(copying_);
+  {
+    const ScopedHooks nested(inner);
+    y.exp();
+    {
+      const ScopedHooks none(nullptr);
+      EXPECT_EQ(active_hooks(), nullptr);
+      y.exp();
+    }
+  }
+  EXPECT_THAT(inner->saves, SizeIs(1));
+  EXPECT_THAT(copying_->saves, IsEmpty());
+  y.exp();
+  EXPECT_THAT(copying_->saves, SizeIs(1));
+}
+
+TEST_F(HookStack, TellsWhatIsKnown) {
+  const Tensor y = leaf_of({2, 3}) * 1, other = leaf_of({2, 3}) * 1;
+  const ScopedHooks scope(copying_);
+  const Tensor product = y * other;
+  const auto node = product.grad_fn();
+  const Tensor output = y.exp();
+  const auto& saves = copying_->saves;
+  ASSERT_THAT(saves, SizeIs(3));
+  for (const SaveInfo& save : {saves[0], saves[1]}) {
+    EXPECT_EQ(save.sequence_nr, node->sequence_nr());
+    EXPECT_EQ(save.thread, node->thread_id());
+    EXPECT_EQ(save.bytes, 24);
+    EXPECT_EQ(save.dtype, at::kFloat);
+  }
+  EXPECT_EQ(saves[0].index, 0u);
+  EXPECT_EQ(saves[1].index, 1u);
+  EXPECT_EQ(saves[2].index, 0u);
+  EXPECT_NE(saves[0].id, saves[1].id);
+  EXPECT_THAT(copying_->ops, ElementsAre("", "", "ExpBackward0"));
+}
+
+TEST_F(HookStack, TravelsWithTheThreadsState) {
+  const Tensor y = leaf_of({3}) * 1;
+  const ScopedHooks scope(copying_);
+  const at::ThreadLocalState state;
+  std::thread([&] {
+    EXPECT_EQ(active_hooks(), nullptr);
+    const at::ThreadLocalStateGuard guard(state);
+    EXPECT_EQ(active_hooks(), copying_);
+    y.exp();
+  }).join();
+  EXPECT_THAT(copying_->saves, SizeIs(1));
+}
+
+TEST_F(HookStack, EndsThoughSomethingElseWasPutOnTop) {
+  auto scope = std::make_optional<ScopedHooks>(copying_);
+  struct Info : c10::DebugInfoBase {};
+  const auto info = std::make_shared<Info>();
+  {
+    const c10::DebugInfoGuard other(c10::DebugInfoKind::TEST_INFO, info);
+    scope.reset();
+    EXPECT_EQ(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO), info.get());
+    EXPECT_EQ(active_hooks(), nullptr);
+  }
+  EXPECT_EQ(active_hooks(), nullptr);
+  c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
+}
+
+TEST_F(HookStack, WhatAHookSavesIsNotPacked) {
+  int packs = 0;
+  const auto hooks = make_hooks(
+      [&](const Tensor& tensor, const SaveInfo&) {
+        ++packs;
+        const torch::AutoGradMode grad_mode(true);
+        tensor.clone().requires_grad_().exp();
+        return Packed{{tensor}, {}};
+      },
+      [](Packed& packed, const UnpackInfo&) { return packed.tensors[0]; });
+  const Tensor y = leaf_of({3}) * 1;
+  const ScopedHooks scope(hooks);
+  y.exp();
+  EXPECT_EQ(packs, 1);
+}
+
+TEST_F(HookStack, UnpacksInTheGradModeOfTheNode) {
+  const Tensor x = leaf_of({3});
+  const auto loss = [&] {
+    const ScopedHooks scope(copying_);
+    return (x * 1).exp().sum();
+  };
+  loss().backward();
+  EXPECT_FALSE(copying_->grad_mode_in_unpack);
+  loss().backward({}, /*retain_graph=*/false, /*create_graph=*/true);
+  EXPECT_TRUE(copying_->grad_mode_in_unpack);
+  x.mutable_grad().reset();
+}
+
+TEST_F(HookStack, NeedsTheEngine) {
+  uninstall();
+  EXPECT_THAT(message_of([&] { const ScopedHooks scope(copying_); }).message,
+              testing::HasSubstr("Call overdrive::install() first"));
+  install();
+}
+
+TEST_F(HookStack, DisablingIsAnErrorEitherWayRound) {
+  {
+    const DisabledHooks disabled = disable_saved_tensor_hooks("not in here, please");
+    EXPECT_EQ(message_of([&] { const ScopedHooks scope(copying_); }).message, "not in here, please");
+    EXPECT_FALSE(at::SavedTensorDefaultHooks::is_enabled());
+    {
+      const DisabledHooks again = disable_saved_tensor_hooks("nor here");
+      EXPECT_EQ(message_of([&] { const ScopedHooks scope(copying_); }).message, "nor here");
+    }
+    EXPECT_EQ(message_of([&] { const ScopedHooks scope(copying_); }).message, "not in here, please");
+  }
+  const ScopedHooks scope(copying_);
+  EXPECT_EQ(message_of([&] { const DisabledHooks disabled("too late"); }).message, "too late");
+}
+
+TEST_F(HookStack, HooksThatTheHostDisabledStayDisabled) {
+  at::SavedTensorDefaultHooks::disable("the host says no");
+  EXPECT_EQ(message_of([&] { const ScopedHooks scope(copying_); }).message, "the host says no");
+  at::SavedTensorDefaultHooks::enable();
+}
+
+TEST_F(HookStack, AsksOncePerKindOfTensorWhereTheHookSaysThatItMay) {
+  struct Choosy : CopyingHooks {
+    bool wants(const Tensor& tensor, const SaveInfo&) override {
+      ++asked;
+      return tensor.dim() == 1;
+    }
+    std::optional<uint64_t> cache_key() const override { return key; }
+    std::optional<uint64_t> key;
+    int asked = 0;
+  };
+  const Tensor row = leaf_of({3}), square = leaf_of({3, 3});
+  const auto run = [&](const std::shared_ptr<Choosy>& hooks) {
+    const ScopedHooks scope(hooks);
+    for (int i = 0; i < 3; ++i) (row.exp().sum() + square.exp().sum()).backward();
+  };
+  const auto plain = std::make_shared<Choosy>(), keyed = std::make_shared<Choosy>();
+  keyed->key = 1;
+  run(plain);
+  run(keyed);
+  EXPECT_EQ(plain->asked, 6);
+  EXPECT_EQ(keyed->asked, 2);
+  EXPECT_THAT(plain->saves, SizeIs(3));
+  EXPECT_THAT(keyed->saves, SizeIs(3));
+}
+
+}  // namespace
+}  // namespace overdrive::hooks

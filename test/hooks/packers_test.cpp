@@ -1,0 +1,55 @@
+// The packers that are made of others, and recompute.
+#include "test/hooks/packers_fixture.h"
+
+namespace overdrive::hooks {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(Packers, RecomputeDropsAndMakesAgain) {
+  const Tensor x = leaf_of({5});
+  Tensor loss;
+  int made = 0;
+  {
+    const Tensor input = x.detach();
+    const ScopedHooks scope(recompute([&](const Tensor&, const SaveInfo& info) -> MakeAgain {
+      if (info.op() != "ExpBackward0") return nullptr;
+      return [&made, input] { return ++made, input.exp(); };
+    }));
+    loss = x.exp().sin().sum();
+  }
+  loss.backward();
+  EXPECT_EQ(made, 2) << "once for each node that saved it";
+  EXPECT_TRUE(at::allclose(x.grad(), x.detach().exp() * x.detach().exp().cos()));
+  EXPECT_THAT(message_of([] { recompute(nullptr); }).message, HasSubstr("needs a function"));
+}
+
+TEST_F(Packers, FiltersLetOthersPass) {
+  const Tensor small = leaf_of({3}) * 1, large = leaf_of({100}) * 1, wide = leaf_of({3}).to(at::kDouble) * 1;
+  const auto packs = [&](const HooksPtr& hooks) {
+    copying_->saves.clear();
+    const ScopedHooks scope(hooks);
+    for (const Tensor& t : {small, large, wide}) t.exp().sum().backward({}, /*retain_graph=*/true);
+    return copying_->saves.size();
+  };
+  EXPECT_EQ(packs(min_bytes(100, copying_)), 1u);
+  EXPECT_EQ(packs(only_types({at::kFloat}, copying_)), 2u);
+  EXPECT_EQ(packs(where([](const Tensor& t, const SaveInfo&) { return t.size(0) == 3; }, copying_)), 2u);
+  EXPECT_THAT(message_of([&] { min_bytes(-1, copying_); }).message, HasSubstr("-1"));
+  EXPECT_THAT(message_of([&] { only_types({}, copying_); }).message, HasSubstr("no types"));
+  EXPECT_THAT(message_of([&] { where(nullptr, copying_); }).message, HasSubstr("needs a condition"));
+}
+
+TEST_F(Packers, ComposePacksWhatTheFirstMade) {
+  const Tensor x = at::randn({64, 128});
+  const Tensor expected = through(quantise(), x);
+  const HooksPtr both = compose(quantise(), copying_);
+  EXPECT_TRUE(same_bits(through(both, x), expected));
+  EXPECT_EQ(copying_->packed, (std::vector<std::vector<int64_t>>{{64, 128}, {64}}));
+  EXPECT_TRUE(same_bits(through(compose(quantise(), min_bytes(1000, copying_)), x), expected));
+  EXPECT_EQ(copying_->packed.size(), 3u);
+  EXPECT_EQ(both->name(), "quantise (int8) and then CopyingHooks");
+}
+
+}  // namespace
+}  // namespace overdrive::hooks

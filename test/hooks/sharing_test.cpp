@@ -1,0 +1,170 @@
+// Memory that is saved more than once: packed once, and given back as views of one storage.
+#include "test/hooks/hooks_fixture.h"
+
+namespace overdrive::hooks {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+using Sizes = std::vector<int64_t>;
+
+// Notes the storage of every tensor that it is given in the backward, and keeps it.
+struct Look : torch::autograd::Function<Look> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& b) {
+    context->save_for_backward({a, b});
+    return a.sum() + b.sum();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    seen = context->get_saved_variables();
+    return {grads[0].expand_as(seen[0]), grads[0].expand_as(seen[1])};
+  }
+  static inline torch::autograd::variable_list seen;
+};
+
+class Sharing : public HooksTest {
+ protected:
+  void TearDown() override {
+    Look::seen.clear();
+    HooksTest::TearDown();
+  }
+  // Saves both in one node, runs it, and looks whether the values came back.
+  void save_and_look(const Tensor& a, const Tensor& b) {
+    Tensor loss;
+    {
+      const ScopedHooks scope(copying_);
+      loss = Look::apply(a, b);
+    }
+    loss.backward();
+    EXPECT_TRUE(same_bits(Look::seen[0], a));
+    EXPECT_TRUE(same_bits(Look::seen[1], b));
+  }
+  static bool one_storage() { return Look::seen[0].storage().is_alias_of(Look::seen[1].storage()); }
+
+  const Tensor y_ = leaf_of({4, 6}) * 1;
+};
+
+TEST_F(Sharing, OneTensorTwice) {
+  save_and_look(y_, y_);
+  EXPECT_THAT(copying_->packed, ElementsAre(Sizes{4, 6}));
+  EXPECT_TRUE(one_storage());
+}
+
+TEST_F(Sharing, AViewAfterItsBase) {
+  save_and_look(y_, y_.t());
+  EXPECT_THAT(copying_->packed, SizeIs(1));
+  EXPECT_TRUE(one_storage());
+  save_and_look(y_, y_.narrow(0, 1, 2));
+  save_and_look(y_, y_.select(1, 3));
+  EXPECT_THAT(copying_->packed, SizeIs(3));
+  EXPECT_TRUE(one_storage());
+}
+
+TEST_F(Sharing, ABaseAfterItsViewTakesItsPlace) {
+  save_and_look(y_.narrow(0, 1, 2), y_);
+  EXPECT_THAT(copying_->packed, ElementsAre((Sizes{2, 6}), (Sizes{4, 6})));
+  EXPECT_EQ(copying_->saves[1].shared_with, copying_->saves[0].id);
+  EXPECT_TRUE(one_storage());
+}
+
+TEST_F(Sharing, TheUnionOfOverlappingViews) {
+  save_and_look(y_.narrow(0, 0, 3), y_.narrow(0, 1, 3));
+  EXPECT_THAT(copying_->packed, ElementsAre((Sizes{3, 6}), (Sizes{24})));
+  EXPECT_TRUE(one_storage());
+}
+
+TEST_F(Sharing, OnlyTheExtentOfWhatIsSaved) {
+  save_and_look(y_.narrow(0, 0, 1), y_.narrow(0, 3, 1));
+  EXPECT_THAT(copying_->packed, ElementsAre((Sizes{1, 6}), (Sizes{1, 6})));
+}
+
+TEST_F(Sharing, RepeatedElementsArePackedOnce) {
+  const Tensor wide = y_.select(0, 1).expand({1000, 6});
+  save_and_look(wide, wide);
+  EXPECT_THAT(copying_->packed, ElementsAre(Sizes{6}));
+}
+
+TEST_F(Sharing, GapsBetweenElementsAreNotPacked) {
+  const Tensor columns = y_.narrow(1, 0, 2);
+  save_and_look(columns, columns);
+  EXPECT_THAT(copying_->packed, ElementsAre((Sizes{4, 2})));
+}
+
+TEST_F(Sharing, LossyHooksShareEqualGeometryOnly) {
+  copying_->is_lossless = false;
+  save_and_look(y_, y_);
+  EXPECT_THAT(copying_->packed, SizeIs(1));
+  save_and_look(y_, y_.t());
+  EXPECT_THAT(copying_->packed, SizeIs(3));
+}
+
+TEST_F(Sharing, CanBeSwitchedOff) {
+  Tensor loss;
+  {
+    const ScopedHooks scope(copying_, {.share = false});
+    loss = Look::apply(y_, y_);
+  }
+  EXPECT_THAT(copying_->packed, SizeIs(2));
+  loss.backward();
+  EXPECT_FALSE(one_storage());
+}
+
+// A freed storage's address, taken by another of the same size: nothing is shared.
+TEST_F(Sharing, MemoryThatWasFreedAndUsedAgainIsNotShared) {
+  const ScopedHooks scope(copying_);
+  std::vector<char> memory(4096 * sizeof(float));
+  const auto tensor_there = [&](float value) {
+    Tensor t = at::from_blob(memory.data(), {4096}, at::kFloat);
+    t.fill_(value);
+    return t;
+  };
+  const Tensor one = at::ones({}).requires_grad_();
+  Tensor first = tensor_there(2);
+  const Tensor product = one * first;  // the graph lives on, and with it what was packed
+  const void* data = first.data_ptr();
+  first.reset();
+  const Tensor second = tensor_there(3);
+  ASSERT_EQ(second.data_ptr(), data);
+  const Tensor other = one * second;
+  EXPECT_THAT(copying_->packed, testing::Contains(Sizes{4096}).Times(2));
+  (product.mean() + other.mean()).backward();
+  EXPECT_EQ(one.grad().item<float>(), 5);
+}
+
+TEST_F(Sharing, MemoryChangedInBetweenIsNotShared) {
+  const ScopedHooks scope(copying_, {.check_in_place = false});
+  const Tensor one = at::ones({}).requires_grad_();
+  Tensor t = at::full({8}, 2.0);
+  const Tensor before = one * t;
+  t.add_(1);
+  const Tensor after = one * t;
+  EXPECT_THAT(copying_->packed, testing::Contains(Sizes{8}).Times(2));
+  (before.mean() + after.mean()).backward();
+  EXPECT_EQ(one.grad().item<float>(), 5);
+}
+
+// `data()` has a version counter of its own; equal numbers mean nothing.
+TEST_F(Sharing, AnotherCountersVersionIsAnotherVersion) {
+  const ScopedHooks scope(copying_, {.check_in_place = false});
+  const Tensor one = at::ones({}).requires_grad_();
+  Tensor t = at::full({8}, 2.0);
+  const Tensor before = one * t;
+  t.add_(1);
+  const Tensor data = t.variable_data();
+  ASSERT_EQ(data._version(), 0);
+  const Tensor after = one * data;
+  (before.mean() + after.mean()).backward();
+  EXPECT_EQ(one.grad().item<float>(), 5);
+}
+
+TEST_F(Sharing, ForgetsWhatIsGone) {
+  const ScopedHooks scope(copying_);
+  for (int i = 0; i < 500; ++i) {
+    const Tensor z = y_ * 1;
+    z.exp().sum().backward({}, /*retain_graph=*/true);
+  }
+  EXPECT_THAT(copying_->packed, SizeIs(500));
+}
+
+}  // namespace
+}  // namespace overdrive::hooks
