@@ -2,6 +2,7 @@
 
 #include "engine/base/fault.h"
 #include "engine/counters.h"
+#include "engine/device_run.h"
 #include "engine/graph_views.h"
 #include "engine/host.h"
 #include "engine/host_frame.h"
@@ -15,6 +16,7 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
+#include <optional>
 
 namespace overdrive::engine {
 namespace {
@@ -38,14 +40,14 @@ class Backward {
         memory_(context_),
         owes_warning_(call.create_graph && call.accumulate_grad && owes_create_graph_warning()) {}
 
-  std::optional<variable_list> run() {
+  variable_list run() {
     const bool several = call_.roots.size() != 1;
     // Several roots hang under a node of the host's own that holds their gradients, as in stock: it is
     // in the profile, takes a sequence number and comes first.
     root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
     TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad});
-    if (memory_->plan.node_with_queue() != nullptr) return std::nullopt;
+    if (memory_->plan.has_device_nodes()) plan_devices();
     count(Count::kBackwards);
     if (context_.innermost != nullptr) count(Count::kNested);
     if (!needs_task()) {
@@ -59,9 +61,24 @@ class Backward {
   }
 
  private:
-  // Whether anything could notice that the run has no graph task of its own.
+  // Which thread runs which node, and the threads for it.
+  void plan_devices() {
+    std::optional<c10::Device> home;
+    if (context_.worker != nullptr) home = context_.worker->device();
+    devices_.emplace(memory_->plan, options_.threads, home);
+    for (Lane lane = 1; lane <= devices_->devices().size();) {
+      if (workers_.add(engine_, devices_->devices()[lane - 1])) {
+        ++lane;
+      } else {
+        devices_->give_to_caller(lane);
+      }
+    }
+  }
+  bool hands_over() const { return devices_.has_value() && devices_->hands_over(); }
+
+  // Whether anything could notice that the run has no graph task of its own. Workers enter it.
   bool needs_task() const {
-    return memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
+    return hands_over() || memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
            options_.frame == Frame::kAlways || owes_warning_ || AnomalyMode::is_enabled() ||
            engine_.saved_hooks_in_use() || at::hasCallbacks();
   }
@@ -76,12 +93,12 @@ class Backward {
   // The task of the frame around us, when we may borrow it: it is ours and current, and
   // is_checkpoint_valid() inside is already what it has to be.
   GraphTask* task_to_share() const {
-    const Run* outer = context_.innermost;
-    if (outer == nullptr || outer->task() == nullptr || outer->task() != host::current_graph_task())
-      return nullptr;
+    const ActiveRun* outer = context_.innermost;
+    if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return nullptr;
+    if (outer->has_company || hands_over()) return nullptr;  // a borrowed task is one thread's
     if (memory_->plan.pruned() && engine_.is_checkpoint_valid()) return nullptr;
     if (owes_warning_) return nullptr;
-    return outer->task();
+    return outer->task;
   }
 
   // See Note [View readers]; a few nodes are listed faster than asked about.
@@ -99,29 +116,29 @@ class Backward {
       fill_exec_info(*task, memory_->plan, call_.outputs, call_.accumulate_grad);
     }
     if (views) fill_graph_views(*task, memory_->plan);
-    Run run(context_, *memory_, state,
-            {.keep_graph = call_.keep_graph,
-             .user_code = user_code,
-             .previous = &engine_.previous(),
-             .task = task,
-             .current_node = task != nullptr ? current_node_place() : nullptr,
-             .graph_views = views});
-    run.run(std::move(root_), call_.roots, call_.gradients);
-    captured_ = run.take_captured();
+    const RunOptions options{.keep_graph = call_.keep_graph,
+                             .user_code = user_code,
+                             .previous = &engine_.previous(),
+                             .task = task,
+                             .current_node = current_node_place(task),
+                             .graph_views = views};
+    if (devices_.has_value()) {
+      DeviceRun run(engine_, context_, *memory_, state, *devices_, workers_, options);
+      run.run(std::move(root_), call_.roots, call_.gradients);
+      captured_ = run.take_captured();
+    } else {
+      Run run(context_, *memory_, state, options);
+      run.run(std::move(root_), call_.roots, call_.gradients);
+      captured_ = run.take_captured();
+    }
     if (OVERDRIVE_FAULT(kForgetCallback) && task != nullptr && !task->final_callbacks_.empty()) {
       task->final_callbacks_.pop_back();
     }
   }
 
-  // See Note [Current node]. Found inside the thread's first frame, where the frame is current.
-  Node** current_node_place() {
-    if (!options_.exact_current_node) return nullptr;
-    if (context_.current_node == nullptr) {
-      const base::NodePtr current = get_current_node();
-      if (current && HostFrame::is_frame(*current))
-        context_.current_node = host::find_current_node_place(*current);
-    }
-    return context_.current_node;
+  Node** current_node_place(const GraphTask* task) {
+    if (task == nullptr || !options_.exact_current_node) return nullptr;
+    return HostFrame::current_node_place(context_);
   }
 
   // Warnings wait until the end, also when the end is an error.
@@ -150,7 +167,7 @@ class Backward {
     collecting_warnings([&](WarningCollector& warnings) {
       SharedTask shared(task, call_.keep_graph, call_.roots);
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
-                        context_.innermost->state().whole_if_unchanged());
+                        context_.innermost->state.whole_if_unchanged());
       {
         const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
         ThreadState inner(ThreadState::Watch::kUserCode, call_.create_graph, state.whole());
@@ -179,6 +196,8 @@ class Backward {
   const Options& options_;
   ThreadContext& context_;
   RunMemoryLease memory_;
+  std::optional<DevicePlan> devices_;  // of a graph with device nodes
+  WorkerLease workers_;
   const bool owes_warning_;
   base::NodePtr root_;
   variable_list captured_;
@@ -186,8 +205,7 @@ class Backward {
 
 }  // namespace
 
-std::optional<variable_list> run_backward(OverdriveEngine& engine, const BackwardCall& call,
-                                          const Options& options) {
+variable_list run_backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options) {
   return Backward(engine, call, options).run();
 }
 

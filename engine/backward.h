@@ -1,11 +1,9 @@
 // One call to the engine: plans it, decides what has to be around the run (nothing, a host frame,
-// or the frame of the backward outside), runs it. On the calling thread.
+// or the frame of the backward outside), runs it: on the calling thread, which workers may help.
 #pragma once
 
 #include "engine/base/torch_types.h"
 #include "engine/options.h"
-
-#include <optional>
 
 namespace overdrive::engine {
 
@@ -21,9 +19,7 @@ struct BackwardCall {
   const base::edge_list& outputs;
 };
 
-// The captured gradients, or nothing when the graph has nodes that only the previous engine can
-// run; then nothing has happened yet.
-std::optional<base::variable_list> run_backward(OverdriveEngine& engine, const BackwardCall& call,
-                                                const Options& options);
+// The captured gradients.
+base::variable_list run_backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options);
 
 }  // namespace overdrive::engine

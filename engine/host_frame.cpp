@@ -7,8 +7,8 @@
 #include <exception>
 #include <limits>
 
-// Members of host classes that its headers declare and its library does not export. Only
-// report_exception() makes such objects; hidden visibility keeps them ours.
+// Members of host classes that its headers declare and its library does not export: for the graph tasks
+// that report_exception() makes, and the queues of our workers. Hidden visibility keeps them ours.
 namespace torch::autograd {
 
 namespace utils {
@@ -17,6 +17,25 @@ void DelayWarningHandler::process(const c10::Warning& warning) {
   warnings_.push_back(warning);
 }
 }  // namespace utils
+
+int NodeTask::getReentrantDepth() const {
+  const std::shared_ptr<GraphTask> task = base_.lock();
+  return task ? task->reentrant_depth_ : std::numeric_limits<int>::max();
+}
+
+// Both run on the queue's own thread, before and inside its loop.
+void ReadyQueue::push(NodeTask item, bool increment_outstanding_tasks) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (increment_outstanding_tasks) ++item.base_.lock()->outstanding_tasks_;
+    heap_.push(std::move(item));
+  }
+  not_empty_.notify_one();
+}
+
+void ReadyQueue::pushShutdownTask() {
+  push(NodeTask({}, nullptr, InputBuffer(0), /*isShutdownTask=*/true), false);
+}
 
 GraphTask::GraphTask(bool keep_graph, bool grad_mode, int reentrant_depth,
                      std::shared_ptr<ReadyQueue> cpu_ready_queue, c10::SmallVector<Node*, 4> graph_roots,
@@ -50,9 +69,9 @@ class FrameNode final : public Node {
 
   std::string name() const override { return "overdrive::backward"; }
 
-  void arm(const std::function<void()>& body, const FrameRequest& request) {
+  void arm(const std::function<void()>& body, const FrameRequest* request) {
     body_ = &body;
-    request_ = &request;
+    request_ = request;
     error_ = nullptr;
   }
   void disarm() {
@@ -122,7 +141,7 @@ class FrameLease {
 void HostFrame::run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body) {
   ThreadContext& context = thread_context();
   FrameLease frame(context);
-  frame.get().arm(body, request);
+  frame.get().arm(body, &request);
   const Edge edge(frame.node(), 0);
   base::edge_list outputs;
   // With outputs the host takes the run for a pruned one; that decides is_checkpoint_valid().
@@ -142,6 +161,32 @@ bool HostFrame::prepare(GraphTask& task, const base::NodePtr& root) {
   task.graph_roots_.clear();
   for (const Edge& edge : *request.roots) task.graph_roots_.push_back(edge.function.get());
   return true;
+}
+
+base::NodePtr HostFrame::make_frame(ThreadContext& context) {
+  base::NodePtr frame = base::make_node<FrameNode>();
+  frame->add_input_metadata(context.frame_input());
+  return frame;
+}
+
+void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodePtr& frame,
+                     const std::shared_ptr<ReadyQueue>& queue, const std::function<void()>& body) {
+  // Shutdown tasks overtake all others, so it is pushed when the frame is running.
+  const std::function<void()> last_body = [&] {
+    body();
+    queue->pushShutdownTask();
+  };
+  static_cast<FrameNode&>(*frame).arm(last_body, nullptr);
+  queue->push(NodeTask(task.shared_from_this(), frame, InputBuffer(0)));
+  engine.run_host_queue();
+}
+
+Node** HostFrame::current_node_place(ThreadContext& context) {
+  if (context.current_node == nullptr) {
+    const base::NodePtr current = get_current_node();
+    if (current && is_frame(*current)) context.current_node = host::find_current_node_place(*current);
+  }
+  return context.current_node;
 }
 
 bool HostFrame::is_frame(const Node& node) { return typeid(node) == typeid(FrameNode); }

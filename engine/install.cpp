@@ -5,6 +5,7 @@
 #include "engine/host.h"
 #include "engine/host_version.h"
 #include "engine/overdrive_engine.h"
+#include "engine/worker_group.h"
 
 #include <c10/util/Type.h>
 #include <pthread.h>
@@ -148,7 +149,11 @@ void install(const Options& options) {
   Switch::get().on(options);
 }
 
-bool uninstall() { return nobody_on_top(Switch::get().off()); }
+bool uninstall() {
+  const Engine* on_top = Switch::get().off();
+  if (on_top == nullptr) WorkerGroup::retire_all();
+  return nobody_on_top(on_top);
+}
 bool installed() { return is_ours(Engine::get_default_engine()); }
 std::string default_engine_owner() { return owner(Engine::get_default_engine()); }
 
@@ -164,6 +169,7 @@ ScopedInstall::ScopedInstall(const Options& options)
     : options_before_((check_host(), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
+  if (!installed()) WorkerGroup::retire_all();
   try {
     nobody_on_top(on_top);
   } catch (...) {  // the program's warning handler threw, which a destructor cannot pass on

@@ -1,8 +1,7 @@
 #include "engine/node_under_way.h"
 
+#include "engine/active_run.h"
 #include "engine/host_frame.h"
-#include "engine/run.h"
-#include "engine/thread_context.h"
 
 namespace overdrive::engine {
 
@@ -10,8 +9,8 @@ base::Node* node_under_way() {
   // A node of the host's that is no frame of ours runs further inside than any run of ours.
   const base::NodePtr current = torch::autograd::get_current_node();
   if (current && !HostFrame::is_frame(*current)) return current.get();
-  const Run* run = thread_context().innermost;
-  return run != nullptr ? run->node() : nullptr;
+  const ActiveRun* run = thread_context().innermost;
+  return run != nullptr ? run->node : nullptr;
 }
 
 }  // namespace overdrive::engine

@@ -85,18 +85,19 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
 }
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
-  std::optional<variable_list> captured;
+  variable_list captured;
   const auto body = [&] { captured = run_backward(*this, call, options()); };
   if (!nested || !stack_is_low()) {
     body();
-  } else if (options().deep == Deep::kStacks) {
+  } else if (options().deep == Deep::kStacks || thread_context().worker != nullptr) {
+    // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
     count(Count::kFreshStacks);
     call_on_fresh_stack(body);
   } else {
     count(Count::kThreads);
     call_on_new_thread(body);
   }
-  return captured.has_value() ? *std::move(captured) : forward(call, "device queues");
+  return captured;
 }
 
 variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
@@ -109,6 +110,26 @@ c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
     const std::shared_ptr<GraphTask>& task, base::NodePtr root, InputBuffer&& gradients) {
   if (!HostFrame::prepare(*task, root)) count_forwarded("foreign graph task");
   return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
+}
+
+namespace {
+// What a new thread of ours has to do once the host has set it up.
+constinit thread_local const std::function<void()>* life_of_thread = nullptr;
+}  // namespace
+
+void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& queue,
+                                          const std::function<void()>& body) {
+  life_of_thread = &body;
+  // Comes back to thread_main(). For the host it is a CPU thread: which device is current is our business.
+  Engine::thread_init(CPU_DEVICE, queue, /*should_increment=*/false);
+}
+
+void OverdriveEngine::thread_main(const std::shared_ptr<GraphTask>& task) {
+  if (const auto* const life = std::exchange(life_of_thread, nullptr)) {
+    (*life)();
+  } else {
+    Engine::thread_main(task);
+  }
 }
 
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {

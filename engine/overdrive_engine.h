@@ -7,6 +7,7 @@
 #include "engine/options.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 namespace overdrive::engine {
@@ -49,6 +50,16 @@ class OverdriveEngine final : public base::Engine {
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override;
   void thread_on_exception(const std::shared_ptr<base::GraphTask>& task, const base::NodePtr& node,
                            std::exception& error) override;
+
+  // Makes the calling thread, a new one of ours, one of the host's threads and runs `body` there. `queue`
+  // is where run_host_queue() finds what to run.
+  void live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
+                           const std::function<void()>& body);
+  // The host's own loop over the queue of such a thread, until it comes to a shutdown task.
+  void run_host_queue() { Engine::thread_main(nullptr); }
+
+ protected:
+  void thread_main(const std::shared_ptr<base::GraphTask>& task) override;
 
  private:
   OverdriveEngine();

@@ -82,8 +82,8 @@ void Plan::look_at(Node& node, bool look_for_devices) {
     if (kind == host::NodeKind::kForeign) has_foreign_nodes_ = true;
     has_hooks_ = engine::has_hooks(node, kind);
   }
-  if (look_for_devices && node_with_queue_ == nullptr && !host::runs_on_caller(node.device().type())) {
-    node_with_queue_ = &node;
+  if (look_for_devices && !has_device_nodes_) {
+    has_device_nodes_ = !host::runs_on_caller(node.device().type());
   }
 }
 
@@ -151,8 +151,7 @@ void Plan::clear() {
   first_capture_.clear();
   captures_.clear();
   num_slots_ = num_captured_ = 0;
-  has_hooks_ = has_foreign_nodes_ = false;
-  node_with_queue_ = nullptr;
+  has_hooks_ = has_foreign_nodes_ = has_device_nodes_ = false;
 }
 
 }  // namespace overdrive::engine

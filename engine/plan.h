@@ -65,8 +65,8 @@ class Plan {
   // A hook, or a node whose type is not LibTorch's own: foreign code will run.
   bool runs_foreign_code() const { return has_hooks_ || has_foreign_nodes_; }
   bool has_hooks() const { return has_hooks_; }
-  // The device of a node that would not run on the calling thread, if there is one.
-  const base::Node* node_with_queue() const { return node_with_queue_; }
+  // A node is on a device that has a queue of its own.
+  bool has_device_nodes() const { return has_device_nodes_; }
 
   uint32_t find(const base::Node* node) const {
     return table_.find(node, [this](uint32_t number) -> const void* { return nodes[number].node; });
@@ -90,7 +90,7 @@ class Plan {
   bool pruned_ = false;
   bool has_hooks_ = false;
   bool has_foreign_nodes_ = false;
-  const base::Node* node_with_queue_ = nullptr;
+  bool has_device_nodes_ = false;
 };
 
 }  // namespace overdrive::engine

@@ -33,6 +33,9 @@ class ReadyHeap {
     if (last != 0) sift_up(last, std::move(tasks_[last]));
   }
 
+  // The best task. Must not be empty.
+  const Task& top() const { return tasks_.front(); }
+
   // Must not be empty.
   Task pop() {
     Task top = std::move(tasks_.front());

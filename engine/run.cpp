@@ -20,18 +20,14 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       state_(state),
       options_(options),
-      outer_(context.innermost),
-      depth_(outer_ == nullptr ? 0 : outer_->depth_ + 1),
+      active_(context, options.task, state),
       outer_node_(options.current_node == nullptr ? nullptr : *options.current_node),
-      captured_(memory.plan.num_captured()) {
-  context_.innermost = this;
-}
+      captured_(memory.plan.num_captured()) {}
 
 Run::~Run() {
   count(Count::kNodes, nodes_run_);
-  if (ready_ != 0) abandon_ready();
-  context_.innermost = outer_;
-  if (outer_ == nullptr) context_.heap.clear();  // places of tasks that failed
+  if (ready_ != 0) context_.abandon(this);
+  if (active_.outer == nullptr) context_.heap.clear();  // places of tasks that failed
 }
 
 void Run::run(base::NodePtr root, const edge_list& root_edges, const variable_list& gradients) {
@@ -55,7 +51,7 @@ void Run::run_ready() {
 
 void Run::step(ReadyTask& task) {
   PlannedNode& planned = memory_.plan.nodes[task.node];
-  node_ = planned.node;
+  active_.node = planned.node;
   show_node(planned.node);
   try {
     auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
@@ -182,7 +178,7 @@ void Run::make_ready(uint32_t index, base::NodePtr node) {
   ++ready_;
   uint64_t sequence_nr = node->sequence_nr();
   if (OVERDRIVE_FAULT(kDropTieRule) && sequence_nr == UINT64_MAX) sequence_nr -= index;
-  context_.heap.push({{depth_, sequence_nr}, index, this, std::move(node)});
+  context_.heap.push({{active_.depth, sequence_nr}, index, this, std::move(node)});
 }
 
 void Run::restore_state(const Node& node) {
@@ -199,20 +195,6 @@ void Run::note_view_arrival(Node* node) {
   auto& dependencies = options_.task->dependencies_;
   const auto at = dependencies.find(node);
   if (at != dependencies.end() && --at->second == 0) dependencies.erase(at);
-}
-
-// Stock leaves the ready tasks of a failed nested backward in the queue that it shares with the
-// backwards around it; they come out first and are dropped. Their places stay, because they
-// decide how later ties come out (Note [Ties]); what they hold goes now.
-void Run::abandon_ready() {
-  std::vector<base::NodePtr> dropped;
-  for (ReadyTask& task : context_.heap.tasks()) {
-    if (task.run != this) continue;
-    task.run = nullptr;
-    task.rank.depth = TaskRank::kDeadDepth;
-    dropped.push_back(std::move(task.keep));
-  }
-  ready_ = 0;
 }
 
 }  // namespace overdrive::engine

@@ -8,6 +8,7 @@
 // until its outputs are distributed by ReadyTask::keep; by nothing else.
 #pragma once
 
+#include "engine/active_run.h"
 #include "engine/run_memory.h"
 #include "engine/thread_context.h"
 #include "engine/thread_state.h"
@@ -39,10 +40,6 @@ class Run {
   void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
 
   base::variable_list take_captured() { return std::move(captured_); }
-  base::GraphTask* task() const { return options_.task; }
-  const ThreadState& state() const { return state_; }
-  int32_t depth() const { return depth_; }
-  base::Node* node() const { return node_; }  // the one that runs now, or ran last
 
  private:
   void run_ready();
@@ -61,17 +58,14 @@ class Run {
   }
   void restore_state(const base::Node& node);
   void note_view_arrival(base::Node* node);
-  void abandon_ready();
 
   ThreadContext& context_;
   RunMemory& memory_;
   ThreadState& state_;
   const RunOptions options_;
-  Run* const outer_;  // the run of ours around this one on this thread
-  const int32_t depth_;
+  ActiveRun active_;
   base::Node* const outer_node_;  // what get_current_node() is between our nodes
   base::variable_list captured_;
-  base::Node* node_ = nullptr;
   uint32_t ready_ = 0;       // tasks of ours in the heap
   uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached
   uint64_t nodes_run_ = 0;

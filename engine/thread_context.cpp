@@ -40,6 +40,17 @@ ThreadContext& make_context() {
 ThreadContext::ThreadContext() = default;
 ThreadContext::~ThreadContext() = default;
 
+std::vector<base::NodePtr> ThreadContext::abandon(const void* run) {
+  std::vector<base::NodePtr> dropped;
+  for (ReadyTask& task : heap.tasks()) {
+    if (task.run != run) continue;
+    task.run = nullptr;
+    task.rank.depth = TaskRank::kDeadDepth;
+    dropped.push_back(std::move(task.keep));
+  }
+  return dropped;
+}
+
 const at::Tensor& ThreadContext::frame_input() {
   if (!frame_input_.defined()) frame_input_ = make_ordinary_tensor({0});
   return frame_input_;

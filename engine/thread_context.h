@@ -11,14 +11,15 @@
 
 namespace overdrive::engine {
 
-class Run;
+struct ActiveRun;
 struct RunMemory;
+class Worker;
 
 // A node that is ready, and the reference that keeps it alive until its outputs are distributed.
 struct ReadyTask {
   TaskRank rank;
-  uint32_t node = 0;   // in its run's plan
-  Run* run = nullptr;  // null: of a backward that failed
+  uint32_t node = 0;          // in its run's plan
+  const void* run = nullptr;  // whose it is; null: of a backward that failed
   base::NodePtr keep;
 };
 
@@ -27,10 +28,17 @@ struct ThreadContext {
   ~ThreadContext();
 
   ReadyHeap<ReadyTask> heap;
-  Run* innermost = nullptr;             // of our runs on this thread
+  ActiveRun* innermost = nullptr;       // of our runs on this thread
+  Worker* worker = nullptr;             // whose thread this is, if it is a worker's
   base::Node** current_node = nullptr;  // see Note [Current node]
   std::vector<base::NodePtr> spare_frames;
   std::vector<std::unique_ptr<RunMemory>> spare_memory;
+
+  // Gives up what a failed run has in the heap. Stock leaves the ready tasks of a failed nested backward
+  // in the queue that it shares with the backwards around it; they come out first and are dropped.
+  // Their places stay, because they decide how later ties come out (Note [Ties]); what they held
+  // is returned.
+  std::vector<base::NodePtr> abandon(const void* run);
 
   // The gradient that frames are called with. One a thread, so that threads do not share a
   // reference count.

@@ -67,9 +67,10 @@ std::vector<Virtual> virtuals() {
       {"make_anomaly_metadata", slot_of(&Engine::make_anomaly_metadata), Answer::kOurs},
       {"get_default_saved_variable_hooks", slot_of(&Engine::get_default_saved_variable_hooks), Answer::kOurs},
       {"thread_on_exception", slot_of(&Engine::thread_on_exception), Answer::kOurs},
-      // The loops of threads that run the base class's own tasks, on the object that started them.
+      // What a thread of the base class's own, or of ours, has to set up.
       {"thread_init", slot_of(&Engine::thread_init), Answer::kBase},
-      {"thread_main", ProtectedOnes::thread_main_slot(), Answer::kBase},
+      // The base class's loop, but for a worker of ours that is new.
+      {"thread_main", ProtectedOnes::thread_main_slot(), Answer::kOurs},
   };
 }
 

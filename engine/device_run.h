@@ -1,0 +1,100 @@
+// One backward with nodes on devices, being run: on the calling thread alone, or with the workers of its
+// devices. Made on the calling thread, which waits in run() until nobody else is in it. The order of one
+// node's steps, hooks and sums is that of Run, and so is Note [Lifetime]; in addition gradients on an
+// accelerator are ordered by streams. Which thread runs what DevicePlan says.
+//
+// Note [Threads of a run]: what two threads may touch is the state of a node that has not run, under one of
+// `locks_`, and the counters. A node that is ready belongs to the thread that takes it from a queue. A
+// worker enters the run while it holds one of its tasks and counts itself in `inside_` before that task is
+// done, so the run is over when there are no tasks and then nobody inside; whoever leaves last may touch
+// nothing of it afterwards but the caller's queue, which it holds a reference to. A thread that waits for a
+// run of its own serves its queue, so that two workers may wait for each other's devices: of all threads
+// that wait, the one whose backward began last has nobody but running nodes to wait for.
+#pragma once
+
+#include "engine/active_run.h"
+#include "engine/device_plan.h"
+#include "engine/first_error.h"
+#include "engine/run.h"
+#include "engine/stream_sync.h"
+#include "engine/worker_group.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace overdrive::engine {
+
+class DeviceRun {
+ public:
+  // `devices` and `workers` belong together: a worker for each lane but the main one. With workers there
+  // is a graph task.
+  DeviceRun(OverdriveEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
+            const DevicePlan& devices, const WorkerLease& workers, const RunOptions& options);
+  ~DeviceRun();
+  DeviceRun(const DeviceRun&) = delete;
+  DeviceRun& operator=(const DeviceRun&) = delete;
+
+  // As Run::run(). Afterwards the caller's streams wait for every gradient that was made.
+  void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
+  base::variable_list take_captured() { return std::move(captured_); }
+
+  enum class Stay { kForOneTask, kWhileThereIsMore };
+  // A worker's, on its thread: runs `task` inside the run's graph task. Throws nothing.
+  void work(Worker& worker, DeviceTask task, Stay stay);
+
+ private:
+  class Seat;
+
+  void run_alone();
+  void run_with_workers();
+  void serve(Worker& worker, DeviceTask task, Stay stay);
+  void finish(DeviceTask& task);
+  bool is_over() const {
+    return tasks_.load(std::memory_order_acquire) == 0 && inside_.load(std::memory_order_acquire) == 0;
+  }
+  const base::NodePtr& frame_of(const Worker& worker) const;
+
+  void step(Seat& seat, uint32_t index, const base::NodePtr& keep);
+  void evaluate(Seat& seat, uint32_t index);
+  void evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream);
+  void take_inputs(uint32_t index, torch::autograd::InputBuffer* sums, base::variable_list& inputs);
+  bool visit_pruned(uint32_t index, base::variable_list& inputs, const std::optional<c10::Stream>& stream);
+  void distribute(uint32_t index, base::variable_list& outputs, const std::optional<c10::Stream>& stream);
+  uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
+  bool arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
+              const std::optional<c10::Stream>& producer);
+  void add(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
+           const std::optional<c10::Stream>& producer);
+  void make_ready(uint32_t index, base::NodePtr node);
+  void note_view_arrival(base::Node* node);
+
+  // Fixed before the first task is ready.
+  OverdriveEngine& engine_;
+  RunMemory& memory_;
+  const DevicePlan& devices_;
+  const RunOptions options_;
+  const bool grad_mode_;
+  std::unique_ptr<Seat> caller_;
+  Worker* const home_;                              // whose thread called, if it is a worker's
+  std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
+  std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter the task with
+
+  // The calling thread's, without workers. Its main lane is the thread's own heap.
+  ReadyHeap<ReadyTask> aside_;
+
+  // Each element is written by one thread: see Note [Threads of a run].
+  std::vector<std::unique_ptr<torch::autograd::InputBuffer>> sums_;  // of gradients on accelerators
+  base::variable_list captured_;
+
+  static constexpr size_t kLocks = 64;
+  std::array<base::Mutex, kLocks> locks_;  // of nodes that wait, by their index
+  CallerStreams streams_;
+  FirstError error_;
+  std::atomic<uint32_t> tasks_{0};       // ready or running
+  std::atomic<uint32_t> inside_{0};      // workers
+  std::atomic<uint32_t> incomplete_{0};  // nodes that some but not all gradients have reached
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,94 @@
+#include "engine/worker_group.h"
+
+#include "engine/base/no_destructor.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <system_error>
+
+namespace overdrive::engine {
+namespace {
+
+using base::MutexLock;
+
+std::atomic<bool> there_is_a_group{false};
+
+void warn_of_refused_thread(c10::Device device, const std::system_error& error) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  TORCH_WARN("Overdrive could not start a thread for ", device, " (", error.what(),
+             "); the threads that call backward run its nodes themselves.");
+}
+
+}  // namespace
+
+WorkerGroup& WorkerGroup::get() {
+  static base::NoDestructor<WorkerGroup> group;
+  return *group;
+}
+
+// At exit before LibTorch's own statics go, which were there first.
+WorkerGroup::WorkerGroup() {
+  pthread_atfork(lock_before_fork, unlock_in_parent, start_afresh_in_child);
+  std::atexit(&WorkerGroup::retire_all);
+  there_is_a_group.store(true, std::memory_order_release);
+}
+
+void WorkerGroup::retire_all() {
+  if (there_is_a_group.load(std::memory_order_acquire)) get().retire();
+}
+
+std::shared_ptr<Worker> WorkerGroup::take(OverdriveEngine& engine, c10::Device device) {
+  try {
+    MutexLock lock(mutex_);
+    Place& place = places_[{device.type(), device.index()}];
+    if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
+    ++place.users;
+    return place.worker;
+  } catch (const std::system_error& error) {
+    warn_of_refused_thread(device, error);
+    return nullptr;
+  }
+}
+
+void WorkerGroup::give_back(const std::shared_ptr<Worker>& worker) {
+  std::shared_ptr<Worker> ended;
+  {
+    MutexLock lock(mutex_);
+    const auto at = places_.find({worker->device().type(), worker->device().index()});
+    // Not there in a child of fork().
+    if (at == places_.end() || at->second.worker != worker) return;
+    if (--at->second.users != 0 || !at->second.retired) return;
+    ended = std::move(at->second.worker);
+    places_.erase(at);
+  }
+  ended->stop();
+}
+
+void WorkerGroup::retire() {
+  std::vector<std::shared_ptr<Worker>> ended;
+  {
+    MutexLock lock(mutex_);
+    for (auto at = places_.begin(); at != places_.end();) {
+      Place& place = at->second;
+      place.retired = true;
+      if (place.users == 0 && place.worker != nullptr) ended.push_back(std::move(place.worker));
+      at = place.users == 0 ? places_.erase(at) : std::next(at);
+    }
+  }
+  for (const auto& worker : ended) worker->stop();
+}
+
+void WorkerGroup::lock_before_fork() { get().mutex_.lock(); }
+void WorkerGroup::unlock_in_parent() { get().mutex_.unlock(); }
+// The objects stay where they are: their locks may be held by threads that are gone.
+void WorkerGroup::start_afresh_in_child() {
+  auto* const lost = new Places;
+  lost->swap(get().places_);
+  get().mutex_.unlock();
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,70 @@
+// The workers of the process, one for each device that a backward has needed. One object, never destroyed.
+// Any thread. Starts workers, counts who uses them, ends those that nobody uses; does not know what they do.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "engine/worker.h"
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace overdrive::engine {
+
+class WorkerGroup {
+ public:
+  static WorkerGroup& get();
+  WorkerGroup();
+
+  // The worker of `device`, started if need be; in use until it is given back. Null when the system
+  // refuses a thread.
+  std::shared_ptr<Worker> take(OverdriveEngine& engine, c10::Device device) OVERDRIVE_EXCLUDES(mutex_);
+  void give_back(const std::shared_ptr<Worker>& worker) OVERDRIVE_EXCLUDES(mutex_);
+
+  // Ends and joins the workers that are not in use, now, and the others when they are given back. Makes no
+  // group where there is none: a fork may come at any moment.
+  static void retire_all();
+
+ private:
+  struct Place {
+    std::shared_ptr<Worker> worker;
+    int users = 0;
+    bool retired = false;
+  };
+  void retire() OVERDRIVE_EXCLUDES(mutex_);
+
+  using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
+
+  // Held across fork(), from the one to the other. The child has none of the threads.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+  static void unlock_in_parent() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+  static void start_afresh_in_child() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+
+  base::Mutex mutex_;
+  Places places_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+// The workers of one run.
+class WorkerLease {
+ public:
+  WorkerLease() = default;
+  ~WorkerLease() {
+    for (const auto& worker : workers_) WorkerGroup::get().give_back(worker);
+  }
+  WorkerLease(const WorkerLease&) = delete;
+  WorkerLease& operator=(const WorkerLease&) = delete;
+
+  // False when the system refuses a thread.
+  bool add(OverdriveEngine& engine, c10::Device device) {
+    std::shared_ptr<Worker> worker = WorkerGroup::get().take(engine, device);
+    if (worker == nullptr) return false;
+    workers_.push_back(std::move(worker));
+    return true;
+  }
+  const std::vector<std::shared_ptr<Worker>>& workers() const { return workers_; }
+
+ private:
+  std::vector<std::shared_ptr<Worker>> workers_;
+};
+
+}  // namespace overdrive::engine

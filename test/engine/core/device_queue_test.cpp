@@ -1,0 +1,118 @@
+// The queue of a device: order, waiting, and waking, without LibTorch.
+#include "engine/device_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using overdrive::engine::DeviceQueue;
+using overdrive::engine::Look;
+using overdrive::engine::TaskRank;
+
+struct Task {
+  TaskRank rank;
+  int id = 0;
+};
+using Queue = DeviceQueue<Task>;
+
+const auto never = [] { return false; };
+const auto any_task = [](const Task&) { return true; };
+
+TEST(DeviceQueue, GivesTheDeepestThenTheLatestForwardOp) {
+  Queue queue;
+  queue.push({{0, 7}, 1});
+  queue.push({{1, 2}, 2});
+  queue.push({{0, 9}, 3});
+  std::vector<int> order;
+  for (int i = 0; i < 3; ++i) order.push_back(queue.take(never, Look::kNot)->id);
+  EXPECT_EQ(order, (std::vector<int>{2, 3, 1}));
+}
+
+TEST(DeviceQueue, GivesNothingOnceTheWaitIsOverEvenIfTasksAreThere) {
+  Queue queue;
+  queue.push({{0, 1}, 1});
+  EXPECT_FALSE(queue.take([] { return true; }, Look::kAMoment).has_value());
+  EXPECT_TRUE(queue.take(never, Look::kNot).has_value());
+}
+
+TEST(DeviceQueue, GivesOnlyAWantedTaskAndDoesNotSleepForOne) {
+  Queue queue;
+  EXPECT_FALSE(queue.take_if(any_task, never).has_value());
+  queue.push({{0, 1}, 5});
+  EXPECT_FALSE(queue.take_if([](const Task& task) { return task.id != 5; }, never).has_value());
+  EXPECT_EQ(queue.take_if(any_task, never)->id, 5);
+}
+
+TEST(DeviceQueue, WakesASleeperForATask) {
+  Queue queue;
+  int got = 0;
+  std::thread taker([&] { got = queue.take(never, Look::kNot)->id; });
+  queue.push({{0, 1}, 3});
+  taker.join();
+  EXPECT_EQ(got, 3);
+}
+
+TEST(DeviceQueue, WakesASleeperWhenTheWaitIsOver) {
+  Queue queue;
+  std::atomic<bool> over{false};
+  std::thread taker([&] { EXPECT_FALSE(queue.take([&] { return over.load(); }, Look::kNot).has_value()); });
+  over = true;
+  queue.wake();
+  taker.join();
+}
+
+// Two threads hand one task back and forth; every kind of waiting takes part.
+TEST(DeviceQueue, LosesNothingBetweenTwoThreads) {
+  constexpr int kRounds = 1'000;
+  Queue there, back;
+  std::thread other([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      auto task = there.take(never, i % 3 == 0 ? Look::kNot : Look::kAMoment);
+      back.push(std::move(*task));
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    there.push({{0, static_cast<uint64_t>(i)}, i});
+    EXPECT_EQ(back.take(never, i % 2 == 0 ? Look::kNot : Look::kAMoment)->id, i);
+  }
+  other.join();
+}
+
+// The thread that ends a wait may be the last to touch anything but the queue, which it holds.
+TEST(DeviceQueue, OutlivesTheOneThatWaits) {
+  for (int round = 0; round < 500; ++round) {
+    auto queue = std::make_shared<Queue>();
+    std::atomic<int> left{2};
+    std::vector<std::thread> others;
+    for (int i = 0; i < 2; ++i) {
+      others.emplace_back([queue, &left] {
+        if (left.fetch_sub(1) == 1) queue->wake();
+      });
+    }
+    EXPECT_FALSE(queue->take([&] { return left.load() == 0; }, Look::kAMoment).has_value());
+    queue.reset();
+    for (auto& thread : others) thread.join();
+  }
+}
+
+TEST(DeviceQueue, TakesFromManyPushers) {
+  constexpr int kPushers = 3, kTasks = 2'000;
+  Queue queue;
+  std::vector<std::thread> pushers;
+  for (int p = 0; p < kPushers; ++p) {
+    pushers.emplace_back([&queue, p] {
+      for (int i = 0; i < kTasks; ++i) queue.push({{p, static_cast<uint64_t>(i)}, 1});
+    });
+  }
+  int taken = 0;
+  while (taken < kPushers * kTasks) taken += queue.take(never, Look::kAMoment)->id;
+  for (auto& thread : pushers) thread.join();
+  EXPECT_EQ(taken, kPushers * kTasks);
+}
+
+}  // namespace
