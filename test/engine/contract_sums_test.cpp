@@ -152,7 +152,9 @@ std::string meet(const Case& c) {
         [&](variable_list&& in) {
           at::NoGradGuard no_grad;
           result = describe(in[0], kept);
-          const auto is = [&](size_t i) { return given[i]._unsafe_get_target() == in[0].unsafeGetTensorImpl(); };
+          const auto is = [&](size_t i) {
+            return given[i]._unsafe_get_target() == in[0].unsafeGetTensorImpl();
+          };
           result += given.size() > 0 && is(0) ? " first" : "";
           result += given.size() > 1 && is(1) ? " second" : "";
           return variable_list{};
