@@ -30,6 +30,9 @@ class Round {
   Round(uint64_t seed, int threads, Clock::time_point end) : seed_(seed), threads_(threads), end_(end) {}
 
   RoundResult run() {
+    // A thread's first operator takes a lock of LibTorch's. This thread forks, so it has to have had its first
+    // one: in a child the lock may be held for ever, by a thread that began when the fork was made.
+    run_program(seed_, &Engine::get_base_engine());
     std::vector<std::thread> workers;
     for (int i = 0; i < threads_; ++i) workers.emplace_back([this, i] { run_programs(i); });
     workers.emplace_back([this] { switch_engines(); });
