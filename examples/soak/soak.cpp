@@ -13,6 +13,7 @@
 #include <csignal>
 #include <mutex>
 #include <random>
+#include <shared_mutex>
 #include <thread>
 
 namespace overdrive::soak {
@@ -30,9 +31,6 @@ class Round {
   Round(uint64_t seed, int threads, Clock::time_point end) : seed_(seed), threads_(threads), end_(end) {}
 
   RoundResult run() {
-    // A thread's first operator takes a lock of LibTorch's. This thread forks, so it has to have had its first
-    // one: in a child the lock may be held for ever, by a thread that began when the fork was made.
-    run_program(seed_, &Engine::get_base_engine());
     std::vector<std::thread> workers;
     for (int i = 0; i < threads_; ++i) workers.emplace_back([this, i] { run_programs(i); });
     workers.emplace_back([this] { switch_engines(); });
@@ -53,6 +51,9 @@ class Round {
   // The same program on stock and on whichever engine is the default at the moment.
   void run_programs(int worker) {
     for (uint64_t i = 0; goes_on(); ++i) {
+      door_.lock();  // which a fork keeps closed until everybody is through
+      door_.unlock();
+      const std::shared_lock between_forks(forking_);
       const uint64_t program = seed_ + (i * static_cast<uint64_t>(threads_) + static_cast<uint64_t>(worker));
       const Outcome stock = run_program(program, &Engine::get_base_engine());
       const std::string what = difference(stock, run_program(program, nullptr));
@@ -81,9 +82,17 @@ class Round {
     }
   }
 
-  // The child is right, ends by itself, and ends with 0. Forked while the other threads run.
-  static std::string run_in_child(uint64_t program) {
+  // The child is right, ends by itself, and ends with 0. Forked between two programs of the other threads, and
+  // while one of them switches: LibTorch takes a lock of its profiler's for every node that stock runs, and a
+  // child that is forked while another thread has it waits for it for ever, on stock too.
+  std::string run_in_child(uint64_t program) {
+    std::unique_lock closed(door_);
+    std::unique_lock nobody_runs(forking_);
     const pid_t child = fork();
+    if (child != 0) {
+      nobody_runs.unlock();
+      closed.unlock();
+    }
     if (child < 0) return "fork failed";
     if (child == 0) {
       const Outcome stock = run_program(program, &Engine::get_base_engine());
@@ -113,6 +122,8 @@ class Round {
   const uint64_t seed_;
   const int threads_;
   const Clock::time_point end_;
+  std::mutex door_;
+  std::shared_mutex forking_;
   std::atomic<int64_t> programs_{0};
   std::atomic<int64_t> switches_{0};
   std::atomic<size_t> failure_count_{0};
