@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <thread>
 
 namespace {
@@ -91,17 +93,27 @@ void during_another_threads_backward() {
 }
 
 // Another thread switches, counts and runs backwards without rest: a lock that it holds at the
-// moment of the fork must not stay locked in the child.
+// moment of the fork must not stay locked in the child. Not forked inside its backward: there it may hold a
+// lock of LibTorch's, for whose profiler each state that is set counts, and on stock too the child would wait
+// for it for ever.
 void while_another_thread_switches() {
   std::atomic<bool> stop{false};
+  std::mutex running;
   std::thread other([&] {
     while (!stop) {
       overdrive::ScopedInstall scope;
-      backward();
+      {
+        const std::lock_guard lock(running);
+        backward();
+      }
       overdrive::stats();
     }
   });
-  for (int i = 0; i < 4; ++i) fork_and_wait();
+  for (int i = 0; i < 8; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const std::lock_guard lock(running);
+    fork_and_wait();
+  }
   stop = true;
   other.join();
 }
