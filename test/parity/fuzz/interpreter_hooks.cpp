@@ -194,7 +194,7 @@ bool Interpreter::run_remove_hook(const Statement& s) {
     case HookKind::kCount_:
       return false;
   }
-  hooks_.erase(s.id);
+  hooks_.erase(it);  // a second removal would find whatever lives at this address by then
   return true;
 }
 

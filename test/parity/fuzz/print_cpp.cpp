@@ -103,7 +103,7 @@ class Printer {
       case What::kHook:
         return hook(s, indent);
       case What::kRemoveHook:
-        return "removers[" + std::to_string(s.k) + "]();";
+        return "remove_hook(" + std::to_string(s.k) + ");";
       case What::kBackward:
         return backward(s);
       case What::kThrow:

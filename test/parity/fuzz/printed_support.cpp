@@ -29,6 +29,9 @@ struct Thrown {
 };
 using Hook = std::function<Tensor(Tensor)>;
 std::map<int, std::function<void()>> removers;
+void remove_hook(int id) {
+  if (const auto remove = std::exchange(removers[id], nullptr)) remove();
+}
 
 void show(const std::string& what, const Tensor& t) {
   std::cout << what << " = ";
@@ -78,14 +81,22 @@ void tensor_hook(int id, Tensor t, Hook hook) {
   const unsigned at = t.register_hook([hook](const Tensor& g) -> Tensor { return hook(g); });
   removers[id] = [t, at] { t.remove_hook(at); };
 }
-void node_pre_hook(int, Tensor t, Hook hook) { node_of(t)->add_pre_hook(std::make_unique<Pre>(hook)); }
+void node_pre_hook(int id, Tensor t, Hook hook) {
+  const auto node = node_of(t);
+  auto owned = std::make_unique<Pre>(hook);
+  removers[id] = [node, key = owned.get()] {
+    std::erase_if(node->pre_hooks(), [&](const auto& each) { return each.get() == key; });
+  };
+  node->add_pre_hook(std::move(owned));
+}
 void node_post_hook(int id, Tensor t, Hook hook) {
   const auto node = node_of(t);
   const auto key = node->add_post_hook(std::make_unique<Post>(hook));
   removers[id] = [node, key] { node->del_post_hook(key); };
 }
-void post_accumulate_hook(int, Tensor t, Hook hook) {
+void post_accumulate_hook(int id, Tensor t, Hook hook) {
   impl::set_post_acc_grad_hooks(t, std::make_unique<Accumulated>(hook));
+  removers[id] = [t] { impl::set_post_acc_grad_hooks(t, nullptr); };
 }
 void execute(variable_list roots, variable_list gradients, bool keep, bool create, variable_list inputs) {
   edge_list from, to;
