@@ -2,21 +2,17 @@
 // through the tape that Recompute made, by a backward of its own. Owned by the graph.
 #pragma once
 
-#include "checkpoint/segment.h"
+#include "checkpoint/segment_node.h"
 
 namespace overdrive::checkpoint {
 
-class Checkpoint final : public base::Node {
+class Checkpoint final : public SegmentNode {
  public:
-  Checkpoint(std::shared_ptr<Segment> segment, base::edge_list next);
+  Checkpoint(std::shared_ptr<Segment> segment, base::edge_list next)
+      : SegmentNode(std::move(segment), std::move(next)) {}
 
   std::string name() const override { return "Checkpoint"; }
   base::variable_list apply(base::variable_list&& gradients) override;
-  void release_variables() override;
-  void release_resources() override;
-
- private:
-  std::shared_ptr<Segment> segment_;
 };
 
 }  // namespace overdrive::checkpoint

@@ -3,21 +3,17 @@
 // arrives. Owned by the graph.
 #pragma once
 
-#include "checkpoint/segment.h"
+#include "checkpoint/segment_node.h"
 
 namespace overdrive::checkpoint {
 
-class Recompute final : public base::Node {
+class Recompute final : public SegmentNode {
  public:
-  Recompute(std::shared_ptr<Segment> segment, base::edge_list next);
+  Recompute(std::shared_ptr<Segment> segment, base::edge_list next)
+      : SegmentNode(std::move(segment), std::move(next)) {}
 
   std::string name() const override { return "Recompute"; }
   base::variable_list apply(base::variable_list&& gradients) override;
-  void release_variables() override;
-  void release_resources() override;
-
- private:
-  std::shared_ptr<Segment> segment_;
 };
 
 }  // namespace overdrive::checkpoint

@@ -1,0 +1,27 @@
+// What the two nodes of a region have in common: each shares its segment until the graph lets go of it.
+#pragma once
+
+#include "checkpoint/segment.h"
+
+#include <memory>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+class SegmentNode : public base::Node {
+ public:
+  void release_variables() override { segment_->release(); }
+  // The segment's inputs have a history: see Node::release_resources().
+  void release_resources() override {
+    segment_.reset();
+    Node::release_resources();
+  }
+
+ protected:
+  SegmentNode(std::shared_ptr<Segment> segment, base::edge_list next)
+      : Node(std::move(next)), segment_(std::move(segment)) {}
+
+  std::shared_ptr<Segment> segment_;
+};
+
+}  // namespace overdrive::checkpoint
