@@ -20,7 +20,11 @@ struct ActiveRun {
         state(of_state) {
     context.innermost = this;
   }
-  ~ActiveRun() { context.innermost = outer; }
+  // With the outermost go the places that failed runs have left in the heap.
+  ~ActiveRun() {
+    context.innermost = outer;
+    if (outer == nullptr) context.heap.clear();
+  }
   ActiveRun(const ActiveRun&) = delete;
   ActiveRun& operator=(const ActiveRun&) = delete;
 

@@ -122,14 +122,14 @@ class Backward {
                              .task = task,
                              .current_node = current_node_place(task),
                              .graph_views = views};
+    const auto finish = [this](auto&& run) {
+      run.run(std::move(root_), call_.roots, call_.gradients);
+      captured_ = run.take_captured();
+    };
     if (devices_.has_value()) {
-      DeviceRun run(engine_, context_, *memory_, state, *devices_, workers_, options);
-      run.run(std::move(root_), call_.roots, call_.gradients);
-      captured_ = run.take_captured();
+      finish(DeviceRun(engine_, context_, *memory_, state, *devices_, workers_, options));
     } else {
-      Run run(context_, *memory_, state, options);
-      run.run(std::move(root_), call_.roots, call_.gradients);
-      captured_ = run.take_captured();
+      finish(Run(context_, *memory_, state, options));
     }
     if (OVERDRIVE_FAULT(kForgetCallback) && task != nullptr && !task->final_callbacks_.empty()) {
       task->final_callbacks_.pop_back();

@@ -2,11 +2,11 @@
 
 #include "engine/counters.h"
 #include "engine/grad_sum.h"
+#include "engine/graph_views.h"
 #include "engine/host_frame.h"
 #include "engine/node_call.h"
 #include "engine/overdrive_engine.h"
 
-#include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
@@ -24,10 +24,7 @@ class DeviceRun::Seat {
         device_(device),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? nullptr : *current_node) {}
-  ~Seat() {
-    count(Count::kNodes, nodes_run);
-    if (active.outer == nullptr) active.context.heap.clear();  // places of tasks that failed
-  }
+  ~Seat() { count(Count::kNodes, nodes_run); }
 
   void begin_node(Node* node) {
     ++nodes_run;
@@ -37,11 +34,7 @@ class DeviceRun::Seat {
   // What a node or hook left behind must not reach the next.
   void end_node(bool user_code) {
     if (current_node_ != nullptr) *current_node_ = between_nodes_;
-    if (user_code) {
-      state_.restore_after_user_code();
-    } else {
-      state_.restore_after_host_code();
-    }
+    state_.restore_after_node(user_code);
     device_.restore();
   }
 
@@ -171,14 +164,7 @@ void DeviceRun::step(Seat& seat, uint32_t index, const base::NodePtr& keep) {
   try {
     seat.begin_node(keep.get());
     try {
-      auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
-      if (callbacks.has_value()) [[unlikely]] {
-        at::RecordFunction event(std::move(*callbacks));
-        event.before(c10::str("autograd::engine::evaluate_function: ", keep->name()));
-        evaluate(seat, index);
-      } else {
-        evaluate(seat, index);
-      }
+      run_profiled(*keep, [&] { evaluate(seat, index); });
     } catch (std::exception& error) {
       seat.inputs.clear();  // the gradients of the node that failed go before anything is said of it
       report_exception(*options_.previous, keep, error);
@@ -207,7 +193,11 @@ void DeviceRun::evaluate(Seat& seat, uint32_t index) {
 
 void DeviceRun::evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream) {
   Node& node = *memory_.plan.nodes[index].node;
-  if (memory_.plan.pruned() && !visit_pruned(index, seat.inputs, stream)) return;
+  if (memory_.plan.pruned()) {
+    const bool needed = visit_pruned(memory_.plan, index, seat.inputs, captured_);
+    if (stream.has_value() && memory_.plan.first_capture(index) != NodeTable::kNone) streams_.add_leaf(*stream);
+    if (!needed) return;
+  }
   variable_list outputs = call_node(node, seat.inputs, options_.keep_graph);
   seat.inputs.clear();
   if (!options_.keep_graph) node.release_variables();
@@ -230,20 +220,6 @@ void DeviceRun::take_inputs(uint32_t index, InputBuffer* sums, variable_list& in
     const bool is_sum = sums != nullptr && sums->buffer[i].defined();
     inputs.push_back(std::move(is_sum ? sums->buffer[i] : slot[i]));
   }
-}
-
-// What a pruned call does with a node before, or instead of, running it. False: instead.
-bool DeviceRun::visit_pruned(uint32_t index, variable_list& inputs, const std::optional<c10::Stream>& stream) {
-  const Plan& plan = memory_.plan;
-  const PlannedNode& planned = plan.nodes[index];
-  // The hooks of a needed node run when it does; the capture is then taken before them.
-  if (!planned.needed) call_tensor_pre_hooks(*planned.node, inputs);
-  for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
-    captured_[plan.capture(at).output] = inputs[plan.capture(at).input_nr];
-    if (stream.has_value()) streams_.add_leaf(*stream);
-  }
-  if (!planned.needed) inputs.clear();
-  return planned.needed;
 }
 
 void DeviceRun::distribute(uint32_t index, variable_list& outputs, const std::optional<c10::Stream>& stream) {
@@ -279,7 +255,7 @@ bool DeviceRun::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   PlannedNode& planned = memory_.plan.nodes[target];
   TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
   const bool last = --planned.waiting == 0;
-  if (options_.graph_views && !devices_.hands_over()) note_view_arrival(planned.node);
+  if (options_.graph_views && !devices_.hands_over()) note_arrival(*options_.task, planned.node);
   if (!planned.may_run) return false;
   add(target, edge, std::move(gradient), producer);
   if (last) {
@@ -316,14 +292,6 @@ void DeviceRun::make_ready(uint32_t index, base::NodePtr node) {
   } else {
     aside_.push({rank, index, this, std::move(node)});
   }
-}
-
-// get_current_graph_task_execution_order() reads what is still outstanding. The host serves it on a single
-// thread only.
-void DeviceRun::note_view_arrival(Node* node) {
-  auto& dependencies = options_.task->dependencies_;
-  const auto at = dependencies.find(node);
-  if (at != dependencies.end() && --at->second == 0) dependencies.erase(at);
 }
 
 }  // namespace overdrive::engine

@@ -60,7 +60,6 @@ class DeviceRun {
   void evaluate(Seat& seat, uint32_t index);
   void evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream);
   void take_inputs(uint32_t index, torch::autograd::InputBuffer* sums, base::variable_list& inputs);
-  bool visit_pruned(uint32_t index, base::variable_list& inputs, const std::optional<c10::Stream>& stream);
   void distribute(uint32_t index, base::variable_list& outputs, const std::optional<c10::Stream>& stream);
   uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
   bool arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
@@ -68,7 +67,6 @@ class DeviceRun {
   void add(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
            const std::optional<c10::Stream>& producer);
   void make_ready(uint32_t index, base::NodePtr node);
-  void note_view_arrival(base::Node* node);
 
   // Fixed before the first task is ready.
   OverdriveEngine& engine_;

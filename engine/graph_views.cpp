@@ -30,4 +30,9 @@ void fill_graph_views(GraphTask& task, const Plan& plan) {
   }
 }
 
+void note_arrival(GraphTask& task, base::Node* node) {
+  const auto at = task.dependencies_.find(node);
+  if (at != task.dependencies_.end() && --at->second == 0) task.dependencies_.erase(at);
+}
+
 }  // namespace overdrive::engine

@@ -3,6 +3,8 @@
 
 #include "engine/base/torch_types.h"
 
+#include <ATen/record_function.h>
+
 namespace overdrive::engine {
 
 // The hooks of the tensors that this node made, and those that retain their gradients. They run
@@ -11,6 +13,26 @@ void call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up.
 base::variable_list call_node(base::Node& node, base::variable_list& gradients, bool keep_graph);
+
+// The event that stock's loop emits around each node, with `body` in it. Apart, because the event is large and
+// backwards nest.
+template <typename Body>
+[[gnu::noinline]] void run_in_event(base::Node& node, at::StepCallbacks&& callbacks, Body& body) {
+  at::RecordFunction event(std::move(callbacks));
+  event.before(c10::str("autograd::engine::evaluate_function: ", node.name()));
+  body();
+}
+
+// Runs `body`, which evaluates `node`; where a profiler wants to know, inside the node's event.
+template <typename Body>
+void run_profiled(base::Node& node, Body body) {
+  auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  if (callbacks.has_value()) [[unlikely]] {
+    run_in_event(node, std::move(*callbacks), body);
+  } else {
+    body();
+  }
+}
 
 // Anomaly mode: an error when a gradient that `node` returned holds a NaN.
 void check_for_nan(base::Node& node, const base::variable_list& gradients);

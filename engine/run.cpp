@@ -3,17 +3,28 @@
 #include "engine/base/fault.h"
 #include "engine/counters.h"
 #include "engine/grad_sum.h"
+#include "engine/graph_views.h"
 #include "engine/host.h"
 #include "engine/host_frame.h"
 #include "engine/node_call.h"
-
-#include <ATen/record_function.h>
 
 #include <algorithm>
 
 namespace overdrive::engine {
 
 using namespace torch::autograd;
+
+bool visit_pruned(const Plan& plan, uint32_t index, variable_list& inputs, variable_list& captured) {
+  const PlannedNode& planned = plan.nodes[index];
+  // The hooks of a needed node run when it does; the capture is then taken before them.
+  if (!planned.needed && !OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(*planned.node, inputs);
+  for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
+    captured[plan.capture(at).output] = inputs[plan.capture(at).input_nr];
+  }
+  if (!planned.needed && OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(*planned.node, inputs);
+  if (!planned.needed) inputs.clear();
+  return planned.needed;
+}
 
 Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const RunOptions& options)
     : context_(context),
@@ -27,7 +38,6 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
 Run::~Run() {
   count(Count::kNodes, nodes_run_);
   if (ready_ != 0) context_.abandon(this);
-  if (active_.outer == nullptr) context_.heap.clear();  // places of tasks that failed
 }
 
 void Run::run(base::NodePtr root, const edge_list& root_edges, const variable_list& gradients) {
@@ -54,12 +64,7 @@ void Run::step(ReadyTask& task) {
   active_.node = planned.node;
   show_node(planned.node);
   try {
-    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
-    if (callbacks.has_value()) [[unlikely]] {
-      profile_and_evaluate(task.node, planned, std::move(*callbacks));
-    } else {
-      evaluate(task.node, planned);
-    }
+    run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
   } catch (...) {
     memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
     report(task.keep);
@@ -67,7 +72,7 @@ void Run::step(ReadyTask& task) {
     state_.restore_after_user_code();
     throw;
   }
-  restore_state(*planned.node);
+  restore_state();
   show_node(outer_node_);
 }
 
@@ -81,18 +86,11 @@ void Run::report(const base::NodePtr& node) {
   }
 }
 
-// The event that stock's loop emits around each node.
-void Run::profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks) {
-  at::RecordFunction event(std::move(callbacks));
-  event.before(c10::str("autograd::engine::evaluate_function: ", planned.node->name()));
-  evaluate(index, planned);
-}
-
 void Run::evaluate(uint32_t index, PlannedNode& planned) {
   Node& node = *planned.node;
   take_inputs(index);
   if (OVERDRIVE_FAULT(kCaptureAfterHooks) && planned.needed) call_tensor_pre_hooks(node, memory_.inputs);
-  if (memory_.plan.pruned() && !visit_pruned(index, planned)) return;
+  if (memory_.plan.pruned() && !visit_pruned(memory_.plan, index, memory_.inputs, captured_)) return;
   variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
   memory_.inputs.clear();
   if (!options_.keep_graph) node.release_variables();
@@ -111,22 +109,6 @@ void Run::take_inputs(uint32_t index) {
   for (uint32_t i = 0; i < count; ++i) {
     memory_.inputs.push_back(OVERDRIVE_FAULT(kKeepGradient) ? slot[i] : std::move(slot[i]));
   }
-}
-
-// What a pruned call does with a node before, or instead of, running it. False: instead.
-bool Run::visit_pruned(uint32_t index, const PlannedNode& planned) {
-  // The hooks of a needed node run when it does; the capture is then taken before them.
-  if (!planned.needed && !OVERDRIVE_FAULT(kCaptureAfterHooks)) {
-    call_tensor_pre_hooks(*planned.node, memory_.inputs);
-  }
-  const Plan& plan = memory_.plan;
-  for (uint32_t at = plan.first_capture(index); at != NodeTable::kNone; at = plan.capture(at).next) {
-    captured_[plan.capture(at).output] = memory_.inputs[plan.capture(at).input_nr];
-  }
-  if (!planned.needed && OVERDRIVE_FAULT(kCaptureAfterHooks))
-    call_tensor_pre_hooks(*planned.node, memory_.inputs);
-  if (!planned.needed) memory_.inputs.clear();
-  return planned.needed;
 }
 
 void Run::distribute(uint32_t index, variable_list& outputs) {
@@ -159,7 +141,7 @@ uint32_t Run::target_of(uint32_t index, size_t edge_index, const Edge& edge) con
 void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   PlannedNode& planned = memory_.plan.nodes[target];
   const bool last = --planned.waiting == 0;
-  if (options_.graph_views) note_view_arrival(planned.node);
+  if (options_.graph_views) note_arrival(*options_.task, planned.node);
   if (!planned.may_run) return;
   if (OVERDRIVE_FAULT(kLoseUndefined) && !gradient.defined()) {
     gradient = planned.node->input_metadata(edge.input_nr).zeros_like();
@@ -181,20 +163,9 @@ void Run::make_ready(uint32_t index, base::NodePtr node) {
   context_.heap.push({{active_.depth, sequence_nr}, index, this, std::move(node)});
 }
 
-void Run::restore_state(const Node& node) {
+void Run::restore_state() {
   if (OVERDRIVE_FAULT(kSkipTlsRestore)) return;
-  if (options_.user_code) {
-    state_.restore_after_user_code();
-  } else {
-    state_.restore_after_host_code();
-  }
-}
-
-// get_current_graph_task_execution_order() reads what is still outstanding.
-void Run::note_view_arrival(Node* node) {
-  auto& dependencies = options_.task->dependencies_;
-  const auto at = dependencies.find(node);
-  if (at != dependencies.end() && --at->second == 0) dependencies.erase(at);
+  state_.restore_after_node(options_.user_code);
 }
 
 }  // namespace overdrive::engine

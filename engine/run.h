@@ -26,6 +26,10 @@ struct RunOptions {
   bool graph_views = false;             // keep the task's dependencies_ up to date
 };
 
+// What a pruned call does with a node before, or instead of, running it: `inputs` are what has come for it,
+// `captured` what the call returns. False: instead.
+bool visit_pruned(const Plan& plan, uint32_t index, base::variable_list& inputs, base::variable_list& captured);
+
 class Run {
  public:
   Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const RunOptions& options);
@@ -46,9 +50,7 @@ class Run {
   void step(ReadyTask& task);
   void evaluate(uint32_t index, PlannedNode& planned);
   void report(const base::NodePtr& node);
-  void profile_and_evaluate(uint32_t index, PlannedNode& planned, at::StepCallbacks&& callbacks);
   void take_inputs(uint32_t index);
-  bool visit_pruned(uint32_t index, const PlannedNode& planned);
   void distribute(uint32_t index, base::variable_list& outputs);
   uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
@@ -56,8 +58,7 @@ class Run {
   void show_node(base::Node* node) {
     if (options_.current_node != nullptr) *options_.current_node = node;
   }
-  void restore_state(const base::Node& node);
-  void note_view_arrival(base::Node* node);
+  void restore_state();
 
   ThreadContext& context_;
   RunMemory& memory_;

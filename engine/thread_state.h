@@ -81,6 +81,14 @@ class ThreadState {
   }
   // After any other node, and after final callbacks.
   void restore_after_user_code();
+  // After a node of a run; `user_code`: nodes or hooks from outside LibTorch may run in it.
+  void restore_after_node(bool user_code) {
+    if (user_code) {
+      restore_after_user_code();
+    } else {
+      restore_after_host_code();
+    }
+  }
 
   // The state as a whole if this thread's modes are the run's but for the grad mode, else null: lets a
   // nested run do without a copy of its own.

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "hooks/hook_scope.h"
-#include "hooks/node_pointers.h"
 #include "hooks/pack_unit.h"
 #include "hooks/version_check.h"
 
@@ -36,7 +35,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   uint32_t output_nr_ = 0;
   bool output_of_owner_ = false;  // then the producer is the node that asks
   // Weak: the node of an in-place op on a view would own itself.
-  WeakNodePtr producer_{base::NodePtr()};
+  base::WeakNodePtr producer_{base::NodePtr()};
 };
 
 }  // namespace overdrive::hooks

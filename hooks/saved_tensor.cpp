@@ -4,7 +4,6 @@
 #include "forward_ad/tangents.h"
 #include "hooks/hook_scope.h"
 #include "hooks/hooked_save.h"
-#include "hooks/node_pointers.h"
 #include "hooks/version_check.h"
 
 #include <ATen/SavedTensorHooks.h>
@@ -22,9 +21,9 @@ namespace impl = torch::autograd::impl;
 
 // Present when the tensor itself is not kept, or must not be the way to its node.
 struct SavedTensor::Metadata {
-  base::NodePtr grad_fn;                      // of an input that is not a leaf
-  WeakNodePtr weak_grad_fn{base::NodePtr()};  // kInPlaceOnView
-  base::NodePtr grad_accumulator;             // of a leaf
+  base::NodePtr grad_fn;                            // of an input that is not a leaf
+  base::WeakNodePtr weak_grad_fn{base::NodePtr()};  // kInPlaceOnView
+  base::NodePtr grad_accumulator;                   // of a leaf
   bool requires_grad = false;
   VersionCheck version;
   at::TensorOptions options;  // and sizes: for the message about versions
@@ -180,7 +179,7 @@ at::Tensor SavedTensor::unpack_for(base::Node* owner) const {
   if (!grad_fn && !metadata.requires_grad && !data.requires_grad() && !tangent.defined()) return data;
   at::Tensor result = grad_fn ? torch::autograd::make_variable(data, base::Edge(std::move(grad_fn), output_nr_))
                               : torch::autograd::make_variable(data, metadata.requires_grad);
-  impl::set_grad_accumulator(result, WeakNodePtr(metadata.grad_accumulator));
+  impl::set_grad_accumulator(result, base::WeakNodePtr(metadata.grad_accumulator));
   impl::set_version_counter(result, metadata.version.counter());
   if (tangent.defined()) result._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
   return result;
@@ -202,7 +201,7 @@ base::NodePtr SavedTensor::Metadata::history(const SavedTensor& saved, base::Nod
   TORCH_CHECK(
       owner != nullptr,
       "An output that a node saved hangs on that node, so it takes the node to unpack it: unpack(*this).");
-  return owner_of(*owner);
+  return owner->getptr();
 }
 
 void SavedTensor::check_version(const base::Node* producer) const {

@@ -7,6 +7,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace overdrive::base {
@@ -20,6 +22,8 @@ using torch::autograd::variable_list;
 
 // c10::intrusive_ptr since 2.13, std::shared_ptr before.
 using NodePtr = decltype(Edge::function);
+using WeakNodePtr = std::conditional_t<std::is_same_v<NodePtr, std::shared_ptr<Node>>, std::weak_ptr<Node>,
+                                       c10::weak_intrusive_ptr<Node>>;
 
 template <typename T, typename... Args>
 NodePtr make_node(Args&&... args) {
