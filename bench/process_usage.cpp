@@ -3,27 +3,21 @@
 #include <sys/resource.h>
 
 #include <fstream>
-#include <string>
 
 namespace overdrive::bench {
 
-namespace {
-
-int64_t threads_now() {
+int64_t process_status(const std::string& name) {
   std::ifstream file("/proc/self/status");
-  const std::string name = "Threads:";
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name)) return std::stoll(line.substr(name.size()));
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1));
   }
   return -1;
 }
 
-}  // namespace
-
 ProcessUsage process_usage() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {.waits = usage.ru_nvcsw, .preemptions = usage.ru_nivcsw, .threads = threads_now()};
+  return {.waits = usage.ru_nvcsw, .preemptions = usage.ru_nivcsw, .threads = process_status("Threads")};
 }
 
 }  // namespace overdrive::bench

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace overdrive::bench {
 
@@ -13,5 +14,8 @@ struct ProcessUsage {
 };
 
 ProcessUsage process_usage();
+
+// A number that the kernel's status of this process gives under `name` ("Threads", "VmRSS"); -1 without one.
+int64_t process_status(const std::string& name);
 
 }  // namespace overdrive::bench

@@ -1,5 +1,6 @@
 #include "examples/cli/app_run.h"
 
+#include "examples/cli/argument_pointers.h"
 #include "examples/cli/cli.h"
 
 #include <fcntl.h>
@@ -51,13 +52,6 @@ std::vector<std::string> changed_environment(const std::map<std::string, std::st
   }
   for (const auto& [name, value] : changes) all.push_back(name + "=" + value);
   return all;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 double seconds_of(const timeval& time) {

@@ -1,5 +1,6 @@
 #include "examples/cli/launch.h"
 
+#include "examples/cli/argument_pointers.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/progress.h"
 #include "examples/trainers/process_group.h"
@@ -47,15 +48,13 @@ std::vector<std::string> quiet_arguments(const std::vector<std::string>& argumen
 
 pid_t start(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "overdrive");
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
   // A process group of its own: the terminal's Ctrl-C is for us, and we pass it on once.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, pointers.data(), environ);
+  const int error =
+      posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, pointers_to(arguments).data(), environ);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) throw UsageError(std::string("cannot start another process: ") + std::strerror(error) + ".");
   return pid;

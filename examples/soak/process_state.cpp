@@ -1,22 +1,14 @@
+#include "bench/process_usage.h"
 #include "examples/soak/program.h"
 #include "examples/soak/soak_internal.h"
 
 #include <malloc.h>
 
 #include <filesystem>
-#include <fstream>
 
 namespace overdrive::soak {
 
 namespace {
-
-int64_t status_line(const std::string& name) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1));
-  }
-  return -1;
-}
 
 int64_t open_files() {
   const std::filesystem::directory_iterator files("/proc/self/fd");
@@ -27,8 +19,8 @@ int64_t open_files() {
 
 ProcessState process_state() {
   malloc_trim(0);  // what malloc keeps for later is not a leak
-  return {.resident_kib = status_line("VmRSS"),
-          .threads = status_line("Threads"),
+  return {.resident_kib = bench::process_status("VmRSS"),
+          .threads = bench::process_status("Threads"),
           .files = open_files(),
           .live_graphs = live_graphs()};
 }

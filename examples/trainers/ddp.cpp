@@ -7,6 +7,7 @@
 // stock's bit for bit, on every rank. Alone, a rank is a thread; `overdrive train ddp --world 2` makes it a
 // process.
 #include "examples/data/digits.h"
+#include "examples/trainers/digits_cnn.h"
 #include "examples/trainers/process_group.h"
 #include "examples/trainers/registry.h"
 #include "examples/trainers/thread_team.h"
@@ -27,12 +28,6 @@ constexpr int kThreadRanks = 2;
 constexpr int64_t kBatchOfARank = 16;
 // Small, so that even this model has several buckets, and the first is on its way before the last is full.
 constexpr int64_t kBucketBytes = 32 * 1024;
-
-nn::Sequential cnn() {
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)), nn::ReLU(),
-                        nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
-                        nn::Flatten(), nn::Linear(32 * 4 * 4, 64), nn::ReLU(), nn::Linear(64, 10));
-}
 
 // One rank: its copy of the model, and who averages its gradients with those of the others.
 class Rank {
@@ -91,7 +86,7 @@ class Ddp final : public Trainer {
     store_ = setup.world ? join_store(setup.world->port) : make_store_of_this_process();
     for (int i = first; i < first + here; ++i) {
       torch::manual_seed(setup.seed);  // the same weights on every rank
-      models_.push_back(register_module("model" + std::to_string(i - first), cnn()));
+      models_.push_back(register_module("model" + std::to_string(i - first), make_digits_cnn()));
       ranks_.push_back(std::make_unique<Rank>(i, models_.back()));
       optimizers_.push_back(
           &add_optimizer(std::make_unique<torch::optim::Adam>(models_.back()->parameters(), 2e-3)));

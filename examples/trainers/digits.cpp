@@ -5,6 +5,7 @@
 // whichever engine is the default runs its backward. `overdrive compare digits` trains each model twice and
 // finds every parameter equal, bit for bit, after every step.
 #include "examples/data/digits.h"
+#include "examples/trainers/digits_cnn.h"
 
 #include "examples/trainers/registry.h"
 
@@ -18,13 +19,6 @@ namespace F = torch::nn::functional;
 nn::Sequential mlp() {
   return nn::Sequential(nn::Flatten(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(),
                         nn::Linear(64, 10));
-}
-
-nn::Sequential cnn() {
-  // {1,8,8} -> {16,8,8} -> {32,8,8} -> {32,4,4} -> {64} -> {10}
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)), nn::ReLU(),
-                        nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
-                        nn::Flatten(), nn::Linear(32 * 4 * 4, 64), nn::ReLU(), nn::Linear(64, 10));
 }
 
 class Classifier final : public Trainer {
@@ -76,6 +70,8 @@ TrainerInfo classifier(std::string name, std::string what, double good, int64_t 
 }  // namespace
 
 TrainerInfo digits_mlp() { return classifier("digits_mlp", "3-layer MLP on 8x8 digits", 0.95, 600, 32, mlp); }
-TrainerInfo digits_cnn() { return classifier("digits_cnn", "small CNN on 8x8 digits", 0.97, 400, 32, cnn); }
+TrainerInfo digits_cnn() {
+  return classifier("digits_cnn", "small CNN on 8x8 digits", 0.97, 400, 32, make_digits_cnn);
+}
 
 }  // namespace overdrive::trainers

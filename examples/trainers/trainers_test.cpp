@@ -4,6 +4,7 @@
 #include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/comparison.h"
 #include "examples/trainers/digest.h"
+#include "test/support/error_of.h"
 #include "test/support/pch.h"
 
 #include <sys/resource.h>
@@ -83,15 +84,7 @@ TEST_P(EachTrainer, RunsInDoubleWithOtherBitsThanInFloat) {
 INSTANTIATE_TEST_SUITE_P(Trainers, EachTrainer, testing::ValuesIn(trainers()),
                          [](const auto& trainer) { return trainer.param.name; });
 
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "(no error)";
-}
+using overdrive::test::error_of;
 
 TEST_F(TrainersTest, RefusesACheckpointOfAnotherModelOrAnotherDtype) {
   const TrainerInfo &mlp = trainer_named("digits_mlp"), &cnn = trainer_named("digits_cnn");

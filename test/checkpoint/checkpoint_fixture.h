@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "test/support/error_of.h"
 #include "test/support/pch.h"
 #include "test/support/timeline.h"
 
@@ -13,20 +14,11 @@
 namespace overdrive::checkpoint {
 
 using at::Tensor;
+using test::error_of;
 using test::Events;
 using test::Timeline;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "(no error)";
-}
 
 inline testing::AssertionResult same_bits(const Tensor& got, const Tensor& want) {
   if (got.defined() != want.defined()) {

@@ -4,6 +4,7 @@
 
 #include "forward_ad/forward_ad.h"
 #include "forward_ad/level_registry.h"
+#include "test/support/error_of.h"
 
 #include <ATen/functorch/DynamicLayer.h>
 #include <gmock/gmock.h>
@@ -15,15 +16,7 @@
 
 namespace overdrive::forward_ad {
 
-template <typename Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const c10::Error& error) {
-    return error.msg();
-  }
-  return "(no error)";
-}
+using test::error_of;
 
 inline bool nothing_is_open() {
   return LevelRegistry::current().open_count() == 0 && active_levels().empty() &&
