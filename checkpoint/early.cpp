@@ -2,6 +2,7 @@
 
 #include "checkpoint/checkpoint_node.h"
 #include "checkpoint/dependency.h"
+#include "checkpoint/on_demand.h"
 #include "checkpoint/recompute_node.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -60,13 +61,19 @@ Tensors Checkpointing::recompute(Tensors outputs) {
 
 namespace detail {
 
-void check_reverse_mode_only(const Tensors& inputs) {
-  const bool layers = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+void check_no_layers() {
   TORCH_CHECK(
-      !layers && std::none_of(inputs.begin(), inputs.end(), has_tangent),
-      "checkpoint: a region knows reverse mode only, but this call is inside ",
-      layers ? "a functorch transform or a level of forward mode" : "forward mode (an input has a tangent)",
-      ".");
+      !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
+      "checkpoint: this call is inside a functorch transform or a level of forward mode, and what its tensors "
+      "stand for there would be lost between the two runs of the region.");
+}
+
+void check_reverse_mode_only(const Tensors& inputs) {
+  check_no_layers();
+  TORCH_CHECK(
+      std::none_of(inputs.begin(), inputs.end(), has_tangent),
+      "checkpoint: the form kEarly knows reverse mode only, but an input has a tangent of forward mode. "
+      "Use the form kOnDemand.");
 }
 
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
@@ -79,6 +86,7 @@ const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
 }
 
 Tensors checkpoint(Function fn, Tensors inputs, const Options& options) {
+  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
   Checkpointing region(std::move(fn), std::move(inputs), options);
   return region.recompute(region.checkpoint());
 }

@@ -54,7 +54,9 @@ OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& opt
 
 // The first defined tensor; an error when there is none.
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
-// An error inside a functorch transform or forward mode, which would be lost between the two runs.
+// An error inside a functorch transform or a level of forward_ad/.
+void check_no_layers();
+// An error there and for inputs with tangents, which would be lost between the two runs.
 void check_reverse_mode_only(const Tensors& inputs);
 
 }  // namespace detail

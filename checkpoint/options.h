@@ -5,15 +5,29 @@
 
 namespace overdrive::checkpoint {
 
+enum class Form {
+  // Two nodes, Checkpoint and Recompute. The region runs without a graph; Recompute builds it again before
+  // the gradient comes. For backward() without `inputs=`.
+  kEarly,
+  // The region keeps its graph but drops the tensors that it saves; the first that is needed again makes
+  // the region run once more. For everything that a graph can do. Overdrive must be installed.
+  kOnDemand,
+};
+
 struct Options {
+  Form form = Form::kEarly;
   // Give the recomputation the random numbers of the first run (dropout masks), and leave the generators
   // as they were.
   bool preserve_rng = true;
-  // An error when the recomputation gives other outputs than the first run, by number, shape, type and
-  // device.
+  // An error when the recomputation gives other tensors than the first run, by number, shape, type and
+  // device of the outputs and, on demand, of the saved tensors.
   bool check_determinism = true;
-  // Compare their bits, too; the first run then reads each of them once more.
+  // Compare their bits, too; the first run then reads each of these tensors once more.
   bool checksum = false;
+  // On demand: end the recomputation once the last saved tensor is there.
+  bool early_stop = true;
+  // On demand: keep what was recomputed for further backwards through the same graph.
+  bool keep_recomputed = false;
   // What errors call the region, beside its number.
   std::string name = {};
 };

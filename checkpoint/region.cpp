@@ -41,14 +41,15 @@ std::string Region::name() const {
   return c10::str("checkpointed region ", number_, options_.name.empty() ? "" : " (" + options_.name + ")");
 }
 
-Tensors Region::run_first(const Tensors& inputs) {
+Tensors Region::run_first(const Tensors& inputs, bool graph) {
   const std::vector<int64_t> versions = versions_of(inputs);
   if (options_.preserve_rng) rng_ = RngState::of_devices_in_use(inputs);
   Tensors outputs;
   {
     const PhaseScope phase(PhaseScope::Phase::kCheckpointing);
-    const WithoutGraph no_graph;
-    outputs = function_(without_history(inputs));
+    std::optional<WithoutGraph> no_graph;
+    if (!graph) no_graph.emplace();
+    outputs = function_(graph ? inputs : without_history(inputs));
   }
   rng_.keep_what_moved();
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -62,14 +63,22 @@ Tensors Region::run_first(const Tensors& inputs) {
 }
 
 Tensors Region::run_again(const Tensors& inputs, bool graph) const {
+  Tensors outputs;
+  run_again_within(inputs, [&](const Function& function, const Tensors& arguments) -> std::optional<Tensors> {
+    std::optional<WithoutGraph> no_graph;
+    if (!graph) no_graph.emplace();
+    outputs = function(arguments);
+    return outputs;
+  });
+  return outputs;
+}
+
+void Region::run_again_within(const Tensors& inputs, const Call& call) const {
   const RunStateScope state(state_);
   const RngReplay rng(rng_);
   const PhaseScope phase(PhaseScope::Phase::kRecomputing);
-  std::optional<WithoutGraph> no_graph;
-  if (!graph) no_graph.emplace();
-  Tensors outputs = function_(inputs);
-  if (options_.check_determinism) check_outputs(outputs);
-  return outputs;
+  const std::optional<Tensors> outputs = call(function_, inputs);
+  if (outputs && options_.check_determinism) check_outputs(*outputs);
 }
 
 // Both would give wrong gradients without a word: a region's own backward reaches all parameters inside,
@@ -77,10 +86,10 @@ Tensors Region::run_again(const Tensors& inputs, bool graph) const {
 void Region::check_backward() const {
   TORCH_CHECK(base::Engine::get_default_engine().is_checkpoint_valid(),
               "Checkpointing is not compatible with .grad() or when an `inputs` parameter is passed to "
-              ".backward(). Please use .backward() and do not pass its `inputs` argument. The graph holds ",
-              name(), ".");
+              ".backward(). Please use .backward() and do not pass its `inputs` argument, or give ",
+              name(), " the form kOnDemand.");
   TORCH_CHECK(!at::GradMode::is_enabled(), "A backward with create_graph=true through ", name(),
-              ": a region has no gradient of a gradient.");
+              ": the form kEarly has no gradient of a gradient. Use the form kOnDemand.");
 }
 
 void Region::check_outputs(const Tensors& outputs) const {

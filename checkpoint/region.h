@@ -10,6 +10,7 @@
 #include "checkpoint/run_state.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,17 @@ class Region {
  public:
   Region(Function function, Options options);
 
-  // On the thread of the forward, in the modes that later runs get too, but without a graph, on tensors
-  // without history.
-  Tensors run_first(const Tensors& inputs);
+  // On the thread of the forward, in the modes that later runs get too. Without a graph, on tensors without
+  // history, or with one.
+  Tensors run_first(const Tensors& inputs, bool graph);
 
-  // With a graph or without, otherwise in the modes and with the random numbers of the first run. The outputs
-  // are compared with the first ones.
+  // In the modes and with the random numbers of the first run. The outputs are compared with the first ones.
   Tensors run_again(const Tensors& inputs, bool graph) const;
+
+  // The same with a graph, for who has to be inside the modes too: `call` calls the function, and gives
+  // nothing where it did not finish.
+  using Call = std::function<std::optional<Tensors>(const Function&, const Tensors&)>;
+  void run_again_within(const Tensors& inputs, const Call& call) const;
 
   // Throws in a backward that cannot have a backward of its own inside.
   void check_backward() const;

@@ -3,8 +3,7 @@
 #include "checkpoint/dependency.h"
 #include "checkpoint/early.h"
 #include "checkpoint/tape.h"
-
-#include <torch/csrc/autograd/saved_variable.h>
+#include "hooks/hooks.h"
 
 #include <memory>
 #include <string>
@@ -19,14 +18,15 @@ struct Chain {
   struct Snapshot {
     size_t position;    // the state is the input of this layer
     int64_t snapshots;  // that the part from here on may use, this one included
-    torch::autograd::SavedVariable state;
+    hooks::SavedTensor state;
   };
   std::vector<std::unique_ptr<Region>> regions;
   std::vector<Snapshot> kept;
 
   at::Tensor run(size_t layer, const at::Tensor& state, bool first) {
     Region& region = *regions[layer];
-    return first ? region.run_first({state})[0] : region.run_again({state.detach()}, /*graph=*/false)[0];
+    return first ? region.run_first({state}, /*graph=*/false)[0]
+                 : region.run_again({state.detach()}, /*graph=*/false)[0];
   }
 };
 
@@ -84,9 +84,9 @@ class RevolveNode final : public base::Node {
     size_t end = chain_->regions.size();
     for (size_t i = chain_->kept.size(); i-- > 0;) {
       Chain::Snapshot& snapshot = chain_->kept[i];
-      at::Tensor state = snapshot.state.unpack(getptr());
+      at::Tensor state = snapshot.state.unpack(*this);
       // The parts before this one make new snapshots in its place.
-      if (last_run_) snapshot.state.reset_data();
+      if (last_run_) snapshot.state.release();
       way.go(snapshot.position, end, state, snapshot.snapshots);
       end = snapshot.position;
     }
@@ -97,7 +97,7 @@ class RevolveNode final : public base::Node {
   void will_release_variables() override { last_run_ = true; }
 
   void release_variables() override {
-    for (Chain::Snapshot& snapshot : chain_->kept) snapshot.state.reset_data();
+    for (Chain::Snapshot& snapshot : chain_->kept) snapshot.state.release();
   }
 
   // The first snapshot has a history: see Node::release_resources().
@@ -124,7 +124,7 @@ at::Tensor run_forward(Chain& chain, const std::vector<Layer>& layers, at::Tenso
   size_t next = 0;
   for (size_t i = 0; i + 1 < count; ++i) {
     if (i == next) {
-      chain.kept.push_back({i, snapshots, torch::autograd::SavedVariable(state, /*is_output=*/false)});
+      chain.kept.push_back({i, snapshots, hooks::SavedTensor(state)});
       next = snapshots > 1 ? i + static_cast<size_t>(next_snapshot(static_cast<int64_t>(count - i), snapshots))
                            : count;
       --snapshots;

@@ -7,13 +7,13 @@ namespace overdrive::checkpoint {
 Segment::Segment(Function function, const Tensors& inputs, const Options& options)
     : region_(std::move(function), options) {
   inputs_.reserve(inputs.size());
-  for (const at::Tensor& input : inputs) inputs_.emplace_back(input, /*is_output=*/false);
+  for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
 }
 
 std::unique_ptr<Tape> Segment::make_tape(base::Node& node) {
   Tensors inputs;
   inputs.reserve(inputs_.size());
-  for (const auto& input : inputs_) inputs.push_back(input.unpack(node.getptr()));
+  for (const hooks::SavedTensor& input : inputs_) inputs.push_back(input.unpack(node));
   return std::make_unique<Tape>(region_, inputs);
 }
 
@@ -33,7 +33,7 @@ std::unique_ptr<Tape> Segment::take(base::Node& node) {
 }
 
 void Segment::release() {
-  for (auto& input : inputs_) input.reset_data();
+  for (hooks::SavedTensor& input : inputs_) input.release();
 }
 
 }  // namespace overdrive::checkpoint

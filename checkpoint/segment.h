@@ -5,8 +5,7 @@
 
 #include "checkpoint/tape.h"
 #include "engine/base/mutex.h"
-
-#include <torch/csrc/autograd/saved_variable.h>
+#include "hooks/hooks.h"
 
 #include <memory>
 #include <vector>
@@ -18,7 +17,7 @@ class Segment {
   Segment(Function function, const Tensors& inputs, const Options& options);
 
   // The first run. Tensors without history.
-  Tensors run(const Tensors& inputs) { return region_.run_first(inputs); }
+  Tensors run(const Tensors& inputs) { return region_.run_first(inputs, /*graph=*/false); }
 
   // Runs the region again and keeps the tape for take(). An error where its inputs are gone, or were changed.
   void recompute(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
@@ -33,8 +32,7 @@ class Segment {
   std::unique_ptr<Tape> make_tape(base::Node& node);
 
   Region region_;
-  std::vector<torch::autograd::SavedVariable>
-      inputs_;  // as the members of a node: a backward that keeps its graph reads
+  std::vector<hooks::SavedTensor> inputs_;  // as the members of a node: a backward that keeps its graph reads
 
   base::Mutex mutex_;
   std::unique_ptr<Tape> tape_ OVERDRIVE_GUARDED_BY(mutex_);

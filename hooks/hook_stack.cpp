@@ -9,6 +9,7 @@
 #include <ATen/SavedTensorHooks.h>
 
 #include <string_view>
+#include <utility>
 
 namespace overdrive::hooks {
 namespace {
@@ -89,9 +90,13 @@ ScopedHooks::ScopedHooks(HooksPtr hooks, HookOptions options) {
   scope_ =
       std::make_shared<HookScope>(std::move(hooks), options, around ? around->shared_from_this() : nullptr);
   scope_->open();
+  inside_hooks_ = std::exchange(InsideHook::depth(), 0);
 }
 
-ScopedHooks::~ScopedHooks() { scope_->close(); }
+ScopedHooks::~ScopedHooks() {
+  InsideHook::depth() = inside_hooks_;
+  scope_->close();
+}
 
 HooksPtr active_hooks() {
   const HookScope* scope = HookScope::innermost();

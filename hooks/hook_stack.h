@@ -25,8 +25,9 @@ struct HookOptions {
 
 class HookScope;
 
-// Tensors saved on this thread from here on go to `hooks`; with a null pointer, to none of ours. An error when
-// Overdrive is not installed, and where hooks are disabled.
+// Tensors saved on this thread from here on go to `hooks`; with a null pointer, to none of ours. Also inside
+// pack() or unpack() of a hook, for code that it runs on purpose. An error when Overdrive is not installed, and
+// where hooks are disabled.
 class OVERDRIVE_API ScopedHooks {
  public:
   explicit ScopedHooks(HooksPtr hooks, HookOptions options = {});
@@ -36,6 +37,7 @@ class OVERDRIVE_API ScopedHooks {
 
  private:
   std::shared_ptr<HookScope> scope_;
+  int inside_hooks_;  // of how many the scope was opened
 };
 
 // The hooks that get what this thread saves now, or null.

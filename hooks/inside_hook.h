@@ -1,5 +1,5 @@
 // While one lives, tensors that are saved on this thread are not given to hooks: they are saved by a hook's
-// own code.
+// own code. A scope that this code opens counts all the same.
 #pragma once
 
 namespace overdrive::hooks {
@@ -14,6 +14,7 @@ class InsideHook {
   static bool anywhere() { return depth() != 0; }
 
  private:
+  friend class ScopedHooks;
   static int& depth();
 };
 

@@ -72,4 +72,17 @@ class CheckpointTest : public testing::Test {
   Tensor x, weight;
 };
 
+class BothForms : public CheckpointTest, public testing::WithParamInterface<Form> {
+ protected:
+  Options options() const { return {.form = GetParam()}; }
+};
+
+inline std::string form_name(const testing::TestParamInfo<Form>& info) {
+  return info.param == Form::kEarly ? "Early" : "OnDemand";
+}
+
+#define OVERDRIVE_BOTH_FORMS(suite)  \
+  class suite : public BothForms {}; \
+  INSTANTIATE_TEST_SUITE_P(Form, suite, testing::Values(Form::kEarly, Form::kOnDemand), form_name)
+
 }  // namespace overdrive::checkpoint

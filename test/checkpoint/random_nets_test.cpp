@@ -1,4 +1,4 @@
-// Random chains of random blocks: plain, and checkpointed, with the same seed, bit for bit.
+// Random chains of random blocks: plain, and checkpointed in both forms, with the same seed, bit for bit.
 #include "test/checkpoint/checkpoint_fixture.h"
 
 #include <random>
@@ -110,15 +110,43 @@ Tensors results(const Net& net, const Tensor& x, const std::optional<Options>& o
   return all;
 }
 
-using RandomNets = CheckpointTest;
+OVERDRIVE_BOTH_FORMS(RandomNets);
 
-TEST_F(RandomNets, HaveTheBitsOfThePlainNet) {
+TEST_P(RandomNets, HaveTheBitsOfThePlainNet) {
   for (unsigned seed = 0; seed < 150; ++seed) {
     torch::manual_seed(seed);
     const Net net(seed);
-    Options with;
+    Options with = options();
     with.checksum = seed % 2 == 0;
     const Tensors want = results(net, x, std::nullopt), got = results(net, x, with);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_TRUE(same_bits(got[i], want[i])) << "net " << seed << ", result " << i;
+    }
+  }
+}
+
+// A gradient, and the gradient of its square; plain grad() calls with some of the weights wanted.
+Tensors second_results(const Net& net, const Tensor& x, const std::optional<Options>& options) {
+  torch::manual_seed(17);
+  x.mutable_grad() = Tensor();
+  const Tensor y = net.forward(x, options);
+  const Tensor first =
+      torch::autograd::grad({y.square().sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  Tensors all{y.detach(), first.detach(), torch::autograd::grad({first.square().sum()}, {x}, {}, true)[0]};
+  (first * y).sum().backward();
+  all.push_back(x.grad());
+  for (Tensor& gradient : net.gradients()) all.push_back(std::move(gradient));
+  return all;
+}
+
+using RandomNetsOnDemand = CheckpointTest;
+
+TEST_F(RandomNetsOnDemand, HaveTheSecondDerivativesOfThePlainNet) {
+  for (unsigned seed = 0; seed < 80; ++seed) {
+    torch::manual_seed(seed);
+    const Net net(seed);
+    const Options with{.form = Form::kOnDemand, .early_stop = seed % 3 != 0, .keep_recomputed = seed % 2 == 0};
+    const Tensors want = second_results(net, x, std::nullopt), got = second_results(net, x, with);
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_TRUE(same_bits(got[i], want[i])) << "net " << seed << ", result " << i;
     }

@@ -96,7 +96,8 @@ class Sequential : public CheckpointTest {
 TEST_F(Sequential, InSegmentsIsThePlainChain) {
   const auto chain = layers(9);
   for (int64_t count : {1, 2, 5, 9}) {
-    expect_equal_to_plain(chain, Segments{count}, {});
+    expect_equal_to_plain(chain, Segments{count}, {.form = Form::kEarly});
+    expect_equal_to_plain(chain, Segments{count}, {.form = Form::kOnDemand});
   }
 }
 
@@ -143,7 +144,10 @@ TEST_F(Sequential, HoldsLessMemory) {
     return static_cast<double>(bench::PeakBytes::of([&] { forward().sum().backward(); }));
   };
   const double whole = peak([&] { return plain(chain, big); });
-  EXPECT_LT(peak([&] { return checkpoint_sequential(chain, big, Segments{10}); }), 0.3 * whole);
+  for (const Form form : {Form::kEarly, Form::kOnDemand}) {
+    EXPECT_LT(peak([&] { return checkpoint_sequential(chain, big, Segments{10}, {.form = form}); }),
+              0.3 * whole);
+  }
   EXPECT_LT(peak([&] { return checkpoint_sequential(chain, big, Revolve{4}); }), 0.12 * whole);
   // Twelve states and a few for the step under way, not twelve kept and twelve made again.
   EXPECT_LT(peak([&] { return checkpoint_sequential(chain, big, Revolve{12}); }), 0.20 * whole);

@@ -1,4 +1,5 @@
 // What a recomputation finds around it: random numbers, flags, modes.
+#include "hooks/hooks.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -11,27 +12,28 @@ namespace {
 
 Tensor generator_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
 
-using State = CheckpointTest;
+OVERDRIVE_BOTH_FORMS(State);
 
-TEST_F(State, DropoutHasTheSameMaskAndTheGeneratorGoesOn) {
+TEST_P(State, DropoutHasTheSameMaskAndTheGeneratorGoesOn) {
   const auto f = [&](const Tensor& t) { return at::dropout(block(t), 0.5, true) * t; };
   const auto run = [&](bool plain) {
     torch::manual_seed(11);
-    Tensor y = plain ? f(x) : checkpoint(f, x);
+    Tensor y = plain ? f(x) : checkpoint(options(), f, x);
     return y * at::rand({4, 8});  // draws after the region
   };
   expect_same([&] { return run(true); }, [&] { return run(false); });
 }
 
-TEST_F(State, TheGeneratorIsLeftAsItWasByTheRecomputation) {
-  const Tensor y = checkpoint([&](const Tensor& t) { return at::dropout(block(t), 0.5, true); }, x);
+TEST_P(State, TheGeneratorIsLeftAsItWasByTheRecomputation) {
+  const Tensor y = checkpoint(
+      options(), [&](const Tensor& t) { return at::dropout(block(t), 0.5, true); }, x);
   const Tensor before = generator_state();
   y.sum().backward();
   EXPECT_TRUE(at::equal(generator_state(), before));
 }
 
-TEST_F(State, WithoutPreserveRngTheRecomputationDrawsAnew) {
-  Options other;
+TEST_P(State, WithoutPreserveRngTheRecomputationDrawsAnew) {
+  Options other = options();
   other.preserve_rng = false;
   const Tensor y = checkpoint(
       other, [&](const Tensor& t) { return at::dropout(block(t), 0.5, true) * t; }, x);
@@ -40,9 +42,10 @@ TEST_F(State, WithoutPreserveRngTheRecomputationDrawsAnew) {
   EXPECT_FALSE(at::equal(generator_state(), before));
 }
 
-TEST_F(State, AnErrorInTheRecomputationPutsEverythingBack) {
+TEST_P(State, AnErrorInTheRecomputationPutsEverythingBack) {
   int runs = 0;
   const Tensor y = checkpoint(
+      options(),
       [&](const Tensor& t) {
         const Tensor dropped = at::dropout(block(t), 0.5, true);
         TORCH_CHECK(++runs == 1, "the second run fails");
@@ -55,9 +58,10 @@ TEST_F(State, AnErrorInTheRecomputationPutsEverythingBack) {
   EXPECT_FALSE(is_recomputing());
 }
 
-TEST_F(State, AnErrorInTheForwardTakesTheFlagDown) {
+TEST_P(State, AnErrorInTheForwardTakesTheFlagDown) {
   EXPECT_THAT(error_of([&] {
                 checkpoint(
+                    options(),
                     [&](const Tensor& t) {
                       TORCH_CHECK(!is_checkpointing(), "inside");
                       return t;
@@ -68,13 +72,13 @@ TEST_F(State, AnErrorInTheForwardTakesTheFlagDown) {
   EXPECT_FALSE(is_checkpointing());
 }
 
-TEST_F(State, FlagsAreUpOnlyInside) {
+TEST_P(State, FlagsAreUpOnlyInside) {
   Timeline timeline;
   const auto f = [&](const Tensor& t) {
     timeline.add(is_checkpointing() ? "checkpointing" : "", is_recomputing() ? "recomputing" : "");
     return block(t);
   };
-  const Tensor y = checkpoint(f, x);
+  const Tensor y = checkpoint(options(), f, x);
   EXPECT_FALSE(is_checkpointing());
   std::thread([&] {
     EXPECT_FALSE(is_recomputing());
@@ -85,22 +89,22 @@ TEST_F(State, FlagsAreUpOnlyInside) {
 }
 
 // The inner region runs first, too, while the outer one runs again.
-TEST_F(State, FlagsOfNestedRegionsCombine) {
+TEST_P(State, FlagsOfNestedRegionsCombine) {
   Timeline timeline;
   const auto inner = [&](const Tensor& t) {
     timeline.add(is_checkpointing() ? "c" : "-", is_recomputing() ? "r" : "-");
     return block(t);
   };
   const auto outer = [&](const Tensor& t) {
-    const Tensor y = checkpoint(inner, t.sin());
+    const Tensor y = checkpoint(options(), inner, t.sin());
     timeline.add(is_checkpointing() ? "c" : "-", is_recomputing() ? "r" : "-");
     return block(y);
   };
-  expect_same([&] { return block(block(x.sin())); }, [&] { return checkpoint(outer, x); });
+  expect_same([&] { return block(block(x.sin())); }, [&] { return checkpoint(options(), outer, x); });
   EXPECT_THAT(timeline.events(), ElementsAre("c-", "c-", "cr", "-r", "-r"));
 }
 
-TEST_F(State, AutocastIsThatOfTheForward) {
+TEST_P(State, AutocastIsThatOfTheForward) {
   const auto autocast = [](bool on) {
     at::autocast::set_autocast_enabled(at::kCPU, on);
     at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
@@ -118,14 +122,16 @@ TEST_F(State, AutocastIsThatOfTheForward) {
     at::autocast::clear_cache();
     return y;
   };
-  expect_same([&] { return run([&] { return f(x); }); }, [&] { return run([&] { return checkpoint(f, x); }); });
+  expect_same([&] { return run([&] { return f(x); }); },
+              [&] { return run([&] { return checkpoint(options(), f, x); }); });
   EXPECT_THAT(types, testing::Each(at::kBFloat16));
 }
 
-TEST_F(State, DefaultDtypeIsThatOfTheForward) {
+TEST_P(State, DefaultDtypeIsThatOfTheForward) {
   std::vector<at::ScalarType> types;
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   const Tensor y = checkpoint(
+      options(),
       [&](const Tensor& t) {
         types.push_back(at::ones({1}).scalar_type());
         return block(t);
@@ -134,6 +140,33 @@ TEST_F(State, DefaultDtypeIsThatOfTheForward) {
   c10::set_default_dtype(caffe2::TypeMeta::Make<float>());
   y.sum().backward();
   EXPECT_THAT(types, ElementsAre(at::kDouble, at::kDouble));
+}
+
+TEST_P(State, HooksOnSavedTensorsAreThoseOfTheForward) {
+  int packed = 0;
+  std::vector<int> packed_in_region;
+  const auto count = hooks::make_hooks(
+      [&](const Tensor& tensor, const hooks::SaveInfo&) {
+        ++packed;
+        return hooks::Packed{.tensors = {tensor}, .state = {}};
+      },
+      [](hooks::Packed& kept, const hooks::UnpackInfo&) { return kept.tensors[0]; });
+  Tensor y;
+  {
+    const hooks::ScopedHooks scope(count);
+    y = checkpoint(
+        options(),
+        [&](const Tensor& t) {
+          // On demand a region has hooks of its own, and leaves the others to the tensors around it.
+          packed_in_region.push_back(hooks::active_hooks() == count);
+          return block(t);
+        },
+        x * 2);
+  }
+  EXPECT_GT(packed, 0) << "the input of the region is saved by the hooks around it";
+  y.sum().backward();
+  const bool early = GetParam() == Form::kEarly;
+  EXPECT_THAT(packed_in_region, ElementsAre(early, early));
 }
 
 }  // namespace

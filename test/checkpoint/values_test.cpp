@@ -4,14 +4,17 @@
 namespace overdrive::checkpoint {
 namespace {
 
-using Values = CheckpointTest;
+OVERDRIVE_BOTH_FORMS(Values);
 
-TEST_F(Values, AreThoseOfThePlainModel) {
+TEST_P(Values, AreThoseOfThePlainModel) {
   expect_same([&] { return block(x); },
-              [&] { return checkpoint([&](const Tensor& t) { return block(t); }, x); });
+              [&] {
+                return checkpoint(
+                    options(), [&](const Tensor& t) { return block(t); }, x);
+              });
 }
 
-TEST_F(Values, MayBeTensorsAmongOtherThings) {
+TEST_P(Values, MayBeTensorsAmongOtherThings) {
   const auto f = [&](const Tensor& a, int n, const std::vector<Tensor>& list, std::optional<Tensor> maybe,
                      const std::string& text) {
     EXPECT_EQ(text, "text");
@@ -25,42 +28,49 @@ TEST_F(Values, MayBeTensorsAmongOtherThings) {
     return std::get<0>(r) + std::get<2>(r)[0] + std::get<2>(r)[1];
   };
   expect_same([&] { return sum(f(x, 3, list, second, "text")); },
-              [&] { return sum(checkpoint(f, x, 3, list, std::optional<Tensor>(second), "text")); });
+              [&] { return sum(checkpoint(options(), f, x, 3, list, std::optional<Tensor>(second), "text")); });
 }
 
-TEST_F(Values, OfIntegerTypeComeBackDetached) {
-  auto [value, index] = checkpoint([](const Tensor& t) { return t.max(1); }, x);
+TEST_P(Values, OfIntegerTypeComeBackDetached) {
+  auto [value, index] = checkpoint(
+      options(), [](const Tensor& t) { return t.max(1); }, x);
   EXPECT_EQ(index.scalar_type(), at::kLong);
   EXPECT_FALSE(index.requires_grad());
   value.sum().backward();
   EXPECT_EQ(x.grad().sum().item<float>(), 4);
 }
 
-TEST_F(Values, ThatNeedNoGradientGetNone) {
+TEST_P(Values, ThatNeedNoGradientGetNone) {
   const Tensor constant = at::randn({4, 8});
   const auto f = [&](const Tensor& a, const Tensor& b) { return block(a * b); };
-  expect_same([&] { return f(x, constant); }, [&] { return checkpoint(f, x, constant); });
+  expect_same([&] { return f(x, constant); }, [&] { return checkpoint(options(), f, x, constant); });
   EXPECT_FALSE(constant.grad().defined());
 }
 
-TEST_F(Values, MayNeedNoGradientAtAllWhileParametersDo) {
+TEST_P(Values, MayNeedNoGradientAtAllWhileParametersDo) {
   const Tensor constant = at::randn({4, 8});
   expect_same([&] { return block(constant); },
-              [&] { return checkpoint([&](const Tensor& t) { return block(t); }, constant); });
+              [&] {
+                return checkpoint(
+                    options(), [&](const Tensor& t) { return block(t); }, constant);
+              });
   EXPECT_TRUE(weight.grad().defined());
 }
 
-TEST_F(Values, WithoutATensorAreAnError) {
-  EXPECT_THAT(error_of([&] { checkpoint([&](int n) { return weight * n; }, 2); }),
+TEST_P(Values, WithoutATensorAreAnError) {
+  EXPECT_THAT(error_of([&] {
+                checkpoint(
+                    options(), [&](int n) { return weight * n; }, 2);
+              }),
               HasSubstr("there is no tensor among the inputs"));
 }
 
-TEST_F(Values, UndefinedOnesArePassedOn) {
+TEST_P(Values, UndefinedOnesArePassedOn) {
   const auto f = [&](const Tensor& a, const Tensor& none) {
     EXPECT_FALSE(none.defined());
     return std::pair(block(a), none);
   };
-  auto [value, none] = checkpoint(f, x, Tensor());
+  auto [value, none] = checkpoint(options(), f, x, Tensor());
   EXPECT_FALSE(none.defined());
   value.sum().backward();
   EXPECT_TRUE(x.grad().defined());
@@ -68,31 +78,32 @@ TEST_F(Values, UndefinedOnesArePassedOn) {
 
 // Only the recomputation knows that the first output has no gradient. Dropping the output but not what came
 // back for it would give the second output the gradient of the first.
-TEST_F(Values, WithoutAGradientAreDroppedTogetherWithIt) {
-  auto [constant, value] = checkpoint([](const Tensor& t) { return std::pair(t.detach() * 2, t * 3); }, x);
+TEST_P(Values, WithoutAGradientAreDroppedTogetherWithIt) {
+  auto [constant, value] = checkpoint(
+      options(), [](const Tensor& t) { return std::pair(t.detach() * 2, t * 3); }, x);
   (constant * 100 + value).sum().backward();
   EXPECT_TRUE(same_bits(x.grad(), at::full({4, 8}, 3.0f)));
 }
 
-TEST_F(Values, MayShareOneTensor) {
+TEST_P(Values, MayShareOneTensor) {
   const auto f = [&](const Tensor& t) {
     const Tensor y = block(t);
     return std::pair(y, y);
   };
   const auto both = [](const std::pair<Tensor, Tensor>& r) { return r.first * 2 + r.second * 3; };
-  expect_same([&] { return both(f(x)); }, [&] { return both(checkpoint(f, x)); });
+  expect_same([&] { return both(f(x)); }, [&] { return both(checkpoint(options(), f, x)); });
 }
 
-TEST_F(Values, MayHaveNoGradientInTheMiddle) {
+TEST_P(Values, MayHaveNoGradientInTheMiddle) {
   const auto f = [&](const Tensor& t) { return std::tuple(t.sin(), block(t), t.exp()); };
   const auto ends = [](const std::tuple<Tensor, Tensor, Tensor>& r) { return std::get<0>(r) * std::get<2>(r); };
-  expect_same([&] { return ends(f(x)); }, [&] { return ends(checkpoint(f, x)); });
+  expect_same([&] { return ends(f(x)); }, [&] { return ends(checkpoint(options(), f, x)); });
 }
 
-TEST_F(Values, MayBeAnInput) {
+TEST_P(Values, MayBeAnInput) {
   const auto f = [&](const Tensor& t) { return std::pair(t, block(t)); };
   const auto product = [](const std::pair<Tensor, Tensor>& r) { return r.first * r.second; };
-  const Tensor direct = product(f(x)), through = product(checkpoint(f, x));
+  const Tensor direct = product(f(x)), through = product(checkpoint(options(), f, x));
   EXPECT_TRUE(same_bits(through.detach(), direct.detach()));
   direct.sum().backward();
   const Tensor want = x.grad().clone();
@@ -102,33 +113,38 @@ TEST_F(Values, MayBeAnInput) {
   EXPECT_TRUE(at::allclose(x.grad(), want, 1e-5, 1e-6));
 }
 
-TEST_F(Values, MayBeViewsAndWrittenInPlaceInside) {
+TEST_P(Values, MayBeViewsAndWrittenInPlaceInside) {
   const auto f = [&](const Tensor& t) {
     Tensor y = at::linear(t, weight);
     y.view({-1}).slice(0, 0, 7).mul_(2);
     y.relu_();
     return y.t();
   };
-  expect_same([&] { return f(x).cos(); }, [&] { return checkpoint(f, x).cos(); });
+  expect_same([&] { return f(x).cos(); }, [&] { return checkpoint(options(), f, x).cos(); });
 }
 
-TEST_F(Values, MustNotBeAnInputWrittenInPlace) {
+TEST_P(Values, MustNotBeAnInputWrittenInPlace) {
   const Tensor y = x * 1;
-  EXPECT_THAT(error_of([&] { checkpoint([](Tensor t) { return t.mul_(2); }, y); }),
+  EXPECT_THAT(error_of([&] {
+                checkpoint(
+                    options(), [](Tensor t) { return t.mul_(2); }, y);
+              }),
               HasSubstr("changed tensor 0 of its inputs in place"));
 }
 
-TEST_F(Values, ChangedBetweenForwardAndRecomputationAreTheUsualError) {
+TEST_P(Values, ChangedBetweenForwardAndRecomputationAreTheUsualError) {
   Tensor y = x * 1;
-  const Tensor z = checkpoint([&](const Tensor& t) { return block(t); }, y);
+  const Tensor z = checkpoint(
+      options(), [&](const Tensor& t) { return block(t); }, y);
   y.add_(1);
   EXPECT_THAT(error_of([&] { z.sum().backward(); }), HasSubstr("modified by an inplace operation"));
 }
 
-TEST_F(Values, AreComputedPlainlyWithoutGradMode) {
+TEST_P(Values, AreComputedPlainlyWithoutGradMode) {
   const at::NoGradGuard no_grad;
   int runs = 0;
   const Tensor y = checkpoint(
+      options(),
       [&](const Tensor& t) {
         ++runs;
         EXPECT_FALSE(is_checkpointing());
@@ -139,15 +155,19 @@ TEST_F(Values, AreComputedPlainlyWithoutGradMode) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST_F(Values, AreLetGoWithTheGraph) {
+TEST_P(Values, AreLetGoWithTheGraph) {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> watched;
   {
     const Tensor y = x * 2;
     const Tensor scale = at::ones({1});
     watched.emplace_back(y.getIntrusivePtr());
     watched.emplace_back(scale.getIntrusivePtr());
-    checkpoint([this, scale](const Tensor& t) { return block(t) * scale; }, y).sum().backward();
-    checkpoint([this, scale](const Tensor& t) { return block(t) * scale; }, y);  // never run back
+    checkpoint(
+        options(), [this, scale](const Tensor& t) { return block(t) * scale; }, y)
+        .sum()
+        .backward();
+    checkpoint(
+        options(), [this, scale](const Tensor& t) { return block(t) * scale; }, y);  // never run back
   }
   for (const auto& tensor : watched) EXPECT_TRUE(tensor.expired());
 }

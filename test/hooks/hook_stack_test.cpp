@@ -113,6 +113,33 @@ TEST_F(HookStack, WhatAHookSavesIsNotPacked) {
   EXPECT_EQ(packs, 1);
 }
 
+// A hook that makes its tensor again by running the program's code, with hooks of its own around that.
+TEST_F(HookStack, AScopeThatAHookOpensCounts) {
+  const Tensor y = leaf_of({3}) * 1;
+  const auto inner = copying_;
+  std::vector<bool> active;
+  const auto opening =
+      make_hooks([](const Tensor& tensor, const SaveInfo&) { return Packed{.tensors = {tensor}, .state = {}}; },
+                 [&](Packed& packed, const UnpackInfo&) {
+                   {
+                     const ScopedHooks scope(inner);
+                     const c10::AutoGradMode graph(true);
+                     active.push_back(active_hooks() == inner);
+                     y.exp();
+                   }
+                   active.push_back(active_hooks() == nullptr);
+                   return packed.tensors[0];
+                 });
+  Tensor loss;
+  {
+    const ScopedHooks scope(opening);
+    loss = y.sin().sum();
+    loss.backward();
+  }
+  EXPECT_THAT(active, ElementsAre(true, true));
+  EXPECT_THAT(copying_->saves, SizeIs(1));
+}
+
 TEST_F(HookStack, UnpacksInTheGradModeOfTheNode) {
   const Tensor x = leaf_of({3});
   const auto loss = [&] {
