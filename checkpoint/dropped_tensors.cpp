@@ -20,8 +20,12 @@ struct NothingLeftToDo {
 // Of the second run: collects what the nodes save, in the order of the first.
 class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
  public:
-  Capture(const Region& region, std::vector<Looks> expected) : region_(region), expected_(std::move(expected)) {
+  Capture(const Region& region, std::vector<Expected> expected)
+      : region_(region), expected_(std::move(expected)) {
     found.reserve(expected_.size());
+    for (size_t i = 0; i < expected_.size(); ++i) {
+      if (expected_[i].dropped) needed_ = i + 1;
+    }
   }
 
   hooks::Packed pack(const at::Tensor& tensor, const hooks::SaveInfo&) override {
@@ -29,8 +33,8 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
       ++surplus_;  // or the function went on all the same
     } else {
       compare(tensor);
-      found.push_back(tensor);
-      if (region_.options().early_stop && found.size() == expected_.size()) {
+      found.push_back(expected_[found.size()].dropped ? tensor : at::Tensor());
+      if (region_.options().early_stop && found.size() == needed_) {
         stopped_ = true;
         throw NothingLeftToDo{this};
       }
@@ -70,11 +74,13 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
     if (!region_.options().check_determinism) return;
     const Looks again(tensor, region_.options().checksum);
     const size_t index = found.size();
-    if (!(again == expected_[index])) region_.refuse("saved tensor", index, expected_[index], again);
+    const Looks& first = expected_[index].looks;
+    if (!(again == first)) region_.refuse("saved tensor", index, first, again);
   }
 
   const Region& region_;
-  const std::vector<Looks> expected_;
+  const std::vector<Expected> expected_;
+  size_t needed_ = 0;  // behind these, nothing was dropped
   size_t surplus_ = 0;
   bool stopped_ = false;
 };
@@ -100,16 +106,18 @@ bool DroppedTensors::is_open() const {
   return open_;
 }
 
-std::shared_ptr<DroppedTensors::Place> DroppedTensors::drop(const at::Tensor& tensor) {
-  Looks looks(tensor, region_.options().checksum);
-  size_t index = 0;
-  {
-    const base::MutexLock lock(mutex_);
-    index = tensors_.size();
-    tensors_.push_back({.looks = std::move(looks), .recomputed = {}});
-  }
-  return std::make_shared<Place>(shared_from_this(), index);
+size_t DroppedTensors::note(const at::Tensor& tensor, bool dropped) {
+  Looks looks(tensor, options().checksum);
+  const base::MutexLock lock(mutex_);
+  tensors_.push_back({.looks = std::move(looks), .dropped = dropped, .wanted = dropped, .recomputed = {}});
+  return tensors_.size() - 1;
 }
+
+std::shared_ptr<DroppedTensors::Place> DroppedTensors::drop(const at::Tensor& tensor) {
+  return std::make_shared<Place>(shared_from_this(), note(tensor, /*dropped=*/true));
+}
+
+void DroppedTensors::pass(const at::Tensor& tensor) { note(tensor, /*dropped=*/false); }
 
 at::Tensor DroppedTensors::take(size_t index) {
   const base::MutexLock lock(mutex_);
@@ -143,11 +151,11 @@ at::Tensor DroppedTensors::fetch(size_t index) {
   return wanted;
 }
 
-std::vector<Looks> DroppedTensors::looks() const {
+std::vector<DroppedTensors::Expected> DroppedTensors::expected() const {
   const base::MutexLock lock(mutex_);
-  std::vector<Looks> all;
+  std::vector<Expected> all;
   all.reserve(tensors_.size());
-  for (const Dropped& tensor : tensors_) all.push_back(tensor.looks);
+  for (const Dropped& tensor : tensors_) all.push_back({tensor.looks, tensor.dropped});
   return all;
 }
 
@@ -155,7 +163,7 @@ Tensors DroppedTensors::recompute() const {
   Tensors inputs;
   inputs.reserve(inputs_.size());
   for (const hooks::SavedTensor& input : inputs_) inputs.push_back(input.unpack());
-  const auto capture = std::make_shared<Capture>(region_, looks());
+  const auto capture = std::make_shared<Capture>(region_, expected());
   // The scope is opened inside the modes of the first run.
   region_.run_again_within(inputs, [&capture](const Function& function, const Tensors& arguments) {
     const hooks::ScopedHooks scope(capture, kOfARegion);

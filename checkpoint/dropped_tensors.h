@@ -1,4 +1,4 @@
-// The tensors that one region saved and dropped: how they looked, and how to get them back. Shared by what
+// The tensors that one region saved, and dropped: how they looked, and how to get them back. Shared by what
 // the region's nodes saved, so it goes with the last of those. The first run drops on one thread; nodes fetch
 // on any, several at once. Which of LibTorch's tensors are saved by hooks is not its business.
 #pragma once
@@ -23,8 +23,8 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   class Place;
 
   // Both runs must find the same tensors in the same order. So memory that is saved twice is dropped twice,
-  // whatever is still alive, and parameters are dropped too: a view of one that comes out of another region's
-  // hooks is no view any more.
+  // whatever is still alive, and parameters take their turn too: a view of one that comes out of another
+  // region's hooks is no view any more.
   static constexpr hooks::HookOptions kOfARegion{
       .skip_parameters = false, .share = false, .check_in_place = true};
 
@@ -37,6 +37,10 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
 
   // Notes a tensor.
   std::shared_ptr<Place> drop(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
+  // Notes one that is not dropped: the second run will meet it too.
+  void pass(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
+
+  const Options& options() const { return region_.options(); }
 
   std::string name() const { return region_.name(); }
 
@@ -44,15 +48,21 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   class Capture;
   struct Dropped {
     Looks looks;
-    bool wanted = true;     // its place is there
+    bool dropped;           // else it was passed, and is here for its turn only
+    bool wanted;            // its place is there
     at::Tensor recomputed;  // by the last run, and not yet handed out
   };
+  struct Expected {
+    Looks looks;
+    bool dropped;
+  };
 
+  size_t note(const at::Tensor& tensor, bool dropped) OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor fetch(size_t index) OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor take(size_t index) OVERDRIVE_EXCLUDES(mutex_);
   void forget(size_t index) OVERDRIVE_EXCLUDES(mutex_);
   Tensors recompute() const OVERDRIVE_EXCLUDES(mutex_);
-  std::vector<Looks> looks() const OVERDRIVE_EXCLUDES(mutex_);
+  std::vector<Expected> expected() const OVERDRIVE_EXCLUDES(mutex_);
 
   // Unchanged after the first run.
   Region region_;

@@ -14,12 +14,24 @@ namespace overdrive::checkpoint {
 
 namespace {
 
+Tensors::iterator first_with_gradient(Tensors& outputs) {
+  return std::find_if(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
+    return is_differentiable(output) && output.requires_grad();
+  });
+}
+
 bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
 
 }  // namespace
 
 Checkpointing::Checkpointing(Function fn, Tensors inputs, Options options)
-    : fn_(std::move(fn)), inputs_(std::move(inputs)), options_(std::move(options)) {}
+    : fn_(std::move(fn)), inputs_(std::move(inputs)), options_(std::move(options)) {
+  TORCH_CHECK(options_.form == Form::kEarly,
+              "Checkpointing: the form on demand has no halves. Use checkpoint().");
+  TORCH_CHECK(options_.policy == nullptr,
+              "checkpoint: a policy chooses among saved tensors, which the early form does not have. Use the "
+              "form kOnDemand.");
+}
 
 Checkpointing::~Checkpointing() = default;
 
@@ -46,16 +58,22 @@ Tensors Checkpointing::checkpoint() {
   return outputs;
 }
 
-Tensors Checkpointing::recompute(Tensors outputs) {
-  if (segment_ == nullptr) return outputs;
-  const auto first = std::find_if(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
-    return is_differentiable(output) && output.requires_grad();
-  });
-  if (first == outputs.end()) return outputs;
+at::Tensor Checkpointing::recompute_before(Tensors& outputs) {
+  const auto first = first_with_gradient(outputs);
+  if (segment_ == nullptr || first == outputs.end()) return {};
   auto [tensor, phony] = fork(*first);
+  *first = std::move(tensor);
   const base::NodePtr node = base::make_node<Recompute>(
       std::move(segment_), base::edge_list{torch::autograd::impl::gradient_edge(phony)});
-  *first = join(tensor, with_history(phony, node));
+  return with_history(phony, node);
+}
+
+Tensors Checkpointing::recompute(Tensors outputs) {
+  const at::Tensor phony = recompute_before(outputs);
+  if (phony.defined()) {
+    at::Tensor& first = *first_with_gradient(outputs);
+    first = join(first, phony);
+  }
   return outputs;
 }
 

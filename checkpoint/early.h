@@ -40,6 +40,10 @@ class OVERDRIVE_API Checkpointing {
   // gradient. Without one there will be no backward, and they come back as they are.
   Tensors recompute(Tensors outputs);
 
+  // The same, for who knows a better moment: the recomputation comes before the gradients of these outputs,
+  // and after that of what the phony is joined with (dependency.h). Undefined where there is nothing to run.
+  at::Tensor recompute_before(Tensors& outputs);
+
  private:
   Function fn_;
   Tensors inputs_;

@@ -1,6 +1,9 @@
 // How a region is checkpointed. Plain values; any thread.
 #pragma once
 
+#include "checkpoint/policy.h"
+
+#include <cstdint>
 #include <string>
 
 namespace overdrive::checkpoint {
@@ -28,6 +31,17 @@ struct Options {
   bool early_stop = true;
   // On demand: keep what was recomputed for further backwards through the same graph.
   bool keep_recomputed = false;
+  // On demand: what to do with each tensor; all are recomputed without it.
+  Policy policy = {};
+  // And the hook for those that are to be packed.
+  hooks::HooksPtr packer = nullptr;
+  // Early: begin to run so many of the regions that come next again while this one's gradient is being made,
+  // on a thread of Overdrive's; the function must allow that. Those that drew random numbers run on the
+  // backward's own thread.
+  int64_t ahead = 0;
+  // The most bytes that recomputations made ahead may hold, in the whole process; 0 for no limit. A region is
+  // taken to need as much as the last one did.
+  int64_t ahead_bytes = 0;
   // What errors call the region, beside its number.
   std::string name = {};
 };

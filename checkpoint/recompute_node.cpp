@@ -1,11 +1,18 @@
 #include "checkpoint/recompute_node.h"
 
+#include "checkpoint/look_ahead.h"
+
+#include <optional>
+
 namespace overdrive::checkpoint {
 
 base::variable_list Recompute::apply(base::variable_list&& gradients) {
   (void)gradients;
   segment_->check_backward();
+  std::optional<LookAhead> look_ahead;
+  if (segment_->options().ahead > 0) look_ahead.emplace(*this);
   segment_->recompute(*this);
+  if (look_ahead) look_ahead->run_the_others();
   return {at::Tensor()};
 }
 

@@ -14,6 +14,8 @@ class Recompute final : public SegmentNode {
 
   std::string name() const override { return "Recompute"; }
   base::variable_list apply(base::variable_list&& gradients) override;
+
+  Segment& segment() { return *segment_; }
 };
 
 }  // namespace overdrive::checkpoint

@@ -35,6 +35,9 @@ class Region {
   // Throws in a backward that cannot have a backward of its own inside.
   void check_backward() const;
 
+  // In its first run, as far as somebody looked (preserve_rng).
+  bool draws_random_numbers() const { return !rng_.empty(); }
+
   const Options& options() const { return options_; }
   // For messages: "checkpointed region 3 (encoder)"
   std::string name() const;

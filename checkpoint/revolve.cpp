@@ -141,6 +141,9 @@ at::Tensor run_with_revolve(const std::vector<Layer>& layers, const at::Tensor& 
                             const Options& options) {
   TORCH_CHECK(snapshots >= 1, "checkpoint_sequential: Revolve needs a snapshot at least, and got ", snapshots,
               ".");
+  TORCH_CHECK(options.form == Form::kEarly && options.policy == nullptr,
+              "checkpoint_sequential: Revolve is of the early form. For the form kOnDemand use Segments or "
+              "Selective.");
   const at::Device device = detail::first_defined({input}, options).device();
   if (layers.size() == 1 || !at::GradMode::is_enabled()) {
     at::Tensor state = input;

@@ -1,8 +1,9 @@
 // What a Checkpoint node and its Recompute node share: the region, its inputs, and what was recomputed.
 // Owned by both. Recompute puts a tape in, Checkpoint takes it out; backwards of one graph on several
-// threads may do so at once. When each runs is the engine's business.
+// threads may do so at once. When each runs is the engine's business; what may begin before, look_ahead's.
 #pragma once
 
+#include "checkpoint/ahead_run.h"
 #include "checkpoint/tape.h"
 #include "engine/base/mutex.h"
 #include "hooks/hooks.h"
@@ -15,27 +16,43 @@ namespace overdrive::checkpoint {
 class Segment {
  public:
   Segment(Function function, const Tensors& inputs, const Options& options);
+  // Waits for a recomputation that was ordered and never used.
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
 
   // The first run. Tensors without history.
-  Tensors run(const Tensors& inputs) { return region_.run_first(inputs, /*graph=*/false); }
+  Tensors run(const Tensors& inputs);
 
   // Runs the region again and keeps the tape for take(). An error where its inputs are gone, or were changed.
   void recompute(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   // The tape, made now if nobody has made one. It is used once.
   std::unique_ptr<Tape> take(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
 
+  // Whether the region may run again before its turn, and where; known after the first run.
+  enum class Ahead { kNo, kOnThisThread, kAnywhere };
+  Ahead how_ahead() const;
+  // Orders that from inside a backward; recompute() will find it. Null when it was ordered already, or when
+  // it would need too much memory.
+  std::shared_ptr<AheadRun> order_ahead() OVERDRIVE_EXCLUDES(mutex_);
+
+  const Options& options() const { return region_.options(); }
   void check_backward() const { region_.check_backward(); }
   // The graph is not kept: lets the inputs go.
   void release() OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  std::unique_ptr<Tape> make_tape(base::Node& node);
+  // Without a node, errors do not name it.
+  std::unique_ptr<Tape> make_tape(base::Node* node);
+  std::unique_ptr<Tape> take_ahead() OVERDRIVE_EXCLUDES(mutex_);
 
   Region region_;
+  bool may_run_anywhere_ = false;           // all is on the CPU, and the inputs are at hand
   std::vector<hooks::SavedTensor> inputs_;  // as the members of a node: a backward that keeps its graph reads
 
   base::Mutex mutex_;
   std::unique_ptr<Tape> tape_ OVERDRIVE_GUARDED_BY(mutex_);
+  std::shared_ptr<AheadRun> ahead_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
 }  // namespace overdrive::checkpoint

@@ -2,6 +2,7 @@
 //
 //   Tensor y = checkpoint_sequential(layers_of(*sequential), x, Segments{8});
 //   Tensor y = checkpoint_sequential(layers, x, Revolve{20});
+//   Tensor y = checkpoint_sequential(layers, x, Selective{keep_what_matmuls_made});
 //
 // Any thread. The layers are called again in the backward, on its thread, and must live until then: copies
 // of module holders do.
@@ -20,7 +21,14 @@
 namespace overdrive::checkpoint {
 
 using Layer = std::function<at::Tensor(const at::Tensor&)>;
-using Schedule = std::variant<Segments, Revolve>;
+
+// The whole chain is a region on demand, in which the policy chooses tensor by tensor.
+struct Selective {
+  Policy policy;
+  hooks::HooksPtr packer = nullptr;  // for Choice::kPack
+};
+
+using Schedule = std::variant<Segments, Revolve, Selective>;
 
 // The last of several segments is not checkpointed: it would run again at once. With Revolve each layer is a
 // region of its own.

@@ -1,7 +1,11 @@
 #include "checkpoint/tape.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <memory>
+#include <optional>
 #include <utility>
 
 namespace overdrive::checkpoint {
@@ -20,6 +24,15 @@ class InputGradients final : public base::Node {
   }
 
   base::variable_list received;
+};
+
+// What the thread allocates and keeps, by the reports that allocators make to a profiler.
+class NetBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t bytes = 0;
 };
 
 InputGradients& end_of(const base::NodePtr& node) { return static_cast<InputGradients&>(*node); }
@@ -44,7 +57,17 @@ Tape::Tape(const Region& region, const Tensors& inputs) : inputs_(base::make_nod
     requires_grad_.push_back(wanted);
     ends.push_back(wanted ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
   }
-  outputs_ = region.run_again(ends, /*graph=*/true);
+  if (region.options().ahead_bytes == 0) {
+    outputs_ = region.run_again(ends, /*graph=*/true);
+    return;
+  }
+  region.run_again_within(ends, [this](const Function& function, const Tensors& arguments) {
+    const auto meter = std::make_shared<NetBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+    outputs_ = function(arguments);
+    bytes_ = meter->bytes;
+    return std::optional(outputs_);
+  });
 }
 
 Tensors Tape::pull(const Tensors& gradients) {

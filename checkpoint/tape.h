@@ -16,10 +16,14 @@ class Tape {
   // output of the first run; where the output needs no gradient this time, both are left out. Once.
   Tensors pull(const Tensors& gradients);
 
+  // Of the tensors that it keeps, as far as they are on the CPU; counted where there is a limit (ahead_bytes).
+  int64_t bytes() const { return bytes_; }
+
  private:
   base::NodePtr inputs_;  // where the graph ends
   Tensors outputs_;
   std::vector<bool> requires_grad_;
+  int64_t bytes_ = 0;
 };
 
 // Whether a tensor of this type can have a gradient at all: then Checkpoint has an output for it.

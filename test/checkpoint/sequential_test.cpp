@@ -127,6 +127,8 @@ TEST_F(Sequential, WithRevolveRefusesWhatARegionRefuses) {
   y.backward();
   EXPECT_THAT(error_of([&] { y.backward(); }), HasSubstr("second time"));
   EXPECT_THAT(error_of([&] { checkpoint_sequential(chain, x, Revolve{0}); }), HasSubstr("needs a snapshot"));
+  EXPECT_THAT(error_of([&] { checkpoint_sequential(chain, x, Revolve{2}, {.form = Form::kOnDemand}); }),
+              HasSubstr("Revolve is of the early form"));
 }
 
 TEST_F(Sequential, TakesTheLayersOfAModule) {

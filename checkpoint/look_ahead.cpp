@@ -1,0 +1,57 @@
+#include "checkpoint/look_ahead.h"
+
+#include "checkpoint/ahead_thread.h"
+
+#include <queue>
+#include <unordered_set>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+// Nodes looked at in one go. Behind so many others the next region is far away.
+constexpr size_t kMostNodes = 2000;
+
+std::vector<Recompute*> next_regions(base::Node& from, int64_t count) {
+  std::priority_queue<std::pair<uint64_t, base::Node*>> ready;
+  std::unordered_set<base::Node*> seen;
+  const auto go_on = [&](base::Node& node) {
+    for (const base::Edge& edge : node.next_edges()) {
+      base::Node* next = edge.function.get();
+      if (next != nullptr && seen.insert(next).second) ready.emplace(next->sequence_nr(), next);
+    }
+  };
+  std::vector<Recompute*> found;
+  go_on(from);
+  while (!ready.empty() && seen.size() < kMostNodes && static_cast<int64_t>(found.size()) < count) {
+    base::Node& node = *ready.top().second;
+    ready.pop();
+    if (auto* region = dynamic_cast<Recompute*>(&node)) found.push_back(region);
+    go_on(node);
+  }
+  return found;
+}
+
+}  // namespace
+
+LookAhead::LookAhead(Recompute& now) {
+  // Regions on the CPU run on the thread that called the backward, as do all CPU nodes that draw.
+  const bool calling_thread = now.segment().how_ahead() != Segment::Ahead::kNo;
+  for (Recompute* next : next_regions(now, now.segment().options().ahead)) {
+    Segment& segment = next->segment();
+    if (segment.how_ahead() == Segment::Ahead::kOnThisThread) {
+      if (calling_thread) others_.push_back(next);
+    } else if (segment.how_ahead() == Segment::Ahead::kAnywhere) {
+      if (auto run = segment.order_ahead()) AheadThread::get().order(std::move(run));
+    }
+  }
+}
+
+void LookAhead::run_the_others() {
+  for (Recompute* next : others_) {
+    if (const auto run = next->segment().order_ahead()) run->run();
+  }
+}
+
+}  // namespace overdrive::checkpoint
