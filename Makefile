@@ -57,6 +57,14 @@ check:
 	python3 tools/check_layers.py
 	python3 tools/check_notes.py
 
+## check-headers: compile the library against the headers of other LibTorch versions (VERSIONS)
+check-headers: configure-release
+	python3 tools/check_headers.py build build/headers $(or $(VERSIONS),2.11.0 2.15.0)
+
+## check-versions: build everything for each LibTorch version (VERSIONS) and run the suite there; hours
+check-versions: setup
+	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
+
 ## format:    clang-format on every source of ours; check-format only looks
 format: setup-format
 	clang-format-16 -i $(SOURCES)
@@ -104,6 +112,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check format check-format tidy \
-  coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
+.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions \
+  format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -71,10 +71,10 @@ class WayBack {
   at::Tensor gradient_;
 };
 
-class RevolveNode final : public base::Node {
+class RevolveNode final : public base::HoldingNode {
  public:
   RevolveNode(std::unique_ptr<Chain> chain, base::edge_list next)
-      : Node(std::move(next)), chain_(std::move(chain)) {}
+      : HoldingNode(std::move(next)), chain_(std::move(chain)) {}
 
   std::string name() const override { return "Revolve"; }
 
@@ -100,10 +100,10 @@ class RevolveNode final : public base::Node {
     for (Chain::Snapshot& snapshot : chain_->kept) snapshot.state.release();
   }
 
-  // The first snapshot has a history: see Node::release_resources().
+  // The first snapshot has a history: see HoldingNode.
   void release_resources() override {
     chain_.reset();
-    Node::release_resources();
+    HoldingNode::release_resources();
   }
 
  private:

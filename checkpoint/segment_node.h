@@ -8,18 +8,18 @@
 
 namespace overdrive::checkpoint {
 
-class SegmentNode : public base::Node {
+class SegmentNode : public base::HoldingNode {
  public:
   void release_variables() override { segment_->release(); }
-  // The segment's inputs have a history: see Node::release_resources().
+  // The segment's inputs have a history: see HoldingNode.
   void release_resources() override {
     segment_.reset();
-    Node::release_resources();
+    HoldingNode::release_resources();
   }
 
  protected:
   SegmentNode(std::shared_ptr<Segment> segment, base::edge_list next)
-      : Node(std::move(next)), segment_(std::move(segment)) {}
+      : HoldingNode(std::move(next)), segment_(std::move(segment)) {}
 
   std::shared_ptr<Segment> segment_;
 };

@@ -17,7 +17,7 @@ struct BackwardCall;
 // Makes the hooks for a tensor that an op is about to save, or null.
 using SavedHooksSource = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)();
 
-class OverdriveEngine final : public base::Engine {
+class OverdriveEngine final : public base::EngineBefore {
  public:
   static OverdriveEngine& get();
   static base::Engine& stub() { return get(); }
@@ -28,7 +28,7 @@ class OverdriveEngine final : public base::Engine {
 
   // The engine that was the default before us.
   void set_previous(base::Engine& previous);
-  base::Engine& previous() const { return *previous_.load(std::memory_order_acquire); }
+  base::Engine& previous() const override { return *previous_.load(std::memory_order_acquire); }
 
   // Asked first for every saved tensor; the previous engine is asked when it has none. Filled by hooks/.
   void set_saved_hooks_source(SavedHooksSource source) {

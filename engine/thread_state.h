@@ -48,13 +48,22 @@ struct ThreadModes {
   c10::WarningHandler* warning_handler = nullptr;
 
   static ThreadModes read(const ThreadPlaces& places);
+  // Older versions of the host have no such switch: always on.
+  template <typename State>
+  static bool enforces_grad_layout(const State& state) {
+    if constexpr (requires { state.get_grad_layout_enforcement_enabled(); }) {
+      return state.get_grad_layout_enforcement_enabled();
+    } else {
+      return true;
+    }
+  }
   static uint32_t bits_of(const c10::AutogradState& state) {
     return static_cast<uint32_t>(state.get_grad_mode()) |
            static_cast<uint32_t>(state.get_inference_mode()) << 1 |
            static_cast<uint32_t>(state.get_fw_grad_mode()) << 2 |
            static_cast<uint32_t>(state.get_multithreading_enabled()) << 3 |
            static_cast<uint32_t>(state.get_view_replay_enabled()) << 4 |
-           static_cast<uint32_t>(state.get_grad_layout_enforcement_enabled()) << 5;
+           static_cast<uint32_t>(enforces_grad_layout(state)) << 5;
   }
   bool operator==(const ThreadModes&) const = default;
 };

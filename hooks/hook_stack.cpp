@@ -9,13 +9,24 @@
 #include <ATen/SavedTensorHooks.h>
 
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace overdrive::hooks {
 namespace {
 
 constexpr std::string_view kKindName = "OVERDRIVE_SAVED_TENSOR_HOOKS";
-constexpr c10::DebugInfoKind kKind(&kKindName);
+
+// Older versions of the host number the kinds and leave none to others; theirs are few.
+template <typename Kind>
+constexpr Kind own_kind() {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0xd5);
+  } else {
+    return Kind(&kKindName);
+  }
+}
+constexpr auto kKind = own_kind<c10::DebugInfoKind>();
 
 thread_local int inside_hook_depth = 0;
 

@@ -53,7 +53,6 @@ class OVERDRIVE_API SavedTensor {
   void pack(std::unique_ptr<torch::autograd::SavedVariableHooks> hooks, const at::Tensor& tensor);
   void note_metadata(const at::Tensor& tensor);
   void check_may_register() const;
-  c10::intrusive_ptr<torch::autograd::Node> history(torch::autograd::Node* owner) const;
   void check_version(const torch::autograd::Node* producer) const;
 
   enum class State : uint8_t { kNothing, kOriginal, kDetached, kPacked, kReleased };

@@ -9,6 +9,18 @@ namespace overdrive::hooks {
 
 using torch::autograd::impl::version_counter;
 
+namespace {
+// As the host's own message has it: older versions know only the node's name.
+template <typename Producer>
+std::string op_name(const Producer& producer) {
+  if constexpr (requires { producer.forward_op_name(); }) {
+    return std::string(producer.forward_op_name());
+  } else {
+    return producer.name();
+  }
+}
+}  // namespace
+
 VersionCheck::VersionCheck(const at::Tensor& tensor)
     : counter_(version_counter(tensor)), saved_(counter_.current_version()) {}
 
@@ -23,7 +35,7 @@ void refuse_changed(const ChangedTensor& changed) {
   }
   text << "]";
   if (changed.producer != nullptr) {
-    text << ", which is output " << changed.output_nr << " of " << changed.producer->forward_op_name() << ",";
+    text << ", which is output " << changed.output_nr << " of " << op_name(*changed.producer) << ",";
   }
   text << " is at version " << changed.version << "; expected version " << changed.saved_version << " instead.";
   if (torch::autograd::AnomalyMode::is_enabled()) {

@@ -7,20 +7,18 @@ GCC ignores the annotations, so this looks at the sources a second time: no code
 flags come from the build folder's compile_commands.json. First it shows that the analysis is awake: a
 field that is read without its lock must be refused.
 """
-import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from compile_commands import INCLUDE, ROOT, sources
+
 CLANG = os.environ.get("CLANG", "clang++-16")
 WARNINGS = ["-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
 ANNOTATIONS = "engine/base/thread_annotations.h"
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 # Parsed once for all sources of a kind: LibTorch's headers are most of the time.
 HEADERS = {"library": "engine/base/torch_types.h", "test": "test/support/pch.h"}
 FAULT = """
@@ -44,21 +42,6 @@ def uses_annotations(name, known):
     return known[name]
 
 
-def sources_of(path):
-    """The file itself, or the sources that a unity file puts together."""
-    return map(Path, INCLUDE.findall(path.read_text())) if path.name.startswith("unity_") else [path]
-
-
-def flags_of(entry):
-    words = entry["command"].split()
-    flags, take_next = [], False
-    for word in words:
-        if take_next or word.startswith(("-D", "-I", "-std=")) or word == "-isystem":
-            flags.append(word.replace('\\"', '"'))
-            take_next = word == "-isystem"
-    return flags
-
-
 def clang(arguments, **more):
     return subprocess.run([CLANG, *WARNINGS, *arguments], cwd=ROOT, capture_output=True, text=True, **more)
 
@@ -77,21 +60,17 @@ def main(build):
         print(f"check_threads: {CLANG} did not refuse a field read without its lock\n{awake.stderr}")
         return 1
 
-    known, jobs, entries = {}, {"library": [], "test": []}, {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        for path in sources_of(Path(entry["file"])):
-            if path.is_relative_to(ROOT) and not path.is_relative_to(build):
-                entries.setdefault(str(path.relative_to(ROOT)), flags_of(entry))
-    for name, flags in sorted(entries.items()):
+    known, jobs = {}, {"library": [], "test": []}
+    for name, flags in sorted(sources(build).items()):
         if uses_annotations(name, known):
             jobs["test" if name.startswith("test/") else "library"].append((name, flags))
 
     failed = count = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for kind, sources in jobs.items():
+        for kind, named in jobs.items():
             # One header holds for all sources whose flags are the same, as they are within a kind.
             by_flags = {}
-            for name, flags in sources:
+            for name, flags in named:
                 by_flags.setdefault(tuple(flags), []).append(name)
             for number, (flags, names) in enumerate(by_flags.items()):
                 header, made = None, None

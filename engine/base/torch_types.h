@@ -6,10 +6,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace overdrive::base {
 
@@ -22,16 +24,41 @@ using torch::autograd::variable_list;
 
 // c10::intrusive_ptr since 2.13, std::shared_ptr before.
 using NodePtr = decltype(Edge::function);
-using WeakNodePtr = std::conditional_t<std::is_same_v<NodePtr, std::shared_ptr<Node>>, std::weak_ptr<Node>,
-                                       c10::weak_intrusive_ptr<Node>>;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+#define OVERDRIVE_SHARED_NODES
+using WeakNodePtr = std::weak_ptr<Node>;
+#else
+using WeakNodePtr = c10::weak_intrusive_ptr<Node>;
+#endif
 
 template <typename T, typename... Args>
 NodePtr make_node(Args&&... args) {
-  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<Node>>) {
-    return std::make_shared<T>(std::forward<Args>(args)...);
-  } else {
-    return c10::make_intrusive<T>(std::forward<Args>(args)...);
-  }
+#ifdef OVERDRIVE_SHARED_NODES
+  // With the host's deleter, which takes a deep graph apart without recursion.
+  return NodePtr(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
+#else
+  return c10::make_intrusive<T>(std::forward<Args>(args)...);
+#endif
 }
+
+// A node of ours that holds a part of the graph outside its edges overrides release_resources() and calls this
+// one: since 2.13 a weak reference would keep it otherwise. Before, the destructor runs at that moment.
+struct HoldingNode : Node {
+  using Node::Node;
+#ifdef OVERDRIVE_SHARED_NODES
+  virtual void release_resources() {}
+#endif
+};
+
+// An engine that stands before another. What only some versions ask of an engine is the other's to answer.
+class EngineBefore : public Engine {
+ public:
+  virtual Engine& previous() const = 0;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+  std::vector<std::unique_ptr<torch::autograd::NodeCreationHook>> get_node_creation_hooks() override {
+    return previous().get_node_creation_hooks();
+  }
+#endif
+};
 
 }  // namespace overdrive::base

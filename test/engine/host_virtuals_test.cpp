@@ -56,10 +56,11 @@ struct ProtectedOnes : Engine {
   static size_t thread_main_slot() { return slot_of(&ProtectedOnes::thread_main); }
 };
 
-// 2.11 to 2.13. From 2.14 on there is get_node_creation_hooks(), which is not on the list: built for
-// such a version, the sizes below differ until it is answered and gets its row.
 std::vector<Virtual> virtuals() {
   return {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+      {"get_node_creation_hooks", slot_of(&Engine::get_node_creation_hooks), Answer::kOurs},
+#endif
       {"~Engine", 0, Answer::kOurs},
       {"~Engine with delete", 1, Answer::kOurs},
       {"execute", slot_of(&Engine::execute), Answer::kOurs},

@@ -1,0 +1,26 @@
+"""The table of docs/versions.md: a row for each version of LibTorch, a column for each check. Written by the checks."""
+import subprocess
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "versions.md"
+COLUMNS = ("headers", "suite")
+
+
+def commit():
+    """Of the tree as it is: with a mark when it holds changes that are not committed."""
+    described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return described.stdout.strip() or "unknown"
+
+
+def note(version, column, found):
+    """Puts what was found, with date and commit, into the row of the version, which is added when there is none."""
+    lines = PAGE.read_text().splitlines()
+    rows = [i for i, line in enumerate(lines) if line.startswith("| ") and line[2:3].isdigit()]
+    cells = {lines[i].strip("|").split("|")[0].strip(): [c.strip() for c in lines[i].strip("|").split("|")] for i in rows}
+    cells.setdefault(version, [version, "not tried", "not run"])
+    cells[version][1 + COLUMNS.index(column)] = f"{found} ({date.today()}, {commit()})"
+    in_order = sorted(cells.values(), key=lambda row: [int(part) for part in row[0].split(".")])
+    lines[rows[0] : rows[-1] + 1] = ["| " + " | ".join(row) + " |" for row in in_order]
+    PAGE.write_text("\n".join(lines) + "\n")
