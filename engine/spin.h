@@ -1,6 +1,6 @@
 // Waiting awake, for a moment: when a hand-over between two threads is near, falling asleep costs more
 // than the wait. Any thread. No more threads spin at a time than there are processors, and each
-// lets others run in between.
+// lets others run in between; when those turn out to be other programs, nobody spins for a second.
 #pragma once
 
 namespace overdrive::engine {
@@ -25,8 +25,8 @@ class SpinPlace {
   bool wait();
 
  private:
+  const long begin_;  // the clock's nanoseconds
   const bool granted_;
-  long end_ = 0;  // 0 before the first reading of the clock
   int turns_ = 0;
 };
 
