@@ -3,6 +3,7 @@
 #include "test/support/caught.h"
 #include "test/support/fake/device_contract.h"
 #include "test/support/gate.h"
+#include "test/support/timeline.h"
 
 namespace {
 
@@ -48,6 +49,38 @@ TYPED_TEST(DeviceThreads, AWrongGradientIsRefusedInStocksWords) {
         test::run({.roots = {test::edge(bad)}, .grads = {torch::ones({2}, fake::options(0))}});
       }).message,
       "Function bad returned an invalid gradient at index 0 - got [3] but expected shape compatible with [2]");
+}
+
+// The first line of each warning, whichever thread gave it.
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override {
+    lines.add(warning.msg().substr(0, warning.msg().find('\n')));
+  }
+  test::Timeline lines;
+};
+
+// {x on 0} --sqrt(0*x)*0--> {y} --to 1--> loss
+TYPED_TEST(DeviceThreads, AnomalyModeNamesTheNodeOfADeviceThatMadeANaN) {
+  const torch::autograd::DetectAnomalyGuard anomaly;  // warns itself the first time
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const Tensor x = device_leaf(0);
+  const Tensor y = (torch::sqrt(x * 0) * 0).to(fake::device(1));
+  EXPECT_EQ(message_of([&] { y.sum().backward(); }),
+            (test::Caught{"c10::Error", "Function 'SqrtBackward0' returned nan values in its 0th output."}));
+  ASSERT_EQ(warnings.lines.events().size(), 1u);
+  EXPECT_THAT(warnings.lines.events()[0], testing::StartsWith("Error detected in SqrtBackward0."));
+}
+
+TYPED_TEST(DeviceThreads, WarningsOfEveryDeviceReachTheCaller) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  const Tensor x = device_leaf(0);
+  const Tensor y = (x * 2).to(fake::device(1));
+  x.register_hook([](const Tensor&) { TORCH_WARN("of device 0"); });
+  y.register_hook([](const Tensor&) { TORCH_WARN("of device 1"); });
+  y.sum().backward();
+  EXPECT_EQ(warnings.lines.events(), (test::Events{"of device 1", "of device 0"}));
 }
 
 TYPED_TEST(DeviceThreads, ABackwardInsideANodeOfADevice) {

@@ -153,15 +153,41 @@ TEST_F(Workers, AreReplacedByTheCallerWhenTheSystemRefusesThreads) {
   EXPECT_EQ(threads_named("od-").size(), 2u);
 }
 
-TEST_F(Workers, CannotServeADeviceThatDoesNotExist) {
+// {root} --> {far away, on `device`}
+test::NodePtr graph_that_leads_to(at::Device device) {
   const test::NodePtr node = test::make_node("far away", {});
-  const test::NodePtr root = test::make_node("root", {test::edge(node, 1)},
-                                             [](test::variable_list&&) { return test::variable_list(1); });
   const std::vector<c10::SymInt> shape{2};
-  node->add_input_metadata(at::TensorOptions().device(at::Device(fake::kType, 12)).dtype(at::kFloat), shape,
+  node->add_input_metadata(at::TensorOptions().device(device).dtype(at::kFloat), shape,
                            /*is_tensor_subclass=*/false, /*is_nested=*/false, at::kFloat);
+  return test::make_node("root", {test::edge(node, 1)},
+                         [](test::variable_list&&) { return test::variable_list(1); });
+}
+
+TEST_F(Workers, CannotServeADeviceThatDoesNotExist) {
+  const test::NodePtr root = graph_that_leads_to({fake::kType, 12});
   EXPECT_EQ(test::message_of([&] { test::run({.roots = {test::edge(root)}}); }).message,
             "node far away is on fake:12, but this process sees 8 fake devices.");
+}
+
+TEST_F(Workers, CannotServeATypeOfDeviceThatNothingProvides) {
+  // Making the node asks for the guard already; so it is there for just as long.
+  auto& guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(at::kHPU)];
+  ASSERT_EQ(guard.load(), nullptr);
+  guard = c10::impl::getDeviceGuardImpl(fake::kType);
+  const test::NodePtr root = graph_that_leads_to({at::kHPU, 0});
+  guard = nullptr;
+  EXPECT_EQ(test::message_of([&] { test::run({.roots = {test::edge(root)}}); }).message,
+            "node far away is on hpu:0, but nothing in this process provides hpu devices (no device guard is "
+            "registered). Is its library loaded?");
+}
+
+// On stock's threads such an error ends the process.
+TEST_F(Workers, CarryAnErrorThatIsNoStdException) {
+  const Tensor x = device_leaf(0);
+  const Tensor y = (x * 2).to(fake::device(1));
+  x.register_hook([](const Tensor&) -> Tensor { throw 7; });
+  EXPECT_EQ(test::message_of([&] { y.sum().backward(); }), (test::Caught{"int", ""}));
+  backward_over({0, 1});
 }
 
 TEST_F(Workers, AreMissedByAForkedChildThatIsToldSo) {
