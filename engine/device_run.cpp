@@ -271,13 +271,16 @@ void DeviceRun::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
                     const std::optional<c10::Stream>& producer) {
   if (!gradient.defined()) return;
   Node* const consumer = edge.function.get();
-  if (!is_on_accelerator(gradient)) {
-    add_gradient(memory_.slots[memory_.plan.nodes[target].first_slot + edge.input_nr], std::move(gradient),
-                 consumer);
+  at::Tensor& slot = memory_.slots[memory_.plan.nodes[target].first_slot + edge.input_nr];
+  std::unique_ptr<InputBuffer>& sums = sums_[target];
+  // A tensor subclass may bring gradients of several devices to one input; they are one sum.
+  const bool is_begun = sums != nullptr && sums->buffer[edge.input_nr].defined();
+  if (!is_on_accelerator(gradient) && !is_begun) {
+    add_gradient(slot, std::move(gradient), consumer);
     return;
   }
-  std::unique_ptr<InputBuffer>& sums = sums_[target];
   if (sums == nullptr) sums = std::make_unique<InputBuffer>(memory_.plan.num_inputs(target));
+  if (slot.defined()) sums->buffer[edge.input_nr] = std::move(slot);
   sums->add(edge.input_nr, std::move(gradient), producer, consumer->stream(), consumer);
 }
 

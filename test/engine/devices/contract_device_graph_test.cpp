@@ -1,4 +1,5 @@
 // Graphs over several devices: the same gradients as on the CPU, whoever runs which node.
+#include "test/support/caught.h"
 #include "test/support/fake/device_contract.h"
 #include "test/support/timeline.h"
 
@@ -156,6 +157,33 @@ TYPED_TEST(DeviceGraph, NodesOfOneDeviceComeInTheOrderOfOneThread) {
     tensor.register_hook(note(name));
   (b + c).sum().backward();
   EXPECT_EQ(timeline.events(), (test::Events{"c", "b", "a", "x"}));
+}
+
+// A gradient is checked against the device of the input that it goes to, unless that belongs to a tensor
+// subclass.
+//   {both} --1 and 2, of two devices--> the same input of {sum on 0}
+Tensor sum_of(const test::variable_list& gradients) {
+  Tensor got;
+  const auto sum = test::make_node("sum", {}, [&](test::variable_list&& in) {
+    got = in[1];
+    return test::variable_list{};
+  });
+  const std::vector<c10::SymInt> shape{2};
+  sum->add_input_metadata(fake::options(0).dtype(at::kFloat), shape, /*is_tensor_subclass=*/true,
+                          /*is_nested=*/false, at::kFloat);
+  const auto both = test::make_node(
+      "both", {test::edge(sum, 1), test::edge(sum, 1)}, [&](test::variable_list&&) { return gradients; },
+      torch::empty({2}, fake::options(0)));
+  test::run({.roots = {test::edge(both)}, .grads = {torch::ones({2}, fake::options(0))}});
+  return got;
+}
+
+TYPED_TEST(DeviceGraph, NoGradientIsLostWhereDevicesMeetInOneInput) {
+  const Tensor on_cpu = torch::full({2}, 1.0), on_device = torch::full({2}, 2.0, fake::options(0));
+  EXPECT_TRUE(torch::equal(sum_of({on_device, on_device}).cpu(), torch::full({2}, 4.0)));
+  EXPECT_TRUE(torch::equal(sum_of({on_cpu, on_cpu}), torch::full({2}, 2.0)));
+  EXPECT_EQ(test::message_of([&] { sum_of({on_device, on_cpu}); }).type, "c10::Error");
+  EXPECT_EQ(test::message_of([&] { sum_of({on_cpu, on_device}); }).type, "c10::Error");
 }
 
 TYPED_TEST(DeviceGraph, MetaNodesRunOnTheCallingThread) {
