@@ -89,6 +89,7 @@ void add_bench(Program& program) {
   add_engine(program, *command);
   add_bench_memory(program, *command);
   add_bench_forward_ad(program, *command);
+  add_bench_hooks(program, *command);
 }
 
 }  // namespace overdrive::cli

@@ -51,7 +51,8 @@ class Quantise final : public SavedTensorHooks {
   }
 
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
-    return info.dtype == at::kFloat && tensor.device().is_cpu();
+    return info.dtype == at::kFloat && tensor.device().is_cpu() &&
+           static_cast<int64_t>(tensor.nbytes()) >= options_.min_bytes;
   }
   std::optional<uint64_t> cache_key() const override { return 0; }
   std::string name() const override {
@@ -115,6 +116,8 @@ HooksPtr quantise(QuantiseOptions options) {
   const int64_t block = options.block;
   TORCH_CHECK(block >= 16 && block <= 4096 && (block & (block - 1)) == 0, "quantise() was given blocks of ",
               block, " elements; it takes a power of two from 16 to 4096.");
+  TORCH_CHECK(options.min_bytes >= 0, "quantise() was given min_bytes = ", options.min_bytes,
+              "; it takes 0 and more.");
   TORCH_CHECK(int8 || block == QuantiseOptions{}.block,
               "quantise() was given a block size with bfloat16, which has no blocks.");
   TORCH_CHECK(options.rounding == Rounding::kStochastic || options.seed == 0,

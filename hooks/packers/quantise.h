@@ -2,7 +2,9 @@
 //
 // kBFloat16 keeps half of the bytes and three digits; kInt8 a quarter, and for each block of elements in
 // memory order an error of at most 1/252 (nearest) or 1/126 (stochastic) of the largest magnitude in it.
-// NaN and infinities come back as such. Tensors that are not float32 pass.
+// Nearest rounding makes no zero of what is none (such an element becomes 1/126 of the largest), so masks stay
+// what they were. NaN and infinities come back as such. Tensors that are not float32 pass, and small ones:
+// they hold little, and what matters (the log-probabilities of a loss, statistics of a norm) is often in them.
 #pragma once
 
 #include "hooks/saved_tensor_hooks.h"
@@ -21,8 +23,9 @@ enum class Rounding { kNearest, kStochastic };
 struct QuantiseOptions {
   QuantisedType type = QuantisedType::kInt8;
   Rounding rounding = Rounding::kNearest;
-  int64_t block = 128;  // elements that share a scale, a power of two from 16 to 4096; kInt8 only
-  uint64_t seed = 0;    // kStochastic only
+  int64_t block = 128;       // elements that share a scale, a power of two from 16 to 4096; kInt8 only
+  uint64_t seed = 0;         // kStochastic only
+  int64_t min_bytes = 4096;  // smaller tensors stay as they are
 };
 
 OVERDRIVE_API HooksPtr quantise(QuantiseOptions options = {});

@@ -56,7 +56,8 @@ inline float magnitude_of(const float* from, int64_t count) {
 
 inline int8_t special_code(float x) { return x != x ? kNaN : x > 0 ? kInfinity : kMinusInfinity; }
 
-// The whole numbers next to x / scale, as floats; what is not finite becomes 0.
+// The whole numbers next to x / scale, as floats; what is not finite becomes 0. Nearest rounding makes no zero
+// of what is none: a backward may only ask which elements are zero, as that of ReLU does.
 inline void to_codes(const float* from, int64_t first, int64_t count, float inverse, RoundingKey key,
                      float* codes) {
   const Floats factor(inverse), limit(kLargestCode), zero(0.F);
@@ -72,7 +73,9 @@ inline void to_codes(const float* from, int64_t first, int64_t count, float inve
       }
       code = (code + Floats::loadu(dice)).floor();
     } else {
-      code = code.round();
+      const Floats sign = Floats::blendv(Floats(1.F), Floats(-1.F), x < zero);
+      const Floats nearest = code.round();
+      code = Floats::blendv(nearest, sign, (nearest == zero) & (x != zero) & finite);
     }
     code = at::vec::minimum(at::vec::maximum(code, zero - limit), limit);
     code.store(codes + i, static_cast<int>(lanes));

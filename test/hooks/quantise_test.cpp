@@ -17,8 +17,10 @@ TEST_F(Quantised, Int8StaysWithinHalfAStepOfTheBlocksLargest) {
   const Tensor x = at::randn({64, 128}) * at::logspace(-3, 3, 64).unsqueeze(1);
   int64_t bytes = 0;
   const Tensor back = through(quantise(), x, &bytes);
-  const Tensor bound = x.abs().amax(1, /*keepdim=*/true) / 252 * 1.0001;
-  EXPECT_TRUE(((back - x).abs() <= bound).all().item<bool>());
+  const Tensor step = x.abs().amax(1, /*keepdim=*/true) / 126;
+  const Tensor error = (back - x).abs() / step;
+  EXPECT_TRUE((error <= at::where(x.abs() < step / 2, 1.0001, 0.5001)).all().item<bool>());
+  EXPECT_TRUE(at::equal(back.sign(), x.sign())) << "zeros, or signs, are others";
   EXPECT_LE(static_cast<double>(bytes), 0.27 * static_cast<double>(x.nbytes()));
 }
 
@@ -96,18 +98,25 @@ TEST_F(Quantised, KeepsStridesAndTakesOddSizes) {
   for (const Tensor& x : {at::randn({7, 5}).t(), at::randn({3, 100}).narrow(1, 0, 33), at::randn({1})}) {
     const Tensor back = through(quantise(), x);
     EXPECT_EQ(back.sizes(), x.sizes());
-    EXPECT_LE((back - x).abs().max().item<float>(), x.abs().max().item<float>() / 250);
+    EXPECT_LE((back - x).abs().max().item<float>(), x.abs().max().item<float>() / 125);
   }
 }
 
 TEST_F(Quantised, TakesFloatsOnly) {
-  EXPECT_FALSE(quantise()->wants(at::ones({3}, at::kDouble), info_of(at::ones({3}, at::kDouble))));
-  EXPECT_FALSE(quantise()->wants(at::ones({3}, at::kLong), info_of(at::ones({3}, at::kLong))));
+  EXPECT_FALSE(quantise()->wants(at::ones({2000}, at::kDouble), info_of(at::ones({2000}, at::kDouble))));
+  EXPECT_FALSE(quantise()->wants(at::ones({2000}, at::kLong), info_of(at::ones({2000}, at::kLong))));
+  EXPECT_TRUE(quantise()->wants(at::ones({2000}), info_of(at::ones({2000}))));
+}
+
+TEST_F(Quantised, LeavesSmallTensorsAlone) {
+  EXPECT_FALSE(quantise()->wants(at::ones({1000}), info_of(at::ones({1000}))));
+  EXPECT_TRUE(quantise({.min_bytes = 0})->wants(at::ones({1}), info_of(at::ones({1}))));
 }
 
 TEST_F(Quantised, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(message_of([] { quantise({.block = 100}); }).message, HasSubstr("blocks of 100"));
   EXPECT_THAT(message_of([] { quantise({.block = 8192}); }).message, HasSubstr("16 to 4096"));
+  EXPECT_THAT(message_of([] { quantise({.min_bytes = -1}); }).message, HasSubstr("min_bytes = -1"));
   EXPECT_THAT(message_of([] { quantise({.seed = 3}); }).message, HasSubstr("a seed with nearest"));
   EXPECT_THAT(message_of([] { quantise({.type = QuantisedType::kBFloat16, .block = 64}); }).message,
               HasSubstr("has no blocks"));

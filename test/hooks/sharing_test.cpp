@@ -12,7 +12,7 @@ using Sizes = std::vector<int64_t>;
 struct Look : torch::autograd::Function<Look> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& b) {
     context->save_for_backward({a, b});
-    return a.sum() + b.sum();
+    return a.abs().sum() + b.abs().sum();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list grads) {
@@ -96,6 +96,24 @@ TEST_F(Sharing, LossyHooksShareEqualGeometryOnly) {
   EXPECT_THAT(copying_->packed, SizeIs(1));
   save_and_look(y_, y_.t());
   EXPECT_THAT(copying_->packed, SizeIs(3));
+}
+
+TEST_F(Sharing, ConjugatedAndNegatedViewsKeepTheirBits) {
+  const Tensor z = at::view_as_complex(at::randn({3, 2})).requires_grad_() * 1;
+  save_and_look(z.conj(), z);
+  EXPECT_TRUE(Look::seen[0].is_conj());
+  EXPECT_FALSE(Look::seen[1].is_conj());
+  EXPECT_THAT(copying_->packed, SizeIs(1));
+  EXPECT_TRUE(one_storage());
+  const Tensor negated = at::imag(z.conj());
+  save_and_look(negated, negated);
+  EXPECT_TRUE(Look::seen[0].is_neg());
+}
+
+TEST_F(Sharing, AViewOfAnotherTypeIsAnotherTensor) {
+  const Tensor z = at::view_as_complex(at::randn({3, 2})).requires_grad_() * 1;
+  save_and_look(z, at::view_as_real(z));
+  EXPECT_THAT(copying_->packed, SizeIs(2));
 }
 
 TEST_F(Sharing, CanBeSwitchedOff) {

@@ -26,8 +26,9 @@ Contender ours() {
   return {"overdrive", [] { overdrive::install(); }};
 }
 
-Observation observe(const Program& program, Reached* reached, const std::function<void()>& on_switch) {
-  Interpreter run(program.seed, program.watch, on_switch);
+Observation observe(const Program& program, Reached* reached, const std::function<void()>& on_switch,
+                    const LaneScope& on_lane) {
+  Interpreter run(program.seed, program.watch, on_switch, on_lane);
   for (const Statement& s : program.statements) run.step(s);
   run.finish();
   if (reached) *reached = run.reached();
@@ -54,16 +55,18 @@ std::optional<Difference> compare(const Observation& left, const Observation& ri
 std::optional<Difference> compare(const Program& program, const Contender& left, const Contender& right,
                                   Reached* reached) {
   left.enter();
-  const Observation a = observe(program, reached);
+  const Observation a = observe(program, reached, {}, left.on_lane);
   right.enter();
   // In the middle of a backward of the right engine the left one becomes the default, then the
   // right one again, and so on.
   bool on_left = false;
-  const Observation b = observe(program, nullptr, [&] {
+  const auto on_switch = [&] {
     on_left = !on_left;
     (on_left ? left : right).enter();
-  });
+  };
+  Observation b = observe(program, nullptr, on_switch, right.on_lane);
   left.enter();
+  if (right.may_take_more_memory) b.peaks.clear();
   return compare(a, b);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "test/parity/fuzz/coverage.h"
+#include "test/parity/fuzz/lane.h"
 #include "test/parity/fuzz/observe.h"
 #include "test/parity/fuzz/program.h"
 
@@ -20,6 +21,9 @@ void prepare();
 struct Contender {
   std::string name;
   std::function<void()> enter;
+  // Something that is to be around all that a thread of the program does, such as a scope of hooks.
+  LaneScope on_lane = {};
+  bool may_take_more_memory = false;
 };
 
 // The base engine, and Overdrive by install().
@@ -33,7 +37,7 @@ struct Difference {
 
 // Runs the program on the engine that is the default now.
 Observation observe(const Program& program, Reached* reached = nullptr,
-                    const std::function<void()>& on_switch = {});
+                    const std::function<void()>& on_switch = {}, const LaneScope& on_lane = {});
 
 std::optional<Difference> compare(const Observation& left, const Observation& right);
 std::optional<Difference> compare(const Program& program, const Contender& left, const Contender& right,

@@ -60,11 +60,16 @@ class DeafHandler final : public c10::WarningHandler {
 
 }  // namespace
 
-Interpreter::Interpreter(uint64_t seed, const Watch& watch, std::function<void()> on_switch)
-    : watch_(watch), on_switch_(std::move(on_switch)), slots_(kSlots), op_of_slot_(kSlots, -1) {
+Interpreter::Interpreter(uint64_t seed, const Watch& watch, std::function<void()> on_switch, LaneScope on_lane)
+    : watch_(watch),
+      on_switch_(std::move(on_switch)),
+      on_lane_(std::move(on_lane)),
+      slots_(kSlots),
+      op_of_slot_(kSlots, -1) {
   at::manual_seed(seed);
   lanes_.resize(kLanes);
   lane_states_.resize(kLanes);
+  lane_scopes_.resize(kLanes);
   WarningLog::get().sink = [this](const std::string& text) { log("warning: " + text); };
   node_event = [this](const std::string& what, int64_t id) {
     if (what != "destroyed" || sees_lifetimes()) log(c10::str("node ", id, " ", what));
@@ -83,6 +88,9 @@ void Interpreter::finish() {
   }
   for (Tensor& t : slots_) t.reset();
   hooks_.clear();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i]) lanes_[i]->run([&] { lane_scopes_[i].reset(); });
+  }
   lanes_.clear();
   bodies.clear();
   node_event = {};
@@ -101,6 +109,7 @@ bool Interpreter::step(const Statement& s) {
     lanes_[lane] = std::make_unique<Lane>();
     lanes_[lane]->run([&] {
       c10::WarningUtils::set_warning_handler(&WarningLog::get());
+      if (on_lane_) lane_scopes_[lane] = on_lane_();
       lane_states_[lane] = at::ThreadLocalState();
     });
   }

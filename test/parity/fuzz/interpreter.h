@@ -21,8 +21,8 @@ namespace overdrive::fuzz {
 
 class Interpreter {
  public:
-  // `on_switch` is what kSwitch does, may be empty.
-  Interpreter(uint64_t seed, const Watch& watch, std::function<void()> on_switch = {});
+  // `on_switch` is what kSwitch does, `on_lane` what is around each thread; both may be empty.
+  Interpreter(uint64_t seed, const Watch& watch, std::function<void()> on_switch = {}, LaneScope on_lane = {});
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -88,6 +88,7 @@ class Interpreter {
 
   const Watch watch_;
   const std::function<void()> on_switch_;
+  const LaneScope on_lane_;
   std::shared_ptr<Observation> seen_ = std::make_shared<Observation>();
   Reached reached_;
 
@@ -110,6 +111,7 @@ class Interpreter {
 
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<at::ThreadLocalState> lane_states_;
+  std::vector<std::shared_ptr<void>> lane_scopes_;
 };
 
 }  // namespace overdrive::fuzz

@@ -5,10 +5,14 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 namespace overdrive::fuzz {
+
+// Opens something on a thread; what it returns is given up on that thread when the program ends.
+using LaneScope = std::function<std::shared_ptr<void>()>;
 
 class Lane {
  public:

@@ -1,0 +1,52 @@
+"""Hooks of a Python process: they work where no scope of ours is open, and ours win where both are, with one
+warning. Ours serve Python's own backward too."""
+import ctypes
+import sys
+import warnings
+
+import torch
+
+overdrive = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+plugin = ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL)
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit("FAILED: " + what)
+
+
+check(overdrive.overdrive_install() == 1, "install")
+x = torch.ones(3, requires_grad=True)
+packed = []
+pythons = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t)
+
+with pythons:
+    y = (x * 2).exp().sum()
+y.backward()
+check(len(packed) > 0 and plugin.pack_count() == 0, "Python's hooks alone")
+
+plugin.open_scope()
+y = (x * 2).exp().sum()
+plugin.close_scope()
+y.backward()
+check(plugin.pack_count() == 1, "ours alone")
+check(torch.allclose(x.grad, 4 * (torch.ones(3) * 2).exp()), "gradients")
+
+del packed[:]
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    plugin.open_scope()
+    with pythons:
+        for _ in range(3):
+            (x * 2).exp().sum().backward()
+    plugin.close_scope()
+check(not packed and plugin.pack_count() == 4, "ours win")
+check(sum("active at once" in str(w.message) for w in heard) == 1, "and say so once")
+
+try:
+    with torch.autograd.graph.disable_saved_tensors_hooks("no hooks in here"):
+        with pythons:
+            check(False, "disabling")
+except RuntimeError as error:
+    check("no hooks in here" in str(error), "disabling: " + str(error))
+check(overdrive.overdrive_uninstall() == 1, "uninstall")

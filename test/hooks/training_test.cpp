@@ -1,0 +1,101 @@
+// Training under each packer against plain training. Exact packers: bit for bit. Lossy ones: gradients within
+// a bound, and the digits CNN as good within a point.
+#include "examples/trainers/trainer.h"
+#include "test/hooks/hooks_fixture.h"
+
+namespace overdrive::hooks {
+namespace {
+
+using trainers::Meter;
+using trainers::Trainer;
+
+std::unique_ptr<Trainer> make_trainer(const std::string& name) {
+  at::set_num_threads(1);
+  return trainers::make_trainer(*trainers::find_trainers(name).at(0), {.seed = 1});
+}
+
+void train(Trainer& trainer, int steps, const HooksPtr& hooks) {
+  Meter meter;
+  for (int i = 0; i < steps; ++i) {
+    const ScopedHooks scope(hooks);
+    trainer.step(meter);
+  }
+}
+
+struct ExactPacker {
+  std::string name;
+  HooksPtr (*make)();
+};
+
+class ExactTraining : public testing::TestWithParam<ExactPacker> {
+  ScopedInstall installed_;
+};
+
+TEST_P(ExactTraining, EndsAtTheVeryParameters) {
+  for (const char* name : {"digits_cnn", "transformer"}) {
+    const auto plain = make_trainer(name);
+    train(*plain, 3, nullptr);
+    const auto hooked = make_trainer(name);
+    train(*hooked, 3, GetParam().make());
+    const auto expected = plain->parameters(), got = hooked->parameters();
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_TRUE(same_bits(got[i], expected[i])) << name << ", " << i;
+  }
+}
+
+HooksPtr copies() { return std::make_shared<CopyingHooks>(); }
+HooksPtr spill() { return spill_to_disk({.folder = {}, .min_bytes = 0}); }
+HooksPtr made_again() {  // recomputes what it kept, by a copy
+  return recompute([](const Tensor& t, const SaveInfo&) -> MakeAgain {
+    return [kept = t.clone()] { return kept.clone(); };
+  });
+}
+HooksPtr composed() { return compose(copies(), spill()); }
+HooksPtr large_only() { return min_bytes(4096, spill()); }
+
+INSTANTIATE_TEST_SUITE_P(All, ExactTraining,
+                         testing::Values(ExactPacker{"keep", keep}, ExactPacker{"copies", copies},
+                                         ExactPacker{"spill", spill}, ExactPacker{"recompute", made_again},
+                                         ExactPacker{"composed", composed},
+                                         ExactPacker{"filtered", large_only}),
+                         [](const auto& packer) { return packer.param.name; });
+
+class LossyTraining : public testing::Test {
+ protected:
+  // The largest difference of a gradient of the first step, relative to that gradient's largest element.
+  static double worst_gradient(const HooksPtr& hooks) {
+    const auto plain = make_trainer("digits_cnn"), hooked = make_trainer("digits_cnn");
+    train(*plain, 1, nullptr);
+    at::manual_seed(1);
+    train(*hooked, 1, hooks);
+    double worst = 0;
+    const auto expected = plain->parameters(), got = hooked->parameters();
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const Tensor error = (got[i].grad() - expected[i].grad()).abs().max() / expected[i].grad().abs().max();
+      worst = std::max(worst, error.item<double>());
+    }
+    return worst;
+  }
+  static double accuracy(const HooksPtr& hooks) {
+    const auto trainer = make_trainer("digits_cnn");
+    train(*trainer, 300, hooks);
+    return trainer->evaluate();
+  }
+  ScopedInstall installed_;
+};
+
+TEST_F(LossyTraining, Int8ChangesGradientsLittle) {
+  EXPECT_LT(worst_gradient(quantise()), 0.02);
+  EXPECT_LT(worst_gradient(quantise({.rounding = Rounding::kStochastic})), 0.04);
+  EXPECT_LT(worst_gradient(quantise({.type = QuantisedType::kBFloat16})), 0.01);
+  EXPECT_GT(worst_gradient(quantise()), 0) << "nothing was quantised";
+}
+
+TEST_F(LossyTraining, TheDigitsCnnIsAsGoodWithinAPoint) {
+  const double plain = accuracy(nullptr);
+  EXPECT_GT(plain, 0.9);
+  EXPECT_NEAR(accuracy(quantise()), plain, 0.01);
+}
+
+}  // namespace
+}  // namespace overdrive::hooks
