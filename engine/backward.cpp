@@ -116,12 +116,14 @@ class Backward {
       fill_exec_info(*task, memory_->plan, call_.outputs, call_.accumulate_grad);
     }
     if (views) fill_graph_views(*task, memory_->plan);
+    const std::unique_ptr<RunObserver> observer = engine_.observe(memory_->plan);
     const RunOptions options{.keep_graph = call_.keep_graph,
                              .user_code = user_code,
                              .previous = &engine_.previous(),
                              .task = task,
                              .current_node = current_node_place(task),
-                             .graph_views = views};
+                             .graph_views = views,
+                             .observer = observer.get()};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();

@@ -22,6 +22,14 @@ enum class Count : int {
   kThreads,
   kChecked,
   kCheckSkipped,
+  kDecisionHits,
+  kDecisionMisses,
+  kPackedLater,
+  kAheadHits,
+  kAheadWaits,
+  kAheadMisses,
+  kAheadUnused,
+  kAheadBytes,
   kCount_,  // how many there are
 };
 

@@ -163,6 +163,8 @@ void DeviceRun::step(Seat& seat, uint32_t index, const base::NodePtr& keep) {
   if (error_.happened()) return;
   try {
     seat.begin_node(keep.get());
+    if (options_.observer != nullptr) [[unlikely]]
+      options_.observer->begins(index);
     try {
       run_profiled(*keep, [&] { evaluate(seat, index); });
     } catch (std::exception& error) {

@@ -5,6 +5,7 @@
 
 #include "engine/base/torch_types.h"
 #include "engine/options.h"
+#include "engine/run_observer.h"
 
 #include <atomic>
 #include <functional>
@@ -36,6 +37,16 @@ class OverdriveEngine final : public base::EngineBefore {
   }
   // True once any tensor of this process was saved with hooks: an unpack hook is user code.
   bool saved_hooks_in_use() const { return saved_hooks_in_use_.load(std::memory_order_relaxed); }
+
+  // Asked at the beginning of every run. Filled by hooks/ when something is to be fetched ahead.
+  void set_run_observer_source(RunObserverSource source) {
+    run_observers_.store(source, std::memory_order_release);
+  }
+  // Who wants to follow a run of this plan, or null.
+  std::unique_ptr<RunObserver> observe(const Plan& plan) const {
+    const RunObserverSource source = run_observers_.load(std::memory_order_acquire);
+    return source == nullptr ? nullptr : source(plan);
+  }
 
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
@@ -83,6 +94,7 @@ class OverdriveEngine final : public base::EngineBefore {
   std::atomic<const OptionsInUse*> options_;
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
   std::atomic<bool> saved_hooks_in_use_{false};
+  std::atomic<RunObserverSource> run_observers_{nullptr};
   std::atomic<bool> device_pool_owned_{false};
 };
 

@@ -63,6 +63,8 @@ void Run::step(ReadyTask& task) {
   PlannedNode& planned = memory_.plan.nodes[task.node];
   active_.node = planned.node;
   show_node(planned.node);
+  if (options_.observer != nullptr) [[unlikely]]
+    options_.observer->begins(task.node);
   try {
     run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
   } catch (...) {

@@ -10,6 +10,7 @@
 
 #include "engine/active_run.h"
 #include "engine/run_memory.h"
+#include "engine/run_observer.h"
 #include "engine/thread_context.h"
 #include "engine/thread_state.h"
 
@@ -24,6 +25,7 @@ struct RunOptions {
   base::GraphTask* task = nullptr;      // the host's, when the run is inside a frame
   base::Node** current_node = nullptr;  // where get_current_node() looks, or null
   bool graph_views = false;             // keep the task's dependencies_ up to date
+  RunObserver* observer = nullptr;      // hears of every node, or null
 };
 
 // What a pruned call does with a node before, or instead of, running it: `inputs` are what has come for it,

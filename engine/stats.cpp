@@ -39,6 +39,14 @@ Stats stats() {
           .threads = totals[Count::kThreads],
           .checked = totals[Count::kChecked],
           .check_skipped = totals[Count::kCheckSkipped],
+          .decision_hits = totals[Count::kDecisionHits],
+          .decision_misses = totals[Count::kDecisionMisses],
+          .packed_later = totals[Count::kPackedLater],
+          .ahead_hits = totals[Count::kAheadHits],
+          .ahead_waits = totals[Count::kAheadWaits],
+          .ahead_misses = totals[Count::kAheadMisses],
+          .ahead_unused = totals[Count::kAheadUnused],
+          .ahead_bytes = totals[Count::kAheadBytes],
           .forwarded = std::move(totals.forwarded)};
 }
 
@@ -61,6 +69,14 @@ std::string stats_json() {
   add("threads", s.threads);
   add("checked", s.checked);
   add("check_skipped", s.check_skipped);
+  add("decision_hits", s.decision_hits);
+  add("decision_misses", s.decision_misses);
+  add("packed_later", s.packed_later);
+  add("ahead_hits", s.ahead_hits);
+  add("ahead_waits", s.ahead_waits);
+  add("ahead_misses", s.ahead_misses);
+  add("ahead_unused", s.ahead_unused);
+  add("ahead_bytes", s.ahead_bytes);
   json += "\"forwarded\": {";
   const char* separator = "";
   for (const auto& [reason, calls] : s.forwarded) {

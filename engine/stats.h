@@ -11,17 +11,34 @@
 namespace overdrive::engine {
 
 struct Stats {
-  uint64_t backwards = 0;                     // calls that our engine ran itself, nested ones included
-  uint64_t nodes = 0;                         // nodes that it ran
-  uint64_t frames_elided = 0;                 // backwards that needed no host frame
-  uint64_t nested = 0;                        // backwards inside a node or hook of another
-  uint64_t slow_validations = 0;              // gradients that the quick check did not settle
-  uint64_t slow_sums = 0;                     // sums left to the host's InputBuffer::add
-  uint64_t fresh_stacks = 0;                  // nested backwards that moved to a stack of their own
-  uint64_t threads = 0;                       // threads that the engine started
-  uint64_t checked = 0;                       // backwards that shadow mode compared with stock
-  uint64_t check_skipped = 0;                 // backwards that shadow mode could not compare (hooks)
+  uint64_t backwards = 0;         // calls that our engine ran itself, nested ones included
+  uint64_t nodes = 0;             // nodes that it ran
+  uint64_t frames_elided = 0;     // backwards that needed no host frame
+  uint64_t nested = 0;            // backwards inside a node or hook of another
+  uint64_t slow_validations = 0;  // gradients that the quick check did not settle
+  uint64_t slow_sums = 0;         // sums left to the host's InputBuffer::add
+  uint64_t fresh_stacks = 0;      // nested backwards that moved to a stack of their own
+  uint64_t threads = 0;           // threads that the engine started
+  uint64_t checked = 0;           // backwards that shadow mode compared with stock
+  uint64_t check_skipped = 0;     // backwards that shadow mode could not compare (hooks)
+  // Of saved-tensor hooks: whether one wants a tensor, known from before or asked.
+  uint64_t decision_hits = 0;
+  uint64_t decision_misses = 0;
+  // Of hooks with a schedule: tensors packed when their last use was over; and tensors that a node asked
+  // for when they were fetched, were being fetched, were not; fetched for nobody; bytes fetched ahead.
+  uint64_t packed_later = 0;
+  uint64_t ahead_hits = 0;
+  uint64_t ahead_waits = 0;
+  uint64_t ahead_misses = 0;
+  uint64_t ahead_unused = 0;
+  uint64_t ahead_bytes = 0;
   std::map<std::string, uint64_t> forwarded;  // calls given to the previous engine, by reason
+
+  // Of the tensors that nodes asked for, the share that was there in time or on its way; 0 of none.
+  double ahead_ratio() const {
+    const auto early = static_cast<double>(ahead_hits + ahead_waits);
+    return early == 0 ? 0 : early / (early + static_cast<double>(ahead_misses));
+  }
 };
 
 OVERDRIVE_API Stats stats();

@@ -1,10 +1,13 @@
 #include "hooks/hook_stack.h"
 
+#include "engine/counters.h"
 #include "engine/engine.h"
 #include "engine/overdrive_engine.h"
+#include "hooks/decision_cache.h"
 #include "hooks/hook_scope.h"
 #include "hooks/hooked_save.h"
 #include "hooks/inside_hook.h"
+#include "hooks/look_ahead.h"
 
 #include <ATen/SavedTensorHooks.h>
 
@@ -71,21 +74,33 @@ void HookScope::close() {
   place_.reset();
 }
 
+HookScope::HookScope(HooksPtr hooks_here, const HookOptions& options_here,
+                     std::optional<Schedule> schedule_here, std::shared_ptr<HookScope> around)
+    : hooks(std::move(hooks_here)),
+      options(options_here),
+      schedule(schedule_here),
+      pending(schedule_here.value_or(Schedule{})),
+      around_(std::move(around)) {}
+
+PackUnit::Timing HookScope::timing() const {
+  if (!schedule) return {};
+  return {.pack_later = schedule->window_tensors > 0 && schedule->window_bytes > 0,
+          .fetch_early = schedule->depth > 0};
+}
+
 bool HookScope::wants(const at::Tensor& tensor, const SaveInfo& info) {
   const InsideHook inside;
-  const std::optional<uint64_t> key = hooks->cache_key();
-  if (!key) return hooks->wants(tensor, info);
-  at::DimVector kind(tensor.sizes());
-  kind.push_back(static_cast<int64_t>(*key));
-  kind.push_back(static_cast<int64_t>(info.dtype) << 32 | static_cast<int64_t>(tensor.device().type()) << 16 |
-                 static_cast<int64_t>(tensor.device().index() + 1) << 1 | static_cast<int64_t>(info.parameter));
-  {
-    const base::MutexLock lock(mutex_);
-    if (const auto found = decisions_.find(kind); found != decisions_.end()) return found->second;
+  const std::optional<uint64_t> key_of_hook = hooks->cache_key();
+  if (!key_of_hook) return hooks->wants(tensor, info);
+  DecisionCache& known = *hooks->decisions_;
+  const DecisionCache::Key key = DecisionCache::key_of(tensor, info, *key_of_hook);
+  if (const std::optional<bool> decision = known.find(key)) {
+    engine::count(engine::Count::kDecisionHits);
+    return *decision;
   }
+  engine::count(engine::Count::kDecisionMisses);
   const bool decision = hooks->wants(tensor, info);
-  const base::MutexLock lock(mutex_);
-  decisions_[kind] = decision;
+  known.note(key, decision);
   return decision;
 }
 
@@ -97,9 +112,11 @@ ScopedHooks::ScopedHooks(HooksPtr hooks, HookOptions options) {
       "now (that is ",
       engine::default_engine_owner(), "). Call overdrive::install() first.");
   engine::OverdriveEngine::get().set_saved_hooks_source(&hooks_for_saved_tensor);
+  std::optional<Schedule> schedule = hooks != nullptr ? hooks->schedule() : std::nullopt;
+  if (schedule && schedule->depth > 0) engine::OverdriveEngine::get().set_run_observer_source(&look_ahead);
   HookScope* around = HookScope::innermost();
-  scope_ =
-      std::make_shared<HookScope>(std::move(hooks), options, around ? around->shared_from_this() : nullptr);
+  scope_ = std::make_shared<HookScope>(std::move(hooks), options, schedule,
+                                       around ? around->shared_from_this() : nullptr);
   scope_->open();
   inside_hooks_ = std::exchange(InsideHook::depth(), 0);
 }

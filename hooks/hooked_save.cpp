@@ -1,6 +1,7 @@
 #include "hooks/hooked_save.h"
 
 #include "engine/node_under_way.h"
+#include "hooks/look_ahead.h"
 #include "hooks/tensor_kinds.h"
 
 #include <ATen/SequenceNumber.h>
@@ -67,6 +68,9 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
     return;
   }
   unit_ = scope->options.share ? shared_unit(tensor, *scope, info) : own_unit(tensor, geometry_, *scope, info);
+  const PackUnit::Timing timing = scope->timing();
+  if (timing.fetch_early) fetch_ahead_for(info, *scope->schedule, unit_);
+  if (timing.pack_later) scope->pending.look();
 }
 
 void HookedSave::note_producer(const at::Tensor& tensor, const SaveInfo& info) {
@@ -81,7 +85,11 @@ std::shared_ptr<PackUnit> HookedSave::own_unit(const at::Tensor& tensor, const G
   // Of elements that are repeated each is packed once; gaps between elements are not packed.
   const bool repeats = place.extent() < place.numel();
   const Geometry packed = repeats ? Geometry::row(place.offset, place.extent()) : place;
-  return std::make_shared<PackUnit>(scope.hooks, plain_view(tensor, packed, version_.counter()), info);
+  const PackUnit::Timing timing = scope.timing();
+  auto unit =
+      std::make_shared<PackUnit>(scope.hooks, plain_view(tensor, packed, version_.counter()), info, timing);
+  if (timing.pack_later) scope.pending.add(tensor, unit);
+  return unit;
 }
 
 std::shared_ptr<PackUnit> HookedSave::shared_unit(const at::Tensor& tensor, HookScope& scope, SaveInfo& info) {
@@ -113,7 +121,8 @@ std::shared_ptr<PackUnit> HookedSave::shared_unit(const at::Tensor& tensor, Hook
 }
 
 at::Tensor HookedSave::call_unpack_hook() {
-  if (check_in_place_ && !version_.is_current()) refuse_changed();
+  // Whatever the options say: what was changed before it was packed is gone.
+  if (!version_.is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed();
   if (unit_ == nullptr) return kept_;
   return unit_->fetch(geometry_, version_.counter(), engine::node_under_way());
 }

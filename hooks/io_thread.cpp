@@ -7,7 +7,9 @@
 
 namespace overdrive::hooks {
 
-IoThread::~IoThread() {
+IoThread::~IoThread() { stop(); }
+
+void IoThread::stop() {
   {
     const base::MutexLock lock(mutex_);
     stop_ = true;
@@ -24,11 +26,13 @@ IoThread::~IoThread() {
 void IoThread::push(std::function<void()> job) {
   {
     const base::MutexLock lock(mutex_);
+    if (stop_) return;
     jobs_.push_back(std::move(job));
     if (process_ != ::getpid()) {
       if (thread_.joinable()) new (&thread_) std::thread;
-      process_ = ::getpid();
+      new (&changed_) std::condition_variable;  // after fork() the parent's thread still waits on it
       thread_ = std::thread([this] { loop(); });
+      process_ = ::getpid();
     }
   }
   changed_.notify_one();

@@ -22,6 +22,12 @@ class IoThread {
   IoThread& operator=(const IoThread&) = delete;
 
   void push(std::function<void()> job) OVERDRIVE_EXCLUDES(mutex_);
+  // Ends the thread after the jobs that are left. What is pushed afterwards is dropped.
+  void stop() OVERDRIVE_EXCLUDES(mutex_);
+
+  // Around fork(), for a thread whose mutex the child may want.
+  void hold() OVERDRIVE_ACQUIRE(mutex_) { mutex_.lock(); }
+  void let_go() OVERDRIVE_RELEASE(mutex_) { mutex_.unlock(); }
 
  private:
   void loop() OVERDRIVE_EXCLUDES(mutex_);

@@ -127,7 +127,7 @@ void SavedTensor::pack(std::unique_ptr<SavedVariableHooks> hooks, const at::Tens
 void SavedTensor::register_hooks(HooksPtr hooks) {
   TORCH_CHECK(hooks != nullptr, "register_hooks() was given no hooks.");
   const HookOptions options{.skip_parameters = false, .share = false, .check_in_place = true};
-  register_hooks(std::make_unique<HookedSave>(std::make_shared<HookScope>(std::move(hooks), options, nullptr)));
+  register_hooks(std::make_unique<HookedSave>(std::make_shared<HookScope>(std::move(hooks), options)));
 }
 
 void SavedTensor::register_hooks(std::unique_ptr<SavedVariableHooks> hooks) {

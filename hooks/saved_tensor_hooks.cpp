@@ -1,6 +1,7 @@
 #include "hooks/saved_tensor_hooks.h"
 
 #include "engine/base/torch_types.h"
+#include "hooks/decision_cache.h"
 
 #include <c10/util/Type.h>
 
@@ -11,10 +12,12 @@ namespace overdrive::hooks {
 
 std::string SaveInfo::op() const { return node != nullptr ? node->name() : std::string(); }
 
+SavedTensorHooks::SavedTensorHooks() : decisions_(std::make_unique<DecisionCache>()) {}
 SavedTensorHooks::~SavedTensorHooks() = default;
 bool SavedTensorHooks::wants(const at::Tensor&, const SaveInfo&) { return true; }
 std::optional<uint64_t> SavedTensorHooks::cache_key() const { return std::nullopt; }
 bool SavedTensorHooks::lossless() const { return false; }
+std::optional<Schedule> SavedTensorHooks::schedule() const { return std::nullopt; }
 std::string SavedTensorHooks::name() const { return c10::demangle(typeid(*this).name()); }
 
 namespace {

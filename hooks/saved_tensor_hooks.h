@@ -47,6 +47,18 @@ struct SaveInfo {
   OVERDRIVE_API std::string op() const;
 };
 
+// When the calls of a hook that does not mind may be made, see schedulable().
+struct Schedule {
+  // What may wait to be packed. A tensor is packed when nothing but the graph holds its memory, or when more
+  // than this waits; a backward uses what still waits as it is. 0: tensors are packed when they are saved.
+  int64_t window_tensors = 64;
+  int64_t window_bytes = int64_t{64} << 20;
+  // How far ahead of the node that runs a thread unpacks: for so many of the nodes that come next, and bytes
+  // (of tensors as they were). 0 nodes: tensors are unpacked when their nodes ask.
+  int depth = 3;
+  int64_t ahead_bytes = int64_t{256} << 20;
+};
+
 struct UnpackInfo {
   // The node that wants its tensor. Null when the tensor is looked at outside of a backward, or fetched
   // ahead of one.
@@ -62,9 +74,20 @@ struct UnpackInfo {
 // that pack() was given; strides are put right afterwards. Packed tensors may be shared by several
 // nodes, so unpack() may run on two threads at once for one Packed, and must leave it usable. What hooks
 // themselves save is not packed.
+//
+// A hook with a schedule promises more: pack() and unpack() are functions of what they are given, so they may
+// be called early, late, on another thread, or not at all. A late pack() runs on the thread of a later save,
+// in its modes, and no longer knows the node. An early unpack() runs on a thread of ours, without grad mode,
+// on the tensor's device and otherwise in no mode at all; it does not know the node either, and when it throws
+// it is called again, by the node.
+class DecisionCache;
+
 class OVERDRIVE_API SavedTensorHooks {
  public:
+  SavedTensorHooks();
   virtual ~SavedTensorHooks();
+  SavedTensorHooks(const SavedTensorHooks&) = delete;
+  SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 
   virtual Packed pack(const at::Tensor& tensor, const SaveInfo& info) = 0;
   virtual at::Tensor unpack(Packed& packed, const UnpackInfo& info) = 0;
@@ -80,8 +103,15 @@ class OVERDRIVE_API SavedTensorHooks {
   // Otherwise only those of equal geometry are.
   virtual bool lossless() const;
 
+  // The schedule that this hook bears; none: every call is made when it is due. Asked when a scope opens.
+  virtual std::optional<Schedule> schedule() const;
+
   // For messages. The type's name unless overridden.
   virtual std::string name() const;
+
+ private:
+  friend class HookScope;
+  const std::unique_ptr<DecisionCache> decisions_;  // what wants() answered, see cache_key()
 };
 
 using HooksPtr = std::shared_ptr<SavedTensorHooks>;

@@ -24,6 +24,7 @@ class Filter final : public SavedTensorHooks {
     return predicate_(tensor, info) && hooks_->wants(tensor, info);
   }
   bool lossless() const override { return hooks_->lossless(); }
+  std::optional<Schedule> schedule() const override { return hooks_->schedule(); }
   std::string name() const override { return hooks_->name() + " " + what_; }
 
  private:
@@ -61,6 +62,10 @@ class Composed final : public SavedTensorHooks {
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return first_->wants(tensor, info); }
   std::optional<uint64_t> cache_key() const override { return first_->cache_key(); }
   bool lossless() const override { return first_->lossless() && second_->lossless(); }
+  // What both bear; the second's, which is the one that may take long.
+  std::optional<Schedule> schedule() const override {
+    return first_->schedule() ? second_->schedule() : std::nullopt;
+  }
   std::string name() const override { return first_->name() + " and then " + second_->name(); }
 
  private:

@@ -69,8 +69,10 @@ TEST_F(Stats, AreOneLineOfJsonWithEveryCounter) {
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["backwards"], 1);
   EXPECT_EQ(json["nodes"], kNodes);
-  for (const char* counter : {"frames_elided", "nested", "slow_validations", "slow_sums", "fresh_stacks",
-                              "threads", "checked", "check_skipped"}) {
+  for (const char* counter :
+       {"frames_elided", "nested", "slow_validations", "slow_sums", "fresh_stacks", "threads", "checked",
+        "check_skipped", "decision_hits", "decision_misses", "packed_later", "ahead_hits", "ahead_waits",
+        "ahead_misses", "ahead_unused", "ahead_bytes"}) {
     EXPECT_TRUE(json.contains(counter)) << counter;
   }
   EXPECT_EQ(json["forwarded"], nlohmann::json::object());

@@ -11,6 +11,15 @@ struct WithKeep {
 struct WithCopies {
   static HooksPtr make() { return std::make_shared<CopyingHooks>(); }
 };
+// Packs late and unpacks early, as much as it can.
+struct WithSchedule {
+  static HooksPtr make() { return schedulable(std::make_shared<CopyingHooks>(), {.depth = 10}); }
+};
+struct WithSmallWindow {
+  static HooksPtr make() {
+    return schedulable(std::make_shared<CopyingHooks>(), {.window_tensors = 1, .depth = 10});
+  }
+};
 
 template <typename Kind>
 class GraphLife : public HooksTest {
@@ -35,7 +44,7 @@ class GraphLife : public HooksTest {
   }
   Tensor expected() { return gradient(build(nullptr)); }
 };
-using AnyHooks = testing::Types<WithKeep, WithCopies>;
+using AnyHooks = testing::Types<WithKeep, WithCopies, WithSchedule, WithSmallWindow>;
 TYPED_TEST_SUITE(GraphLife, AnyHooks);
 
 TYPED_TEST(GraphLife, RunsUnderNone) {

@@ -55,18 +55,16 @@ std::optional<Difference> compare(const Observation& left, const Observation& ri
 std::optional<Difference> compare(const Program& program, const Contender& left, const Contender& right,
                                   Reached* reached) {
   left.enter();
-  const Observation a = observe(program, reached, {}, left.on_lane);
+  const Observation a = observe(program, reached);
   right.enter();
   // In the middle of a backward of the right engine the left one becomes the default, then the
   // right one again, and so on.
   bool on_left = false;
-  const auto on_switch = [&] {
+  const Observation b = observe(program, nullptr, [&] {
     on_left = !on_left;
     (on_left ? left : right).enter();
-  };
-  Observation b = observe(program, nullptr, on_switch, right.on_lane);
+  });
   left.enter();
-  if (right.may_take_more_memory) b.peaks.clear();
   return compare(a, b);
 }
 

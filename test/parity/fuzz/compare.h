@@ -21,9 +21,6 @@ void prepare();
 struct Contender {
   std::string name;
   std::function<void()> enter;
-  // Something that is to be around all that a thread of the program does, such as a scope of hooks.
-  LaneScope on_lane = {};
-  bool may_take_more_memory = false;
 };
 
 // The base engine, and Overdrive by install().
@@ -35,7 +32,7 @@ struct Difference {
   std::string before;       // the last line that was
 };
 
-// Runs the program on the engine that is the default now.
+// Runs the program on the engine that is the default now; `on_lane` is around all that a thread of it does.
 Observation observe(const Program& program, Reached* reached = nullptr,
                     const std::function<void()>& on_switch = {}, const LaneScope& on_lane = {});
 

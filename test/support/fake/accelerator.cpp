@@ -9,6 +9,8 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
+#include <set>
 
 namespace overdrive::test::fake {
 namespace {
@@ -106,6 +108,35 @@ struct Memory final : c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
 
+// Page-locked memory of the host, whose copies the checker follows, too.
+struct HostMemory final : c10::Allocator {
+  static std::set<const void*>& blocks() {
+    static auto* const all = new std::set<const void*>;
+    return *all;
+  }
+  static std::mutex& mutex() {
+    static auto* const one = new std::mutex;
+    return *one;
+  }
+  static void free(void* memory) {
+    checker().forget(memory);
+    {
+      const std::lock_guard lock(mutex());
+      blocks().erase(memory);
+    }
+    ::free(memory);
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, bytes != 0 ? bytes : 64) != 0) throw std::bad_alloc();
+    const std::lock_guard lock(mutex());
+    blocks().insert(memory);
+    return {memory, memory, &free, Device(at::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -117,6 +148,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     const DeviceIndex before = device_of_thread;
     set_device(to);
     return before;
+  }
+  bool isPinnedPtr(const void* memory) const override { return is_page_locked(memory); }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    static auto* const one = new HostMemory;
+    return one;
   }
   // Random numbers are the CPU's, as everything is.
   const at::Generator& getDefaultGenerator(DeviceIndex) const override {
@@ -141,6 +177,11 @@ const bool registered = [] {
 HappensBefore& checker() {
   static auto* const one = new HappensBefore(kDevices * kStreams);
   return *one;
+}
+
+bool is_page_locked(const void* memory) {
+  const std::lock_guard lock(HostMemory::mutex());
+  return HostMemory::blocks().count(memory) != 0;
 }
 
 c10::Allocator& allocator() {

@@ -9,6 +9,8 @@ namespace overdrive::test::fake {
 
 HappensBefore& checker();
 c10::Allocator& allocator();
+// Whether it is the beginning of a block of the host's memory that the accelerator locked.
+bool is_page_locked(const void* memory);
 
 // Tells the watcher of on_kernel(). Before the work, without a lock.
 void announce(const std::string& op, int device);

@@ -151,7 +151,7 @@ Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::option
 
 // As on CUDA: a copy between devices is work on the source's stream, which waits for the target's
 // before and is waited for afterwards.
-Tensor copy_from(const Tensor& source, const Tensor& target, bool) {
+Tensor copy_from(const Tensor& source, const Tensor& target, bool non_blocking) {
   const Tensor& worker = is_fake(source) ? source : target;
   const int at = worker.device().index();
   const bool across = is_fake(source) && is_fake(target) && source.device() != target.device();
@@ -160,6 +160,9 @@ Tensor copy_from(const Tensor& source, const Tensor& target, bool) {
   std::vector<const void*> reads, writes;
   if (is_fake(source)) reads.push_back(source.storage().data());
   if (is_fake(target)) writes.push_back(target.storage().data());
+  // Of page-locked memory the host does not wait for a copy that need not be waited for.
+  if (non_blocking && is_page_locked(source.storage().data())) reads.push_back(source.storage().data());
+  if (non_blocking && is_page_locked(target.storage().data())) writes.push_back(target.storage().data());
   {
     const at::NoGradGuard no_grad;
     (is_fake(target) ? on_cpu(target) : target).copy_(is_fake(source) ? on_cpu(source) : source);

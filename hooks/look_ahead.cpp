@@ -1,0 +1,171 @@
+#include "hooks/look_ahead.h"
+
+#include "engine/base/no_destructor.h"
+#include "engine/counters.h"
+#include "engine/serial_order.h"
+#include "hooks/io_thread.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <unordered_map>
+
+namespace overdrive::hooks {
+namespace {
+
+// The units by the node that they were put down for, and the thread that fetches. One a process.
+class Saved {
+ public:
+  static Saved& get() {
+    static base::NoDestructor<Saved> saved;
+    return *saved;
+  }
+
+  void note(const SaveInfo& info, const Schedule& schedule, const std::shared_ptr<PackUnit>& unit)
+      OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    known_[{info.thread, info.sequence_nr}].push_back({unit, schedule});
+    if (known_.size() >= look_for_dead_at_) forget_dead();
+  }
+
+  // What the nodes of the plan will ask for, in the order given.
+  std::vector<Wanted> wanted(const engine::Plan& plan, const std::vector<uint32_t>& order)
+      OVERDRIVE_EXCLUDES(mutex_) {
+    std::vector<Wanted> wanted;
+    const base::MutexLock lock(mutex_);
+    for (uint32_t place = 0; place < order.size(); ++place) {
+      const base::Node& node = *plan.nodes[order[place]].node;
+      const auto found = known_.find({node.thread_id(), node.sequence_nr()});
+      if (found == known_.end()) continue;
+      for (const Entry& entry : found->second) {
+        if (!entry.unit.expired()) wanted.push_back({place, entry.unit, entry.schedule});
+      }
+    }
+    return wanted;
+  }
+
+  bool is_empty() OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    return known_.empty();
+  }
+
+  void fetch(const std::shared_ptr<PackUnit>& unit) {
+    thread_.push([weak = std::weak_ptr(unit)] {
+      if (const auto alive = weak.lock()) alive->fetch_ahead();
+    });
+  }
+
+ private:
+  friend class base::NoDestructor<Saved>;
+  struct Key {
+    uint64_t thread, sequence_nr;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& key) const { return key.sequence_nr * 0x9E3779B97F4A7C15ULL + key.thread; }
+  };
+  struct Entry {
+    std::weak_ptr<PackUnit> unit;
+    Schedule schedule;
+  };
+
+  // A child of fork() has one thread, and it may not find a mutex held by one that is gone. At exit the
+  // thread ends before LibTorch's own statics go, which were there first.
+  Saved() {
+    pthread_atfork(hold, let_go, let_go);
+    std::atexit([] { get().thread_.stop(); });
+  }
+  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
+    get().mutex_.lock();
+    get().thread_.hold();
+  }
+  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
+    get().thread_.let_go();
+    get().mutex_.unlock();
+  }
+
+  void forget_dead() OVERDRIVE_REQUIRES(mutex_) {
+    const auto is_dead = [](const Entry& one) { return one.unit.expired(); };
+    for (auto& [key, entries] : known_) std::erase_if(entries, is_dead);
+    std::erase_if(known_, [](const auto& one) { return one.second.empty(); });
+    look_for_dead_at_ = std::max<size_t>(64, 2 * known_.size());
+  }
+
+  base::Mutex mutex_;
+  std::unordered_map<Key, std::vector<Entry>, Hash> known_ OVERDRIVE_GUARDED_BY(mutex_);
+  size_t look_for_dead_at_ OVERDRIVE_GUARDED_BY(mutex_) = 64;
+  IoThread thread_{"overdrive-fetch"};
+};
+
+}  // namespace
+
+void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::shared_ptr<PackUnit>& unit) {
+  Saved::get().note(info, schedule, unit);
+}
+
+std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexcept try {
+  if (Saved::get().is_empty()) return nullptr;
+  const std::vector<uint32_t> order = engine::serial_order(plan);
+  std::vector<Wanted> wanted = Saved::get().wanted(plan, order);
+  if (wanted.empty()) return nullptr;
+  std::vector<uint32_t> places(plan.nodes.size(), 0);
+  for (uint32_t place = 0; place < order.size(); ++place) places[order[place]] = place;
+  return std::make_unique<LookAhead>(std::move(places), std::move(wanted));
+} catch (...) {
+  return nullptr;  // for want of memory: the backward does without
+}
+
+LookAhead::~LookAhead() {
+  std::vector<std::shared_ptr<PackUnit>> started;  // outlive the lock: their last owner may be here
+  {
+    const base::MutexLock lock(mutex_);
+    for (const Wanted& one : wanted_) {
+      if (one.started) started.push_back(one.unit.lock());
+    }
+  }
+  for (const auto& unit : started) {
+    if (unit != nullptr) unit->forget_fetched();
+  }
+}
+
+void LookAhead::begins(uint32_t node) noexcept {
+  try {
+    start(within_reach(places_[node]));
+  } catch (...) {  // a thread that cannot be had, or memory: the nodes fetch for themselves
+  }
+}
+
+std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
+  std::vector<Candidate> found;  // outlives the lock: a unit's last owner may be here
+  const base::MutexLock lock(mutex_);
+  while (next_ < wanted_.size() && wanted_[next_].place <= place) ++next_;
+  int nodes = 0;
+  int64_t bytes = 0;
+  uint32_t last = place;
+  for (size_t i = next_; i < wanted_.size(); ++i) {
+    const Wanted& one = wanted_[i];
+    nodes += one.place != last;
+    last = one.place;
+    auto unit = one.unit.lock();
+    if (unit == nullptr) continue;
+    bytes += unit->bytes();
+    const bool beyond = nodes > one.schedule.depth || (i != next_ && bytes > one.schedule.ahead_bytes);
+    found.push_back({i, std::move(unit)});
+    if (!beyond && !one.started) continue;
+    found.back().index = kNotNow;
+    if (beyond) break;
+  }
+  return found;
+}
+
+void LookAhead::start(const std::vector<Candidate>& candidates) {
+  for (const Candidate& one : candidates) {
+    if (one.index == kNotNow || !one.unit->announce_fetch()) continue;
+    Saved::get().fetch(one.unit);
+    const base::MutexLock lock(mutex_);
+    wanted_[one.index].started = true;
+  }
+}
+
+}  // namespace overdrive::hooks

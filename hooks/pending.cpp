@@ -1,0 +1,64 @@
+#include "hooks/pending.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace overdrive::hooks {
+
+void Pending::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) {
+  const c10::Storage& storage = tensor.storage();
+  const base::MutexLock lock(mutex_);
+  const auto is_there = [&](const Waiting& one) {
+    return one.storage._unsafe_get_target() == storage.unsafeGetStorageImpl();
+  };
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(), is_there);
+  if (found != waiting_.end()) {
+    found->units.push_back(unit);
+  } else {
+    waiting_.push_back({storage.getWeakStorageImpl(), static_cast<int64_t>(storage.nbytes()), {unit}});
+  }
+}
+
+void Pending::look() {
+  std::exception_ptr error;
+  for (const auto& unit : take_due()) {
+    try {
+      unit->pack_waiting();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void Pending::move_units(Waiting& from, Units& to) {
+  for (const auto& weak : from.units) {
+    if (auto unit = weak.lock()) to.push_back(std::move(unit));
+  }
+  from.units.clear();
+}
+
+Pending::Units Pending::take_due() {
+  Units due;  // outlives the lock: the last owner of a unit may be here
+  const base::MutexLock lock(mutex_);
+  int64_t bytes = 0, tensors = 0;
+  for (Waiting& one : waiting_) {
+    std::erase_if(one.units, [](const auto& unit) { return unit.expired(); });
+    if (one.storage.use_count() <= one.units.size()) move_units(one, due);
+    if (one.units.empty()) continue;
+    bytes += one.bytes;
+    tensors += static_cast<int64_t>(one.units.size());
+  }
+  for (Waiting& one : waiting_) {
+    if (tensors <= schedule_.window_tensors && bytes <= schedule_.window_bytes) break;
+    if (one.units.empty()) continue;
+    bytes -= one.bytes;
+    tensors -= static_cast<int64_t>(one.units.size());
+    move_units(one, due);
+  }
+  std::erase_if(waiting_, [](const Waiting& one) { return one.units.empty(); });
+  return due;
+}
+
+}  // namespace overdrive::hooks

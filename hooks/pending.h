@@ -1,0 +1,40 @@
+// The pack units of a scope that wait: saved, but not yet given to their hook. One per scope; any thread. A
+// unit is packed when nobody but units holds its storage any more (the last use of the tensor is over, so the
+// memory is free at once), or when more waits than the schedule allows; a backward that comes first uses
+// the tensor as it is. Packs on the thread that looks, which is one that saves.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "hooks/pack_unit.h"
+
+#include <memory>
+#include <vector>
+
+namespace overdrive::hooks {
+
+class Pending {
+ public:
+  explicit Pending(const Schedule& schedule) : schedule_(schedule) {}
+
+  // `tensor` is what the unit was made of.
+  void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) OVERDRIVE_EXCLUDES(mutex_);
+  // Packs what need not or may not wait any longer. Throws the first error of a pack(), after all of them.
+  void look() OVERDRIVE_EXCLUDES(mutex_);
+
+ private:
+  // What waits of one storage. Held weakly: a unit belongs to its graph, a storage to who uses it.
+  struct Waiting {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    int64_t bytes;
+    std::vector<std::weak_ptr<PackUnit>> units;
+  };
+  using Units = std::vector<std::shared_ptr<PackUnit>>;
+  static void move_units(Waiting& from, Units& to);
+  Units take_due() OVERDRIVE_EXCLUDES(mutex_);
+
+  const Schedule schedule_;
+  base::Mutex mutex_;
+  std::vector<Waiting> waiting_ OVERDRIVE_GUARDED_BY(mutex_);  // oldest first
+};
+
+}  // namespace overdrive::hooks

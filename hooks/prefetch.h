@@ -1,0 +1,45 @@
+// One result that a thread fetches before somebody asks for it. A part of a pack unit. Any thread; at most
+// one fetch is announced or under way at a time. Knows neither hooks nor what is fetched.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "engine/base/torch_types.h"
+#include "hooks/stream_mark.h"
+
+#include <condition_variable>
+#include <functional>
+
+namespace overdrive::hooks {
+
+class Prefetch {
+ public:
+  struct Fetched {
+    at::Tensor tensor;
+    StreamMark ready;  // on the fetching thread's stream
+  };
+  // True when a fetch makes sense: then run() is to be called soon, on some thread.
+  bool announce() OVERDRIVE_EXCLUDES(mutex_);
+  // What was announced, unless it was called off meanwhile. An error of `fetch` is dropped: whoever asks
+  // will fetch by itself, and have the error where it belongs.
+  void run(const std::function<Fetched()>& fetch) OVERDRIVE_EXCLUDES(mutex_);
+
+  enum class Came { kNot, kInTime, kLate };
+  struct Result {
+    Fetched fetched;  // undefined: kNot
+    Came came = Came::kNot;
+  };
+  // What was fetched, for one who asks; waits for a fetch that is under way, and calls off one that is not.
+  Result take() OVERDRIVE_EXCLUDES(mutex_);
+  // Nobody will ask: drops the result that is there or comes. True when there was one.
+  bool forget() OVERDRIVE_EXCLUDES(mutex_);
+
+ private:
+  enum class State { kNone, kAnnounced, kUnderWay, kUnwanted, kReady };
+
+  base::Mutex mutex_;
+  std::condition_variable arrived_;
+  State state_ OVERDRIVE_GUARDED_BY(mutex_) = State::kNone;
+  Fetched result_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,53 @@
+#include "hooks/stream_mark.h"
+
+#include "engine/base/mutex.h"
+#include "engine/base/no_destructor.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <map>
+#include <utility>
+
+namespace overdrive::hooks {
+
+using c10::impl::VirtualGuardImpl;
+
+StreamMark StreamMark::here(c10::Device device) {
+  StreamMark mark;
+  if (device.is_cpu()) return mark;
+  auto event = std::make_shared<c10::Event>(device.type());
+  event->record(VirtualGuardImpl(device.type()).getStream(device));
+  mark.event_ = std::move(event);
+  mark.device_ = device;
+  return mark;
+}
+
+void StreamMark::wait() const {
+  if (event_ != nullptr) event_->block(VirtualGuardImpl(device_->type()).getStream(*device_));
+}
+
+void wait_for(const c10::Stream& later, const c10::Stream& earlier) {
+  if (later == earlier) return;
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
+void note_use_here(const at::Tensor& tensor) {
+  const c10::Device device = tensor.device();
+  if (device.is_cpu() || !tensor.has_storage()) return;
+  const VirtualGuardImpl guard(device.type());
+  guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(device));
+}
+
+c10::Stream side_stream(c10::Device device) {
+  static base::NoDestructor<base::Mutex> mutex;
+  static base::NoDestructor<std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Stream>> streams;
+  const base::MutexLock lock(*mutex);
+  const std::pair key(device.type(), device.index());
+  const auto found = streams->find(key);
+  if (found != streams->end()) return found->second;
+  return streams->emplace(key, VirtualGuardImpl(device.type()).getNewStream(device)).first->second;
+}
+
+}  // namespace overdrive::hooks

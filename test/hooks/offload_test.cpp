@@ -1,0 +1,151 @@
+// offload_to_cpu on an accelerator that does not exist: the bits come back, and no copy, kernel or buffer is
+// used before what it needs is done.
+#include "test/hooks/hooks_fixture.h"
+#include "test/support/fake/accelerator.h"
+
+#include <c10/core/StreamGuard.h>
+
+namespace overdrive::hooks {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+namespace fake = test::fake;
+
+class Offload : public HooksTest {
+ protected:
+  void SetUp() override {
+    HooksTest::SetUp();
+    fake::clear_violations();
+    fake::reset_calls();
+  }
+  void TearDown() override {
+    EXPECT_THAT(fake::violations(), IsEmpty());
+    fake::clear_violations();
+    HooksTest::TearDown();
+  }
+  static HooksPtr all() { return offload_to_cpu({.min_bytes = 0}); }
+
+  static Tensor on_device(at::IntArrayRef sizes, int device = 0) {
+    return at::randn(sizes).to(fake::device(device)).detach().requires_grad_();
+  }
+  // Forward and backward of a few steps on the device's stream `stream`; the last gradient.
+  static Tensor train(const HooksPtr& hooks, int device, int stream, int steps = 3) {
+    torch::manual_seed(3);
+    Tensor x = on_device({8, 8}, device);
+    const Tensor w = on_device({8, 8}, device);
+    const c10::StreamGuard on(fake::stream(device, stream));
+    fake::wait_for(fake::stream(device, stream), fake::stream(device, 0));
+    for (int i = 0; i < steps; ++i) {
+      Tensor loss;
+      {
+        const ScopedHooks scope(hooks);
+        loss = ((x * w).exp().sin() * w.tanh()).sum();
+      }
+      loss.backward();
+    }
+    return w.grad().cpu();
+  }
+};
+
+TEST_F(Offload, BringsBackTheBitsOnAnyDeviceAndStream) {
+  for (const int device : {0, 3}) {
+    for (const int stream : {0, 1, 2}) {
+      const Tensor expected = train(nullptr, device, stream);
+      EXPECT_TRUE(same_bits(train(all(), device, stream), expected));
+      EXPECT_TRUE(same_bits(train(schedulable(all(), {.depth = 4}), device, stream), expected));
+      EXPECT_TRUE(
+          same_bits(train(schedulable(all(), {.window_tensors = 0, .depth = 4}), device, stream), expected));
+    }
+  }
+}
+
+// So that the tests around this one mean something.
+TEST_F(Offload, AMissingWaitIsFound) {
+  for (const HooksPtr& hooks : {all(), schedulable(all(), {.window_tensors = 0})}) {
+    fake::ignore_waits(true);
+    train(hooks, 0, 2);
+    fake::ignore_waits(false);
+    EXPECT_THAT(fake::violations(), Not(IsEmpty()));
+    fake::clear_violations();
+  }
+}
+
+TEST_F(Offload, LeavesNothingOnTheDevice) {
+  const Tensor x = on_device({16});
+  Tensor a = x.exp(), loss;
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory(c10::intrusive_ptr<c10::StorageImpl>{});
+  {
+    const ScopedHooks scope(all());
+    const Tensor b = a * 2;
+    memory = b.storage().getWeakStorageImpl();
+    loss = b.sin().sum();
+  }
+  EXPECT_EQ(memory.use_count(), 0u);
+  EXPECT_GT(fake::calls().recorded_streams, 0u) << "the copy may still be reading";
+  loss.backward();
+  EXPECT_TRUE(at::allclose(x.grad().cpu(), 2 * (2 * a.detach().cpu()).cos() * a.detach().cpu()));
+}
+
+// One buffer, three users: each copy to it waits for the copy from it that was there before, on whatever
+// device.
+TEST_F(Offload, BuffersAreUsedAgainWhenTheirCopiesAreDone) {
+  const HooksPtr hooks = all();
+  for (int round = 0; round < 4; ++round) {
+    for (const int device : {0, 1}) {
+      const c10::StreamGuard on(fake::stream(device, 2));
+      const Tensor tensor = at::full({1000}, round).to(fake::device(device));
+      const SaveInfo info{.id = 1, .bytes = 4000, .dtype = at::kFloat};
+      Packed packed = hooks->pack(tensor, info);
+      if (round % 2 == 0) continue;  // never asked for
+      const Tensor back = hooks->unpack(packed, {.node = nullptr, .save = info});
+      EXPECT_TRUE(same_bits(back.cpu(), tensor.cpu()));
+    }
+  }
+}
+
+TEST_F(Offload, StridesAndTypes) {
+  const HooksPtr hooks = all();
+  for (const Tensor& cpu :
+       {at::randn({4, 6}).t(), at::arange(12).view({3, 4}), at::randn({4, 6}).narrow(1, 0, 2)}) {
+    const Tensor tensor =
+        cpu.contiguous().to(fake::device(0)).as_strided(cpu.sizes(), cpu.contiguous().strides());
+    const SaveInfo info{.id = 1, .bytes = static_cast<int64_t>(tensor.nbytes()), .dtype = tensor.scalar_type()};
+    Packed packed = hooks->pack(tensor, info);
+    const Tensor back = hooks->unpack(packed, {.node = nullptr, .save = info});
+    EXPECT_TRUE(same_bits(back.cpu(), tensor.cpu()));
+  }
+}
+
+TEST_F(Offload, AChangedTensorIsAnErrorWhateverTheOptionsSay) {
+  const Tensor x = on_device({4});
+  const ScopedHooks scope(all(), {.check_in_place = false});
+  const Tensor y = x * 2, loss = y.sin().sum();
+  y.detach().add_(1);
+  EXPECT_THAT(message_of([&] { loss.backward(); }).message, HasSubstr("changed in place after it was saved"));
+  EXPECT_THAT(fake::violations(), testing::SizeIs(1)) << "the change did not wait for the copy: that is why";
+  fake::clear_violations();
+}
+
+TEST_F(Offload, SaysThatThereIsNothingToDoForTheCpu) {
+  struct Handler final : c10::WarningHandler {
+    void process(const c10::Warning& warning) override { heard.push_back(warning.msg()); }
+    std::vector<std::string> heard;
+  } handler;
+  const c10::WarningUtils::WarningHandlerGuard guard(&handler);
+  const Tensor x = leaf_of({4});
+  const ScopedHooks scope(all());
+  (x * 2).sin().exp().sum().backward();
+  ASSERT_EQ(handler.heard.size(), 1u);
+  EXPECT_THAT(handler.heard[0], HasSubstr("nothing to do for tensors that are on the CPU"));
+}
+
+TEST_F(Offload, RefusesOptionsThatMakeNoSense) {
+  EXPECT_THAT(message_of([] { offload_to_cpu({.min_bytes = -1}); }).message, HasSubstr("min_bytes = -1"));
+  EXPECT_THAT(message_of([] { offload_to_cpu({.most_idle_bytes = -1}); }).message,
+              HasSubstr("most_idle_bytes = -1"));
+}
+
+}  // namespace
+}  // namespace overdrive::hooks
