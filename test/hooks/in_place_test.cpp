@@ -36,6 +36,19 @@ TEST_F(InPlace, AChangedOutputIsTheUsualError) {
   EXPECT_EQ(run(copying_), run(nullptr));
 }
 
+TEST_F(InPlace, TheMessageNamesTheNodeThatMadeTheTensor) {
+  const auto run = [&](const HooksPtr& hooks) {
+    const Tensor x = leaf_of({3});
+    const ScopedHooks scope(hooks);
+    Tensor y = x * 1;
+    const Tensor loss = y.sin().sum();
+    y.add_(1);
+    return message_of([&] { loss.backward(); }).message;
+  };
+  EXPECT_THAT(run(nullptr), testing::HasSubstr("output 0 of Add")) << "stock names who changed it";
+  EXPECT_THAT(run(copying_), testing::HasSubstr("output 0 of Mul"));
+}
+
 TEST_F(InPlace, TheCheckCanBeLeftOut) {
   Tensor y = leaf_of({3}) * 1, loss;
   {

@@ -8,15 +8,34 @@
 namespace overdrive::fuzz {
 namespace {
 
-constexpr uint64_t kPrograms = 200;
+constexpr uint64_t kPrograms = 120;
 
-// Without what LibTorch itself does for hooks: memory, and shallow copies of nested tensors, of which it warns.
+void drop(std::string& line, const std::string& from, const std::string& to) {
+  const size_t begin = line.find(from);
+  const size_t end = line.find(to, begin);
+  if (begin != std::string::npos && end != std::string::npos) line.erase(begin, end - begin);
+}
+
+void drop_what_differs(std::string& line) {
+  // The error of a tensor that was changed in place, which stock describes as it is now, and ours as it was:
+  // see InPlace.TheMessageNamesTheNodeThatMadeTheTensor.
+  drop(line, "modified by an inplace operation: ", " is at version ");
+  // The thread's sequence number: unpacking a view that was changed in place makes it a node, without hooks.
+  drop(line, " seq ", " grad ");
+}
+
+// Without what LibTorch itself does for hooks: memory, and shallow copies of nested and sparse tensors, of
+// which it warns.
 Observation look_at(const Program& program, const std::function<void()>& on_switch, const LaneScope& on_lane) {
   Observation seen = observe(program, nullptr, on_switch, on_lane);
   seen.peaks.clear();
   std::erase_if(seen.lines, [](const std::string& line) {
-    return line.starts_with("warning: The PyTorch API of nested tensors is in prototype stage");
+    // A node that dies while somebody holds it weakly, as ours do, lets go in two steps; "will release" stays.
+    if (line.starts_with("node ") && line.ends_with(" release") && !line.ends_with("will release")) return true;
+    return line.starts_with("warning: The PyTorch API of nested tensors is in prototype stage") ||
+           line.starts_with("warning: Sparse CSR tensor support is in beta state");
   });
+  for (std::string& line : seen.lines) drop_what_differs(line);
   return seen;
 }
 
