@@ -3,6 +3,7 @@
 #include "engine/base/mutex.h"
 #include "hooks/io_thread.h"
 #include "hooks/packers/spill_file.h"
+#include "hooks/version_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -22,7 +23,7 @@ class Spilled {
         strides_(tensor.strides()),
         dtype_(tensor.scalar_type()),
         bytes_(static_cast<int64_t>(tensor.nbytes())),
-        version_(tensor._version()),
+        version_(tensor),
         file_(std::move(file)),
         at_(file_->reserve(bytes_)),
         tensor_(std::move(tensor)) {}
@@ -37,22 +38,18 @@ class Spilled {
     } catch (...) {
       return std::current_exception();
     }
-    at::Tensor written;
+    at::Tensor written;  // goes without the lock
     const base::MutexLock lock(mutex_);
-    changed_ = tensor._version() != version_;
     std::swap(written, tensor_);
     return nullptr;
   }
 
   at::Tensor read() const {
+    // Whether it was written before the change, nobody knows: an operator tells of a change when it is over.
+    TORCH_CHECK(version_.is_current(), "A tensor of sizes ", at::IntArrayRef(sizes_),
+                " was changed in place after spill_to_disk began to write it to \"", file_->path(),
+                "\", so the bytes there are of no use.");
     const at::Tensor tensor = in_memory();
-    {
-      const base::MutexLock lock(mutex_);
-      const bool changed = changed_ || (tensor.defined() && tensor._version() != version_);
-      TORCH_CHECK(!changed, "A tensor of sizes ", at::IntArrayRef(sizes_),
-                  " was changed in place while spill_to_disk wrote it to \"", file_->path(),
-                  "\", so the bytes there are of no use.");
-    }
     if (tensor.defined()) return tensor;
     at::Tensor result(at::detail::empty_strided_cpu(sizes_, strides_, dtype_));
     file_->read(result.data_ptr(), bytes_, at_);
@@ -68,12 +65,11 @@ class Spilled {
   const at::DimVector sizes_, strides_;
   const at::ScalarType dtype_;
   const int64_t bytes_;
-  const int64_t version_;
+  const VersionCheck version_;
   const std::shared_ptr<SpillFile> file_;
   const int64_t at_;
   mutable base::Mutex mutex_;
   at::Tensor tensor_ OVERDRIVE_GUARDED_BY(mutex_);  // until it is written
-  bool changed_ OVERDRIVE_GUARDED_BY(mutex_) = false;
 };
 
 class SpillToDisk final : public SavedTensorHooks {

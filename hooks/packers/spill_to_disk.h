@@ -3,8 +3,9 @@
 //
 // The file belongs to the graph whose tensors it holds: a new one begins when the last is no longer needed.
 // It is readable by its owner alone and has no name (or loses it at once), so nothing is left after a crash.
-// A tensor that is changed while it waits to be written is an error when it is unpacked. When a write
-// fails, what was not written stays in memory and can be unpacked; the next pack throws, and names the file.
+// A tensor that is changed after it was saved is an error when it is unpacked, whatever the scope's options
+// say: the change may have come in the middle of the write. When a write fails, what was not written stays in
+// memory and can be unpacked; the next pack throws, and names the file.
 #pragma once
 
 #include "hooks/saved_tensor_hooks.h"
