@@ -1,5 +1,6 @@
 #include "hooks/packers/quantise.h"
 
+#include "hooks/cuda/quantise_tensors.h"
 #include "hooks/packers/quantise_kernels.h"
 
 #include <ATen/ATen.h>
@@ -11,11 +12,14 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements worth a thread
 
-// Memory of the CPU, made without the dispatcher, so in whatever mode the thread is.
-at::Tensor memory_of(at::IntArrayRef sizes, at::ScalarType type) {
+// Memory of the CPU is made without the dispatcher, so in whatever mode the thread is.
+at::Tensor memory_of(at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
+  if (!device.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(type).device(device));
   return at::Tensor(at::detail::empty_cpu(sizes, type));
 }
 at::Tensor memory_like(const at::Tensor& tensor, at::ScalarType type) {
+  if (!tensor.is_cpu())
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(type));
   return at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), type));
 }
 
@@ -34,6 +38,10 @@ class Quantise final : public SavedTensorHooks {
   at::Tensor unpack(Packed& packed, const UnpackInfo&) override {
     const at::Tensor& codes = packed.tensors[0];
     at::Tensor result = memory_like(codes, at::kFloat);
+    if (codes.is_cuda()) {
+      unpack_on_cuda(packed, result);
+      return result;
+    }
     auto* to = static_cast<float*>(result.data_ptr());
     const QuantiseKernels& kernels = quantise_kernels();
     if (options_.type == QuantisedType::kInt8) {
@@ -51,7 +59,8 @@ class Quantise final : public SavedTensorHooks {
   }
 
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
-    return info.dtype == at::kFloat && tensor.device().is_cpu() &&
+    const bool has_kernels = tensor.is_cpu() || (tensor.is_cuda() && cuda::has_kernels());
+    return info.dtype == at::kFloat && has_kernels &&
            static_cast<int64_t>(tensor.nbytes()) >= options_.min_bytes;
   }
   std::optional<uint64_t> cache_key() const override { return 0; }
@@ -62,7 +71,11 @@ class Quantise final : public SavedTensorHooks {
  private:
   Packed pack_int8(const at::Tensor& tensor, const SaveInfo& info) const {
     at::Tensor codes = memory_like(tensor, at::kChar);
-    at::Tensor scales = memory_of({blocks_of(tensor.numel(), options_.block)}, at::kFloat);
+    at::Tensor scales = memory_of({blocks_of(tensor.numel(), options_.block)}, at::kFloat, tensor.device());
+    if (tensor.is_cuda()) {
+      cuda::quantise_to_int8(tensor, options_.block, key_of(info), codes, scales);
+      return {.tensors = {std::move(codes), std::move(scales)}, .state = {}};
+    }
     const auto* from = static_cast<const float*>(tensor.const_data_ptr());
     auto* to = static_cast<int8_t*>(codes.data_ptr());
     auto* scale = static_cast<float*>(scales.data_ptr());
@@ -76,12 +89,25 @@ class Quantise final : public SavedTensorHooks {
 
   Packed pack_bfloat16(const at::Tensor& tensor, const SaveInfo& info) const {
     at::Tensor halves = memory_like(tensor, at::kBFloat16);
+    if (tensor.is_cuda()) {
+      cuda::quantise_to_bfloat16(tensor, key_of(info), halves);
+      return {.tensors = {std::move(halves)}, .state = {}};
+    }
     const auto* from = static_cast<const float*>(tensor.const_data_ptr());
     auto* to = static_cast<uint16_t*>(halves.data_ptr());
     in_blocks(tensor.numel(), [&](int64_t begin, int64_t count) {
       quantise_kernels().to_bfloat16(from + begin, begin, count, key_of(info), to + begin);
     });
     return {.tensors = {std::move(halves)}, .state = {}};
+  }
+
+  void unpack_on_cuda(const Packed& packed, at::Tensor& result) const {
+    const at::Tensor& codes = packed.tensors[0];
+    if (options_.type == QuantisedType::kInt8) {
+      cuda::quantise_from_int8(codes, packed.tensors[1], options_.block, result);
+    } else {
+      cuda::quantise_from_bfloat16(codes, result);
+    }
   }
 
   RoundingKey key_of(const SaveInfo& info) const {

@@ -17,7 +17,7 @@ enum class QuantisedType { kBFloat16, kInt8 };
 
 // Stochastic rounding goes up or down by chance, so that errors do not add up. Its random numbers are a
 // function of (seed, sequence number of the node, index of the save, element): nobody's generator moves,
-// and a run can be repeated.
+// and a run can be repeated. It may make a zero of what is none.
 enum class Rounding { kNearest, kStochastic };
 
 struct QuantiseOptions {

@@ -1,6 +1,7 @@
 // The kernels of quantise_kernels.h, compiled with the options of one instruction set each. Nothing here may
 // call an inline function that others are linked against: the linker would keep one copy for all, perhaps
 // that of an instruction set which the processor lacks. at::vec lives in a namespace per set.
+#include "hooks/packers/quantise_bits.h"
 #include "hooks/packers/quantise_kernels.h"
 
 #include <ATen/cpu/vec/vec.h>
@@ -12,27 +13,7 @@ using Floats = at::vec::Vectorized<float>;
 using Ints = at::vec::Vectorized<int32_t>;
 constexpr int64_t kLanes = Floats::size();
 
-constexpr float kLargestCode = 126;
-constexpr int8_t kNaN = -128, kMinusInfinity = -127, kInfinity = 127;
-constexpr float kFloatMax = 3.40282346638528859812e+38F;
-constexpr float kTooSmall = 1.5e-36F;  // below it a scale would lose its digits
 constexpr int64_t kLargestBlock = 4096;
-
-// A bijection of 32 bits that leaves no pattern behind (two rounds of xor, shift and multiply).
-inline uint32_t mixed(uint32_t x) {
-  x ^= x >> 16;
-  x *= 0x21F0AAADU;
-  x ^= x >> 15;
-  x *= 0xD35A2D97U;
-  x ^= x >> 15;
-  return x;
-}
-
-inline uint32_t random_bits(RoundingKey key, int64_t element) {
-  const uint64_t index = static_cast<uint64_t>(element);
-  const uint32_t high = static_cast<uint32_t>(index >> 32);
-  return mixed(mixed(static_cast<uint32_t>(index) ^ key.first) + key.second + high * 0x9E3779B9U);
-}
 
 // The largest finite magnitude.
 inline float magnitude_of(const float* from, int64_t count) {
@@ -54,8 +35,6 @@ inline float magnitude_of(const float* from, int64_t count) {
   return result;
 }
 
-inline int8_t special_code(float x) { return x != x ? kNaN : x > 0 ? kInfinity : kMinusInfinity; }
-
 // The whole numbers next to x / scale, as floats; what is not finite becomes 0. Nearest rounding makes no zero
 // of what is none: a backward may only ask which elements are zero, as that of ReLU does.
 inline void to_codes(const float* from, int64_t first, int64_t count, float inverse, RoundingKey key,
@@ -69,7 +48,7 @@ inline void to_codes(const float* from, int64_t first, int64_t count, float inve
     Floats code = (x & finite) * factor;
     if (key.use) {
       for (int64_t lane = 0; lane < kLanes; ++lane) {
-        dice[lane] = static_cast<float>(random_bits(key, first + i + lane) >> 8) * 0x1p-24F;
+        dice[lane] = random_part(key, first + i + lane);
       }
       code = (code + Floats::loadu(dice)).floor();
     } else {
@@ -130,14 +109,7 @@ void from_int8(const int8_t* codes, const float* scales, int64_t count, int64_t 
 
 void to_bfloat16(const float* from, int64_t begin, int64_t count, RoundingKey key, uint16_t* to) {
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t bits = __builtin_bit_cast(uint32_t, from[i]);
-    const bool finite = (bits & 0x7F800000U) != 0x7F800000U;
-    const bool is_nan = !finite && (bits & 0x007FFFFFU) != 0;
-    const uint32_t add = key.use ? random_bits(key, begin + i) & 0xFFFFU : 0x7FFFU + ((bits >> 16) & 1U);
-    const uint32_t sum = finite ? bits + add : bits;
-    const bool overflow = finite && (sum & 0x7F800000U) == 0x7F800000U;  // stays at the largest
-    const uint32_t rounded = overflow ? bits : sum;
-    to[i] = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40U : rounded >> 16);
+    to[i] = bfloat16_bits(__builtin_bit_cast(uint32_t, from[i]), key, begin + i);
   }
 }
 

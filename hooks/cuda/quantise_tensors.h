@@ -1,0 +1,21 @@
+// The kernels of quantise_cuda.h on tensors, on the current stream of their device. Without the CUDA toolkit
+// at build time there are none (no_quantise.cpp). Any thread.
+#pragma once
+
+#include "engine/base/torch_types.h"
+#include "hooks/packers/quantise_kernels.h"
+
+#include <cstdint>
+
+namespace overdrive::hooks::cuda {
+
+bool has_kernels();
+
+// `from` is dense float32; the others are on its device and as large as needed.
+void quantise_to_int8(const at::Tensor& from, int64_t block, RoundingKey key, at::Tensor& codes,
+                      at::Tensor& scales);
+void quantise_from_int8(const at::Tensor& codes, const at::Tensor& scales, int64_t block, at::Tensor& to);
+void quantise_to_bfloat16(const at::Tensor& from, RoundingKey key, at::Tensor& to);
+void quantise_from_bfloat16(const at::Tensor& from, at::Tensor& to);
+
+}  // namespace overdrive::hooks::cuda
