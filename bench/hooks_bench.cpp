@@ -199,55 +199,74 @@ std::vector<Net> nets(bool quick) {
           {"conv", conv, at::randn({8, 3, side, side})}};
 }
 
-struct StepFigures {
-  double ms = 0;
+struct Contender {
+  std::string name;
+  HooksPtr packer;
+  std::vector<double> ms = {};
   int64_t saved_bytes = 0;
   int64_t peak_bytes = 0;
 };
 
-StepFigures measure_step(Net& net, const HooksPtr& packer, int rounds) {
-  const auto forward = [&] {
-    const ScopedHooks scope(packer);
-    return net.model->forward(net.input).square().mean();
-  };
-  StepFigures figures;
-  forward().backward();  // gradients are there, and whatever is made once
-  {
-    const MemoryCounter memory;
-    Tensor loss = forward();
-    figures.saved_bytes = memory.peak().kept_bytes;
-    loss.backward();
-    figures.peak_bytes = memory.peak().total();
-  }
-  std::vector<double> times;
-  for (int round = 0; round < rounds; ++round) times.push_back(seconds_of([&] { forward().backward(); }) * 1e3);
-  figures.ms = median(times);
-  return figures;
+std::vector<Contender> contenders() {
+  const auto disk = hooks::spill_to_disk();
+  const auto int8 = hooks::quantise();
+  return {{"none", nullptr},
+          {"keep", hooks::keep()},
+          {"bfloat16", hooks::quantise({.type = hooks::QuantisedType::kBFloat16})},
+          {"int8", int8},
+          {"int8, packed late", hooks::schedulable(int8, {.depth = 0})},
+          {"spill_to_disk", disk},
+          {"spill_to_disk, fetched early", hooks::schedulable(disk, {.window_tensors = 0})},
+          {"int8, then spill_to_disk", hooks::compose(int8, disk)}};
 }
 
-void steps(const HooksBenchOptions& options, const OnRow& on_row) {
-  const std::vector<std::pair<std::string, HooksPtr>> packers{
-      {"none", nullptr},
-      {"keep", hooks::keep()},
-      {"bfloat16", hooks::quantise({.type = hooks::QuantisedType::kBFloat16})},
-      {"int8", hooks::quantise()},
-      {"spill_to_disk", hooks::spill_to_disk()},
-      {"int8, then spill_to_disk", hooks::compose(hooks::quantise(), hooks::spill_to_disk())}};
+Tensor forward(Net& net, const HooksPtr& packer) {
+  const ScopedHooks scope(packer);
+  return net.model->forward(net.input).square().mean();
+}
+
+void count_bytes(Net& net, Contender& one) {
+  forward(net, one.packer).backward();  // gradients are there, and whatever is made once
+  const MemoryCounter memory;
+  Tensor loss = forward(net, one.packer);
+  one.saved_bytes = memory.peak().kept_bytes;
+  loss.backward();
+  one.peak_bytes = memory.peak().total();
+}
+
+nlohmann::json bytes_row(const Net& net, const Contender& one, const Contender& plain) {
+  const auto ratio = [](int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); };
+  return {{"table", "step"},
+          {"net", net.name},
+          {"packer", one.name},
+          {"saved_bytes", one.saved_bytes},
+          {"peak_bytes", one.peak_bytes},
+          {"saved_ratio", ratio(one.saved_bytes, plain.saved_bytes)},
+          {"peak_ratio", ratio(one.peak_bytes, plain.peak_bytes)}};
+}
+
+// Every packer in each round, so that all see the same machine.
+void time_steps(Net& net, std::vector<Contender>& all, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    for (Contender& one : all) {
+      one.ms.push_back(seconds_of([&] { forward(net, one.packer).backward(); }) * 1e3);
+    }
+  }
+}
+
+void steps(const HooksBenchOptions& options, bool timed, const OnRow& on_row) {
   for (Net& net : nets(options.quick)) {
-    StepFigures plain;
-    for (const auto& [name, packer] : packers) {
-      const StepFigures figures = measure_step(net, packer, options.quick ? 1 : std::min(options.rounds, 10));
-      if (packer == nullptr) plain = figures;
-      on_row(
-          {{"table", "step"},
-           {"net", net.name},
-           {"packer", name},
-           {"ms", figures.ms},
-           {"saved_bytes", figures.saved_bytes},
-           {"peak_bytes", figures.peak_bytes},
-           {"ms_ratio", figures.ms / plain.ms},
-           {"saved_ratio", static_cast<double>(figures.saved_bytes) / static_cast<double>(plain.saved_bytes)},
-           {"peak_ratio", static_cast<double>(figures.peak_bytes) / static_cast<double>(plain.peak_bytes)}});
+    std::vector<Contender> all = contenders();
+    for (Contender& one : all) count_bytes(net, one);
+    if (timed) time_steps(net, all, options.quick ? 2 : std::min(options.rounds, 15));
+    for (const Contender& one : all) {
+      nlohmann::json row = bytes_row(net, one, all[0]);
+      if (timed) {
+        row["ms"] = median(one.ms);
+        row["ms_ratio"] = median(one.ms) / median(all[0].ms);
+        row["added_ms"] = median(one.ms) - median(all[0].ms);
+      }
+      on_row(row);
     }
   }
 }
@@ -258,7 +277,12 @@ void run_hooks_bench(const HooksBenchOptions& options, const OnRow& on_row) {
   const ScopedInstall installed;
   saved_tensors(options, on_row);
   packer_speed(options, on_row);
-  steps(options, on_row);
+  steps(options, /*timed=*/true, on_row);
+}
+
+void count_saved_bytes(const HooksBenchOptions& options, const OnRow& on_row) {
+  const ScopedInstall installed;
+  steps(options, /*timed=*/false, on_row);
 }
 
 }  // namespace overdrive::bench

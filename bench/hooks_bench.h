@@ -13,9 +13,13 @@ struct HooksBenchOptions {
 };
 
 // One object a row, with `table`: "saved tensor" (name, ns and its interval, goal_ns), "packer" (name, ratio to
-// two memcpy of the same bytes, bytes_ratio), "step" (net, packer, ms, saved_bytes after the forward,
-// peak_bytes of the step, and both relative to the same net without hooks).
+// two memcpy of the same bytes, bytes_ratio), "step" (net, packer, saved_bytes after the forward, peak_bytes of
+// the step, both also relative to the same net without hooks; ms, ms_ratio, added_ms).
 void run_hooks_bench(const HooksBenchOptions& options,
                      const std::function<void(const nlohmann::json&)>& on_row);
+
+// The rows of "step" without times.
+void count_saved_bytes(const HooksBenchOptions& options,
+                       const std::function<void(const nlohmann::json&)>& on_row);
 
 }  // namespace overdrive::bench

@@ -23,9 +23,10 @@ void print_row(const nlohmann::json& row) {
     std::printf("%-40s %8.3f of two memcpy [%.3f, %.3f]   %.4f of the bytes\n", text("name").c_str(),
                 number("speed_of_two_memcpy"), number("speed_lo"), number("speed_hi"), number("bytes_ratio"));
   } else {
-    std::printf("%-12s %-27s %9.2f ms (%.2f)   saved %11.0f B (%.3f)   peak %11.0f B (%.3f)\n",
+    std::printf("%-12s %-30s %9.2f ms (%.2f, %+.2f ms)   saved %11.0f B (%.3f)   peak %11.0f B (%.3f)\n",
                 text("net").c_str(), text("packer").c_str(), number("ms"), number("ms_ratio"),
-                number("saved_bytes"), number("saved_ratio"), number("peak_bytes"), number("peak_ratio"));
+                number("added_ms"), number("saved_bytes"), number("saved_ratio"), number("peak_bytes"),
+                number("peak_ratio"));
   }
   std::fflush(stdout);
 }

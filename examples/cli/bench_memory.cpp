@@ -1,5 +1,6 @@
 // `overdrive bench memory`: the most bytes alive during a backward, stock and ours. Status 1 when ours is more.
 #include "bench/environment.h"
+#include "bench/hooks_bench.h"
 #include "bench/memory_bench.h"
 #include "examples/cli/bench_commands.h"
 
@@ -17,6 +18,7 @@ struct MemoryArguments {
   bench::MemoryBenchOptions options;
   std::string json;
   bool quiet = false;
+  bool packers_only = false;
 };
 
 void print_memory_row(const nlohmann::json& row) {
@@ -29,22 +31,42 @@ void print_memory_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
+// What a step of two nets holds under each packer of saved tensors.
+nlohmann::json bench_packers(const MemoryArguments& arguments) {
+  nlohmann::json rows = nlohmann::json::array();
+  if (!arguments.quiet)
+    std::printf("\n%-12s %-30s %14s %7s %14s %7s\n", "net", "packer", "saved", "", "peak", "");
+  bench::count_saved_bytes({.quick = arguments.options.quick}, [&](const nlohmann::json& row) {
+    rows.push_back(row);
+    if (arguments.quiet) return;
+    std::printf("%-12s %-30s %14lld %7.3f %14lld %7.3f\n", row["net"].get<std::string>().c_str(),
+                row["packer"].get<std::string>().c_str(), row["saved_bytes"].get<long long>(),
+                row["saved_ratio"].get<double>(), row["peak_bytes"].get<long long>(),
+                row["peak_ratio"].get<double>());
+  });
+  return rows;
+}
+
 int bench_memory(const MemoryArguments& arguments) {
   check_graph_names(arguments.options.graphs);
   JsonFile file(arguments.json);
   at::set_num_threads(1);
   bool above = false;
   nlohmann::json rows = nlohmann::json::array();
-  if (!arguments.quiet) {
+  if (!arguments.quiet && !arguments.packers_only) {
     std::printf("%-14s %9s %12s %12s %12s %12s %12s %7s\n", "graph", "size", "stock tens.", "our tens.",
                 "stock heap", "our heap", "we keep", "ratio");
   }
-  bench::run_memory_bench(arguments.options, [&](const nlohmann::json& row) {
+  const auto on_row = [&](const nlohmann::json& row) {
     if (!arguments.quiet) print_memory_row(row);
     above |= row["above_stock"].get<bool>();
     rows.push_back(row);
-  });
-  file.write({{"benchmark", "memory"}, {"environment", bench::environment()}, {"rows", rows}});
+  };
+  if (!arguments.packers_only) bench::run_memory_bench(arguments.options, on_row);
+  const bool all_graphs = arguments.options.graphs.empty();
+  const nlohmann::json packers = all_graphs ? bench_packers(arguments) : nlohmann::json::array();
+  file.write(
+      {{"benchmark", "memory"}, {"environment", bench::environment()}, {"rows", rows}, {"packers", packers}});
   return above ? kDifferenceFound : kFine;
 }
 
@@ -52,14 +74,18 @@ int bench_memory(const MemoryArguments& arguments) {
 
 void add_bench_memory(Program& program, CLI::App& parent) {
   auto arguments = std::make_shared<MemoryArguments>();
-  CLI::App* command = program.add_to(
-      parent, "memory", "Count the bytes that a backward holds: stock and Overdrive.",
-      "overdrive bench memory --json memory.json", [arguments] { return bench_memory(*arguments); });
+  CLI::App* command = program.add_to(parent, "memory",
+                                     "Count the bytes that a backward holds: stock and Overdrive, and a step "
+                                     "under each packer of saved tensors.",
+                                     "overdrive bench memory --json memory.json",
+                                     [arguments] { return bench_memory(*arguments); });
   command->add_option("--json", arguments->json, "Write the rows to this file.");
-  command->add_option("--graph", arguments->options.graphs, "Only these graphs (repeat or list them).");
+  command->add_option("--graph", arguments->options.graphs,
+                      "Only these graphs (repeat or list them), and no packers.");
   command->add_option("--max-size", arguments->options.max_size, "Leave out graphs of a larger size.")
       ->check(CLI::PositiveNumber);
   command->add_flag("--quick", arguments->options.quick, "Small graphs: to see that it works.");
+  command->add_flag("--packers", arguments->packers_only, "Only the step under each packer.");
   command->add_flag("--quiet", arguments->quiet, "Print nothing.");
 }
 

@@ -64,6 +64,12 @@ foreach(engine stock overdrive)
   overdrive_add_cli_test(train_on_${engine} CALL train digits_mlp --engine ${engine} --steps 20 --save . --json out.json
                          PRINTS "test accuracy" JSON "trainings;0;quality_value")
 endforeach()
+foreach(packer keep int8 spill)
+  overdrive_add_cli_test(train_under_${packer} CALL train transformer --save-tensors ${packer} --steps 2 --json out.json
+                         PRINTS "after 2 steps" JSON "trainings;0;quality_value")
+endforeach()
+overdrive_add_cli_test(train_offload_on_cpu CALL train digits_mlp --save-tensors offload --steps 2 PRINTS "nothing to do for tensors that are on the CPU")
+overdrive_add_cli_test(bench_memory_packers CALL bench memory --quick --packers --json out.json JSON "packers;0;saved_bytes")
 overdrive_add_cli_test(bench_memory_quick CALL bench memory --quick --graph scale_chain lstm reentrant --json out.json STATUS 0
                        JSON "rows;0;stock_peak_bytes")
 overdrive_add_cli_test(soak_short CALL soak --minutes 0.1 --threads 2 PRINTS "round 3" TIMEOUT 180)
@@ -89,4 +95,7 @@ overdrive_add_cli_test(bad_html_path CALL compare digits --html no/such/dir/x.ht
 overdrive_add_cli_test(no_steps CALL compare digits --steps 0 STATUS 2 PRINTS "--steps")
 overdrive_add_cli_test(no_data CALL compare digits --data . STATUS 2 PRINTS "cannot read the data file .*digits-images")
 overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 PRINTS "there is no checkpoint")
+overdrive_add_cli_test(unknown_packer CALL train digits_mlp --save-tensors frob STATUS 2 PRINTS "--save-tensors")
+overdrive_add_cli_test(packer_on_stock CALL train digits_mlp --engine stock --save-tensors keep STATUS 2
+                       PRINTS "is for --engine overdrive")
 overdrive_add_cli_test(unknown_engine CALL train digits_mlp --engine frob STATUS 2 PRINTS "--engine")

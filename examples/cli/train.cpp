@@ -3,6 +3,7 @@
 #include "bench/environment.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/launch.h"
+#include "examples/cli/packer_names.h"
 #include "examples/cli/progress.h"
 #include "examples/cli/training_options.h"
 #include "examples/trainers/checkpoint_file.h"
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace overdrive::cli {
 
@@ -27,6 +29,7 @@ constexpr int64_t kStepsBetweenCheckpoints = 100;
 struct TrainArguments : TrainingOptions {
   std::string engine = "overdrive";
   std::string save, resume;
+  std::string save_tensors = "plain";
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -47,9 +50,14 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
                               const TrainArguments& arguments) {
   Progress progress(info.name, steps, arguments.quiet, done);
   trainers::Meter meter;
+  const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
   for (bool stop = done == steps; !stop;) {
-    losses.push_back(trainer.step(meter));
+    {
+      std::optional<hooks::ScopedHooks> scope;
+      if (packer != nullptr) scope.emplace(packer);
+      losses.push_back(trainer.step(meter));
+    }
     progress.show(++done, losses.back());
     stop = trainer.all_stop(done == steps || interrupted());
     if (!arguments.save.empty() && (stop || done % kStepsBetweenCheckpoints == 0)) {
@@ -95,6 +103,7 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
   if (stopped) report_stop(info, arguments, done);
   return {{"name", info.name},
           {"engine", arguments.engine},
+          {"save_tensors", arguments.save_tensors},
           {"steps", done},
           {"seed", arguments.setup.seed},
           {"quality", info.quality},
@@ -103,6 +112,12 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
           {"parameters_digest", digest.parameters},
           {"gradients_digest", digest.gradients},
           {"stopped", stopped}};
+}
+
+void check_packer(const TrainArguments& arguments) {
+  if (arguments.save_tensors != "plain" && arguments.engine != "overdrive")
+    throw UsageError("--save-tensors " + arguments.save_tensors +
+                     " is for --engine overdrive: stock has no hooks in C++.");
 }
 
 void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
@@ -114,6 +129,7 @@ void check_world(const TrainArguments& arguments, const std::vector<const Traine
 int train(TrainArguments arguments) {
   if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
   const auto selection = find_or_complain(arguments.name);
+  check_packer(arguments);
   check_world(arguments, selection);
   make_folder(arguments.save);
   const JsonFile file(arguments.json);
@@ -147,6 +163,11 @@ void add_train(Program& program) {
   add_training_options(*command, *arguments);
   command->add_option("--engine", arguments->engine, "Who runs the backwards.")
       ->check(CLI::IsMember({"stock", "overdrive"}))
+      ->capture_default_str();
+  command
+      ->add_option("--save-tensors", arguments->save_tensors,
+                   "How the tensors that a forward saves wait for the backward.")
+      ->check(CLI::IsMember(packer_names()))
       ->capture_default_str();
   command->add_option("--save", arguments->save, "Keep a checkpoint NAME.pt in this folder.");
   command->add_option("--resume", arguments->resume, "Go on from the checkpoint NAME.pt in this folder.")
