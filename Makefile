@@ -65,6 +65,10 @@ check-headers: configure-release
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 
+## gpu-check: on a machine with a GPU: build, test and measure there, into build-gpu/
+gpu-check:
+	tools/gpu_check.sh
+
 ## format:    clang-format on every source of ours; check-format only looks
 format: setup-format
 	clang-format-16 -i $(SOURCES)
@@ -112,6 +116,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions \
+.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy
