@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
@@ -44,6 +45,12 @@ void WorkerGroup::retire_all() {
 std::shared_ptr<Worker> WorkerGroup::take(OverdriveEngine& engine, c10::Device device) {
   try {
     MutexLock lock(mutex_);
+    if (after_fork_) {
+      // The first call in a child makes the host's intra-op pool anew, and two threads at once break it:
+      // workers make this call when they start.
+      at::init_num_threads();
+      after_fork_ = false;
+    }
     Place& place = places_[{device.type(), device.index()}];
     if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
     ++place.users;
@@ -88,6 +95,7 @@ void WorkerGroup::unlock_in_parent() { get().mutex_.unlock(); }
 void WorkerGroup::start_afresh_in_child() {
   auto* const lost = new Places;
   lost->swap(get().places_);
+  get().after_fork_ = true;
   get().mutex_.unlock();
 }
 

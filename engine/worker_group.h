@@ -42,6 +42,7 @@ class WorkerGroup {
 
   base::Mutex mutex_;
   Places places_ OVERDRIVE_GUARDED_BY(mutex_);
+  bool after_fork_ OVERDRIVE_GUARDED_BY(mutex_) = false;  // in a child, until its first worker starts
 };
 
 // The workers of one run.
