@@ -15,7 +15,6 @@ namespace {
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-constexpr int64_t kBatch = 32;
 constexpr int64_t kWidth = 48;
 constexpr int kIterations = 12;
 
@@ -93,6 +92,8 @@ class Deq final : public Trainer {
   }
 
  private:
+  static constexpr int64_t kBatch = 32;
+
   torch::Tensor scores_of(const torch::Tensor& images) {
     return head_->forward(layer_->forward(images.flatten(1)));
   }

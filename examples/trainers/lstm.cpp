@@ -17,7 +17,6 @@ namespace nn = torch::nn;
 
 constexpr int64_t kEmbedding = 32;
 constexpr int64_t kHidden = 64;
-constexpr int64_t kBatch = 16;
 constexpr int64_t kUnroll = 32;
 
 // h' and c' from an input and the state before it.
@@ -79,6 +78,8 @@ class Lstm final : public Trainer {
   }
 
  private:
+  static constexpr int64_t kBatch = 16;
+
   torch::Tensor loss_of(const torch::Tensor& text) {
     const int64_t batch = text.size(0), length = text.size(1) - 1;
     auto h = torch::zeros({batch, kHidden}, options()), c = torch::zeros({batch, kHidden}, options());

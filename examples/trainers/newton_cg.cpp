@@ -18,8 +18,6 @@ namespace {
 namespace F = torch::nn::functional;
 using forward_ad::Tensors;
 
-constexpr int64_t kBatch = 512;
-constexpr int64_t kHidden = 24;
 constexpr int kProducts = 12;  // at most, a step
 
 // Lists of tensors as the vectors of the method.
@@ -80,6 +78,9 @@ class NewtonCg final : public Trainer {
   }
 
  private:
+  static constexpr int64_t kBatch = 512;
+  static constexpr int64_t kHidden = 24;
+
   static torch::Tensor scores(const Tensors& w, const torch::Tensor& images) {
     // Smooth, so that there is a second derivative to speak of.
     auto x = torch::tanh(F::linear(images, w[0], w[1]));

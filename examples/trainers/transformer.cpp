@@ -16,7 +16,6 @@ constexpr int64_t kLayers = 6;
 constexpr int64_t kWidth = 64;
 constexpr int64_t kHeads = 4;
 constexpr int64_t kContext = 64;
-constexpr int64_t kBatch = 8;
 
 class BlockImpl : public nn::Module {
  public:
@@ -96,6 +95,8 @@ class Transformer final : public Trainer {
   }
 
  private:
+  static constexpr int64_t kBatch = 8;
+
   torch::Tensor scores_of(const torch::Tensor& text) {
     auto x = characters_->forward(text) + places_->forward(torch::arange(text.size(1), text.options()));
     for (auto& block : blocks_) x = block->forward(x);

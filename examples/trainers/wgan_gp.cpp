@@ -12,7 +12,6 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr int64_t kBatch = 32;
 constexpr int64_t kNoise = 16;
 constexpr int kCriticStepsPerStep = 2;
 constexpr double kPenalty = 10;
@@ -65,6 +64,8 @@ class WganGp final : public Trainer {
   }
 
  private:
+  static constexpr int64_t kBatch = 32;
+
   torch::Tensor make(int64_t count) {
     return maker_->forward(place(torch::randn({count, kNoise}, generator())));
   }

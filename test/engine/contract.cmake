@@ -18,9 +18,6 @@ overdrive_add_test(engine_contract_threads_test
   SOURCES contract_nested_test.cpp contract_threads_test.cpp contract_size_test.cpp
   LIBS overdrive_test_support LABELS engine contract fast-tsan ENV OMP_NUM_THREADS=1 TIMEOUT 600)
 
-overdrive_in_pieces(engine_contract_graph_test engine_contract_state_test engine_contract_watch_test
-                    engine_contract_sums_test engine_contract_threads_test)
-
 # The same graphs with RLIMIT_STACK at 256 KiB: the main thread's stack, and every new thread's.
 add_test(NAME engine_contract_small_stack_test
   COMMAND sh -c "ulimit -s 256 && exec \"$<TARGET_FILE:engine_contract_threads_test>\" --gtest_filter='Size/*Chain*:Size/*Edges*:Nested/*.AReal*'")
