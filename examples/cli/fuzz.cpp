@@ -4,14 +4,20 @@
 
 #include <ATen/Parallel.h>
 
+#include <iostream>
 #include <memory>
 
 namespace overdrive::cli {
 
 void add_fuzz(Program& program) {
   auto options = std::make_shared<fuzz::FuzzOptions>();
+  auto print = std::make_shared<bool>(false);
   CLI::App* command = program.add("fuzz", "Run seeded random graphs on both engines and compare everything.",
-                                  "overdrive fuzz --programs 10000 --seed 7", [options] {
+                                  "overdrive fuzz --programs 10000 --seed 7", [options, print] {
+                                    if (*print) {
+                                      std::cout << fuzz::program_of(options->seed);
+                                      return kFine;
+                                    }
                                     at::set_num_threads(1);
                                     return fuzz::run(*options) == 0 ? kFine : kDifferenceFound;
                                   });
@@ -28,6 +34,7 @@ void add_fuzz(Program& program) {
   command->add_option("--json", options->json, "Write a report to this file.");
   command->add_option("--findings", options->findings,
                       "Write each difference into this folder as a C++ program.");
+  command->add_flag("--print", *print, "Print the program of --seed as C++ and run nothing.");
   command->add_flag("--quiet", options->quiet, "Print differences only.");
 }
 

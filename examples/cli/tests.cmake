@@ -46,8 +46,23 @@ overdrive_add_cli_test(app_missing CALL compare --app ./no_such_program STATUS 2
 overdrive_add_cli_test(app_bad_ignore CALL compare --app ${app} --ignore "(" STATUS 2 PRINTS "not a regular expression")
 overdrive_add_cli_test(dashes_without_app CALL compare digits -- more STATUS 2 PRINTS "-- belongs to --app")
 
-# Longer stories, told in Python.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# A program that `fuzz` prints compiles, and says the same of both engines.
+if(TARGET overdrive_fuzz)
+  set(seed 18)  # whose program has statements of nearly every kind
+  set(printed "${CMAKE_CURRENT_BINARY_DIR}/printed_program.cpp")
+  add_custom_command(OUTPUT "${printed}" COMMAND overdrive_cli fuzz --print --seed ${seed} > "${printed}" VERBATIM)
+  add_executable(printed_program "${printed}")
+  target_link_libraries(printed_program PRIVATE overdrive overdrive_sanitizers)
+  target_include_directories(printed_program PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(printed_program PRIVATE -O1)
+  target_precompile_headers(printed_program REUSE_FROM overdrive_bench)
+  add_test(NAME parity_printed_program COMMAND Python3::Interpreter -B
+           "${PROJECT_SOURCE_DIR}/test/parity/printed_program_test.py" "$<TARGET_FILE:printed_program>")
+  set_tests_properties(parity_printed_program PROPERTIES TIMEOUT 60 LABELS parity)
+endif()
+
+# Longer stories, told in Python.
 function(overdrive_add_story name script)
   add_test(NAME cli_${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/${script}"
            "$<TARGET_FILE:overdrive_cli>" "${CMAKE_CURRENT_BINARY_DIR}/${name}" ${ARGN})

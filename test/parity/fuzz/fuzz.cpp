@@ -107,4 +107,10 @@ class Fuzzer {
 
 int run(const FuzzOptions& options) { return Fuzzer(options).run(); }
 
+std::string program_of(uint64_t seed) {
+  prepare();
+  stock().enter();
+  return print_cpp(generate(seed));
+}
+
 }  // namespace overdrive::fuzz

@@ -24,4 +24,7 @@ struct FuzzOptions {
 // differed and, from 2,000 programs on, no cell of the table is empty; else 1.
 int run(const FuzzOptions& options);
 
+// The program of a seed as C++ that runs by itself: it prints what happens on stock, then on Overdrive.
+std::string program_of(uint64_t seed);
+
 }  // namespace overdrive::fuzz

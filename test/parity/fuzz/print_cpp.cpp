@@ -156,7 +156,7 @@ class Printer {
 
   std::string hook(const Statement& s, const std::string& indent) {
     const std::string target = use(s.from.at(0));
-    if (s.hook == HookKind::kRetainsGrad) return target + ".retain_grad();";
+    if (s.hook == HookKind::kRetainsGrad) return "retain_grad(" + target + ");";
     const std::string lambda = "[&](Tensor g) -> Tensor {\n" + hook_body(s, indent) + "}";
     const std::string id = std::to_string(s.id);
     switch (s.hook) {
@@ -210,11 +210,14 @@ std::string commented(const std::string& text) { return "//   " + text.substr(0,
 }  // namespace
 
 std::string print_cpp(const Program& program, const Difference& difference) {
+  return "// Made small from what follows. After\n" + commented(difference.before) + "// stock shows\n" +
+         commented(difference.left) + "// and Overdrive\n" + commented(difference.right) + print_cpp(program);
+}
+
+std::string print_cpp(const Program& program) {
   Printer printer;
   const std::string body = printer.statements(program.statements, "  ");
-  std::string text = "// The graph fuzzer's seed " + std::to_string(program.seed) + ", made small. After\n" +
-                     commented(difference.before) + "// stock shows\n" + commented(difference.left) +
-                     "// and Overdrive\n" + commented(difference.right);
+  std::string text = "// The graph fuzzer's seed " + std::to_string(program.seed) + ".\n";
   if (program.watch.pre_hooks) text += "// Every node had a logging pre-hook.\n";
   if (program.watch.post_hooks) text += "// Every node had a logging post-hook.\n";
   if (program.watch.events) text += "// A RecordFunction callback listened.\n";
@@ -222,6 +225,7 @@ std::string print_cpp(const Program& program, const Difference& difference) {
   text += printed_definitions();
   text += printed_support();
   text += "void program() {\n  at::manual_seed(" + std::to_string(program.seed) + ");\n";
+  if (program.watch.anomaly) text += "  AnomalyMode::set_enabled(true, /*check_nan=*/true);\n";
   for (int slot : printer.slots()) text += "  Tensor " + slot_text(slot) + ";\n";
   text += body;
   for (int slot : printer.slots())

@@ -9,6 +9,8 @@
 
 namespace overdrive::fuzz {
 
+std::string print_cpp(const Program& program);
+// With what differed.
 std::string print_cpp(const Program& program, const Difference& difference);
 
 }  // namespace overdrive::fuzz

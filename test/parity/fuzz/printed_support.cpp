@@ -35,7 +35,11 @@ void remove_hook(int id) {
 
 void show(const std::string& what, const Tensor& t) {
   std::cout << what << " = ";
-  t.defined() ? std::cout << t << "\n" : std::cout << "undefined\n";
+  try {
+    t.defined() ? std::cout << t << "\n" : std::cout << "undefined\n";
+  } catch (const c10::Error&) {  // nested, and irregular
+    std::cout << " of another kind\n";
+  }
 }
 void show_all(const std::string& name, const Tensor& t) {
   show(name, t);
@@ -77,11 +81,16 @@ struct Accumulated : PostAccumulateGradHook {
   void operator()(const Tensor& t) override { hook(t.grad()); }
   Hook hook;
 };
+// The fuzzer leaves such hooks out.
+bool has_no_node(const Tensor& t) { return !t.defined() || !t.requires_grad(); }
+
 void tensor_hook(int id, Tensor t, Hook hook) {
+  if (has_no_node(t)) return;
   const unsigned at = t.register_hook([hook](const Tensor& g) -> Tensor { return hook(g); });
   removers[id] = [t, at] { t.remove_hook(at); };
 }
 void node_pre_hook(int id, Tensor t, Hook hook) {
+  if (has_no_node(t)) return;
   const auto node = node_of(t);
   auto owned = std::make_unique<Pre>(hook);
   removers[id] = [node, key = owned.get()] {
@@ -90,13 +99,18 @@ void node_pre_hook(int id, Tensor t, Hook hook) {
   node->add_pre_hook(std::move(owned));
 }
 void node_post_hook(int id, Tensor t, Hook hook) {
+  if (has_no_node(t)) return;
   const auto node = node_of(t);
   const auto key = node->add_post_hook(std::make_unique<Post>(hook));
   removers[id] = [node, key] { node->del_post_hook(key); };
 }
 void post_accumulate_hook(int id, Tensor t, Hook hook) {
+  if (has_no_node(t) || !t.is_leaf()) return;
   impl::set_post_acc_grad_hooks(t, std::make_unique<Accumulated>(hook));
   removers[id] = [t] { impl::set_post_acc_grad_hooks(t, nullptr); };
+}
+void retain_grad(Tensor t) {
+  if (!has_no_node(t) && t.output_nr() == 0) t.retain_grad();
 }
 void execute(variable_list roots, variable_list gradients, bool keep, bool create, variable_list inputs) {
   edge_list from, to;
@@ -152,6 +166,7 @@ int main() {
     helpers.clear();
     removers.clear();
     bodies.clear();
+    AnomalyMode::set_enabled(false);
   }
 }
 )";
