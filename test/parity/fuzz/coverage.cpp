@@ -9,7 +9,7 @@ namespace overdrive::fuzz {
 
 const char* feature_name(int feature) {
   constexpr const char* kNames[kFeatures] = {"tensor", "retains", "pre",     "post",   "post-acc", "pruned",
-                                             "create", "inplace", "threads", "nested", "throws"};
+                                             "create", "inplace", "threads", "nested", "throws",   "anomaly"};
   return kNames[feature];
 }
 

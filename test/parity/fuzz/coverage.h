@@ -23,6 +23,7 @@ enum Feature : int {
   kThreads,
   kNested,
   kThrowing,
+  kAnomaly,
   kFeatures
 };
 const char* feature_name(int feature);

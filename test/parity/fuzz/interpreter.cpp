@@ -23,7 +23,9 @@ class WarningLog final : public c10::WarningHandler {
     return *handler;
   }
   void process(const c10::Warning& warning) override {
-    if (sink) sink(warning.msg());
+    // Anomaly mode shows where a node was made: by the engine's own code, for a node that it makes.
+    const std::string& text = warning.msg();
+    if (sink) sink(text.substr(0, text.find('\n')));
   }
   std::function<void(const std::string&)> sink;
 };
@@ -67,6 +69,7 @@ Interpreter::Interpreter(uint64_t seed, const Watch& watch, std::function<void()
       slots_(kSlots),
       op_of_slot_(kSlots, -1) {
   at::manual_seed(seed);
+  torch::autograd::AnomalyMode::set_enabled(watch.anomaly, /*check_nan=*/true);
   lanes_.resize(kLanes);
   lane_states_.resize(kLanes);
   lane_scopes_.resize(kLanes);
@@ -95,6 +98,7 @@ void Interpreter::finish() {
   bodies.clear();
   node_event = {};
   WarningLog::get().sink = {};
+  torch::autograd::AnomalyMode::set_enabled(false);
   log("at the end" + alive());
 }
 

@@ -103,6 +103,7 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   {
     const auto nodes = walk(roots);
     features_ = features_of(s, nodes);
+    if (watch_.anomaly) features_ |= 1U << kAnomaly;
     watch_nodes(nodes);
     for (const NodePtr& node : nodes) reached.push_back(node.get());
   }  // from here on the run alone decides how long nodes live

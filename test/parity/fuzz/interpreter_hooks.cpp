@@ -127,6 +127,9 @@ bool Interpreter::run_hook(const Statement& s) {
     return std::find(busy_.begin(), busy_.end(), what) != busy_.end();
   };
   if (!node || busy(node.get()) || busy(t.unsafeGetTensorImpl())) return false;
+  // Stock moves the hook of a later output to the node of an in-place op under its old number, which that node
+  // need not have; it then reads beyond the gradients.
+  if (s.hook == HookKind::kRetainsGrad && t.output_nr() != 0) return false;
   auto kept = std::make_shared<const Statement>(s);
   const std::string label = c10::str("hook ", s.id);
   Handle handle;

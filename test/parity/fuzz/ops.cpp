@@ -25,6 +25,7 @@ const std::vector<Op> kBuiltIn = {
     ONE("log1p", 1, kMath, at::log1p(a.abs())),
     ONE("erf", 1, kMath, at::erf(a)),
     ONE("atan", 1, kMath, at::atan(a)),
+    ONE("asin", 1, kMath, at::asin(a)),  // NaN beyond 1
     ONE("clamp", 1, kMath, at::clamp(a, -1, 1)),
     ONE("leaky_relu", 1, kMath, at::leaky_relu(a)),
     ONE("gelu", 1, kMath, at::gelu(a)),

@@ -75,6 +75,7 @@ struct Watch {
   bool pre_hooks = false;  // on every node, each logging
   bool post_hooks = false;
   bool events = false;    // a RecordFunction callback
+  bool anomaly = false;   // anomaly mode, with its look for NaNs
   bool lifetimes = true;  // which gradients seen so far are still alive, at every hook
   bool any_node_hook() const { return pre_hooks || post_hooks; }
 };
