@@ -51,7 +51,8 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 if(TARGET overdrive_fuzz)
   set(seed 18)  # whose program has statements of nearly every kind
   set(printed "${CMAKE_CURRENT_BINARY_DIR}/printed_program.cpp")
-  add_custom_command(OUTPUT "${printed}" COMMAND overdrive_cli fuzz --print --seed ${seed} > "${printed}" VERBATIM)
+  add_custom_command(OUTPUT "${printed}" COMMAND overdrive_cli fuzz --print --seed ${seed} > "${printed}"
+                     DEPENDS overdrive_cli VERBATIM)
   add_executable(printed_program "${printed}")
   target_link_libraries(printed_program PRIVATE overdrive overdrive_sanitizers)
   target_include_directories(printed_program PRIVATE "${PROJECT_SOURCE_DIR}")

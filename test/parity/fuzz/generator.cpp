@@ -28,7 +28,7 @@ Watch choose_watch(Random& random) {
   watch.pre_hooks = random.percent(20);
   watch.post_hooks = random.percent(15);
   watch.events = random.percent(10);
-  watch.anomaly = random.percent(10);
+  watch.anomaly = random.percent(20);
   return watch;
 }
 
