@@ -3,7 +3,7 @@
 namespace overdrive::checkpoint {
 
 base::variable_list Checkpoint::apply(base::variable_list&& gradients) {
-  segment_->check_backward();
+  check_backward();
   base::variable_list of_inputs = segment_->take(*this)->pull(gradients);
   of_inputs.insert(of_inputs.begin(), at::Tensor());  // the phony's
   return of_inputs;

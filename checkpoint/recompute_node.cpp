@@ -8,7 +8,7 @@ namespace overdrive::checkpoint {
 
 base::variable_list Recompute::apply(base::variable_list&& gradients) {
   (void)gradients;
-  segment_->check_backward();
+  check_backward();
   std::optional<LookAhead> look_ahead;
   if (segment_->options().ahead > 0) look_ahead.emplace(*this);
   segment_->recompute(*this);

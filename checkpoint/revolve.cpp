@@ -3,6 +3,7 @@
 #include "checkpoint/dependency.h"
 #include "checkpoint/early.h"
 #include "checkpoint/tape.h"
+#include "engine/base/whole_graph_node.h"
 #include "hooks/hooks.h"
 
 #include <memory>
@@ -71,15 +72,17 @@ class WayBack {
   at::Tensor gradient_;
 };
 
-class RevolveNode final : public base::HoldingNode {
+class RevolveNode final : public base::HoldingNode, public base::WholeGraphNode {
  public:
   RevolveNode(std::unique_ptr<Chain> chain, base::edge_list next)
       : HoldingNode(std::move(next)), chain_(std::move(chain)) {}
 
   std::string name() const override { return "Revolve"; }
 
+  void check_backward() const override { chain_->regions[0]->check_backward(); }
+
   base::variable_list apply(base::variable_list&& gradients) override {
-    chain_->regions[0]->check_backward();
+    check_backward();
     WayBack way(*chain_, std::move(gradients[0]));
     size_t end = chain_->regions.size();
     for (size_t i = chain_->kept.size(); i-- > 0;) {

@@ -2,14 +2,16 @@
 #pragma once
 
 #include "checkpoint/segment.h"
+#include "engine/base/whole_graph_node.h"
 
 #include <memory>
 #include <utility>
 
 namespace overdrive::checkpoint {
 
-class SegmentNode : public base::HoldingNode {
+class SegmentNode : public base::HoldingNode, public base::WholeGraphNode {
  public:
+  void check_backward() const override { segment_->check_backward(); }
   void release_variables() override { segment_->release(); }
   // The segment's inputs have a history: see HoldingNode.
   void release_resources() override {

@@ -1,6 +1,7 @@
 #include "engine/backward.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/whole_graph_node.h"
 #include "engine/counters.h"
 #include "engine/device_run.h"
 #include "engine/graph_views.h"
@@ -109,7 +110,17 @@ class Backward {
            (memory_->plan.nodes.size() <= kFew || host::graph_views_have_readers());
   }
 
+  void ask_whole_graph_nodes() const {
+    if (!memory_->plan.pruned() && !call_.create_graph) return;
+    if (!memory_->plan.runs_foreign_code() || !base::WholeGraphNode::exist()) return;
+    for (const PlannedNode& planned : memory_->plan.nodes) {
+      const auto* node = planned.needed ? dynamic_cast<const base::WholeGraphNode*>(planned.node) : nullptr;
+      if (node != nullptr) node->check_backward();
+    }
+  }
+
   void run_plan(ThreadState& state, GraphTask* task) {
+    ask_whole_graph_nodes();
     const bool user_code = task != nullptr;
     const bool views = task != nullptr && serve_views();
     if (task != nullptr && memory_->plan.pruned()) {

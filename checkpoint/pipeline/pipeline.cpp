@@ -98,7 +98,9 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 at::Tensor Pipeline::run_micro_batch(at::Tensor value, bool checkpointed) const {
   at::Tensor waiting;  // the phony of the stage before
   const auto join_waiting = [&waiting, &value] {
-    if (waiting.defined()) value = join(value, std::exchange(waiting, at::Tensor()));
+    // Through what has no gradient, none comes back to wait for.
+    const at::Tensor phony = std::exchange(waiting, at::Tensor());
+    if (phony.defined() && value.requires_grad()) value = join(value, phony);
   };
   for (size_t i = 0; i < stages_.size(); ++i) {
     const std::shared_ptr<const Stage>& stage = stages_[i];

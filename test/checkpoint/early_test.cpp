@@ -1,4 +1,5 @@
 // The early form: when each of its nodes runs, and what it refuses. On both engines.
+#include "checkpoint/sequential.h"
 #include "forward_ad/forward_ad.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 #include "test/support/engines.h"
@@ -132,6 +133,27 @@ TYPED_TEST(Early, AFailedBackwardLeavesARegionThatCanRunAgain) {
   fail = false;
   loss.backward();
   EXPECT_TRUE(this->x.grad().defined());
+}
+
+// The gradient of `other` is ready before the region's node has its turn.
+using EarlyOnOverdrive = CheckpointTest;
+TEST_F(EarlyOnOverdrive, RefusesBeforeAnythingIsAccumulated) {
+  const Tensor other = at::ones({3}).requires_grad_();
+  for (const bool revolve : {false, true}) {
+    const auto forward = [&] {
+      const Layer layer = [this](const Tensor& t) { return block(t); };
+      const Tensor y = revolve ? checkpoint_sequential({layer, layer}, x, Revolve{1}) : checkpoint(layer, x);
+      return y.sum() + (other * 2).sum();
+    };
+    EXPECT_THAT(error_of([&] {
+                  torch::autograd::backward({forward()}, {}, false, false, {x, other});
+                }),
+                HasSubstr("Checkpointing is not compatible"));
+    EXPECT_THAT(error_of([&] { forward().backward({}, true, true); }), HasSubstr("no gradient of a gradient"));
+    EXPECT_FALSE(other.grad().defined());
+    const Tensor elsewhere = forward();
+    EXPECT_TRUE(torch::autograd::grad({elsewhere}, {other})[0].defined()) << "the region is not needed";
+  }
 }
 
 TEST(Dependency, JoinComesBeforeWhatItsPhonyDependsOnAndThatBeforeFork) {

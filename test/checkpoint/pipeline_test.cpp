@@ -136,6 +136,29 @@ TEST_F(PipelineTest, AgreesWithTheBatchInOnePiece) {
   }
 }
 
+// Token numbers in, and a stage that gives class numbers: nothing comes back through either.
+TEST_F(PipelineTest, TakesWholeNumbersAndGivesThem) {
+  const auto embed = [] {
+    torch::manual_seed(2);
+    return nn::Sequential(nn::Functional([](const Tensor& t) { return t + 1; }), nn::Embedding(10, 6),
+                          nn::Linear(6, 3));
+  };
+  const Tensor batch = at::arange(8, at::kLong);
+  nn::Sequential whole = embed(), split = embed();
+  const Pipeline pipeline(stages_of(*split, {1, 1, 1}, cpus(3)),
+                          {.chunks = 2, .checkpointed = Checkpointed::kAlways});
+  in_micro_batches(whole, batch, 2).square().sum().backward();
+  pipeline.forward(batch).square().sum().backward();
+  for (size_t i = 0; i < whole->parameters().size(); ++i) {
+    EXPECT_TRUE(same_bits(split->parameters()[i].grad(), whole->parameters()[i].grad())) << i;
+  }
+  nn::Sequential classes(nn::Embedding(10, 6), nn::Linear(6, 3),
+                         nn::Functional([](const Tensor& t) { return t.argmax(1); }));
+  const Pipeline classify(stages_of(*classes, {1, 1, 1}, cpus(3)),
+                          {.chunks = 2, .checkpointed = Checkpointed::kAlways});
+  EXPECT_TRUE(at::equal(classify.forward(batch), classes->forward(batch)));
+}
+
 TEST_F(PipelineTest, DrawsTheRandomNumbersOfTheUnsplitModel) {
   const auto layers = [] {
     torch::manual_seed(2);
