@@ -34,6 +34,10 @@ double time_runs(Graph& graph, int runs, Run&& run) {
 
 double time_engine(EngineKind kind, Graph& graph, int runs) {
   UseEngine engine(kind);
+  for (int i = 0; i < graph.runs_to_warm_up; ++i) {
+    graph.prepare();
+    graph.run();
+  }
   return time_runs(graph, runs, [&] {
     const auto start = Clock::now();
     graph.run();
@@ -95,7 +99,9 @@ Samples measure_pairs(Graph& graph, int pairs, int runs) {
   return samples;
 }
 
-nlohmann::json measure(const GraphKind& kind, int64_t size, int pairs, double sample_seconds) {
+}  // namespace
+
+nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, double sample_seconds) {
   Graph graph = kind.build(size);
   const int64_t nodes = graph.nodes();
   const int runs = runs_per_sample(graph, sample_seconds);
@@ -120,6 +126,8 @@ nlohmann::json measure(const GraphKind& kind, int64_t size, int pairs, double sa
           {"overdrive_instructions_per_node", instructions_per_node(EngineKind::kOverdrive, graph, nodes)}};
 }
 
+namespace {
+
 bool wanted(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -131,7 +139,7 @@ void run_engine_bench(const EngineBenchOptions& options,
   for (const GraphKind& kind : graph_kinds()) {
     if (!wanted(options.graphs, kind.name)) continue;
     for (int64_t size : options.quick ? kind.quick_sizes : kind.sizes) {
-      if (size <= options.max_size) on_row(measure(kind, size, options.pairs, options.sample_seconds));
+      if (size <= options.max_size) on_row(measure_graph(kind, size, options.pairs, options.sample_seconds));
     }
   }
 }

@@ -10,6 +10,8 @@
 
 namespace overdrive::bench {
 
+struct GraphKind;
+
 struct EngineBenchOptions {
   std::vector<std::string> graphs;  // empty: all of them
   int64_t max_size = INT64_MAX;     // leaves out larger graphs
@@ -23,5 +25,8 @@ struct EngineBenchOptions {
 // per node (null where they cannot be counted).
 void run_engine_bench(const EngineBenchOptions& options,
                       const std::function<void(const nlohmann::json&)>& on_row);
+
+// One such object.
+nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, double sample_seconds);
 
 }  // namespace overdrive::bench

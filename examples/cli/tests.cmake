@@ -20,6 +20,10 @@ overdrive_add_cli_test(help CALL --help PRINTS "Example: overdrive compare")
 overdrive_add_cli_test(bench_help CALL bench engine --help PRINTS "Example: overdrive bench engine")
 overdrive_add_cli_test(bench_engine_quick CALL bench engine --quick --json out.json JSON "rows;0;ratio_hi")
 overdrive_add_cli_test(bench_hooks_quick CALL bench hooks --quick --json out.json JSON "rows;0;ns_hi")
+if(TARGET overdrive_devices_bench)
+  overdrive_add_cli_test(bench_devices_quick CALL bench devices --quick --json out.json PRINTS "bare hand-over"
+                         JSON "rows;4;overdrive_switches")
+endif()
 overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --json out.json JSON "rows;0;ratio_hi")
 
 overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.json PRINTS "equal after each of 20 steps"
