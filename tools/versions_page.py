@@ -9,9 +9,10 @@ COLUMNS = ("headers", "suite")
 
 
 def commit():
-    """Of the tree as it is: with a mark when it holds changes that are not committed."""
-    described = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    return described.stdout.strip() or "unknown"
+    """Of the tree as it is: with a mark when anything but a document was changed and not committed."""
+    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True)
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!docs"], cwd=ROOT).returncode != 0
+    return (described.stdout.strip() or "unknown") + ("-dirty" if changed else "")
 
 
 def note(version, column, found):
