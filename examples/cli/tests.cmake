@@ -24,6 +24,7 @@ if(TARGET overdrive_devices_bench)
   overdrive_add_cli_test(bench_devices_quick CALL bench devices --quick --json out.json PRINTS "bare hand-over"
                          JSON "rows;4;overdrive_switches")
 endif()
+overdrive_add_cli_test(bench_checkpoint_quick CALL bench checkpoint --quick --json out.json JSON "rows;0;figure")
 overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --json out.json JSON "rows;0;ratio_hi")
 
 overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.json PRINTS "equal after each of 20 steps"
@@ -90,6 +91,11 @@ foreach(packer keep int8 spill)
 endforeach()
 overdrive_add_cli_test(train_offload_on_cpu CALL train digits_mlp --save-tensors offload --steps 2 PRINTS "nothing to do for tensors that are on the CPU")
 overdrive_add_cli_test(bench_memory_packers CALL bench memory --quick --packers --json out.json JSON "packers;0;saved_bytes")
+overdrive_add_cli_test(train_checkpointed CALL train transformer --steps 2 --checkpoint revolve:3 --json out.json
+                       PRINTS "revolve:3 .* equal" JSON "trainings;0;memory;4;of_plain")
+overdrive_add_cli_test(train_badly_checkpointed CALL train transformer --checkpoint revolve:none STATUS 2
+                       PRINTS "is sqrt or revolve:K")
+overdrive_add_cli_test(train_not_checkpointable CALL train lstm --checkpoint sqrt STATUS 2 PRINTS "a chain of layers")
 overdrive_add_cli_test(bench_memory_quick CALL bench memory --quick --graph scale_chain lstm reentrant --json out.json STATUS 0
                        JSON "rows;0;stock_peak_bytes")
 overdrive_add_cli_test(soak_short CALL soak --minutes 0.1 --threads 2 PRINTS "round 3" TIMEOUT 180)

@@ -1,6 +1,7 @@
 // `overdrive train NAME`: trains a model on one engine, keeps checkpoints, and tells how good it became.
 #include "bench/engine_switch.h"
 #include "bench/environment.h"
+#include "examples/cli/checkpoint_table.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/launch.h"
 #include "examples/cli/packer_names.h"
@@ -30,6 +31,7 @@ struct TrainArguments : TrainingOptions {
   std::string engine = "overdrive";
   std::string save, resume;
   std::string save_tensors = "plain";
+  std::string checkpoint;
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -101,17 +103,34 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
   const double quality = trainer->evaluate();
   if (!arguments.quiet) report(info, arguments, done, quality, *trainer);
   if (stopped) report_stop(info, arguments, done);
-  return {{"name", info.name},
-          {"engine", arguments.engine},
-          {"save_tensors", arguments.save_tensors},
-          {"steps", done},
-          {"seed", arguments.setup.seed},
-          {"quality", info.quality},
-          {"quality_value", quality},
-          {"losses", losses},
-          {"parameters_digest", digest.parameters},
-          {"gradients_digest", digest.gradients},
-          {"stopped", stopped}};
+  nlohmann::json result = {{"name", info.name},
+                           {"engine", arguments.engine},
+                           {"save_tensors", arguments.save_tensors},
+                           {"steps", done},
+                           {"seed", arguments.setup.seed},
+                           {"quality", info.quality},
+                           {"quality_value", quality},
+                           {"losses", losses},
+                           {"parameters_digest", digest.parameters},
+                           {"gradients_digest", digest.gradients},
+                           {"stopped", stopped}};
+  if (arguments.setup.checkpointing && !stopped) {
+    result["checkpoint"] = name_of(*arguments.setup.checkpointing);
+    result["memory"] = checkpoint_table(info, arguments.setup);
+    if (!arguments.quiet) print_checkpoint_table(result["memory"]);
+  }
+  return result;
+}
+
+void use_checkpointing(TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
+  if (arguments.checkpoint.empty()) return;
+  for (const TrainerInfo* info : selection) {
+    if (!info->checkpointable)
+      throw UsageError("--checkpoint is for models that are a chain of layers: transformer.");
+  }
+  if (!arguments.setup.device.is_cpu())
+    throw UsageError("--checkpoint weighs tensors on the CPU; leave --device out.");
+  arguments.setup.checkpointing = parse_checkpointing(arguments.checkpoint);
 }
 
 void check_packer(const TrainArguments& arguments) {
@@ -131,6 +150,7 @@ int train(TrainArguments arguments) {
   const auto selection = find_or_complain(arguments.name);
   check_packer(arguments);
   check_world(arguments, selection);
+  use_checkpointing(arguments, selection);
   make_folder(arguments.save);
   const JsonFile file(arguments.json);
   stop_on_interrupt();
@@ -172,6 +192,9 @@ void add_train(Program& program) {
   command->add_option("--save", arguments->save, "Keep a checkpoint NAME.pt in this folder.");
   command->add_option("--resume", arguments->resume, "Go on from the checkpoint NAME.pt in this folder.")
       ->check(CLI::ExistingDirectory);
+  command->add_option("--checkpoint", arguments->checkpoint,
+                      "Recompute the layers in the backward, sqrt or revolve:K, and show what it saves "
+                      "(transformer).");
   command->add_option("--world", arguments->world, "Train in so many processes, started from here (ddp).")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -5,7 +5,7 @@ namespace overdrive::trainers {
 const std::vector<TrainerInfo>& trainers() {
   static const auto* all = [] {
     auto* list = new std::vector<TrainerInfo>{digits_mlp(), digits_cnn(), lstm(), rl_many_small(), deq(),
-                                              wgan_gp(),    newton_cg(),  pinn(), transformer()};
+                                              wgan_gp(),    newton_cg(),  pinn(), transformer(),   pipeline()};
     if (const auto distributed = ddp()) list->push_back(*distributed);
     return list;
   }();

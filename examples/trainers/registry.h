@@ -14,6 +14,7 @@ TrainerInfo wgan_gp();
 TrainerInfo newton_cg();
 TrainerInfo pinn();
 TrainerInfo transformer();
+TrainerInfo pipeline();
 // Nothing where LibTorch has no c10d with Gloo.
 std::optional<TrainerInfo> ddp();
 

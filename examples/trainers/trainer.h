@@ -21,12 +21,19 @@ struct World {
   uint16_t port = 0;
 };
 
+// How a model that is a chain of layers holds less in memory: recomputed in as many even segments as the root
+// of its layers, or by Revolve with so many snapshots.
+struct Checkpointing {
+  int64_t snapshots = 0;  // 0: segments
+};
+
 // What a trainer is built from.
 struct Setup {
   uint64_t seed = 1;
   torch::Device device = torch::kCPU;
   torch::ScalarType dtype = torch::kFloat32;  // of parameters and of what is not a whole number
   std::optional<World> world = {};
+  std::optional<Checkpointing> checkpointing = {};
 };
 
 // A module, so that its parameters have names and can be saved. Two trainers of one Setup do the same bit for
@@ -78,7 +85,8 @@ struct TrainerInfo {
   double good = 0;  // the quality that default_steps steps reach
   int64_t default_steps = 0;
   std::function<std::unique_ptr<Trainer>(const Setup& setup)> make;
-  bool distributed = false;  // knows what to do with Setup::world
+  bool distributed = false;     // knows what to do with Setup::world
+  bool checkpointable = false;  // and with Setup::checkpointing
 };
 
 // A trainer whose parameters are where `setup` wants them.

@@ -3,6 +3,7 @@
 // What to look for: larger kernels than the LSTM's and fewer nodes for the same text, as most of today's models
 // have; the engine's share of a step is small, and what lives between forward and backward is most of the
 // memory.
+#include "checkpoint/sequential.h"
 #include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
 
@@ -13,6 +14,7 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr int64_t kLayers = 6;
+constexpr int64_t kRootOfLayers = 2;  // and a half
 constexpr int64_t kWidth = 64;
 constexpr int64_t kHeads = 4;
 constexpr int64_t kContext = 64;
@@ -60,6 +62,12 @@ class Transformer final : public Trainer {
     for (int64_t i = 0; i < kLayers; ++i) {
       blocks_.push_back(register_module("block" + std::to_string(i), Block()));
     }
+    for (Block& block : blocks_) {
+      layers_.push_back([block](const torch::Tensor& x) mutable { return block->forward(x); });
+    }
+    if (setup.checkpointing && setup.checkpointing->snapshots > 0) {
+      schedule_ = checkpoint::Revolve{setup.checkpointing->snapshots};
+    }
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::AdamW>(
         parameters(), torch::optim::AdamWOptions(2e-3).weight_decay(0.01)));
   }
@@ -99,8 +107,14 @@ class Transformer final : public Trainer {
 
   torch::Tensor scores_of(const torch::Tensor& text) {
     auto x = characters_->forward(text) + places_->forward(torch::arange(text.size(1), text.options()));
+    return head_->forward(norm_->forward(through_blocks(x)));
+  }
+
+  // With --checkpoint, the blocks keep their inputs only, or fewer, and run again in the backward.
+  torch::Tensor through_blocks(torch::Tensor x) {
+    if (setup().checkpointing) return checkpoint::checkpoint_sequential(layers_, x, schedule_);
     for (auto& block : blocks_) x = block->forward(x);
-    return head_->forward(norm_->forward(x));
+    return x;
   }
 
   torch::Tensor loss_of(const torch::Tensor& text) {
@@ -112,6 +126,8 @@ class Transformer final : public Trainer {
   nn::LayerNorm norm_;
   nn::Linear head_;
   std::vector<Block> blocks_;
+  std::vector<checkpoint::Layer> layers_;  // the blocks
+  checkpoint::Schedule schedule_ = checkpoint::Segments{kRootOfLayers};
   torch::optim::Optimizer* optimizer_;
 };
 
@@ -126,7 +142,8 @@ TrainerInfo transformer() {
           .more_is_better = false,
           .good = 3.4,
           .default_steps = 600,
-          .make = [](const Setup& setup) { return std::make_unique<Transformer>(setup); }};
+          .make = [](const Setup& setup) { return std::make_unique<Transformer>(setup); },
+          .checkpointable = true};
 }
 
 }  // namespace overdrive::trainers
