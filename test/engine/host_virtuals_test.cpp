@@ -59,19 +59,18 @@ struct ProtectedOnes : Engine {
 std::vector<Virtual> virtuals() {
   return {
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
-      {"get_node_creation_hooks", slot_of(&Engine::get_node_creation_hooks), Answer::kOurs},
+    {"get_node_creation_hooks", slot_of(&Engine::get_node_creation_hooks), Answer::kOurs},
 #endif
-      {"~Engine", 0, Answer::kOurs},
-      {"~Engine with delete", 1, Answer::kOurs},
-      {"execute", slot_of(&Engine::execute), Answer::kOurs},
-      {"execute_with_graph_task", slot_of(&Engine::execute_with_graph_task), Answer::kOurs},
-      {"make_anomaly_metadata", slot_of(&Engine::make_anomaly_metadata), Answer::kOurs},
-      {"get_default_saved_variable_hooks", slot_of(&Engine::get_default_saved_variable_hooks), Answer::kOurs},
-      {"thread_on_exception", slot_of(&Engine::thread_on_exception), Answer::kOurs},
-      // What a thread of the base class's own, or of ours, has to set up.
-      {"thread_init", slot_of(&Engine::thread_init), Answer::kBase},
-      // The base class's loop, but for a worker of ours that is new.
-      {"thread_main", ProtectedOnes::thread_main_slot(), Answer::kOurs},
+        {"~Engine", 0, Answer::kOurs}, {"~Engine with delete", 1, Answer::kOurs},
+        {"execute", slot_of(&Engine::execute), Answer::kOurs},
+        {"execute_with_graph_task", slot_of(&Engine::execute_with_graph_task), Answer::kOurs},
+        {"make_anomaly_metadata", slot_of(&Engine::make_anomaly_metadata), Answer::kOurs},
+        {"get_default_saved_variable_hooks", slot_of(&Engine::get_default_saved_variable_hooks), Answer::kOurs},
+        {"thread_on_exception", slot_of(&Engine::thread_on_exception), Answer::kOurs},
+        // What a thread of the base class's own, or of ours, has to set up.
+        {"thread_init", slot_of(&Engine::thread_init), Answer::kBase},
+        // The base class's loop, but for a worker of ours that is new.
+        {"thread_main", ProtectedOnes::thread_main_slot(), Answer::kOurs},
   };
 }
 
