@@ -29,6 +29,7 @@ Watch choose_watch(Random& random) {
   watch.post_hooks = random.percent(15);
   watch.events = random.percent(10);
   watch.anomaly = random.percent(20);
+  watch.traced = watch.anomaly && random.percent(5);
   return watch;
 }
 

@@ -69,7 +69,7 @@ Interpreter::Interpreter(uint64_t seed, const Watch& watch, std::function<void()
       slots_(kSlots),
       op_of_slot_(kSlots, -1) {
   at::manual_seed(seed);
-  torch::autograd::AnomalyMode::set_enabled(watch.anomaly, /*check_nan=*/true);
+  torch::autograd::AnomalyMode::set_enabled(watch.traced);
   lanes_.resize(kLanes);
   lane_states_.resize(kLanes);
   lane_scopes_.resize(kLanes);

@@ -114,12 +114,14 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   variable_list results;
   std::exception_ptr error;
   try {
+    if (watch_.anomaly) torch::autograd::AnomalyMode::set_enabled(true, /*check_nan=*/true);
     results = call_backward(s, roots);
   } catch (...) {
     error = std::current_exception();
     features_ |= 1U << kThrowing;
     error_under_way_ = true;
   }
+  torch::autograd::AnomalyMode::set_enabled(watch_.traced);
   if (error_under_way_) empty_queue_of_stock();
   error_under_way_ = false;
   seen_->peaks.push_back(bytes_peak() - before);

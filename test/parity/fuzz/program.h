@@ -75,7 +75,8 @@ struct Watch {
   bool pre_hooks = false;  // on every node, each logging
   bool post_hooks = false;
   bool events = false;    // a RecordFunction callback
-  bool anomaly = false;   // anomaly mode, with its look for NaNs
+  bool anomaly = false;   // anomaly mode, with its look for NaNs, in backwards
+  bool traced = false;    // in the forward too, where it takes a traceback a node: slow
   bool lifetimes = true;  // which gradients seen so far are still alive, at every hook
   bool any_node_hook() const { return pre_hooks || post_hooks; }
 };

@@ -80,6 +80,7 @@ class Shrinker {
     try_value(best_.watch.pre_hooks, false);
     try_value(best_.watch.post_hooks, false);
     try_value(best_.watch.events, false);
+    try_value(best_.watch.traced, false);
     try_value(best_.watch.anomaly, false);
     try_value(best_.watch.lifetimes, false);
     simplify(best_.statements);
