@@ -30,6 +30,11 @@ AheadRun::~AheadRun() {
   if (tape_) held -= tape_->bytes();
 }
 
+bool AheadRun::is_wanted() {
+  const base::MutexLock lock(mutex_);
+  return state_ == State::kOrdered && process_ == ::getpid();
+}
+
 void AheadRun::run() noexcept {
   {
     const base::MutexLock lock(mutex_);

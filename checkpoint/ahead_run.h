@@ -41,6 +41,9 @@ class AheadRun {
   int graph_task() const { return graph_task_; }
   const Surroundings& surroundings() const { return surroundings_; }
 
+  // Whether run() would make something. What a parent process ordered belongs to its backwards, and may be half
+  // done: a child of fork() leaves it.
+  bool is_wanted() OVERDRIVE_EXCLUDES(mutex_);
   // Makes the tape, unless it was called off or is made already. Does not throw: what fails here will be tried
   // again by the node, which then has the error.
   void run() noexcept OVERDRIVE_EXCLUDES(mutex_);

@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include <cstdlib>
-#include <new>
 #include <system_error>
 #include <utility>
 
@@ -17,62 +16,25 @@ AheadThread& AheadThread::get() {
 }
 
 AheadThread::AheadThread() {
-  pthread_atfork(lock_before_fork, unlock_in_parent, start_afresh_in_child);
-  std::atexit([] { get().end(); });
+  pthread_atfork(hold, let_go, let_go);
+  std::atexit([] {
+    get().ending_ = true;
+    get().thread_.stop();
+  });
 }
 
 void AheadThread::order(std::shared_ptr<AheadRun> run) {
-  {
-    const base::MutexLock lock(mutex_);
-    if (ending_) return;
-    if (!thread_.joinable()) {
-      try {
-        thread_ = std::thread([this] { serve(); });
-      } catch (const std::system_error&) {
-        return;  // the node will do it in its turn
-      }
-    }
-    ordered_.push_back(std::move(run));
-  }
-  changed_.notify_one();
-}
-
-void AheadThread::serve() {
-  pthread_setname_np(pthread_self(), "overdrive-ahead");
-  base::MutexLock lock(mutex_);
-  while (true) {
-    lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return ending_ || !ordered_.empty(); });
-    if (ending_) return;
-    std::shared_ptr<AheadRun> run = std::move(ordered_.front());
-    ordered_.pop_front();
-    lock.unlock();
-    run->surroundings().take_over();
-    run->run();
-    run.reset();  // what it holds goes without the lock
-    lock.lock();
+  try {
+    thread_.push([this, run = std::move(run)] {
+      if (ending_ || !run->is_wanted()) return;
+      run->surroundings().take_over();
+      run->run();
+    });
+  } catch (const std::system_error&) {  // no thread: the node will do it in its turn
   }
 }
 
-void AheadThread::end() {
-  std::thread ended;
-  {
-    const base::MutexLock lock(mutex_);
-    ending_ = true;
-    ended = std::move(thread_);
-  }
-  changed_.notify_all();
-  if (ended.joinable()) ended.join();
-}
-
-void AheadThread::lock_before_fork() { get().mutex_.lock(); }
-void AheadThread::unlock_in_parent() { get().mutex_.unlock(); }
-void AheadThread::start_afresh_in_child() {
-  AheadThread& all = get();
-  // What was ordered belongs to backwards of the parent, and may be half done: left where it is.
-  new (&all.ordered_) std::deque<std::shared_ptr<AheadRun>>;
-  new (&all.changed_) std::condition_variable;
-  if (all.thread_.joinable()) new (&all.thread_) std::thread;
-  all.mutex_.unlock();
-}
+void AheadThread::hold() { get().thread_.hold(); }
+void AheadThread::let_go() { get().thread_.let_go(); }
 
 }  // namespace overdrive::checkpoint

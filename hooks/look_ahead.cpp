@@ -1,9 +1,9 @@
 #include "hooks/look_ahead.h"
 
+#include "engine/base/job_thread.h"
 #include "engine/base/no_destructor.h"
 #include "engine/counters.h"
 #include "engine/serial_order.h"
-#include "hooks/io_thread.h"
 
 #include <pthread.h>
 
@@ -95,7 +95,7 @@ class Saved {
   base::Mutex mutex_;
   std::unordered_map<Key, std::vector<Entry>, Hash> known_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t look_for_dead_at_ OVERDRIVE_GUARDED_BY(mutex_) = 64;
-  IoThread thread_{"overdrive-fetch"};
+  base::JobThread thread_{"overdrive-fetch"};
 };
 
 }  // namespace

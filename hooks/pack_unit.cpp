@@ -19,7 +19,7 @@ using torch::autograd::impl::version_counter;
 // Held by whoever is unpacking, so that a unit may be replaced meanwhile.
 struct PackUnit::Contents {
   Packed packed;
-  StreamMark made;  // under a schedule: whoever unpacks may do so on another stream
+  base::StreamMark made;  // under a schedule: whoever unpacks may do so on another stream
 };
 
 namespace {
@@ -52,12 +52,12 @@ PackUnit::PackUnit(HooksPtr hooks, const at::Tensor& source, const SaveInfo& inf
       version_(version_counter(source).current_version()),
       source_(source.storage().getWeakStorageImpl()),
       prefetch_(timing.fetch_early ? std::make_unique<Prefetch>() : nullptr),
-      saved_(timing.pack_later || timing.fetch_early ? StreamMark::here(device_) : StreamMark()) {
+      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(device_) : base::StreamMark()) {
   if (timing.pack_later) {
     waiting_ = source;
   } else {
     contents_ = std::make_shared<Contents>(Contents{call_pack(*hooks_, source, info), {}});
-    if (timing.fetch_early) contents_->made = StreamMark::here(device_);
+    if (timing.fetch_early) contents_->made = base::StreamMark::here(device_);
   }
 }
 
@@ -182,8 +182,8 @@ void PackUnit::pack_waiting() {
     const c10::OptionalDeviceGuard device(device_of_accelerator());
     saved_.wait();
     contents->packed = call_pack(*hooks_, source, info_);
-    contents->made = StreamMark::here(device_);
-    note_use_here(source);
+    contents->made = base::StreamMark::here(device_);
+    base::note_use_here(source);
   }
   engine::count(Count::kPackedLater);
   at::Tensor packed;
@@ -228,14 +228,14 @@ Prefetch::Fetched PackUnit::unpack_ahead() {
   }
   if (contents == nullptr) return {};
   const std::optional<c10::Device> device = device_of_accelerator();
-  const c10::OptionalStreamGuard stream(device ? std::optional(side_stream(*device)) : std::nullopt);
+  const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
   const c10::NoGradGuard no_grad;
   at::Tensor memory = unpack(*contents, nullptr);
   for (const at::Tensor& part : contents->packed.tensors) {
-    if (part.defined()) note_use_here(part);
+    if (part.defined()) base::note_use_here(part);
   }
   engine::count(Count::kAheadBytes, memory.nbytes());
-  return {std::move(memory), StreamMark::here(device_)};
+  return {std::move(memory), base::StreamMark::here(device_)};
 }
 
 void PackUnit::forget_fetched() {
@@ -259,7 +259,7 @@ at::Tensor PackUnit::take_fetched() {
   }
   if (result.fetched.tensor.defined()) {
     result.fetched.ready.wait();
-    note_use_here(result.fetched.tensor);
+    base::note_use_here(result.fetched.tensor);
   }
   return std::move(result.fetched.tensor);
 }

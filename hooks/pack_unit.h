@@ -5,10 +5,10 @@
 #pragma once
 
 #include "engine/base/mutex.h"
+#include "engine/base/stream_mark.h"
 #include "hooks/geometry.h"
 #include "hooks/prefetch.h"
 #include "hooks/saved_tensor_hooks.h"
-#include "hooks/stream_mark.h"
 
 #include <memory>
 #include <optional>
@@ -87,7 +87,7 @@ class PackUnit {
   const uint32_t version_;
   const WeakStorage source_;  // of the tensor that was saved: to compare with, so its address stays taken
   const std::unique_ptr<Prefetch> prefetch_;
-  const StreamMark saved_;  // of a unit with a schedule: its tensor is made
+  const base::StreamMark saved_;  // of a unit with a schedule: its tensor is made
 
   base::Mutex mutex_;
   // One of three, or none when the unit is lost.

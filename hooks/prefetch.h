@@ -3,8 +3,8 @@
 #pragma once
 
 #include "engine/base/mutex.h"
+#include "engine/base/stream_mark.h"
 #include "engine/base/torch_types.h"
-#include "hooks/stream_mark.h"
 
 #include <condition_variable>
 #include <functional>
@@ -15,7 +15,7 @@ class Prefetch {
  public:
   struct Fetched {
     at::Tensor tensor;
-    StreamMark ready;  // on the fetching thread's stream
+    base::StreamMark ready;  // on the fetching thread's stream
   };
   // True when a fetch makes sense: then run() is to be called soon, on some thread.
   bool announce() OVERDRIVE_EXCLUDES(mutex_);

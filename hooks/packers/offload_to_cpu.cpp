@@ -1,8 +1,9 @@
 #include "hooks/packers/offload_to_cpu.h"
 
+#include "engine/base/stream_mark.h"
 #include "engine/base/torch_types.h"
 #include "hooks/packers/host_buffers.h"
-#include "hooks/stream_mark.h"
+#include "hooks/packers/option_check.h"
 #include "hooks/version_check.h"
 
 #include <ATen/ATen.h>
@@ -21,17 +22,17 @@ class Offloaded {
  public:
   Offloaded(const at::Tensor& tensor, std::shared_ptr<HostBuffers> buffers)
       : device_(tensor.device()),
-        copies_(side_stream(device_)),
+        copies_(base::side_stream(device_)),
         version_(tensor),
         buffers_(std::move(buffers)),
         buffer_(buffers_->take(static_cast<int64_t>(tensor.nbytes()), device_.type())),
         host_(host_tensor(tensor)) {
-    wait_for(copies_, compute_stream());
-    if (buffer_.last_copy) wait_for(copies_, *buffer_.last_copy);
+    base::wait_for(copies_, compute_stream());
+    if (buffer_.last_copy) base::wait_for(copies_, *buffer_.last_copy);
     buffer_.last_copy = copies_;
     const c10::StreamGuard on_copies(copies_);
     host_.copy_(tensor, /*non_blocking=*/true);
-    note_use_here(tensor);
+    base::note_use_here(tensor);
   }
   ~Offloaded() {
     host_.reset();
@@ -51,8 +52,8 @@ class Offloaded {
       result = at::empty_strided(host_.sizes(), host_.strides(), host_.options().device(device_));
       result.copy_(host_, /*non_blocking=*/true);
     }
-    wait_for(compute, copies_);
-    note_use_here(result);
+    base::wait_for(compute, copies_);
+    base::note_use_here(result);
     return result;
   }
 
@@ -114,11 +115,8 @@ class OffloadToCpu final : public SavedTensorHooks {
 }  // namespace
 
 HooksPtr offload_to_cpu(OffloadOptions options) {
-  TORCH_CHECK(options.min_bytes >= 0, "offload_to_cpu() was given min_bytes = ", options.min_bytes,
-              "; it takes 0 and more.");
-  TORCH_CHECK(options.most_idle_bytes >= 0,
-              "offload_to_cpu() was given most_idle_bytes = ", options.most_idle_bytes,
-              "; it takes 0 and more.");
+  check_not_negative("offload_to_cpu", "min_bytes", options.min_bytes);
+  check_not_negative("offload_to_cpu", "most_idle_bytes", options.most_idle_bytes);
   return std::make_shared<OffloadToCpu>(options);
 }
 

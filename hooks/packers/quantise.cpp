@@ -1,6 +1,7 @@
 #include "hooks/packers/quantise.h"
 
 #include "hooks/cuda/quantise_tensors.h"
+#include "hooks/packers/option_check.h"
 #include "hooks/packers/quantise_kernels.h"
 
 #include <ATen/ATen.h>
@@ -142,8 +143,7 @@ HooksPtr quantise(QuantiseOptions options) {
   const int64_t block = options.block;
   TORCH_CHECK(block >= 16 && block <= 4096 && (block & (block - 1)) == 0, "quantise() was given blocks of ",
               block, " elements; it takes a power of two from 16 to 4096.");
-  TORCH_CHECK(options.min_bytes >= 0, "quantise() was given min_bytes = ", options.min_bytes,
-              "; it takes 0 and more.");
+  check_not_negative("quantise", "min_bytes", options.min_bytes);
   TORCH_CHECK(int8 || block == QuantiseOptions{}.block,
               "quantise() was given a block size with bfloat16, which has no blocks.");
   TORCH_CHECK(options.rounding == Rounding::kStochastic || options.seed == 0,

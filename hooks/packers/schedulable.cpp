@@ -1,6 +1,7 @@
 #include "hooks/packers/schedulable.h"
 
 #include "engine/base/torch_types.h"
+#include "hooks/packers/option_check.h"
 
 #include <utility>
 
@@ -28,13 +29,10 @@ class Schedulable final : public SavedTensorHooks {
 
 HooksPtr schedulable(HooksPtr hooks, Schedule schedule) {
   TORCH_CHECK(hooks != nullptr, "schedulable() was given no hooks.");
-  const auto check = [](const char* what, int64_t value) {
-    TORCH_CHECK(value >= 0, "schedulable() was given ", what, " = ", value, "; it takes 0 and more.");
-  };
-  check("window_tensors", schedule.window_tensors);
-  check("window_bytes", schedule.window_bytes);
-  check("depth", schedule.depth);
-  check("ahead_bytes", schedule.ahead_bytes);
+  check_not_negative("schedulable", "window_tensors", schedule.window_tensors);
+  check_not_negative("schedulable", "window_bytes", schedule.window_bytes);
+  check_not_negative("schedulable", "depth", schedule.depth);
+  check_not_negative("schedulable", "ahead_bytes", schedule.ahead_bytes);
   TORCH_CHECK(schedule.depth > 0 || (schedule.window_tensors > 0 && schedule.window_bytes > 0),
               "schedulable() was given a schedule that neither packs later (window_tensors, window_bytes) nor "
               "unpacks earlier (depth).");

@@ -1,7 +1,8 @@
 #include "hooks/packers/spill_to_disk.h"
 
+#include "engine/base/job_thread.h"
 #include "engine/base/mutex.h"
-#include "hooks/io_thread.h"
+#include "hooks/packers/option_check.h"
 #include "hooks/packers/spill_file.h"
 #include "hooks/version_check.h"
 
@@ -136,17 +137,14 @@ class SpillToDisk final : public SavedTensorHooks {
   int64_t waiting_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ OVERDRIVE_GUARDED_BY(mutex_);  // of a write, not yet told
   std::weak_ptr<SpillFile> file_ OVERDRIVE_GUARDED_BY(mutex_);
-  IoThread writer_{"overdrive-spill"};  // last: its jobs use the rest
+  base::JobThread writer_{"overdrive-spill"};  // last: its jobs use the rest
 };
 
 }  // namespace
 
 HooksPtr spill_to_disk(SpillOptions options) {
-  TORCH_CHECK(options.min_bytes >= 0, "spill_to_disk() was given min_bytes = ", options.min_bytes,
-              "; it takes 0 and more.");
-  TORCH_CHECK(options.max_waiting_bytes >= 0,
-              "spill_to_disk() was given max_waiting_bytes = ", options.max_waiting_bytes,
-              "; it takes 0 and more.");
+  check_not_negative("spill_to_disk", "min_bytes", options.min_bytes);
+  check_not_negative("spill_to_disk", "max_waiting_bytes", options.max_waiting_bytes);
   if (options.folder.empty()) {
     const char* folder = std::getenv("TMPDIR");
     options.folder = folder != nullptr && *folder != '\0' ? folder : "/tmp";

@@ -11,15 +11,15 @@
 #include <string>
 #include <thread>
 
-namespace overdrive::hooks {
+namespace overdrive::base {
 
-class IoThread {
+class JobThread {
  public:
   // A thread's name, 15 characters at most.
-  explicit IoThread(std::string name) : name_(std::move(name)) {}
-  ~IoThread();
-  IoThread(const IoThread&) = delete;
-  IoThread& operator=(const IoThread&) = delete;
+  explicit JobThread(std::string name) : name_(std::move(name)) {}
+  ~JobThread();
+  JobThread(const JobThread&) = delete;
+  JobThread& operator=(const JobThread&) = delete;
 
   void push(std::function<void()> job) OVERDRIVE_EXCLUDES(mutex_);
   // Ends the thread after the jobs that are left. What is pushed afterwards is dropped.
@@ -33,7 +33,7 @@ class IoThread {
   void loop() OVERDRIVE_EXCLUDES(mutex_);
 
   const std::string name_;
-  base::Mutex mutex_;
+  Mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_ OVERDRIVE_GUARDED_BY(mutex_);
   bool stop_ OVERDRIVE_GUARDED_BY(mutex_) = false;
@@ -41,4 +41,4 @@ class IoThread {
   std::thread thread_;
 };
 
-}  // namespace overdrive::hooks
+}  // namespace overdrive::base

@@ -1,17 +1,17 @@
-#include "hooks/io_thread.h"
+#include "engine/base/job_thread.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
 #include <new>
 
-namespace overdrive::hooks {
+namespace overdrive::base {
 
-IoThread::~IoThread() { stop(); }
+JobThread::~JobThread() { stop(); }
 
-void IoThread::stop() {
+void JobThread::stop() {
   {
-    const base::MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
     if (process_ != ::getpid()) {
       // Of a parent process: there is nothing to join, and nobody to tell.
@@ -23,9 +23,9 @@ void IoThread::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void IoThread::push(std::function<void()> job) {
+void JobThread::push(std::function<void()> job) {
   {
-    const base::MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stop_) return;
     jobs_.push_back(std::move(job));
     if (process_ != ::getpid()) {
@@ -38,9 +38,9 @@ void IoThread::push(std::function<void()> job) {
   changed_.notify_one();
 }
 
-void IoThread::loop() {
+void JobThread::loop() {
   pthread_setname_np(pthread_self(), name_.c_str());
-  base::MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return stop_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
@@ -53,4 +53,4 @@ void IoThread::loop() {
   }
 }
 
-}  // namespace overdrive::hooks
+}  // namespace overdrive::base

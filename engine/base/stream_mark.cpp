@@ -1,14 +1,12 @@
-#include "hooks/stream_mark.h"
+#include "engine/base/stream_mark.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <map>
 #include <utility>
 
-namespace overdrive::hooks {
+namespace overdrive::base {
 
 using c10::impl::VirtualGuardImpl;
 
@@ -40,14 +38,17 @@ void note_use_here(const at::Tensor& tensor) {
   guard.recordDataPtrOnStream(tensor.storage().data_ptr(), guard.getStream(device));
 }
 
-c10::Stream side_stream(c10::Device device) {
-  static base::NoDestructor<base::Mutex> mutex;
-  static base::NoDestructor<std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Stream>> streams;
-  const base::MutexLock lock(*mutex);
+c10::Stream SideStreams::of(c10::Device device) {
+  const MutexLock lock(mutex_);
   const std::pair key(device.type(), device.index());
-  const auto found = streams->find(key);
-  if (found != streams->end()) return found->second;
-  return streams->emplace(key, VirtualGuardImpl(device.type()).getNewStream(device)).first->second;
+  const auto found = streams_.find(key);
+  if (found != streams_.end()) return found->second;
+  return streams_.emplace(key, VirtualGuardImpl(device.type()).getNewStream(device)).first->second;
 }
 
-}  // namespace overdrive::hooks
+c10::Stream side_stream(c10::Device device) {
+  static NoDestructor<SideStreams> streams;
+  return streams->of(device);
+}
+
+}  // namespace overdrive::base
