@@ -29,25 +29,20 @@ class Saved {
     if (known_.size() >= look_for_dead_at_) forget_dead();
   }
 
-  // What the nodes of the plan will ask for, in the order given.
-  std::vector<Wanted> wanted(const engine::Plan& plan, const std::vector<uint32_t>& order)
-      OVERDRIVE_EXCLUDES(mutex_) {
+  // What the nodes of the plan will ask for. `place` is the node's number in the plan.
+  std::vector<Wanted> wanted(const engine::Plan& plan) OVERDRIVE_EXCLUDES(mutex_) {
     std::vector<Wanted> wanted;
     const base::MutexLock lock(mutex_);
-    for (uint32_t place = 0; place < order.size(); ++place) {
-      const base::Node& node = *plan.nodes[order[place]].node;
+    if (known_.empty()) return wanted;
+    for (uint32_t index = 0; index < plan.nodes.size(); ++index) {
+      const base::Node& node = *plan.nodes[index].node;
       const auto found = known_.find({node.thread_id(), node.sequence_nr()});
       if (found == known_.end()) continue;
       for (const Entry& entry : found->second) {
-        if (!entry.unit.expired()) wanted.push_back({place, entry.unit, entry.schedule});
+        if (!entry.unit.expired()) wanted.push_back({index, entry.unit, entry.schedule});
       }
     }
     return wanted;
-  }
-
-  bool is_empty() OVERDRIVE_EXCLUDES(mutex_) {
-    const base::MutexLock lock(mutex_);
-    return known_.empty();
   }
 
   void fetch(const std::shared_ptr<PackUnit>& unit) {
@@ -105,13 +100,18 @@ void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::
 }
 
 std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexcept try {
-  if (Saved::get().is_empty()) return nullptr;
+  std::vector<Wanted> found = Saved::get().wanted(plan);
+  if (found.empty()) return nullptr;
   const std::vector<uint32_t> order = engine::serial_order(plan);
-  std::vector<Wanted> wanted = Saved::get().wanted(plan, order);
-  if (wanted.empty()) return nullptr;
-  std::vector<uint32_t> places(plan.nodes.size(), 0);
+  constexpr uint32_t kNever = UINT32_MAX;  // a node that will not run
+  std::vector<uint32_t> places(plan.nodes.size(), kNever);
   for (uint32_t place = 0; place < order.size(); ++place) places[order[place]] = place;
-  return std::make_unique<LookAhead>(std::move(places), std::move(wanted));
+  for (Wanted& one : found) one.place = places[one.place];
+  std::erase_if(found, [](const Wanted& one) { return one.place == kNever; });
+  if (found.empty()) return nullptr;
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
+  return std::make_unique<LookAhead>(std::move(places), std::move(found));
 } catch (...) {
   return nullptr;  // for want of memory: the backward does without
 }
