@@ -16,7 +16,7 @@ struct EngineBenchOptions {
   std::vector<std::string> graphs;  // empty: all of them
   int64_t max_size = INT64_MAX;     // leaves out larger graphs
   int pairs = 30;
-  double sample_seconds = 2e-3;  // a sample repeats its run for this long and takes the median
+  double sample_seconds = 2e-2;  // a sample repeats its run for this long and takes the median
   bool quick = false;            // small graphs, few pairs: for tests
 };
 

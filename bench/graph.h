@@ -24,7 +24,7 @@ struct Graph {
   // Saved tensors survive the run. When false, prepare() must build the graph anew.
   bool keep_graph = true;
   // Runs after a change of the engine that start what later ones use, threads for example.
-  int runs_to_warm_up = 0;
+  int runs_to_warm_up = 1;
   // How many nodes a run visits when the edges do not tell (0: they do).
   int64_t nodes_visited = 0;
   // Work to be done before every run and not to be measured; may be empty.

@@ -159,4 +159,30 @@ INSTANTIATE_TEST_SUITE_P(OnOneThread, NestedEngines,
                                          Nesting{"StockBetweenOurs", {true, true, false, false, true, true}}),
                          [](const auto& row) { return row.param.name; });
 
+// The order of leaves, all of equal rank, in a backward on `outer` whose first leaf runs one on `inner`, if
+// any.
+std::vector<int> order_of_leaves(Engine& outer, Engine* inner) {
+  constexpr int kLeaves = 8;
+  std::vector<Tensor> leaves;
+  std::vector<int> order;
+  for (int i = 0; i < kLeaves; ++i) {
+    leaves.push_back(leaf());
+    leaves.back().register_hook([&order, i, inner](const Tensor&) {
+      order.push_back(i);
+      if (order.size() == 1 && inner != nullptr) backward_with_hook(*inner, [] {});
+    });
+  }
+  run_on(outer, torch::cat(leaves).sum());
+  return order;
+}
+
+TEST_F(Switch, ABackwardOfStockDoesNotStirOurReadyNodes) {
+  const std::vector<int> undisturbed = order_of_leaves(stock(), nullptr);
+  const std::vector<int> stirred = order_of_leaves(stock(), &stock());
+  ASSERT_NE(stirred, undisturbed) << "shows nothing";
+  EXPECT_EQ(order_of_leaves(overdrive_engine(), nullptr), undisturbed);
+  EXPECT_EQ(order_of_leaves(overdrive_engine(), &overdrive_engine()), stirred);
+  EXPECT_EQ(order_of_leaves(overdrive_engine(), &stock()), undisturbed);
+}
+
 }  // namespace
