@@ -2,6 +2,8 @@
 
 #include "hooks/geometry.h"
 
+#include <utility>
+
 namespace overdrive::hooks {
 
 at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackInfo& info, const PackedAs& as) {
@@ -18,7 +20,7 @@ at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackI
               result.sizes(), " on ", result.device(), "; it was to give back ", expected(),
               ". Sizes, type and device must be those that pack was given.");
   if (result.is_conj() || result.is_neg()) result = result.resolve_conj().resolve_neg();
-  return with_strides(result, as.strides);
+  return with_strides(std::move(result), as.strides);
 }
 
 }  // namespace overdrive::hooks

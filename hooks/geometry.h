@@ -4,13 +4,12 @@
 
 #include "engine/base/torch_types.h"
 
-#include <ATen/core/DimVector.h>
+#include <c10/core/impl/SizesAndStrides.h>
 
 namespace overdrive::hooks {
 
 struct Geometry {
-  at::DimVector sizes;
-  at::DimVector strides;
+  c10::impl::SizesAndStrides dims;
   int64_t offset = 0;  // in elements, from the start of the storage
   bool conj = false;   // the tensor reads its memory conjugated, or negated
   bool neg = false;
@@ -19,6 +18,8 @@ struct Geometry {
   // As one row from `begin`, `extent` elements long.
   static Geometry row(int64_t begin, int64_t extent);
 
+  at::IntArrayRef sizes() const { return dims.sizes_arrayref(); }
+  at::IntArrayRef strides() const { return dims.strides_arrayref(); }
   int64_t numel() const;
   // One past the last element.
   int64_t end() const;
@@ -33,6 +34,6 @@ struct Geometry {
 at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10::VariableVersion& counter);
 
 // The tensor itself when it already is what is asked for, else a copy with these strides.
-at::Tensor with_strides(const at::Tensor& tensor, at::IntArrayRef strides);
+at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides);
 
 }  // namespace overdrive::hooks

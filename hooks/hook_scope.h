@@ -32,7 +32,7 @@ class HookScope final : public c10::DebugInfoBase, public std::enable_shared_fro
 
   // How its units are packed and unpacked.
   PackUnit::Timing timing() const;
-  // Whether hooks want this tensor; asked once per kind of tensor where the hook allows that.
+  // Whether hooks want this tensor; asked once per kind of tensor where the hook allows that. Inside a hook.
   bool wants(const at::Tensor& tensor, const SaveInfo& info);
   uint64_t next_id() { return 1 + ids_.fetch_add(1, std::memory_order_relaxed); }
 

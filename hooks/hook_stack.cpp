@@ -83,13 +83,12 @@ HookScope::HookScope(HooksPtr hooks_here, const HookOptions& options_here,
       around_(std::move(around)) {}
 
 PackUnit::Timing HookScope::timing() const {
-  if (!schedule) return {};
-  return {.pack_later = schedule->window_tensors > 0 && schedule->window_bytes > 0,
-          .fetch_early = schedule->depth > 0};
+  return {.pack_later = schedule && schedule->window_tensors > 0 && schedule->window_bytes > 0,
+          .fetch_early = schedule && schedule->depth > 0,
+          .may_share = options.share};
 }
 
 bool HookScope::wants(const at::Tensor& tensor, const SaveInfo& info) {
-  const InsideHook inside;
   const std::optional<uint64_t> key_of_hook = hooks->cache_key();
   if (!key_of_hook) return hooks->wants(tensor, info);
   DecisionCache& known = *hooks->decisions_;

@@ -1,6 +1,7 @@
 #include "hooks/hooked_save.h"
 
 #include "engine/node_under_way.h"
+#include "hooks/inside_hook.h"
 #include "hooks/look_ahead.h"
 #include "hooks/tensor_kinds.h"
 
@@ -8,6 +9,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace overdrive::hooks {
 namespace {
@@ -19,12 +21,13 @@ bool is_being_made(const base::Node& node, const SaveInfo& info) {
   return node.sequence_nr() == info.sequence_nr && node.thread_id() == info.thread;
 }
 
-SaveInfo describe(const at::Tensor& tensor, HookScope& scope) {
+SaveInfo describe(const at::Tensor& tensor, const base::NodePtr& producer, HookScope& scope) {
   struct Last {
     uint64_t sequence_nr = UINT64_MAX;
     uint32_t index = 0;
   };
-  thread_local Last last;
+  thread_local Last last_of_thread;
+  Last& last = last_of_thread;
   SaveInfo info{.id = scope.next_id(),
                 .thread = at::RecordFunction::currentThreadId(),
                 .sequence_nr = last_sequence_nr(),
@@ -32,15 +35,8 @@ SaveInfo describe(const at::Tensor& tensor, HookScope& scope) {
                 .parameter = is_parameter(tensor)};
   info.index = info.sequence_nr == last.sequence_nr ? last.index + 1 : 0;
   last = {info.sequence_nr, info.index};
-  const base::NodePtr& producer = tensor.grad_fn();
   if (producer && is_being_made(*producer, info)) info.node = producer.get();
   return info;
-}
-
-// The tensor's memory without history, conjugation or negation.
-at::Tensor plain_view(const at::Tensor& tensor, Geometry geometry, const c10::VariableVersion& counter) {
-  geometry.conj = geometry.neg = false;
-  return view_over(tensor, geometry, counter);
 }
 
 int64_t bytes_of(const Geometry& geometry, const at::Tensor& tensor) {
@@ -51,89 +47,120 @@ at::IntArrayRef sizes_of(const at::Tensor& tensor) {
   return tensor.is_nested() ? at::IntArrayRef() : tensor.sizes();
 }
 
+// Of units with the tensor's memory: the one that holds it, or null; then only those that overlap it are left.
+std::shared_ptr<PackUnit> holder_among(SharedUnits::Units& units, const at::Tensor& tensor,
+                                       const Geometry& place, bool lossless) {
+  const auto is_apart = [&](const auto& unit) {
+    return unit->dtype() != tensor.dtype() || !unit->overlaps(place);
+  };
+  units.erase(std::remove_if(units.begin(), units.end(), is_apart), units.end());
+  for (const auto& unit : units) {
+    if (lossless ? unit->contains(place) : unit->holds_exactly(place)) return unit;
+  }
+  return nullptr;
+}
+
+// What a new unit has to hold where that is not the tensor as it is: the union of all that overlap; of elements
+// that are repeated each once; memory without conjugation and negation. Gaps between elements are not packed.
+std::optional<Geometry> more_or_less_than(const Geometry& place, const SharedUnits::Units& overlapping) {
+  int64_t begin = place.offset;
+  int64_t end = place.end();
+  const int64_t extent = end - begin;
+  for (const auto& unit : overlapping) {
+    begin = std::min(begin, unit->geometry().offset);
+    end = std::max(end, unit->geometry().end());
+  }
+  const bool is_union = overlapping.empty() || (extent == end - begin && place.is_dense());
+  if (!is_union) return Geometry::row(begin, end - begin);
+  if (extent < place.numel()) return Geometry::row(begin, extent);
+  if (!place.conj && !place.neg) return std::nullopt;
+  Geometry plain = place;
+  plain.conj = plain.neg = false;
+  return plain;
+}
+
 }  // namespace
 
 void HookedSave::call_pack_hook(const at::Tensor& tensor) {
-  const std::shared_ptr<HookScope> scope = std::move(scope_);
-  check_in_place_ = scope->options.check_in_place;
-  version_ = VersionCheck(tensor);
-  SaveInfo info = describe(tensor, *scope);
-  note_producer(tensor, info);
-  const bool packable = is_packable(tensor) && !(info.parameter && scope->options.skip_parameters);
-  if (packable) geometry_ = Geometry::of(tensor);
-  if (packable) info.bytes = bytes_of(geometry_, tensor);
-  if (!packable || !scope->wants(tensor, info)) {
-    // Not the tensor itself where it has history: an output of the node would own its own node.
-    kept_ = tensor.is_leaf() ? tensor : tensor.tensor_data();
-    return;
+  const InsideHook inside;
+  HookScope& scope = *scope_;
+  check_in_place_ = scope.options.check_in_place;
+  VersionCheck version(tensor);
+  const base::NodePtr& producer = tensor.grad_fn();
+  SaveInfo info = describe(tensor, producer, scope);
+  if (producer) note_producer(tensor, producer, info);
+  if (is_packable(tensor) && !(info.parameter && scope.options.skip_parameters)) {
+    const Geometry place = Geometry::of(tensor);
+    info.bytes = bytes_of(place, tensor);
+    if (scope.wants(tensor, info)) return pack(tensor, std::move(version), place, info);
   }
-  unit_ = scope->options.share ? shared_unit(tensor, *scope, info) : own_unit(tensor, geometry_, *scope, info);
-  const PackUnit::Timing timing = scope->timing();
-  if (timing.fetch_early) fetch_ahead_for(info, *scope->schedule, unit_);
-  if (timing.pack_later) scope->pending.look();
+  // Not the tensor itself where it has history: an output of the node would own its own node.
+  kept_ = producer ? tensor.tensor_data() : tensor;
+  version_ = std::move(version);
+  scope_.reset();
 }
 
-void HookedSave::note_producer(const at::Tensor& tensor, const SaveInfo& info) {
-  if (tensor.is_leaf()) return;
+void HookedSave::note_producer(const at::Tensor& tensor, const base::NodePtr& producer, const SaveInfo& info) {
   output_nr_ = tensor.output_nr();
   output_of_owner_ = info.node != nullptr;
-  if (!output_of_owner_) producer_ = tensor.grad_fn();
+  if (!output_of_owner_) producer_ = producer;
 }
 
-std::shared_ptr<PackUnit> HookedSave::own_unit(const at::Tensor& tensor, const Geometry& place,
-                                               HookScope& scope, const SaveInfo& info) {
-  // Of elements that are repeated each is packed once; gaps between elements are not packed.
-  const bool repeats = place.extent() < place.numel();
-  const Geometry packed = repeats ? Geometry::row(place.offset, place.extent()) : place;
+void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info) {
+  HookScope& scope = *scope_;  // lives as long as its units
+  SharedUnits::Units overlapping;
+  if (scope.options.share) overlapping = scope.units.of(tensor, version);
+  if (!overlapping.empty()) {
+    const bool lossless = scope.hooks->lossless();
+    unit_ = holder_among(overlapping, tensor, place, lossless);
+    if (!overlapping.empty()) info.shared_with = overlapping.back()->info().id;
+    if (!lossless) overlapping.clear();
+  }
+  if (unit_ != nullptr) {
+    unit_->share();
+    if (!(place == unit_->geometry())) part_ = std::make_unique<const Geometry>(place);
+  } else {
+    make_unit(tensor, std::move(version), place, overlapping, info);
+  }
   const PackUnit::Timing timing = scope.timing();
-  auto unit =
-      std::make_shared<PackUnit>(scope.hooks, plain_view(tensor, packed, version_.counter()), info, timing);
-  if (timing.pack_later) scope.pending.add(tensor, unit);
-  return unit;
+  if (timing.fetch_early) fetch_ahead_for(info, *scope.schedule, unit_);
+  if (timing.pack_later) scope.pending.look();
+  scope_.reset();
 }
 
-std::shared_ptr<PackUnit> HookedSave::shared_unit(const at::Tensor& tensor, HookScope& scope, SaveInfo& info) {
-  const bool lossless = scope.hooks->lossless();
-  int64_t begin = geometry_.offset;
-  int64_t end = geometry_.end();
-  std::vector<std::shared_ptr<PackUnit>> overlapping;
-  for (auto& unit : scope.units.of(tensor, version_)) {
-    if (unit->dtype() != tensor.dtype() || !unit->overlaps(geometry_)) continue;
-    if (lossless ? unit->contains(geometry_) : unit->holds_exactly(geometry_)) {
-      unit->share();
-      return unit;
-    }
-    info.shared_with = unit->info().id;
-    begin = std::min(begin, unit->geometry().offset);
-    end = std::max(end, unit->geometry().end());
-    overlapping.push_back(std::move(unit));
-  }
+void HookedSave::make_unit(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                           const SharedUnits::Units& overlapping, const SaveInfo& info) {
+  HookScope& scope = *scope_;
+  const std::optional<Geometry> other = more_or_less_than(place, overlapping);
+  if (other) part_ = std::make_unique<const Geometry>(place);
+  const Geometry& packed = other ? *other : place;
+  at::Tensor source = view_over(tensor, packed, version.counter());
+  HooksPtr hooks(std::move(scope_), scope.hooks.get());  // and with them the scope
+  const PackUnit::Timing timing = scope.timing();
+  unit_ =
+      std::make_shared<PackUnit>(std::move(hooks), std::move(source), packed, std::move(version), info, timing);
+  if (timing.pack_later) scope.pending.add(tensor, unit_);
+  if (!timing.may_share) return;
   // A larger unit takes the place of those that it overlaps, so that what shared memory still does.
-  const bool widen = lossless && !overlapping.empty();
-  const bool is_union = geometry_.is_dense() && geometry_.offset == begin && geometry_.end() == end;
-  auto unit = own_unit(tensor, widen && !is_union ? Geometry::row(begin, end - begin) : geometry_, scope, info);
-  if (widen) {
-    unit->share();
-    for (const auto& smaller : overlapping) smaller->replace_by(unit);
-  }
-  scope.units.add(tensor, version_, unit);
-  return unit;
+  if (!overlapping.empty()) unit_->share();
+  for (const auto& smaller : overlapping) smaller->replace_by(unit_);
+  scope.units.add(tensor, unit_);
 }
 
 at::Tensor HookedSave::call_unpack_hook() {
   // Whatever the options say: what was changed before it was packed is gone.
-  if (!version_.is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed();
+  if (!version().is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed();
   if (unit_ == nullptr) return kept_;
-  return unit_->fetch(geometry_, version_.counter(), engine::node_under_way());
+  return unit_->fetch(part_.get(), engine::node_under_way());
 }
 
 void HookedSave::refuse_changed() const {
   const base::NodePtr producer = producer_.lock();
   const base::Node* node = output_of_owner_ ? engine::node_under_way() : producer.get();
   const at::Tensor looks_like = unit_ ? unit_->looks() : kept_;
-  const at::IntArrayRef sizes = unit_ ? at::IntArrayRef(geometry_.sizes) : sizes_of(kept_);
+  const at::IntArrayRef sizes = unit_ ? (part_ ? *part_ : unit_->geometry()).sizes() : sizes_of(kept_);
   hooks::refuse_changed(
-      {looks_like, sizes, version_.counter().current_version(), version_.saved_version(), node, output_nr_});
+      {looks_like, sizes, version().counter().current_version(), version().saved_version(), node, output_nr_});
 }
 
 }  // namespace overdrive::hooks

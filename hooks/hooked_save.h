@@ -20,17 +20,19 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override;
 
  private:
-  void note_producer(const at::Tensor& tensor, const SaveInfo& info);
-  std::shared_ptr<PackUnit> own_unit(const at::Tensor& tensor, const Geometry& place, HookScope& scope,
-                                     const SaveInfo& info);
-  std::shared_ptr<PackUnit> shared_unit(const at::Tensor& tensor, HookScope& scope, SaveInfo& info);
+  void note_producer(const at::Tensor& tensor, const base::NodePtr& producer, const SaveInfo& info);
+  void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info);
+  void make_unit(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                 const SharedUnits::Units& overlapping, const SaveInfo& info);
+  const VersionCheck& version() const { return unit_ ? unit_->version() : version_; }
   [[noreturn]] void refuse_changed() const;
 
   std::shared_ptr<HookScope> scope_;  // until packed
-  at::Tensor kept_;                   // what is not packed
-  std::shared_ptr<PackUnit> unit_;
-  Geometry geometry_;
+  // One of two: what is not packed, or the memory that is.
+  at::Tensor kept_;
   VersionCheck version_;
+  std::shared_ptr<PackUnit> unit_;
+  std::unique_ptr<const Geometry> part_;  // of the unit's memory; null for all of it
   bool check_in_place_ = true;
   uint32_t output_nr_ = 0;
   bool output_of_owner_ = false;  // then the producer is the node that asks

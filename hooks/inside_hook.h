@@ -6,8 +6,8 @@ namespace overdrive::hooks {
 
 class InsideHook {
  public:
-  InsideHook() { ++depth(); }
-  ~InsideHook() { --depth(); }
+  InsideHook() : depth_(depth()) { ++depth_; }
+  ~InsideHook() { --depth_; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
 
@@ -16,6 +16,8 @@ class InsideHook {
  private:
   friend class ScopedHooks;
   static int& depth();
+
+  int& depth_;  // looked up once
 };
 
 }  // namespace overdrive::hooks

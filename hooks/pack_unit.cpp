@@ -16,18 +16,10 @@ namespace overdrive::hooks {
 using engine::Count;
 using torch::autograd::impl::version_counter;
 
-// Held by whoever is unpacking, so that a unit may be replaced meanwhile.
-struct PackUnit::Contents {
-  Packed packed;
-  base::StreamMark made;  // under a schedule: whoever unpacks may do so on another stream
-};
-
 namespace {
 
 Packed call_pack(SavedTensorHooks& hooks, const at::Tensor& source, const SaveInfo& info) {
-  const InsideHook inside;
-  const c10::NoGradGuard no_grad;
-  const c10::VariableVersion counter = version_counter(source);
+  const c10::VariableVersion& counter = version_counter(source);
   const uint32_t before = counter.current_version();
   Packed packed = hooks.pack(source, info);
   TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks.name(),
@@ -42,28 +34,46 @@ SaveInfo without_node(SaveInfo info) {
 
 }  // namespace
 
-PackUnit::PackUnit(HooksPtr hooks, const at::Tensor& source, const SaveInfo& info, Timing timing)
+// While one lives, what is packed stays, even when a larger unit takes its place.
+class PackUnit::Reading {
+ public:
+  explicit Reading(PackUnit& unit) : unit_(unit) { ++unit_.readers_; }
+  ~Reading() {
+    if (unit_.readers_.fetch_sub(1) == 1 && unit_.is_replaced_) unit_.drop_packed();
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  PackUnit& unit_;
+};
+
+PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
+                   const SaveInfo& info, Timing timing)
     : hooks_(std::move(hooks)),
-      geometry_(Geometry::of(source)),
+      geometry_(geometry),
       info_(without_node(info)),
       dtype_(source.dtype()),
       device_(source.device()),
       keys_(source.key_set()),
-      version_(version_counter(source).current_version()),
-      source_(source.storage().getWeakStorageImpl()),
+      version_(std::move(version)),
+      alone_(!timing.may_share && !timing.pack_later && !timing.fetch_early),
+      source_(timing.may_share ? source.storage().getWeakStorageImpl()
+                               : WeakStorage(c10::intrusive_ptr<c10::StorageImpl>())),
       prefetch_(timing.fetch_early ? std::make_unique<Prefetch>() : nullptr),
-      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(device_) : base::StreamMark()) {
+      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(device_) : base::StreamMark()),
+      is_packed_(!timing.pack_later),
+      is_simple_(!timing.pack_later),
+      packed_(timing.pack_later ? Packed() : call_pack(*hooks_, source, info)) {
   if (timing.pack_later) {
-    waiting_ = source;
-  } else {
-    contents_ = std::make_shared<Contents>(Contents{call_pack(*hooks_, source, info), {}});
-    if (timing.fetch_early) contents_->made = base::StreamMark::here(device_);
+    waiting_ = std::move(source);
+  } else if (timing.fetch_early) {
+    made_ = base::StreamMark::here(device_);
   }
 }
 
 bool PackUnit::holds_exactly(const Geometry& other) const {
-  if (other.sizes == geometry_.sizes && other.strides == geometry_.strides)
-    return other.offset == geometry_.offset;
+  if (other.dims == geometry_.dims) return other.offset == geometry_.offset;
   // What repeats elements was packed as a row.
   return other.extent() < other.numel() && geometry_ == Geometry::row(other.offset, other.extent());
 }
@@ -82,15 +92,27 @@ at::Tensor PackUnit::looks() const { return at::empty({0}, at::TensorOptions().d
 void PackUnit::share() {
   base::MutexLock lock(mutex_);
   shared_ = true;
+  is_simple_ = false;
 }
 
 void PackUnit::replace_by(std::shared_ptr<PackUnit> larger) {
-  std::shared_ptr<Contents> dropped;  // without the lock
-  at::Tensor waited;
+  at::Tensor waited;  // goes without the lock
+  {
+    const base::MutexLock lock(mutex_);
+    larger_ = std::move(larger);
+    is_packed_ = false;
+    std::swap(waited, waiting_);
+    is_simple_ = false;
+    is_replaced_ = true;
+  }
+  drop_packed();
+}
+
+// Whoever comes last, the larger unit or a reader, finds that the other has been.
+void PackUnit::drop_packed() {
+  Packed dropped;  // goes without the lock
   const base::MutexLock lock(mutex_);
-  larger_ = std::move(larger);
-  dropped = std::move(contents_);
-  std::swap(waited, waiting_);
+  if (readers_ == 0) dropped = std::exchange(packed_, Packed());
 }
 
 std::shared_ptr<PackUnit> PackUnit::larger() {
@@ -98,30 +120,27 @@ std::shared_ptr<PackUnit> PackUnit::larger() {
   return larger_;
 }
 
-at::Tensor PackUnit::fetch(const Geometry& wanted, const c10::VariableVersion& counter, base::Node* node) {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch(wanted, counter, node);
-  bool is_new = false;
-  at::Tensor memory = whole(counter, node, is_new);
-  if (is_new) remember(memory);
-  return cut(std::move(memory), wanted, counter);
-}
-
-at::Tensor PackUnit::whole(const c10::VariableVersion& counter, base::Node* node, bool& is_new) {
-  std::shared_ptr<Contents> contents;
-  {
-    base::MutexLock lock(mutex_);
-    if (waiting_.defined()) return waiting_;
-    if (at::Tensor alive = still_alive(counter); alive.defined()) return alive;
-    contents = contents_;
+at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
+  if (alone_) return cut(unpack(node), part);
+  const Reading reading(*this);
+  if (!is_simple_) {
+    std::shared_ptr<PackUnit> other;
+    at::Tensor memory;
+    bool packed = false;
+    {
+      const base::MutexLock lock(mutex_);
+      other = larger_;
+      packed = is_packed_;
+      memory = waiting_.defined() ? waiting_ : still_alive();
+    }
+    if (other != nullptr) return other->fetch(part != nullptr ? part : &geometry_, node);
+    if (memory.defined()) return cut(std::move(memory), part);
+    TORCH_INTERNAL_ASSERT(packed, "a tensor saved under ", hooks_->name(), " is not there.");
   }
-  if (contents == nullptr) {  // a larger unit came just now
-    const std::shared_ptr<PackUnit> other = larger();
-    TORCH_INTERNAL_ASSERT(other != nullptr, "a tensor saved under ", hooks_->name(), " is not there.");
-    return other->fetch(geometry_, counter, node);
-  }
-  is_new = true;
-  if (at::Tensor early = take_fetched(); early.defined()) return early;
-  return unpack(*contents, node);
+  at::Tensor memory = take_fetched();
+  if (!memory.defined()) memory = unpack(node);
+  if (!is_simple_) remember(memory);
+  return cut(std::move(memory), part);
 }
 
 // Only memory that unpack() made: the tensor that was saved is its program's, and may be written to.
@@ -134,25 +153,27 @@ void PackUnit::remember(const at::Tensor& fetched) {
   fetched_offset_ = fetched.storage_offset();
 }
 
-at::Tensor PackUnit::still_alive(const c10::VariableVersion& counter) {
+at::Tensor PackUnit::still_alive() {
   if (!shared_) return {};
   c10::intrusive_ptr<c10::StorageImpl> storage = fetched_.lock();
   if (!storage) return {};
   auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), keys_, dtype_);
-  impl->set_version_counter(counter);
-  impl->set_sizes_and_strides(geometry_.sizes, geometry_.strides, fetched_offset_);
+  impl->set_version_counter(version_.counter());
+  impl->set_sizes_and_strides(geometry_.sizes(), geometry_.strides(), fetched_offset_);
   return at::Tensor(std::move(impl));
 }
 
-at::Tensor PackUnit::unpack(Contents& contents, base::Node* node) {
+at::Tensor PackUnit::unpack(base::Node* node) {
   const InsideHook inside;
-  contents.made.wait();
-  return checked_unpack(*hooks_, contents.packed, UnpackInfo{.node = node, .save = info_},
-                        {geometry_.sizes, geometry_.strides, dtype_, device_});
+  made_.wait();
+  return checked_unpack(*hooks_, packed_, UnpackInfo{.node = node, .save = info_},
+                        {geometry_.sizes(), geometry_.strides(), dtype_, device_});
 }
 
-at::Tensor PackUnit::cut(at::Tensor whole, const Geometry& wanted, const c10::VariableVersion& counter) const {
-  if (wanted == geometry_ && !whole.requires_grad()) {
+at::Tensor PackUnit::cut(at::Tensor whole, const Geometry* part) const {
+  const c10::VariableVersion& counter = version_.counter();
+  const Geometry& wanted = part != nullptr ? *part : geometry_;
+  if ((part == nullptr || wanted == geometry_) && !whole.requires_grad()) {
     if (same_counter(version_counter(whole), counter)) return whole;
     if (whole.use_count() == 1) {  // made for us
       torch::autograd::impl::set_version_counter(whole, counter);
@@ -172,32 +193,37 @@ void PackUnit::pack_waiting() {
     const base::MutexLock lock(mutex_);
     source = waiting_;
     if (!source.defined()) return;
-    if (version_counter(source).current_version() != version_) {
+    if (!version_.is_current()) {
       waiting_.reset();
       return;
     }
   }
-  auto contents = std::make_shared<Contents>();
+  Packed packed;
+  base::StreamMark made;
   {
+    const InsideHook inside;
+    const c10::NoGradGuard no_grad;
     const c10::OptionalDeviceGuard device(device_of_accelerator());
     saved_.wait();
-    contents->packed = call_pack(*hooks_, source, info_);
-    contents->made = base::StreamMark::here(device_);
+    packed = call_pack(*hooks_, source, info_);
+    made = base::StreamMark::here(device_);
     base::note_use_here(source);
   }
   engine::count(Count::kPackedLater);
-  at::Tensor packed;
   const base::MutexLock lock(mutex_);
   if (!waiting_.defined()) return;  // a larger unit came
-  contents_ = std::move(contents);
-  std::swap(packed, waiting_);
+  packed_ = std::move(packed);
+  made_ = std::move(made);
+  is_packed_ = true;
+  is_simple_ = !shared_;
+  waiting_.reset();  // `source` holds it
 }
 
 bool PackUnit::is_lost() {
   if (const std::shared_ptr<PackUnit> other = larger()) return other->is_lost();
   const base::MutexLock lock(mutex_);
-  if (waiting_.defined()) return version_counter(waiting_).current_version() != version_;
-  return contents_ == nullptr && larger_ == nullptr;
+  if (waiting_.defined()) return !version_.is_current();
+  return !is_packed_ && larger_ == nullptr;
 }
 
 // --- fetched early ---
@@ -207,7 +233,7 @@ bool PackUnit::announce_fetch() {
   if (prefetch_ == nullptr) return false;
   {
     const base::MutexLock lock(mutex_);
-    if (contents_ == nullptr) return false;
+    if (!is_packed_) return false;
     if (shared_ && fetched_.use_count() != 0) return false;  // somebody has it
   }
   return prefetch_->announce();
@@ -221,17 +247,16 @@ void PackUnit::fetch_ahead() {
 
 // On a stream beside the program's, which goes on meanwhile.
 Prefetch::Fetched PackUnit::unpack_ahead() {
-  std::shared_ptr<Contents> contents;
+  const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
-    contents = contents_;
+    if (!is_packed_) return {};
   }
-  if (contents == nullptr) return {};
   const std::optional<c10::Device> device = device_of_accelerator();
   const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
   const c10::NoGradGuard no_grad;
-  at::Tensor memory = unpack(*contents, nullptr);
-  for (const at::Tensor& part : contents->packed.tensors) {
+  at::Tensor memory = unpack(nullptr);
+  for (const at::Tensor& part : packed_.tensors) {
     if (part.defined()) base::note_use_here(part);
   }
   engine::count(Count::kAheadBytes, memory.nbytes());

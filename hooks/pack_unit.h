@@ -9,7 +9,9 @@
 #include "hooks/geometry.h"
 #include "hooks/prefetch.h"
 #include "hooks/saved_tensor_hooks.h"
+#include "hooks/version_check.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -20,13 +22,18 @@ class PackUnit {
   struct Timing {
     bool pack_later = false;   // keeps the tensor until pack_waiting()
     bool fetch_early = false;  // announce_fetch() and fetch_ahead() may be called
+    bool may_share = true;     // share() and replace_by() may be called
   };
-  // Gives `source` to the hook: a tensor without history, conjugation or negation. Throws what pack() throws,
-  // and when pack() changed its input.
-  PackUnit(HooksPtr hooks, const at::Tensor& source, const SaveInfo& info, Timing timing);
+  // Gives `source` to the hook: a tensor without history, conjugation or negation, of this geometry and at this
+  // version. Inside a hook (InsideHook) and without grad mode. Throws what pack() throws, and when pack()
+  // changed its input.
+  PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
+           const SaveInfo& info, Timing timing);
 
   const Geometry& geometry() const { return geometry_; }
   const SaveInfo& info() const { return info_; }
+  // Of the memory; all tensors that share the unit were saved at it.
+  const VersionCheck& version() const { return version_; }
   caffe2::TypeMeta dtype() const { return dtype_; }
   int64_t bytes() const { return geometry_.numel() * static_cast<int64_t>(dtype_.itemsize()); }
 
@@ -37,9 +44,8 @@ class PackUnit {
   // An empty tensor of the packed one's type, for messages.
   at::Tensor looks() const;
 
-  // The memory as it was, cut to the geometry of a saved tensor and with its version counter.
-  at::Tensor fetch(const Geometry& wanted, const c10::VariableVersion& counter, base::Node* node)
-      OVERDRIVE_EXCLUDES(mutex_);
+  // The memory as it was, with its version counter: cut to a part, or all of it.
+  at::Tensor fetch(const Geometry* part, base::Node* node) OVERDRIVE_EXCLUDES(mutex_);
 
   // From now on there are several owners: what is fetched for one is given to the others for as long as it
   // is alive.
@@ -61,20 +67,19 @@ class PackUnit {
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  struct Contents;
+  class Reading;
 
-  at::Tensor whole(const c10::VariableVersion& counter, base::Node* node, bool& is_new)
-      OVERDRIVE_EXCLUDES(mutex_);
-  at::Tensor unpack(Contents& contents, base::Node* node);
+  at::Tensor unpack(base::Node* node);
+  void drop_packed() OVERDRIVE_EXCLUDES(mutex_);
   Prefetch::Fetched unpack_ahead() OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor take_fetched();
   std::optional<c10::Device> device_of_accelerator() const {
     return device_.is_cpu() ? std::nullopt : std::optional(device_);
   }
-  at::Tensor cut(at::Tensor whole, const Geometry& wanted, const c10::VariableVersion& counter) const;
+  at::Tensor cut(at::Tensor whole, const Geometry* part) const;
   void remember(const at::Tensor& fetched) OVERDRIVE_EXCLUDES(mutex_);
   // What was fetched before, if somebody still has it.
-  at::Tensor still_alive(const c10::VariableVersion& counter) OVERDRIVE_REQUIRES(mutex_);
+  at::Tensor still_alive() OVERDRIVE_REQUIRES(mutex_);
   std::shared_ptr<PackUnit> larger() OVERDRIVE_EXCLUDES(mutex_);
 
   // Fixed from the beginning.
@@ -84,16 +89,25 @@ class PackUnit {
   const caffe2::TypeMeta dtype_;
   const c10::Device device_;
   const c10::DispatchKeySet keys_;
-  const uint32_t version_;
-  const WeakStorage source_;  // of the tensor that was saved: to compare with, so its address stays taken
+  const VersionCheck version_;
+  const bool alone_;          // there is nothing to lock: packed when made, and always as it is
+  const WeakStorage source_;  // of one that may be shared: the saved tensor's, so that its address stays taken
   const std::unique_ptr<Prefetch> prefetch_;
   const base::StreamMark saved_;  // of a unit with a schedule: its tensor is made
 
   base::Mutex mutex_;
-  // One of three, or none when the unit is lost.
+  // One of three, or none when the unit is lost: a tensor that waits, what pack() made of it, a larger unit.
   at::Tensor waiting_ OVERDRIVE_GUARDED_BY(mutex_);
-  std::shared_ptr<Contents> contents_ OVERDRIVE_GUARDED_BY(mutex_);
+  bool is_packed_ OVERDRIVE_GUARDED_BY(mutex_);
   std::shared_ptr<PackUnit> larger_ OVERDRIVE_GUARDED_BY(mutex_);
+  // Packed, and of one owner: then nothing of the above needs to be looked at.
+  std::atomic<bool> is_simple_;
+  // How many unpack now. When a larger unit comes meanwhile, the last of them drops what was packed.
+  std::atomic<int> readers_{0};
+  std::atomic<bool> is_replaced_{false};
+  // Written before is_packed_ is set and when nobody reads.
+  Packed packed_;
+  base::StreamMark made_;  // under a schedule: whoever unpacks may do so on another stream
   bool shared_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   WeakStorage fetched_ OVERDRIVE_GUARDED_BY(mutex_){c10::intrusive_ptr<c10::StorageImpl>()};
   int64_t fetched_offset_ OVERDRIVE_GUARDED_BY(mutex_) = 0;

@@ -7,6 +7,7 @@
 #include "engine/base/export.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <any>
 #include <cstdint>
@@ -14,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace torch::autograd {
 struct Node;
@@ -24,7 +24,7 @@ namespace overdrive::hooks {
 
 // What pack() made of a tensor: tensors that stand for it, and anything else.
 struct Packed {
-  std::vector<at::Tensor> tensors;
+  c10::SmallVector<at::Tensor, 2> tensors;  // most hooks make one or two: no memory of their own
   std::any state;
 };
 

@@ -1,51 +1,59 @@
 #include "hooks/shared_units.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace overdrive::hooks {
 
-SharedUnits::Memory::Memory(const at::Tensor& tensor, const VersionCheck& at_version)
-    : storage(tensor.storage().getWeakStorageImpl()),
-      data(tensor.storage().data()),
-      bytes(tensor.storage().nbytes()),
-      version(at_version) {}
+SharedUnits::Memory SharedUnits::memory_of(const at::Tensor& tensor, uint32_t version) {
+  const c10::StorageImpl& storage = *tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return {&storage, storage.data(), version};
+}
 
-bool SharedUnits::Memory::is_that_of(const at::Tensor& tensor, const VersionCheck& other) const {
-  return version.saved_version() == other.saved_version() && same_counter(version.counter(), other.counter()) &&
-         data == tensor.storage().data() && bytes == tensor.storage().nbytes();
+size_t SharedUnits::first_place(const c10::StorageImpl* storage) const {
+  const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15ULL;
+  return (mixed >> 32) & (slots_.size() - 1);
 }
 
 SharedUnits::Units SharedUnits::of(const at::Tensor& tensor, const VersionCheck& version) {
-  Units alive;
-  base::MutexLock lock(mutex_);
-  const auto found = known_.find(tensor.storage().unsafeGetStorageImpl());
-  if (found == known_.end() || !found->second.is_that_of(tensor, version)) return alive;
-  auto& units = found->second.units;
-  std::erase_if(units, [&](const std::weak_ptr<PackUnit>& weak) {
-    std::shared_ptr<PackUnit> unit = weak.lock();
-    if (unit == nullptr) return true;
-    alive.push_back(std::move(unit));
-    return false;
-  });
+  Units alive;  // and those that turn out not to be: the last owner of a unit may be here
+  const Memory memory = memory_of(tensor, version.saved_version());
+  {
+    const base::MutexLock lock(mutex_);
+    if (slots_.empty()) return alive;
+    for (size_t i = first_place(memory.storage); slots_[i].memory.storage != nullptr; i = next_place(i)) {
+      if (!(slots_[i].memory == memory)) continue;
+      if (std::shared_ptr<PackUnit> unit = slots_[i].unit.lock()) alive.push_back(std::move(unit));
+    }
+  }
+  alive.erase(std::remove_if(alive.begin(), alive.end(),
+                             [&](const auto& unit) {
+                               return !same_counter(unit->version().counter(), version.counter());
+                             }),
+              alive.end());
   return alive;
 }
 
-void SharedUnits::add(const at::Tensor& tensor, const VersionCheck& version,
-                      const std::shared_ptr<PackUnit>& unit) {
-  base::MutexLock lock(mutex_);
-  const c10::StorageImpl* key = tensor.storage().unsafeGetStorageImpl();
-  auto [place, is_new] = known_.try_emplace(key, tensor, version);
-  if (!is_new && !place->second.is_that_of(tensor, version)) place->second = Memory(tensor, version);
-  place->second.units.push_back(unit);
-  if (known_.size() >= look_for_dead_at_) forget_dead();
+void SharedUnits::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) {
+  const Memory memory = memory_of(tensor, unit->version().saved_version());
+  const base::MutexLock lock(mutex_);
+  if (2 * used_ >= slots_.size()) make_room();
+  size_t i = first_place(memory.storage);
+  while (slots_[i].memory.storage != nullptr && !slots_[i].is_of_no_use(memory)) i = next_place(i);
+  used_ += slots_[i].memory.storage == nullptr;
+  slots_[i] = {memory, unit};
 }
 
-void SharedUnits::forget_dead() {
-  std::erase_if(known_, [](const auto& entry) {
-    const auto& units = entry.second.units;
-    return std::all_of(units.begin(), units.end(), [](const auto& unit) { return unit.expired(); });
-  });
-  look_for_dead_at_ = std::max<size_t>(64, 2 * known_.size());
+void SharedUnits::make_room() {
+  std::vector<Slot> alive = std::move(slots_);
+  std::erase_if(alive, [](const Slot& slot) { return slot.unit.expired(); });
+  slots_ = std::vector<Slot>(std::bit_ceil(std::max<size_t>(64, 4 * alive.size())));
+  used_ = alive.size();
+  for (Slot& slot : alive) {
+    size_t i = first_place(slot.memory.storage);
+    while (slots_[i].memory.storage != nullptr) i = next_place(i);
+    slots_[i] = std::move(slot);
+  }
 }
 
 }  // namespace overdrive::hooks
