@@ -1,6 +1,7 @@
 #include "forward_ad/custom_jvp.h"
 
 #include "engine/base/torch_types.h"
+#include "forward_ad/bare_level.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
 
@@ -20,6 +21,11 @@
 // (x, u) -> J(x)^T u. That is a custom function itself, sent from layer to layer like the
 // first when the node runs, and it has a pullback of its own: so any mixture of layers
 // ends at plain calls below the lowest one, where LibTorch's engine runs backward().
+//
+// Below all layers a tensor may still have a tangent on LibTorch's level 0: that of a bare
+// level, or the program's. There it is done like on a forward layer, and, since reverse
+// mode records the same tensors, like on a reverse layer too: the node keeps the inputs
+// with their tangents, which LibTorch's own node for a Function would not see.
 //
 // The price is that a pullback runs forward() again. Rejected: recording the call once
 // below the reverse layer. On a forward layer there is no node that could be recorded.
@@ -141,7 +147,7 @@ Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& input
 
 // The node of a custom function on a reverse layer. It runs when that layer is gone, on
 // the layers around it.
-class PullbackNode final : public torch::autograd::Node {
+class PullbackNode final : public base::HoldingNode {
  public:
   PullbackNode(CustomFunctionPtr function, Tensors inputs, Tensors outputs)
       : function_(std::move(function)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
@@ -152,6 +158,10 @@ class PullbackNode final : public torch::autograd::Node {
     released_ = true;
     inputs_.clear();
     outputs_.clear();
+  }
+  void release_resources() override {
+    release_variables();
+    HoldingNode::release_resources();
   }
 
  private:
@@ -169,6 +179,16 @@ class PullbackNode final : public torch::autograd::Node {
   Tensors outputs_;  // for the shape of a missing cotangent
   bool released_ = false;
 };
+
+// Records the outputs as results of the function: for the node, the inputs as the pullback
+// is to find them; `history`, as they were recorded.
+void set_pullback(const CustomFunctionPtr& function, Tensors inputs, const Tensors& history, Tensors& outputs) {
+  Tensors shapes;
+  for (const at::Tensor& output : outputs) shapes.push_back(output.detach());
+  auto node = base::make_node<PullbackNode>(function, std::move(inputs), std::move(shapes));
+  node->set_next_edges(torch::autograd::collect_next_edges(history));
+  for (at::Tensor& output : outputs) torch::autograd::set_history(output, node);
+}
 
 Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
                          size_t position) {
@@ -199,6 +219,34 @@ Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, 
   return call_custom(function, inputs);
 }
 
+// Tangents and history on the same tensors: no layer takes them apart.
+Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& inputs, Tensors tangents) {
+  const bool record = c10::GradMode::is_enabled() && any_requires_grad(inputs);
+  Tensors detached, primals, outputs;
+  for (const at::Tensor& input : inputs) {
+    detached.push_back(input.defined() ? input.detach() : input);
+    primals.push_back(input.defined() && record ? input._fw_primal(0) : detached.back());
+  }
+  {
+    c10::AutoGradMode mode(c10::GradMode::is_enabled() && !record);
+    outputs = function->apply(detached);
+  }
+  if (record) set_pullback(function, inputs, inputs, outputs);
+  Tensors slopes = tangents_of_outputs(function, primals, outputs, std::move(tangents));
+  for (size_t i = 0; i < slopes.size(); ++i) {
+    if (slopes[i].defined() && is_differentiable(outputs[i])) outputs[i]._set_fw_grad(slopes[i], 0, false);
+  }
+  return outputs;
+}
+
+Tensors below_all_layers(const CustomFunctionPtr& function, const Tensors& inputs) {
+  Tensors tangents;
+  for (const at::Tensor& input : inputs)
+    tangents.push_back(input.defined() ? plain_tangent(input) : at::Tensor());
+  return any_defined(tangents) ? on_plain_tensors(function, inputs, std::move(tangents))
+                               : function->apply(inputs);
+}
+
 }  // namespace
 
 Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
@@ -207,7 +255,7 @@ Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
   for (at::Tensor& input : living) {
     if (input.defined()) living_wrapper(input);
   }
-  if (stack.empty()) return function->apply(living);
+  if (stack.empty()) return below_all_layers(function, living);
   const Layer top = stack.back();
   switch (top.key()) {
     case ft::TransformType::Jvp:

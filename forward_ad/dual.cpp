@@ -1,5 +1,6 @@
 #include "forward_ad/dual.h"
 
+#include "forward_ad/bare_level.h"
 #include "forward_ad/dual_meta.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/jvp_layer.h"
@@ -35,10 +36,15 @@ void check_pair(const at::Tensor& primal, const at::Tensor& tangent, uint64_t le
               primal.layout(), ", the tangent ", tangent.layout(), ".");
 }
 
-at::Tensor host_tangent(const at::Tensor& tensor) {
-  c10::AutoFwGradMode enabled(true);
-  return tensor._fw_grad(0);
-}
+// Where a level is on this thread's stack: on a layer, or below all of them.
+struct Place {
+  uint64_t level;
+  LayerLife life = nullptr;  // null: a bare level
+  size_t position = 0;       // of the layer, from 1; 0: a bare level
+
+  bool is_bare() const { return life == nullptr; }
+  size_t layers_below() const { return is_bare() ? 0 : position - 1; }
+};
 
 std::string owner_of(LayerLife life) {
   auto level = level_of_life(life);
@@ -47,18 +53,25 @@ std::string owner_of(LayerLife life) {
 
 // What a tensor is to the layers below the level's. Layers that hold a tensor without
 // depending on it are looked through: everything that is made inside a level has one.
-at::Tensor below(at::Tensor tensor, const JvpLayer& layer, size_t position, uint64_t level, const char* what) {
+at::Tensor below(at::Tensor tensor, const Place& place, const char* what) {
+  const uint64_t level = place.level;
   for (;;) {
     auto* batched = ft::maybeGetBatchedImpl(tensor);
-    TORCH_CHECK(batched == nullptr || static_cast<size_t>(batched->level()) < position, "make_dual on level ",
-                level, ": the ", what, " is batched by a vmap that was opened inside this level.");
+    TORCH_CHECK(batched == nullptr || static_cast<size_t>(batched->level()) < place.position,
+                "make_dual on level ", level, ": the ", what,
+                " is batched by a vmap that was opened inside this level.");
     auto* wrapper = living_wrapper(tensor);
-    if (wrapper == nullptr) return tensor;
+    if (wrapper == nullptr) {
+      check_plain_tangent_is_ours(tensor, "make_dual");
+      TORCH_CHECK(!place.is_bare() || !plain_tangent(tensor).defined(), "make_dual on level ", level, ": the ",
+                  what, " carries a tangent at this level already.");
+      return tensor;
+    }
     LayerLife life = life_of(*wrapper);
     size_t wrappers_position = position_here(life);
-    if (life != layer.life() && wrappers_position > 0 && wrappers_position < position) return tensor;
-    if (host_tangent(tensor).defined() || tensor.requires_grad()) {
-      TORCH_CHECK(life != layer.life(), "make_dual on level ", level, ": the ", what,
+    if (life != place.life && wrappers_position > 0 && wrappers_position < place.position) return tensor;
+    if (plain_tangent(tensor).defined() || tensor.requires_grad()) {
+      TORCH_CHECK(life != place.life, "make_dual on level ", level, ": the ", what,
                   " carries a tangent at this level already.");
       TORCH_CHECK(wrappers_position > 0, "make_dual on level ", level, ": the ", what, " belongs to ",
                   owner_of(life),
@@ -123,31 +136,43 @@ at::Tensor with_layout_of(const at::Tensor& primal, const at::Tensor& tangent) {
 
 // A formula may give a tangent without memory that stands for zeros; callers get memory,
 // made below the level, so that it does not belong to it.
-at::Tensor with_memory(const at::Tensor& tangent, size_t position) {
+at::Tensor with_memory(const at::Tensor& tangent, const Place& place) {
   if (!tangent.defined() || !tangent._is_zerotensor()) return tangent;
-  BelowLayer below_level(position - 1);
+  BelowLayer below_level(place.layers_below());
   return at::zeros(tangent.sizes(), tangent.options());
 }
 
-DualParts unpack(const at::Tensor& tensor, const JvpLayer& layer, uint64_t level);
+// What a bare level keeps of a plain tensor: nothing that is a layer's.
+DualParts unpack_plain(const at::Tensor& tensor, const Place& place) {
+  if (!place.is_bare()) {
+    check_plain_tangent_is_ours(tensor, "unpack_dual");
+    return {tensor, {}};
+  }
+  BelowLayer below_all(0);
+  at::Tensor tangent = plain_tangent(tensor);
+  return {tangent.defined() ? tensor._fw_primal(0) : tensor, with_memory(tangent, place)};
+}
+
+DualParts unpack(const at::Tensor& tensor, const Place& place);
 
 // The tensor depends on layers above the level's: its parts do too.
 DualParts unpack_inside(const at::Tensor& tensor, ft::TensorWrapper& wrapper, size_t position,
-                        const JvpLayer& layer, uint64_t level) {
+                        const Place& place) {
   const Layer& inner = ft::getDynamicLayerStack()[position - 1];
-  TORCH_CHECK(inner.key() == ft::TransformType::Jvp || !tensor.requires_grad(), "unpack_dual on level ", level,
+  TORCH_CHECK(inner.key() == ft::TransformType::Jvp || !tensor.requires_grad(), "unpack_dual on level ",
+              place.level,
               ": the tensor is being differentiated in reverse mode inside this level. Unpack it outside.");
   auto inner_level = level_of_life(life_of(wrapper));
-  at::Tensor tangent = unwrap_from(host_tangent(tensor), life_of(wrapper));
-  DualParts value = unpack(wrapper.value(), layer, level);
+  at::Tensor tangent = unwrap_from(plain_tangent(tensor), life_of(wrapper));
+  DualParts value = unpack(wrapper.value(), place);
   if (!tangent.defined()) return value;
-  DualParts slope = unpack(tangent, layer, level);
-  TORCH_CHECK(inner_level.has_value(), "unpack_dual on level ", level,
+  DualParts slope = unpack(tangent, place);
+  TORCH_CHECK(inner_level.has_value(), "unpack_dual on level ", place.level,
               ": the tensor carries a tangent of a layer that is not Overdrive's.");
   DualParts parts{make_dual(value.primal, slope.primal, *inner_level), value.tangent};
   if (slope.tangent.defined()) {
     if (!value.tangent.defined()) {
-      BelowLayer below_level(position_here(layer.life()) - 1);
+      BelowLayer below_level(place.layers_below());
       value.tangent = at::zeros_like(slope.tangent);
     }
     parts.tangent = make_dual(value.tangent, slope.tangent, *inner_level);
@@ -155,11 +180,11 @@ DualParts unpack_inside(const at::Tensor& tensor, ft::TensorWrapper& wrapper, si
   return parts;
 }
 
-DualParts unpack(const at::Tensor& tensor, const JvpLayer& layer, uint64_t level) {
+DualParts unpack(const at::Tensor& tensor, const Place& place) {
   at::Tensor looked_through = tensor;
   if (auto* batched = ft::maybeGetBatchedImpl(looked_through);
-      batched != nullptr && static_cast<size_t>(batched->level()) > position_here(layer.life())) {
-    DualParts parts = unpack(batched->value(), layer, level);
+      batched != nullptr && static_cast<size_t>(batched->level()) > place.position) {
+    DualParts parts = unpack(batched->value(), place);
     auto rebatch = [&](at::Tensor& part) {
       if (part.defined()) part = ft::makeBatched(part, batched->bdim(), batched->level());
     };
@@ -168,33 +193,44 @@ DualParts unpack(const at::Tensor& tensor, const JvpLayer& layer, uint64_t level
     return parts;
   }
   auto* wrapper = living_wrapper(looked_through);
-  if (wrapper == nullptr) return {looked_through, {}};
-  if (life_of(*wrapper) == layer.life()) {
-    return {wrapper->value(),
-            with_memory(unwrap_from(host_tangent(looked_through), layer.life()), position_here(layer.life()))};
+  if (wrapper == nullptr) return unpack_plain(looked_through, place);
+  LayerLife life = life_of(*wrapper);
+  if (life == place.life) {
+    return {wrapper->value(), with_memory(unwrap_from(plain_tangent(looked_through), life), place)};
   }
-  size_t position = position_here(life_of(*wrapper));
-  if (position == 0 && !host_tangent(looked_through).defined()) return unpack(wrapper->value(), layer, level);
-  TORCH_CHECK(position > 0, "unpack_dual on level ", level, ": the tensor belongs to ",
-              owner_of(life_of(*wrapper)),
+  size_t position = position_here(life);
+  if (position == 0 && !plain_tangent(looked_through).defined()) return unpack(wrapper->value(), place);
+  TORCH_CHECK(position > 0, "unpack_dual on level ", place.level, ": the tensor belongs to ", owner_of(life),
               ", which this thread has not entered. Put `LevelScope here(level)` around the use.");
-  if (position < position_here(layer.life())) return {looked_through, {}};
-  return unpack_inside(looked_through, *wrapper, position, layer, level);
+  if (position < place.position) return {looked_through, {}};
+  return unpack_inside(looked_through, *wrapper, position, place);
+}
+
+at::Tensor make_bare_dual(const at::Tensor& primal, const at::Tensor& tangent, BareLevel& bare,
+                          const Place& place) {
+  TORCH_CHECK(BareLevel::here() == place.level, "Forward AD level ", place.level,
+              " is open, but this thread has not entered it. Levels active on this thread: ",
+              active_levels_text(), ".");
+  at::Tensor value = below(primal, place, "primal"), slope = below(tangent, place, "tangent");
+  return bare.make_dual(value, slope);
 }
 
 }  // namespace
 
 at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
   auto open_level = ForwardADLevel::get_by_idx(level);
-  const JvpLayer& layer = JvpLayer::of(*open_level);
-  size_t position = layer.check_here();
+  auto* bare = BareLevel::of(*open_level);
+  const JvpLayer* layer = bare == nullptr ? &JvpLayer::of(*open_level) : nullptr;
+  Place place{.level = level};
+  if (layer != nullptr) place = {level, layer->life(), layer->check_here()};
   host_level::check();
   check_pair(primal, tangent, level);
-  at::Tensor value = on_all_layers(below(primal, layer, position, level, "primal"), position);
-  at::Tensor slope = on_all_layers(below(tangent, layer, position, level, "tangent"), position);
-  BelowLayer without_inner(position);
-  at::Tensor dual = layer.wrap(value);
-  slope = with_layout_of(dual, layer.wrap(slope));
+  if (bare != nullptr) return make_bare_dual(primal, tangent, *bare, place);
+  at::Tensor value = on_all_layers(below(primal, place, "primal"), place.position);
+  at::Tensor slope = on_all_layers(below(tangent, place, "tangent"), place.position);
+  BelowLayer without_inner(place.position);
+  at::Tensor dual = layer->wrap(value);
+  slope = with_layout_of(dual, layer->wrap(slope));
   auto tangents = std::make_shared<ForwardGrad>();
   dual.unsafeGetTensorImpl()->set_autograd_meta(std::make_unique<DualMeta>(level, tangents));
   tangents->set_value(slope, level);
@@ -203,11 +239,14 @@ at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64
 
 DualParts unpack_dual(const at::Tensor& tensor, uint64_t level) {
   auto open_level = ForwardADLevel::get_by_idx(level);
-  const JvpLayer& layer = JvpLayer::of(*open_level);
-  layer.check_here();
+  Place place{.level = level};
+  if (BareLevel::of(*open_level) == nullptr) {
+    const JvpLayer& layer = JvpLayer::of(*open_level);
+    place = {level, layer.life(), layer.check_here()};
+  }
   host_level::check();
   TORCH_CHECK(tensor.defined(), "unpack_dual on level ", level, ": the tensor is undefined.");
-  return unpack(tensor, layer, level);
+  return unpack(tensor, place);
 }
 
 }  // namespace overdrive::forward_ad

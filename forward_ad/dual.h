@@ -34,6 +34,11 @@ class OVERDRIVE_API DualLevel {
   uint64_t idx() const { return idx_; }
   operator uint64_t() const { return idx_; }  // NOLINT: a level is its index
 
+ protected:
+  // Whether the level has a layer of its own, or needs none where none is in the way.
+  enum class Ground { kLayer, kBareIfPossible };
+  explicit DualLevel(Ground ground);
+
  private:
   uint64_t idx_;
 };

@@ -1,5 +1,6 @@
 #include "forward_ad/dual.h"
 
+#include "forward_ad/bare_level.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/jvp_layer.h"
 #include "forward_ad/level_registry.h"
@@ -12,9 +13,15 @@ namespace overdrive::forward_ad {
 
 namespace ft = at::functorch;
 
-DualLevel::DualLevel() : idx_(ForwardADLevel::get_next_idx()) {
+DualLevel::DualLevel() : DualLevel(Ground::kLayer) {}
+
+DualLevel::DualLevel(Ground ground) : idx_(ForwardADLevel::get_next_idx()) {
   try {
-    ForwardADLevel::get_by_idx(idx_)->attach(std::make_unique<JvpLayer>(idx_));
+    auto level = ForwardADLevel::get_by_idx(idx_);
+    std::unique_ptr<LevelLayer> layer;
+    if (ground == Ground::kBareIfPossible) layer = BareLevel::try_open(idx_);
+    if (layer == nullptr) layer = std::make_unique<JvpLayer>(idx_);
+    level->attach(std::move(layer));
   } catch (...) {
     ForwardADLevel::release_idx(idx_);
     throw;
@@ -26,7 +33,7 @@ DualLevel::~DualLevel() {
   try {
     while (is_active_here(idx_) && ForwardADLevel::try_get_by_idx(idx_)) {
       uint64_t innermost = active_levels().back();
-      JvpLayer::of(*ForwardADLevel::get_by_idx(innermost)).force();
+      if (auto* layer = ForwardADLevel::get_by_idx(innermost)->layer()) layer->force();
       ForwardADLevel::release_idx(innermost);
     }
   } catch (const std::exception&) {

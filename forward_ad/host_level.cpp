@@ -18,6 +18,7 @@ struct State {
   base::Mutex mutex;
   int users OVERDRIVE_GUARDED_BY(mutex) = 0;
   bool borrowed OVERDRIVE_GUARDED_BY(mutex) = false;
+  bool plain OVERDRIVE_GUARDED_BY(mutex) = false;  // a bare level was opened since it was entered
   // Weak: a second owner would keep the tangents alive when the program leaves its level.
   std::weak_ptr<StockLevel> level OVERDRIVE_GUARDED_BY(mutex);
 
@@ -34,6 +35,7 @@ struct State {
     borrowed = existing != nullptr;
     if (!borrowed) existing = StockLevel::get_by_idx(torch::autograd::forward_ad::enter_dual_level());
     level = existing;
+    plain = false;
   }
 };
 
@@ -53,6 +55,23 @@ void acquire() {
     s.check();
   }
   ++s.users;
+}
+
+bool try_acquire_alone() {
+  State& s = state();
+  base::MutexLock lock(s.mutex);
+  if (s.users > 0 || StockLevel::try_get_by_idx(0)) return false;
+  s.enter();
+  s.plain = true;
+  ++s.users;
+  return true;
+}
+
+bool has_plain_tangents() {
+  if (!StockLevel::try_get_by_idx(0)) return false;
+  State& s = state();
+  base::MutexLock lock(s.mutex);
+  return s.users == 0 || s.borrowed || s.plain;
 }
 
 void release() noexcept {

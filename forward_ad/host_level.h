@@ -9,6 +9,13 @@ namespace overdrive::forward_ad::host_level {
 // One more level of ours needs it. Throws when the program left it under our feet.
 void acquire();
 
+// As acquire(), for a level that keeps its tangents on plain tensors; false, and nothing
+// done, when anybody is on level 0 already.
+bool try_acquire_alone();
+
+// True while tangents on plain tensors may be about: the program's, or a bare level's.
+bool has_plain_tangents();
+
 // One level less. Leaves it with the last, if we entered it.
 void release() noexcept;
 

@@ -1,12 +1,17 @@
+#include "forward_ad/bare_level.h"
 #include "forward_ad/drivers.h"
 #include "forward_ad/dual.h"
+#include "forward_ad/layers.h"
 
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace overdrive::forward_ad {
+
+namespace ft = at::functorch;
 
 namespace detail {
 
@@ -22,21 +27,63 @@ Tensors make_duals(const Tensors& inputs, const Tensors& tangents, uint64_t leve
   return duals;
 }
 
+// What LibTorch makes plain duals of; for the rest, a layer takes care.
+bool can_be_plain_duals(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return !tensor.defined() ||
+           (tensor.layout() == at::kStrided && !tensor.is_inference() && !tensor.is_nested());
+  });
+}
+
+// The outermost level of a driver does without a layer where it can.
+class DriverLevel : public DualLevel {
+ public:
+  explicit DriverLevel(bool plain_inputs) : DualLevel(plain_inputs ? Ground::kBareIfPossible : Ground::kLayer) {
+    is_bare_ = BareLevel::of(*ForwardADLevel::get_by_idx(idx())) != nullptr;
+  }
+  bool is_bare() const { return is_bare_; }
+
+  // As unpack_dual(), but a plain tensor stays the one that the function returned: it
+  // loses its tangent with the level.
+  DualParts unpack(const at::Tensor& tensor) const {
+    DualParts parts = unpack_dual(tensor, *this);
+    if (is_bare_ && parts.tangent.defined() && ft::maybeGetTensorWrapper(tensor) == nullptr)
+      parts.primal = tensor;
+    return parts;
+  }
+
+ private:
+  bool is_bare_;
+};
+
+// Level 0 stays open when another thread needs it, and with it a plain tensor's tangent.
+void drop_tangents(Tensors& tensors) {
+  for (at::Tensor& tensor : tensors) {
+    if (plain_tangent(tensor).defined()) tensor = tensor._fw_primal(0);
+  }
+}
+
 }  // namespace
 
 Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
   TORCH_CHECK(inputs.size() == tangents.size(), "jvp: there are ", inputs.size(), " inputs but ",
               tangents.size(), " tangents.");
   Jvp result;
+  bool bare = false;
   {
-    DualLevel level;
+    DriverLevel level(can_be_plain_duals(inputs) && can_be_plain_duals(tangents));
+    bare = level.is_bare();
     Output output = f(make_duals(inputs, tangents, level));
     for (const at::Tensor& value : output.values) {
-      DualParts parts = unpack_dual(value, level);
+      DualParts parts = level.unpack(value);
       result.output.values.push_back(std::move(parts.primal));
       result.tangents.push_back(std::move(parts.tangent));
     }
-    for (const at::Tensor& aux : output.aux) result.output.aux.push_back(unpack_dual(aux, level).primal);
+    for (const at::Tensor& aux : output.aux) result.output.aux.push_back(level.unpack(aux).primal);
+  }
+  if (bare) {
+    drop_tangents(result.output.values);
+    drop_tangents(result.output.aux);
   }
   // Outside the level: what is made inside belongs to its layer.
   for (size_t i = 0; i < result.tangents.size(); ++i) {

@@ -1,5 +1,6 @@
 #include "forward_ad/jvp_layer.h"
 
+#include "forward_ad/bare_level.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/level_registry.h"
 
@@ -13,16 +14,19 @@ namespace ft = at::functorch;
 
 namespace {
 
-// This thread's active levels, and those of the layers on its stack: a thread of a pool
-// gets the caller's layers with its thread-local state, but not the registry's list.
-std::vector<uint64_t> levels_here(uint64_t innermost) {
+// This thread's active levels, and those of the layers below the new one: a thread of a
+// pool gets the caller's layers with its thread-local state, but not the registry's list.
+std::vector<uint64_t> levels_here(uint64_t innermost, std::optional<uint64_t> bare) {
   if (active_levels().size() > 1) return active_levels();
   std::vector<uint64_t> levels;
-  for (const Layer& layer : ft::getDynamicLayerStack()) {
+  if (bare) levels.push_back(*bare);
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  for (size_t i = 0; i + 1 < stack.size(); ++i) {
+    const Layer& layer = stack[i];
     auto level = layer.key() == ft::TransformType::Jvp ? level_of_life(life_of(layer)) : std::nullopt;
     if (level) levels.push_back(*level);
   }
-  levels.push_back(innermost);  // its layer is not attached yet, so it was not found
+  levels.push_back(innermost);
   return levels;
 }
 
@@ -31,10 +35,16 @@ std::vector<uint64_t> levels_here(uint64_t innermost) {
 JvpLayer::JvpLayer(uint64_t idx)
     : idx_(idx), forward_mode_(c10::AutogradState::get_tls_state().get_fw_grad_mode()) {
   host_level::acquire();
+  // Asked by a thread of a pool, whose list has only the new level so far.
+  std::optional<uint64_t> bare;
+  if (active_levels().size() == 1) {
+    ActiveLevels none({});
+    bare = BareLevel::here();
+  }
   ft::initAndPushDynamicLayer(ft::TransformType::Jvp, std::nullopt, std::nullopt, std::nullopt, forward_mode_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(true);
   stack_ = ft::getDynamicLayerStack();
-  active_ = stack_.size() > 1 ? levels_here(idx) : std::vector<uint64_t>{idx};
+  active_ = levels_here(idx, bare);
   adopted_ = active_.size() > active_levels().size();
   if (adopted_) set_active_levels(active_);
 }

@@ -24,6 +24,7 @@ class JvpLayer final : public LevelLayer {
 
   void check_can_leave() const override;
   void leave() noexcept override;
+  void force() noexcept override { forced_ = true; }
 
   // Throws unless the layer is on this thread's stack; gives its position, from 1.
   size_t check_here() const;
@@ -37,8 +38,6 @@ class JvpLayer final : public LevelLayer {
 
   // Threads that are inside the level by a LevelScope.
   std::atomic<int>& visitors() { return visitors_; }
-  // The next leave() goes ahead whoever is inside, and takes layers above along.
-  void force() { forced_ = true; }
 
  private:
   const uint64_t idx_;

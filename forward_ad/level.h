@@ -40,6 +40,8 @@ class OVERDRIVE_API LevelLayer {
   // Throws when the layer cannot go now, and says why.
   virtual void check_can_leave() const = 0;
   virtual void leave() noexcept = 0;
+  // The next leave() goes ahead whoever is inside, and takes layers above along.
+  virtual void force() noexcept {}
 };
 
 class OVERDRIVE_API ForwardADLevel {

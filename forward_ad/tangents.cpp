@@ -1,5 +1,6 @@
 #include "forward_ad/tangents.h"
 
+#include "forward_ad/bare_level.h"
 #include "forward_ad/dual.h"
 #include "forward_ad/jvp_layer.h"
 #include "forward_ad/level_registry.h"
@@ -29,7 +30,7 @@ namespace {
 std::optional<Layer> layer_of(LayerLife life, std::optional<uint64_t> level) {
   if (!level) return own_grad_layer(life);
   auto open_level = ForwardADLevel::try_get_by_idx(*level);
-  if (!open_level) return std::nullopt;
+  if (!open_level || BareLevel::of(*open_level) != nullptr) return std::nullopt;
   return JvpLayer::of(*open_level).stack().back();
 }
 
@@ -55,6 +56,7 @@ std::unique_ptr<CapturedTangents::Piece> CapturedTangents::take_apart(at::Tensor
   if (!piece->layer) {  // plain, or of a layer that is not ours: kept whole
     piece->part = parts_.size();
     parts_.push_back(std::move(tensor));
+    if (wrapper == nullptr && BareLevel::here()) take_bare_tangent(*piece);
     return piece;
   }
   at::Tensor tangent;
@@ -65,6 +67,20 @@ std::unique_ptr<CapturedTangents::Piece> CapturedTangents::take_apart(at::Tensor
   piece->value = take_apart(wrapper->value());
   if (tangent.defined()) piece->tangent = take_apart(std::move(tangent));
   return piece;
+}
+
+// A plain tensor may have a tangent, too; its value then is a part without one.
+void CapturedTangents::take_bare_tangent(Piece& piece) {
+  at::Tensor& part = parts_[piece.part];
+  at::Tensor tangent = part.defined() ? plain_tangent(part) : at::Tensor();
+  if (!tangent.defined()) return;
+  {
+    BelowLayer below_all(0);
+    c10::AutoGradMode recorded(true);  // its history is that of what is around the level
+    part = part._fw_primal(0);
+  }
+  piece.level = BareLevel::here();
+  piece.tangent = take_apart(std::move(tangent));
 }
 
 std::vector<uint64_t> CapturedTangents::levels() const {
@@ -87,7 +103,12 @@ std::vector<uint64_t> CapturedTangents::levels() const {
 at::Tensor CapturedTangents::restore() const { return whole_ ? put_together(*whole_) : at::Tensor(); }
 
 at::Tensor CapturedTangents::put_together(const Piece& piece) const {
-  if (!piece.layer) return parts_[piece.part];
+  if (!piece.layer) {
+    const at::Tensor& whole = parts_[piece.part];
+    if (!piece.tangent || !ForwardADLevel::try_get_by_idx(*piece.level)) return whole;
+    c10::AutoGradMode recorded(true);
+    return with_plain_tangent(whole, put_together(*piece.tangent));
+  }
   at::Tensor value = put_together(*piece.value);
   if (!piece.layer->interpreter().is_alive()) return value;
   if (piece.tangent) return make_dual(value, put_together(*piece.tangent), *piece.level);

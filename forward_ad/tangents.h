@@ -39,6 +39,7 @@ class OVERDRIVE_API CapturedTangents {
  private:
   struct Piece;
   std::unique_ptr<Piece> take_apart(at::Tensor tensor);
+  void take_bare_tangent(Piece& piece);
   at::Tensor put_together(const Piece& piece) const;
 
   std::vector<at::Tensor> parts_;

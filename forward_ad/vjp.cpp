@@ -1,3 +1,4 @@
+#include "forward_ad/host_level.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
 
@@ -114,9 +115,10 @@ detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs) {
 namespace detail {
 
 Vjp vjp(const Function& f, const Tensors& inputs) {
-  // Without a layer around and with nobody to record for, plain reverse mode is exact,
-  // and it spares every operator the way through a layer.
-  if (ft::getDynamicLayerStack().empty() && !c10::GradMode::is_enabled()) {
+  // Without a level around and with nobody to record for, plain reverse mode is exact,
+  // and it spares every operator the way through a layer. (It detaches the inputs, and
+  // with them would go the tangents of plain tensors.)
+  if (ft::getDynamicLayerStack().empty() && !c10::GradMode::is_enabled() && !host_level::has_plain_tangents()) {
     Tensors detached;
     for (const at::Tensor& input : inputs) detached.push_back(input.requires_grad() ? input.detach() : input);
     Vjp result = vjp_below_layers(f, detached);

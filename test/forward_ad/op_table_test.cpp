@@ -54,6 +54,16 @@ TEST_P(OpTable, AgreesWithNestedReverseMode) {
   }
 }
 
+// A driver's outermost level has no layer, unless there is another level around it.
+TEST_P(OpTable, IsTheSameOnLayersOnly) {
+  for (int order = 1; order <= GetParam().max_order; ++order) {
+    at::Tensor bare = derivative(order, 0);
+    uint64_t programs = torch::autograd::forward_ad::enter_dual_level();
+    EXPECT_TRUE(close(derivative(order, 0), bare, 1e-10)) << "order " << order;
+    torch::autograd::forward_ad::exit_dual_level(programs);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, OpTable, testing::ValuesIn(op_table()),
                          [](const auto& named) { return named.param.name; });
 
