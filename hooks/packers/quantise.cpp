@@ -1,11 +1,11 @@
 #include "hooks/packers/quantise.h"
 
 #include "hooks/cuda/quantise_tensors.h"
+#include "hooks/packers/large_memory.h"
 #include "hooks/packers/option_check.h"
 #include "hooks/packers/quantise_kernels.h"
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 
 namespace overdrive::hooks {
@@ -13,15 +13,14 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements worth a thread
 
-// Memory of the CPU is made without the dispatcher, so in whatever mode the thread is.
 at::Tensor memory_of(at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
   if (!device.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(type).device(device));
-  return at::Tensor(at::detail::empty_cpu(sizes, type));
+  return cpu_memory(sizes, type);
 }
 at::Tensor memory_like(const at::Tensor& tensor, at::ScalarType type) {
   if (!tensor.is_cpu())
     return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(type));
-  return at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), type));
+  return cpu_memory(tensor.sizes(), tensor.strides(), type);
 }
 
 int64_t blocks_of(int64_t count, int64_t block) { return (count + block - 1) / block; }

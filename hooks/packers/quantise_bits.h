@@ -30,26 +30,34 @@ OVERDRIVE_ON_ALL inline uint32_t mixed(uint32_t x) {
   return x;
 }
 
+// The random number of an element: by the lower half of its index and what the upper half makes of the key.
+OVERDRIVE_ON_ALL inline uint32_t second_part(RoundingKey key, uint64_t index) {
+  return key.second + static_cast<uint32_t>(index >> 32) * 0x9E3779B9U;
+}
+OVERDRIVE_ON_ALL inline uint32_t random_bits(uint32_t first, uint32_t second, uint32_t low) {
+  return mixed(mixed(low ^ first) + second);
+}
 OVERDRIVE_ON_ALL inline uint32_t random_bits(RoundingKey key, int64_t element) {
   const uint64_t index = static_cast<uint64_t>(element);
-  const uint32_t high = static_cast<uint32_t>(index >> 32);
-  return mixed(mixed(static_cast<uint32_t>(index) ^ key.first) + key.second + high * 0x9E3779B9U);
+  return random_bits(key.first, second_part(key, index), static_cast<uint32_t>(index));
 }
 
 // From 0 to below 1.
-OVERDRIVE_ON_ALL inline float random_part(RoundingKey key, int64_t element) {
-  return static_cast<float>(random_bits(key, element) >> 8) * 0x1p-24F;
+OVERDRIVE_ON_ALL inline float random_part(uint32_t bits) {
+  return static_cast<float>(static_cast<int32_t>(bits >> 8)) * 0x1p-24F;
 }
 
 OVERDRIVE_ON_ALL inline int8_t special_code(float x) {
   return x != x ? kNaN : x > 0 ? kInfinity : kMinusInfinity;
 }
 
-// The upper half of a float's bits, to nearest even or by chance.
-OVERDRIVE_ON_ALL inline uint16_t bfloat16_bits(uint32_t bits, RoundingKey key, int64_t element) {
+// What rounds the lower half of a float's bits to nearest, and halves to even, when it is added.
+OVERDRIVE_ON_ALL inline uint32_t half_to_even(uint32_t bits) { return 0x7FFFU + ((bits >> 16) & 1U); }
+
+// The upper half of a float's bits, `add` being added first; below 1 << 16.
+OVERDRIVE_ON_ALL inline uint16_t bfloat16_bits(uint32_t bits, uint32_t add) {
   const bool finite = (bits & 0x7F800000U) != 0x7F800000U;
   const bool is_nan = !finite && (bits & 0x007FFFFFU) != 0;
-  const uint32_t add = key.use ? random_bits(key, element) & 0xFFFFU : 0x7FFFU + ((bits >> 16) & 1U);
   const uint32_t sum = finite ? bits + add : bits;
   const bool overflow = finite && (sum & 0x7F800000U) == 0x7F800000U;  // stays at the largest
   const uint32_t rounded = overflow ? bits : sum;
