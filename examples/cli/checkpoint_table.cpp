@@ -1,6 +1,6 @@
 #include "examples/cli/checkpoint_table.h"
 
-#include "bench/peak_bytes.h"
+#include "bench/activation_bytes.h"
 #include "examples/cli/cli.h"
 #include "examples/trainers/digest.h"
 
@@ -26,7 +26,7 @@ Weighed weigh(const trainers::TrainerInfo& info, trainers::Setup setup,
   const auto trainer = make_trainer(info, setup);
   trainers::Meter meter;
   trainer->step(meter);
-  const int64_t peak = bench::PeakBytes::of([&] { trainer->step(meter); });
+  const int64_t peak = bench::ActivationBytes::peak_of([&] { trainer->step(meter); }, trainer->parameters());
   return {peak, trainers::digest_of(*trainer).parameters};
 }
 
@@ -64,9 +64,9 @@ nlohmann::json checkpoint_table(const trainers::TrainerInfo& info, const trainer
 }
 
 void print_checkpoint_table(const nlohmann::json& table) {
-  std::printf("%-12s %14s %9s  %s\n", "checkpoint", "peak of a step", "of plain", "parameters");
+  std::printf("%-12s %18s %9s  %s\n", "checkpoint", "activations' peak", "of plain", "parameters");
   for (const nlohmann::json& row : table) {
-    std::printf("%-12s %10.2f MiB %9.3f  %s\n", row["checkpoint"].get<std::string>().c_str(),
+    std::printf("%-12s %14.2f MiB %9.3f  %s\n", row["checkpoint"].get<std::string>().c_str(),
                 row["peak_bytes"].get<double>() / (1 << 20), row["of_plain"].get<double>(),
                 row["same_bits"].get<bool>() ? "equal" : "DIFFERENT");
   }

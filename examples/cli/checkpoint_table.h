@@ -1,5 +1,5 @@
-// What checkpointing saves: the peak of one training step with each way of it. Runs on the calling thread, on
-// the CPU, with the engine that is installed.
+// What checkpointing saves: the peak of activations in one training step with each way of it. Runs on the
+// calling thread, on the CPU, with the engine that is installed.
 #pragma once
 
 #include "examples/trainers/trainer.h"

@@ -14,7 +14,7 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr int64_t kLayers = 6;
-constexpr int64_t kRootOfLayers = 2;  // and a half
+constexpr int64_t kRootOfLayers = 3;  // rounded up: fewer segments are longer
 constexpr int64_t kWidth = 64;
 constexpr int64_t kHeads = 4;
 constexpr int64_t kContext = 64;
