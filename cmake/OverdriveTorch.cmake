@@ -3,6 +3,21 @@ if(NOT Torch_DIR AND NOT CMAKE_PREFIX_PATH AND NOT DEFINED ENV{CMAKE_PREFIX_PATH
    AND EXISTS "${PROJECT_SOURCE_DIR}/.deps/torch_dir")
   file(STRINGS "${PROJECT_SOURCE_DIR}/.deps/torch_dir" Torch_DIR LIMIT_COUNT 1)
 endif()
+# For a CUDA LibTorch. Its config looks for the toolkit beside the first nvcc of PATH, which may be a script that
+# stands for one elsewhere; and compiles a program with CUDA to ask which processors are here, in a dialect that
+# CMake may not know. Nothing of ours is compiled by its flags (hooks/CMakeLists.txt calls nvcc itself).
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  if(NOT CUDA_TOOLKIT_ROOT_DIR)
+    get_filename_component(CUDA_TOOLKIT_ROOT_DIR "${CUDAToolkit_BIN_DIR}" DIRECTORY)
+  endif()
+  if(NOT CMAKE_CUDA_STANDARD)
+    set(CMAKE_CUDA_STANDARD 17)
+  endif()
+  if(NOT TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
+    set(TORCH_CUDA_ARCH_LIST 8.0)
+  endif()
+endif()
 find_package(Torch REQUIRED)
 if(NOT Torch_VERSION)
   file(STRINGS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include/torch/version.h" _od_version
