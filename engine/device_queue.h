@@ -12,50 +12,48 @@
 
 namespace overdrive::engine {
 
+// What to do where there is nothing to take.
+enum class Patience {
+  kNone,        // give up
+  kSleep,       // until there is
+  kLookAround,  // stay awake for a moment, then sleep
+};
+
 // Task: movable, with a member `TaskRank rank`.
 template <typename Task>
 class DeviceQueue {
  public:
   void push(Task&& task) OVERDRIVE_EXCLUDES(mutex_) {
-    bool asleep;
+    bool roused;
     {
       base::MutexLock lock(mutex_);
       tasks_.push(std::move(task));
       size_.store(tasks_.size(), std::memory_order_release);
-      asleep = asleep_;
+      roused = rouse();
     }
-    if (asleep) changed_.notify_one();
+    if (roused) changed_.notify_one();
   }
 
-  // The best task, or nothing once `over()` holds. Without a task, waits for either. Who makes `over()` true
-  // calls wake() afterwards. `look` says whether to look around for a moment before
-  // falling asleep. `over` may be called with and without the queue's lock and must take none.
-  template <typename Over>
-  std::optional<Task> take(Over&& over, Look look) OVERDRIVE_EXCLUDES(mutex_) {
-    if (look == Look::kAMoment) spin_until([&] { return has_tasks() || over(); });
-    base::MutexLock lock(mutex_);
-    const auto has_reason = [&]() OVERDRIVE_REQUIRES(mutex_) { return !tasks_.empty() || over(); };
-    if (!has_reason()) {
-      asleep_ = true;
-      lock.wait(changed_, has_reason);
-      asleep_ = false;
-    }
-    return over() ? std::nullopt : std::optional<Task>(pop());
-  }
-
-  // The best task if it is `wanted`. Never sleeps: without a task it looks around for a moment, or until
-  // `over()` holds.
+  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or patience ends. Who makes
+  // `over()` true calls wake() afterwards if the thread may sleep. `over` may be called with and
+  // without the queue's lock and must take none.
   template <typename Wanted, typename Over>
-  std::optional<Task> take_if(Wanted&& wanted, Over&& over) OVERDRIVE_EXCLUDES(mutex_) {
-    spin_until([&] { return has_tasks() || over(); });
+  std::optional<Task> take(Wanted&& wanted, Over&& over, Patience patience) OVERDRIVE_EXCLUDES(mutex_) {
+    if (patience == Patience::kLookAround) spin_until([&] { return has_tasks() || over(); });
     base::MutexLock lock(mutex_);
-    return tasks_.empty() || !wanted(tasks_.top()) ? std::nullopt : std::optional<Task>(pop());
+    while (patience != Patience::kNone && tasks_.empty() && !over()) sleep(lock);
+    if (over() || tasks_.empty() || !wanted(tasks_.top())) return std::nullopt;
+    return pop();
   }
 
-  // Makes the thread that waits ask `over()` again.
+  // Makes the thread that sleeps ask `over()` again.
   void wake() OVERDRIVE_EXCLUDES(mutex_) {
-    base::MutexLock lock(mutex_);
-    if (asleep_) changed_.notify_one();
+    bool roused;
+    {
+      base::MutexLock lock(mutex_);
+      roused = rouse();
+    }
+    if (roused) changed_.notify_one();
   }
 
  private:
@@ -65,6 +63,19 @@ class DeviceQueue {
     Task best = tasks_.pop();
     size_.store(tasks_.size(), std::memory_order_release);
     return best;
+  }
+
+  void sleep(base::MutexLock& lock) OVERDRIVE_REQUIRES(mutex_) {
+    asleep_ = true;
+    count_awake(-1);
+    lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return !asleep_; });
+  }
+  // True once for each sleep: a thread that is on its way up needs no second call.
+  bool rouse() OVERDRIVE_REQUIRES(mutex_) {
+    if (!asleep_) return false;
+    asleep_ = false;
+    count_awake(1);
+    return true;
   }
 
   base::Mutex mutex_;

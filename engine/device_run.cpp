@@ -66,15 +66,18 @@ DeviceRun::DeviceRun(OverdriveEngine& engine, ThreadContext& context, RunMemory&
   caller_->active.has_company = true;
   queues_.push_back(home_ != nullptr ? home_->queue() : std::make_shared<TaskQueue>());
   for (const auto& worker : workers.workers()) queues_.push_back(worker->queue());
-  for (size_t lane = 0; lane < queues_.size(); ++lane) {
-    frames_.push_back(HostFrame::make_frame(context));
-    // In a pruned run the host looks every node up.
-    if (memory.plan.pruned()) options.task->exec_info_[frames_.back().get()].needed_ = true;
+  visits_.resize(queues_.size());
+  frames_.resize(queues_.size());
+  if (!memory.plan.pruned()) return;
+  // The host looks every node of a pruned run up.
+  for (base::NodePtr& frame : frames_) {
+    frame = HostFrame::make_frame(context);
+    options.task->exec_info_[frame.get()].needed_ = true;
   }
 }
 
 DeviceRun::~DeviceRun() {
-  if (devices_.hands_over() || tasks_.load(std::memory_order_relaxed) == 0) return;
+  if (devices_.hands_over() || !has_tasks()) return;
   caller_->active.context.abandon(this);
 }
 
@@ -99,18 +102,22 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
 
 void DeviceRun::run_alone() {
   ReadyHeap<ReadyTask>& heap = caller_->active.context.heap;
-  while (tasks_.load(std::memory_order_relaxed) != 0 && !error_.happened()) {
+  while (has_tasks() && !error_.happened()) {
     const ReadyTask task = aside_.empty() ? heap.pop() : aside_.pop();
     if (task.run == nullptr) continue;  // of a nested backward that failed
     TORCH_INTERNAL_ASSERT(task.run == this);
-    tasks_.fetch_sub(1, std::memory_order_relaxed);
+    load_.fetch_sub(kOneTask);
     step(*caller_, task.node, task.keep);
   }
 }
 
 void DeviceRun::run_with_workers() {
+  std::optional<AwakeScope> awake;  // a worker is counted already
+  if (home_ == nullptr) awake.emplace();
   TaskQueue& queue = *queues_[kMainLane];
-  while (std::optional<DeviceTask> task = queue.take([this] { return is_over(); }, Look::kAMoment)) {
+  const auto any = [](const DeviceTask&) { return true; };
+  const auto over = [this] { return is_over(); };
+  while (std::optional<DeviceTask> task = queue.take(any, over, Patience::kLookAround)) {
     DeviceRun& owner = *task->run;
     if (&owner == this) {
       step(*caller_, task->node, task->keep);
@@ -122,11 +129,19 @@ void DeviceRun::run_with_workers() {
 }
 
 void DeviceRun::work(Worker& worker, DeviceTask task, Stay stay) {
-  inside_.fetch_add(1, std::memory_order_relaxed);
+  load_.fetch_add(kOneInside);
   const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainLane];
-  HostFrame::join(engine_, *options_.task, frame_of(worker), worker.host_queue(),
+  const size_t lane = lane_of(worker);
+  // Who comes a second time comes a third: it stays until the run is over, asleep if need be. Waking it for
+  // the end costs less than going out and in.
+  if (stay == Stay::kWhileThereIsMore && visits_[lane]++ != 0) {
+    stay = Stay::kToTheEnd;
+    staying_.fetch_add(1);
+  }
+  HostFrame::join(engine_, *options_.task, frames_[lane], worker.host_queue(),
                   [&] { serve(worker, std::move(task), stay); });
-  if (inside_.fetch_sub(1, std::memory_order_acq_rel) == 1) callers_queue->wake();
+  if (stay == Stay::kToTheEnd) staying_.fetch_sub(1);
+  if (load_.fetch_sub(kOneInside) == kOneInside) callers_queue->wake();
 }
 
 void DeviceRun::serve(Worker& worker, DeviceTask first, Stay stay) {
@@ -141,21 +156,24 @@ void DeviceRun::serve(Worker& worker, DeviceTask first, Stay stay) {
     step(seat, task->node, task->keep);
     finish(*task);
     if (stay == Stay::kForOneTask) break;
-    task = worker.queue()->take_if([this](const DeviceTask& next) { return next.run == this; },
-                                   [this] { return tasks_.load(std::memory_order_acquire) == 0; });
+    const Patience patience = stay == Stay::kToTheEnd ? Patience::kLookAround : Patience::kNone;
+    task = worker.queue()->take([this](const DeviceTask& next) { return next.run == this; },
+                                [this] { return !has_tasks(); }, patience);
   }
 }
 
-// The node first: its destructor is the run's business.
+// The node first: its destructor is the run's business. Who stays has counted itself before it looks at the
+// tasks, so either it sees that there are none or it is seen here.
 void DeviceRun::finish(DeviceTask& task) {
   task.keep = nullptr;
-  tasks_.fetch_sub(1, std::memory_order_acq_rel);
+  if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || staying_.load() == 0) return;
+  for (size_t lane = kMainLane + 1; lane < queues_.size(); ++lane) queues_[lane]->wake();
 }
 
-const base::NodePtr& DeviceRun::frame_of(const Worker& worker) const {
+size_t DeviceRun::lane_of(const Worker& worker) const {
   size_t lane = 0;
   while (queues_[lane] != worker.queue()) ++lane;
-  return frames_[lane];
+  return lane;
 }
 
 // Nothing comes out of here: after an error there is nothing to run, but every task is still taken.
@@ -287,7 +305,7 @@ void DeviceRun::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
 }
 
 void DeviceRun::make_ready(uint32_t index, base::NodePtr node) {
-  tasks_.fetch_add(1, std::memory_order_relaxed);
+  load_.fetch_add(kOneTask);
   const TaskRank rank{caller_->active.depth, node->sequence_nr()};
   const Lane lane = devices_.lane_of(index);
   if (devices_.hands_over()) {

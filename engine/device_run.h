@@ -5,11 +5,13 @@
 //
 // Note [Threads of a run]: what two threads may touch is the state of a node that has not run, under one of
 // `locks_`, and the counters. A node that is ready belongs to the thread that takes it from a queue. A
-// worker enters the run while it holds one of its tasks and counts itself in `inside_` before that task is
+// worker enters the run while it holds one of its tasks and counts itself in `load_` before that task is
 // done, so the run is over when there are no tasks and then nobody inside; whoever leaves last may touch
-// nothing of it afterwards but the caller's queue, which it holds a reference to. A thread that waits for a
-// run of its own serves its queue, so that two workers may wait for each other's devices: of all threads
-// that wait, the one whose backward began last has nobody but running nodes to wait for.
+// nothing of it afterwards but the caller's queue, which it holds a reference to. A worker that may sleep
+// inside counts itself in `staying_` before it looks whether there are tasks, and who finishes the last one
+// looks at `staying_` after that: one of them sees the other. A thread that waits for a run of its own serves
+// its queue, so that two workers may wait for each other's devices: of all threads that wait, the one whose
+// backward began last has nobody but running nodes to wait for.
 #pragma once
 
 #include "engine/active_run.h"
@@ -40,7 +42,7 @@ class DeviceRun {
   void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
   base::variable_list take_captured() { return std::move(captured_); }
 
-  enum class Stay { kForOneTask, kWhileThereIsMore };
+  enum class Stay { kForOneTask, kWhileThereIsMore, kToTheEnd };
   // A worker's, on its thread: runs `task` inside the run's graph task. Throws nothing.
   void work(Worker& worker, DeviceTask task, Stay stay);
 
@@ -51,10 +53,9 @@ class DeviceRun {
   void run_with_workers();
   void serve(Worker& worker, DeviceTask task, Stay stay);
   void finish(DeviceTask& task);
-  bool is_over() const {
-    return tasks_.load(std::memory_order_acquire) == 0 && inside_.load(std::memory_order_acquire) == 0;
-  }
-  const base::NodePtr& frame_of(const Worker& worker) const;
+  bool has_tasks() const { return load_.load() >= kOneTask; }
+  bool is_over() const { return load_.load() == 0; }
+  size_t lane_of(const Worker& worker) const;
 
   void step(Seat& seat, uint32_t index, const base::NodePtr& keep);
   void evaluate(Seat& seat, uint32_t index);
@@ -77,12 +78,13 @@ class DeviceRun {
   std::unique_ptr<Seat> caller_;
   Worker* const home_;                              // whose thread called, if it is a worker's
   std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
-  std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter the task with
+  std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
 
   // The calling thread's, without workers. Its main lane is the thread's own heap.
   ReadyHeap<ReadyTask> aside_;
 
-  // Each element is written by one thread: see Note [Threads of a run].
+  // Each element is used by one thread: see Note [Threads of a run].
+  std::vector<uint32_t> visits_;                                     // of the worker of each lane
   std::vector<std::unique_ptr<torch::autograd::InputBuffer>> sums_;  // of gradients on accelerators
   base::variable_list captured_;
 
@@ -90,8 +92,11 @@ class DeviceRun {
   std::array<base::Mutex, kLocks> locks_;  // of nodes that wait, by their index
   CallerStreams streams_;
   FirstError error_;
-  std::atomic<uint32_t> tasks_{0};       // ready or running
-  std::atomic<uint32_t> inside_{0};      // workers
+  // Tasks that are ready or running, and workers inside. One word, so that of those who leave only the last
+  // wakes the caller.
+  static constexpr uint64_t kOneInside = 1, kOneTask = uint64_t{1} << 32;
+  std::atomic<uint64_t> load_{0};
+  std::atomic<uint32_t> staying_{0};     // of the workers inside, how many may be asleep
   std::atomic<uint32_t> incomplete_{0};  // nodes that some but not all gradients have reached
 };
 

@@ -171,6 +171,10 @@ base::NodePtr HostFrame::make_frame(ThreadContext& context) {
 
 void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodePtr& frame,
                      const std::shared_ptr<ReadyQueue>& queue, const std::function<void()>& body) {
+  if (!frame) {
+    const FrameLease own(thread_context());
+    return join(engine, task, own.node(), queue, body);
+  }
   // Shutdown tasks overtake all others, so it is pushed when the frame is running.
   const std::function<void()> last_body = [&] {
     body();

@@ -45,7 +45,8 @@ class HostFrame {
 
   // A second thread, one that live_as_host_thread() made, enters the task of a frame that another thread is
   // in and stays in: runs `body`, which must not throw, with the task as its own. `frame` comes from
-  // make_frame(); the thread may join with it again from inside.
+  // make_frame(), where others have to know it beforehand, or is null; the thread may join with it again from
+  // inside.
   static void join(OverdriveEngine& engine, base::GraphTask& task, const base::NodePtr& frame,
                    const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
                    const std::function<void()>& body);

@@ -20,19 +20,13 @@ long now() {
 constexpr long kLoss = 100'000;
 constexpr long kRest = 1'000'000'000;
 
-std::atomic<int> spinning{0};
+std::atomic<int> awake{0};
 std::atomic<long> nobody_before{0};  // until this time nobody spins
 
-int places() {
+// The thread that is waited for needs one, too.
+bool is_room() {
   static const int processors = static_cast<int>(std::thread::hardware_concurrency());
-  return processors > 1 ? processors : 0;
-}
-
-bool take_place(long time) {
-  if (time < nobody_before.load(std::memory_order_relaxed)) return false;
-  if (spinning.fetch_add(1, std::memory_order_relaxed) < places()) return true;
-  spinning.fetch_sub(1, std::memory_order_relaxed);
-  return false;
+  return processors > 1 && awake.load(std::memory_order_relaxed) <= processors;
 }
 
 void pause() {
@@ -45,18 +39,21 @@ void pause() {
 
 }  // namespace
 
-SpinPlace::SpinPlace() : begin_(now()), granted_(take_place(begin_)) {}
+void count_awake(int change) { awake.fetch_add(change, std::memory_order_relaxed); }
+void forget_awake() { awake.store(0, std::memory_order_relaxed); }
 
-SpinPlace::~SpinPlace() {
+Spin::Spin() : begin_(now()), granted_(begin_ >= nobody_before.load(std::memory_order_relaxed)) {}
+
+Spin::~Spin() {
   if (!granted_) return;
-  spinning.fetch_sub(1, std::memory_order_relaxed);
   const long end = now();
   if (end - begin_ > kSpinNanoseconds + kLoss) nobody_before.store(end + kRest, std::memory_order_relaxed);
 }
 
 // The clock and the scheduler are asked now and then: both cost more than a look.
-bool SpinPlace::wait() {
+bool Spin::wait() {
   constexpr int kTurns = 32;
+  if (!granted_ || !is_room()) return false;
   pause();
   if (++turns_ % kTurns != 0) return true;
   if (now() - begin_ >= kSpinNanoseconds) return false;

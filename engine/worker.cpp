@@ -41,8 +41,10 @@ void Worker::stop() {
 void Worker::serve() {
   name_thread(device_);
   thread_context().worker = this;
-  const auto is_over = [this] { return stopping_.load(std::memory_order_acquire); };
-  while (std::optional<DeviceTask> task = queue_->take(is_over, Look::kNot)) {
+  const AwakeScope awake;
+  const auto any = [](const DeviceTask&) { return true; };
+  const auto over = [this] { return stopping_.load(std::memory_order_acquire); };
+  while (std::optional<DeviceTask> task = queue_->take(any, over, Patience::kSleep)) {
     DeviceRun& run = *task->run;
     run.work(*this, *std::move(task), DeviceRun::Stay::kWhileThereIsMore);
   }

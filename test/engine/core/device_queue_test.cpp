@@ -11,7 +11,7 @@
 namespace {
 
 using overdrive::engine::DeviceQueue;
-using overdrive::engine::Look;
+using overdrive::engine::Patience;
 using overdrive::engine::TaskRank;
 
 struct Task {
@@ -21,7 +21,7 @@ struct Task {
 using Queue = DeviceQueue<Task>;
 
 const auto never = [] { return false; };
-const auto any_task = [](const Task&) { return true; };
+const auto any = [](const Task&) { return true; };
 
 TEST(DeviceQueue, GivesTheDeepestThenTheLatestForwardOp) {
   Queue queue;
@@ -29,29 +29,48 @@ TEST(DeviceQueue, GivesTheDeepestThenTheLatestForwardOp) {
   queue.push({{1, 2}, 2});
   queue.push({{0, 9}, 3});
   std::vector<int> order;
-  for (int i = 0; i < 3; ++i) order.push_back(queue.take(never, Look::kNot)->id);
+  for (int i = 0; i < 3; ++i) order.push_back(queue.take(any, never, Patience::kSleep)->id);
   EXPECT_EQ(order, (std::vector<int>{2, 3, 1}));
 }
 
 TEST(DeviceQueue, GivesNothingOnceTheWaitIsOverEvenIfTasksAreThere) {
   Queue queue;
   queue.push({{0, 1}, 1});
-  EXPECT_FALSE(queue.take([] { return true; }, Look::kAMoment).has_value());
-  EXPECT_TRUE(queue.take(never, Look::kNot).has_value());
+  EXPECT_FALSE(queue
+                   .take(
+                       any, [] { return true; }, Patience::kLookAround)
+                   .has_value());
+  EXPECT_TRUE(queue.take(any, never, Patience::kSleep).has_value());
 }
 
-TEST(DeviceQueue, GivesOnlyAWantedTaskAndDoesNotSleepForOne) {
+TEST(DeviceQueue, SleepsForNobodyWithoutPatience) {
   Queue queue;
-  EXPECT_FALSE(queue.take_if(any_task, never).has_value());
+  EXPECT_FALSE(queue.take(any, never, Patience::kNone).has_value());
+}
+
+TEST(DeviceQueue, GivesTheBestTaskOnlyIfItIsWanted) {
+  const auto not_5 = [](const Task& task) { return task.id != 5; };
+  Queue queue;
   queue.push({{0, 1}, 5});
-  EXPECT_FALSE(queue.take_if([](const Task& task) { return task.id != 5; }, never).has_value());
-  EXPECT_EQ(queue.take_if(any_task, never)->id, 5);
+  EXPECT_FALSE(queue.take(not_5, never, Patience::kSleep).has_value());
+  queue.push({{0, 2}, 6});
+  EXPECT_EQ(queue.take(not_5, never, Patience::kNone)->id, 6);
+  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 5);
+}
+
+TEST(DeviceQueue, WakesASleeperForATaskThatItDoesNotWant) {
+  Queue queue;
+  std::thread taker([&] {
+    EXPECT_FALSE(queue.take([](const Task&) { return false; }, never, Patience::kSleep).has_value());
+  });
+  queue.push({{0, 1}, 3});
+  taker.join();
 }
 
 TEST(DeviceQueue, WakesASleeperForATask) {
   Queue queue;
   int got = 0;
-  std::thread taker([&] { got = queue.take(never, Look::kNot)->id; });
+  std::thread taker([&] { got = queue.take(any, never, Patience::kSleep)->id; });
   queue.push({{0, 1}, 3});
   taker.join();
   EXPECT_EQ(got, 3);
@@ -60,10 +79,27 @@ TEST(DeviceQueue, WakesASleeperForATask) {
 TEST(DeviceQueue, WakesASleeperWhenTheWaitIsOver) {
   Queue queue;
   std::atomic<bool> over{false};
-  std::thread taker([&] { EXPECT_FALSE(queue.take([&] { return over.load(); }, Look::kNot).has_value()); });
+  std::thread taker([&] {
+    EXPECT_FALSE(queue
+                     .take(
+                         any, [&] { return over.load(); }, Patience::kSleep)
+                     .has_value());
+  });
+  queue.wake();  // for nothing, if it sleeps already
   over = true;
   queue.wake();
   taker.join();
+}
+
+TEST(Spin, IsForThoseWithAProcessorToSpare) {
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  overdrive::engine::count_awake(processors + 1);
+  EXPECT_FALSE(overdrive::engine::Spin().wait());
+  overdrive::engine::count_awake(-processors - 1);
+}
+
+TEST(Spin, EndsByItself) {
+  overdrive::engine::spin_until([] { return false; });
 }
 
 // Two threads hand one task back and forth; every kind of waiting takes part.
@@ -72,13 +108,13 @@ TEST(DeviceQueue, LosesNothingBetweenTwoThreads) {
   Queue there, back;
   std::thread other([&] {
     for (int i = 0; i < kRounds; ++i) {
-      auto task = there.take(never, i % 3 == 0 ? Look::kNot : Look::kAMoment);
+      auto task = there.take(any, never, i % 3 == 0 ? Patience::kSleep : Patience::kLookAround);
       back.push(std::move(*task));
     }
   });
   for (int i = 0; i < kRounds; ++i) {
     there.push({{0, static_cast<uint64_t>(i)}, i});
-    EXPECT_EQ(back.take(never, i % 2 == 0 ? Look::kNot : Look::kAMoment)->id, i);
+    EXPECT_EQ(back.take(any, never, i % 2 == 0 ? Patience::kSleep : Patience::kLookAround)->id, i);
   }
   other.join();
 }
@@ -94,7 +130,10 @@ TEST(DeviceQueue, OutlivesTheOneThatWaits) {
         if (left.fetch_sub(1) == 1) queue->wake();
       });
     }
-    EXPECT_FALSE(queue->take([&] { return left.load() == 0; }, Look::kAMoment).has_value());
+    EXPECT_FALSE(queue
+                     ->take(
+                         any, [&] { return left.load() == 0; }, Patience::kLookAround)
+                     .has_value());
     queue.reset();
     for (auto& thread : others) thread.join();
   }
@@ -110,7 +149,7 @@ TEST(DeviceQueue, TakesFromManyPushers) {
     });
   }
   int taken = 0;
-  while (taken < kPushers * kTasks) taken += queue.take(never, Look::kAMoment)->id;
+  while (taken < kPushers * kTasks) taken += queue.take(any, never, Patience::kLookAround)->id;
   for (auto& thread : pushers) thread.join();
   EXPECT_EQ(taken, kPushers * kTasks);
 }
