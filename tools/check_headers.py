@@ -3,10 +3,11 @@
 
     tools/check_headers.py BUILD_FOLDER FOLDER VERSION...
 
-Several sources at once where BUILD_FOLDER does so (OVERDRIVE_UNITY). The headers are taken out of the wheels that pip finds (`pip download --no-deps torch==VERSION`), once, into
-FOLDER/VERSION. Flags come from BUILD_FOLDER's compile_commands.json, with LibTorch's include folders replaced;
-the `.cu` files go through nvcc where there is one. Writes its column of docs/versions.md. OVERDRIVE_CHECK_JOBS compiles at a time, as many as there
-are processors by default.
+Several sources at once where BUILD_FOLDER does so (OVERDRIVE_UNITY). The headers are taken out of the wheels
+that pip finds (`pip download --no-deps torch==VERSION`), once, into FOLDER/VERSION. Flags come from
+BUILD_FOLDER's compile_commands.json, with LibTorch's include folders replaced; the `.cu` files go through
+nvcc where there is one. Writes its column of docs/versions.md. OVERDRIVE_CHECK_JOBS compiles at a time, as
+many as there are processors by default.
 """
 import os
 import shutil
@@ -96,7 +97,8 @@ def check_version(version, include, named, scratch):
     # Another instruction set or definition makes the parsed header another one.
     jobs = [(name, flags_for(flags, version, include)) for name, flags in named.items()]
     jobs = [(name, flags, parsed if flags == common else None) for name, flags in jobs]
-    cuda = [(str(path.relative_to(ROOT)), common, None) for f in FOLDERS for path in sorted((ROOT / f).rglob("*.cu"))]
+    kernels = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.cu"))]
+    cuda = [(str(path.relative_to(ROOT)), common, None) for path in kernels]
     if cuda and not shutil.which("nvcc"):
         print(f"check_headers: no nvcc here, so {len(cuda)} .cu files were not compiled")
         cuda = []

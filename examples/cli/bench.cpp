@@ -4,6 +4,7 @@
 #include "bench/graph.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -45,11 +46,15 @@ int bench_engine(EngineArguments arguments) {
     std::printf("%-14s %9s %9s %11s %11s %11s   %s\n", "graph", "size", "nodes", "stock ns", "overdrive",
                 "by hand", "ratio [95 %]");
   }
-  bench::run_engine_bench(arguments.options, [&](const nlohmann::json& row) {
-    if (!arguments.quiet) print_engine_row(row);
-    rows.push_back(row);
+  const bool stopped = stopped_early([&] {
+    bench::run_engine_bench(arguments.options, [&](const nlohmann::json& row) {
+      if (!arguments.quiet) print_engine_row(row);
+      rows.push_back(row);
+      check_interrupt();
+    });
   });
-  file.write({{"benchmark", "engine"}, {"environment", bench::environment()}, {"rows", rows}});
+  file.write(
+      {{"benchmark", "engine"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
   return kFine;
 }
 
@@ -61,7 +66,7 @@ void add_engine(Program& program, CLI::App& parent) {
   command->add_option("--json", arguments->json, "Write the rows to this file.");
   command->add_option("--graph", arguments->options.graphs, "Only these graphs (repeat or list them).");
   command->add_option("--max-size", arguments->options.max_size, "Leave out graphs of a larger size.")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--pairs", arguments->options.pairs, "Alternating pairs a graph.")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

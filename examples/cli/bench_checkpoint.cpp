@@ -3,6 +3,7 @@
 #include "bench/environment.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -22,16 +23,22 @@ void print_checkpoint_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
-int bench_checkpoint(const std::string& json, bench::CheckpointBenchOptions options, int threads) {
+int bench_checkpoint(const std::string& json, bench::CheckpointBenchOptions options, int threads, bool quiet) {
   if (options.quick) options = {.rounds = 3, .sample_seconds = 0, .quick = true};
   JsonFile file(json);
   at::set_num_threads(threads);
   nlohmann::json rows = nlohmann::json::array();
-  bench::run_checkpoint_bench(options, [&](const nlohmann::json& row) {
-    print_checkpoint_row(row);
-    rows.push_back(row);
+  const bool stopped = stopped_early([&] {
+    bench::run_checkpoint_bench(options, [&](const nlohmann::json& row) {
+      if (!quiet) print_checkpoint_row(row);
+      rows.push_back(row);
+      check_interrupt();
+    });
   });
-  file.write({{"benchmark", "checkpoint"}, {"environment", bench::environment()}, {"rows", rows}});
+  file.write({{"benchmark", "checkpoint"},
+              {"environment", bench::environment()},
+              {"rows", rows},
+              {"stopped", stopped}});
   return kFine;
 }
 
@@ -42,12 +49,14 @@ void add_bench_checkpoint(Program& program, CLI::App& parent) {
     bench::CheckpointBenchOptions options;
     std::string json;
     int threads = 1;
+    bool quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_to(
       parent, "checkpoint", "Time and weigh checkpointed regions beside the plain ones.",
-      "overdrive bench checkpoint --json checkpoint.json",
-      [arguments] { return bench_checkpoint(arguments->json, arguments->options, arguments->threads); });
+      "overdrive bench checkpoint --json checkpoint.json", [arguments] {
+        return bench_checkpoint(arguments->json, arguments->options, arguments->threads, arguments->quiet);
+      });
   command->add_option("--json", arguments->json, "Write the rows to this file.");
   command->add_option("--rounds", arguments->options.rounds, "Alternating rounds a comparison.")
       ->check(CLI::Range(1, 100'000))
@@ -56,6 +65,7 @@ void add_bench_checkpoint(Program& program, CLI::App& parent) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_flag("--quick", arguments->options.quick, "Small sizes and few rounds: to see that it works.");
+  command->add_flag("--quiet", arguments->quiet, "Print nothing.");
 }
 
 }  // namespace overdrive::cli

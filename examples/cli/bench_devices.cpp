@@ -3,6 +3,7 @@
 #include "bench/environment.h"
 #include "examples/cli/app_run.h"
 #include "examples/cli/bench_commands.h"
+#include "examples/cli/progress.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +18,7 @@ struct DevicesArguments {
   std::string json;
   int pairs = 30;
   bool quick = false;
+  bool quiet = false;
 };
 
 void print_devices_row(const nlohmann::json& row) {
@@ -40,27 +42,40 @@ std::string devices_program() {
   return path.string();
 }
 
+nlohmann::json measure_kind(const std::string& program, const std::string& kind,
+                            const DevicesArguments& arguments) {
+  std::vector<std::string> call{program, kind, std::to_string(arguments.quick ? 3 : arguments.pairs),
+                                arguments.quick ? "0" : "0.02"};
+  if (arguments.quick) call.emplace_back("--quick");
+  const AppRun run = run_app(call, {});
+  check_interrupt();  // a terminal sends Ctrl-C to that program, too
+  if (run.status != 0) {
+    throw UsageError("measuring \"" + kind + "\" ended with status " + std::to_string(run.status) + ": " +
+                     run.err);
+  }
+  return nlohmann::json::parse(run.out);
+}
+
 int bench_devices(const DevicesArguments& arguments) {
   JsonFile file(arguments.json);
   const std::string program = devices_program();
   nlohmann::json rows = nlohmann::json::array();
-  std::printf("%-17s %6s %10s %10s   %-22s %9s %9s\n", "graph", "size", "stock ns", "overdrive", "ratio [95 %]",
-              "switches:", "ours");
-  for (const bench::GraphKind& kind : bench::device_graph_kinds()) {
-    std::vector<std::string> call{program, kind.name, std::to_string(arguments.quick ? 3 : arguments.pairs),
-                                  arguments.quick ? "0" : "0.02"};
-    if (arguments.quick) call.emplace_back("--quick");
-    const AppRun run = run_app(call, {});
-    if (run.status != 0) {
-      throw UsageError("measuring \"" + kind.name + "\" ended with status " + std::to_string(run.status) +
-                       ": " + run.err);
-    }
-    for (const nlohmann::json& row : nlohmann::json::parse(run.out)) {
-      print_devices_row(row);
-      rows.push_back(row);
-    }
+  if (!arguments.quiet) {
+    std::printf("%-17s %6s %10s %10s   %-22s %9s %9s\n", "graph", "size", "stock ns", "overdrive",
+                "ratio [95 %]", "switches:", "ours");
+    std::fflush(stdout);
   }
-  file.write({{"benchmark", "devices"}, {"environment", bench::environment()}, {"rows", rows}});
+  const bool stopped = stopped_early([&] {
+    for (const bench::GraphKind& kind : bench::device_graph_kinds()) {
+      for (const nlohmann::json& row : measure_kind(program, kind.name, arguments)) {
+        if (!arguments.quiet) print_devices_row(row);
+        rows.push_back(row);
+      }
+      check_interrupt();
+    }
+  });
+  file.write(
+      {{"benchmark", "devices"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
   return kFine;
 }
 
@@ -77,6 +92,7 @@ void add_bench_devices(Program& program, CLI::App& parent) {
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   command->add_flag("--quick", arguments->quick, "Small graphs and few pairs: to see that it works.");
+  command->add_flag("--quiet", arguments->quiet, "Print nothing.");
 }
 
 }  // namespace overdrive::cli

@@ -3,6 +3,7 @@
 #include "bench/forward_ad_bench.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -28,16 +29,22 @@ void print_forward_ad_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
-int bench_forward_ad(const std::string& json, bench::ForwardAdBenchOptions options, int threads) {
+int bench_forward_ad(const std::string& json, bench::ForwardAdBenchOptions options, int threads, bool quiet) {
   if (options.quick) options = {.pairs = 3, .sample_seconds = 0, .quick = true};
   JsonFile file(json);
   at::set_num_threads(threads);
   nlohmann::json rows = nlohmann::json::array();
-  bench::run_forward_ad_bench(options, [&](const nlohmann::json& row) {
-    print_forward_ad_row(row);
-    rows.push_back(row);
+  const bool stopped = stopped_early([&] {
+    bench::run_forward_ad_bench(options, [&](const nlohmann::json& row) {
+      if (!quiet) print_forward_ad_row(row);
+      rows.push_back(row);
+      check_interrupt();
+    });
   });
-  file.write({{"benchmark", "forward_ad"}, {"environment", bench::environment()}, {"rows", rows}});
+  file.write({{"benchmark", "forward_ad"},
+              {"environment", bench::environment()},
+              {"rows", rows},
+              {"stopped", stopped}});
   return kFine;
 }
 
@@ -48,12 +55,14 @@ void add_bench_forward_ad(Program& program, CLI::App& parent) {
     bench::ForwardAdBenchOptions options;
     std::string json;
     int threads = 1;
+    bool quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_to(
       parent, "forward_ad", "Time forward mode's drivers beside the other ways to the same numbers.",
-      "overdrive bench forward_ad --json forward_ad.json",
-      [arguments] { return bench_forward_ad(arguments->json, arguments->options, arguments->threads); });
+      "overdrive bench forward_ad --json forward_ad.json", [arguments] {
+        return bench_forward_ad(arguments->json, arguments->options, arguments->threads, arguments->quiet);
+      });
   command->add_option("--json", arguments->json, "Write the rows to this file.");
   command->add_option("--pairs", arguments->options.pairs, "Alternating pairs a comparison.")
       ->check(CLI::Range(1, 100'000))
@@ -62,6 +71,7 @@ void add_bench_forward_ad(Program& program, CLI::App& parent) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command->add_flag("--quick", arguments->options.quick, "Small sizes and few pairs: to see that it works.");
+  command->add_flag("--quiet", arguments->quiet, "Print nothing.");
 }
 
 }  // namespace overdrive::cli

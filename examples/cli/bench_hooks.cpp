@@ -2,6 +2,7 @@
 #include "bench/environment.h"
 #include "bench/hooks_bench.h"
 #include "examples/cli/bench_commands.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -31,15 +32,19 @@ void print_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
-int bench_hooks(const std::string& json, const bench::HooksBenchOptions& options) {
+int bench_hooks(const std::string& json, const bench::HooksBenchOptions& options, bool quiet) {
   JsonFile file(json);
   at::set_num_threads(1);
   nlohmann::json rows = nlohmann::json::array();
-  bench::run_hooks_bench(options, [&](const nlohmann::json& row) {
-    print_row(row);
-    rows.push_back(row);
+  const bool stopped = stopped_early([&] {
+    bench::run_hooks_bench(options, [&](const nlohmann::json& row) {
+      if (!quiet) print_row(row);
+      rows.push_back(row);
+      check_interrupt();
+    });
   });
-  file.write({{"benchmark", "hooks"}, {"environment", bench::environment()}, {"rows", rows}});
+  file.write(
+      {{"benchmark", "hooks"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
   return kFine;
 }
 
@@ -49,16 +54,19 @@ void add_bench_hooks(Program& program, CLI::App& parent) {
   struct Arguments {
     bench::HooksBenchOptions options;
     std::string json;
+    bool quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.add_to(parent, "hooks", "Time saved-tensor hooks and count the bytes they save.",
-                                     "overdrive bench hooks --json hooks.json",
-                                     [arguments] { return bench_hooks(arguments->json, arguments->options); });
+  CLI::App* command = program.add_to(
+      parent, "hooks", "Time saved-tensor hooks and count the bytes they save.",
+      "overdrive bench hooks --json hooks.json",
+      [arguments] { return bench_hooks(arguments->json, arguments->options, arguments->quiet); });
   command->add_option("--json", arguments->json, "Write the rows to this file.");
   command->add_option("--rounds", arguments->options.rounds, "Samples a row.")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
   command->add_flag("--quick", arguments->options.quick, "Small sizes and few rounds: to see that it works.");
+  command->add_flag("--quiet", arguments->quiet, "Print nothing.");
 }
 
 }  // namespace overdrive::cli

@@ -3,6 +3,7 @@
 #include "bench/hooks_bench.h"
 #include "bench/memory_bench.h"
 #include "examples/cli/bench_commands.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -31,20 +32,23 @@ void print_memory_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
+void print_packer_row(const nlohmann::json& row) {
+  std::printf("%-12s %-30s %14lld %7.3f %14lld %7.3f\n", row["net"].get<std::string>().c_str(),
+              row["packer"].get<std::string>().c_str(), row["saved_bytes"].get<long long>(),
+              row["saved_ratio"].get<double>(), row["peak_bytes"].get<long long>(),
+              row["peak_ratio"].get<double>());
+  std::fflush(stdout);
+}
+
 // What a step of two nets holds under each packer of saved tensors.
-nlohmann::json bench_packers(const MemoryArguments& arguments) {
-  nlohmann::json rows = nlohmann::json::array();
+void bench_packers(const MemoryArguments& arguments, nlohmann::json& rows) {
   if (!arguments.quiet)
     std::printf("\n%-12s %-30s %14s %7s %14s %7s\n", "net", "packer", "saved", "", "peak", "");
   bench::count_saved_bytes({.quick = arguments.options.quick}, [&](const nlohmann::json& row) {
     rows.push_back(row);
-    if (arguments.quiet) return;
-    std::printf("%-12s %-30s %14lld %7.3f %14lld %7.3f\n", row["net"].get<std::string>().c_str(),
-                row["packer"].get<std::string>().c_str(), row["saved_bytes"].get<long long>(),
-                row["saved_ratio"].get<double>(), row["peak_bytes"].get<long long>(),
-                row["peak_ratio"].get<double>());
+    if (!arguments.quiet) print_packer_row(row);
+    check_interrupt();
   });
-  return rows;
 }
 
 int bench_memory(const MemoryArguments& arguments) {
@@ -52,7 +56,7 @@ int bench_memory(const MemoryArguments& arguments) {
   JsonFile file(arguments.json);
   at::set_num_threads(1);
   bool above = false;
-  nlohmann::json rows = nlohmann::json::array();
+  nlohmann::json rows = nlohmann::json::array(), packers = nlohmann::json::array();
   if (!arguments.quiet && !arguments.packers_only) {
     std::printf("%-14s %9s %12s %12s %12s %12s %12s %7s\n", "graph", "size", "stock tens.", "our tens.",
                 "stock heap", "our heap", "we keep", "ratio");
@@ -61,12 +65,17 @@ int bench_memory(const MemoryArguments& arguments) {
     if (!arguments.quiet) print_memory_row(row);
     above |= row["above_stock"].get<bool>();
     rows.push_back(row);
+    check_interrupt();
   };
-  if (!arguments.packers_only) bench::run_memory_bench(arguments.options, on_row);
-  const bool all_graphs = arguments.options.graphs.empty();
-  const nlohmann::json packers = all_graphs ? bench_packers(arguments) : nlohmann::json::array();
-  file.write(
-      {{"benchmark", "memory"}, {"environment", bench::environment()}, {"rows", rows}, {"packers", packers}});
+  const bool stopped = stopped_early([&] {
+    if (!arguments.packers_only) bench::run_memory_bench(arguments.options, on_row);
+    if (arguments.options.graphs.empty()) bench_packers(arguments, packers);
+  });
+  file.write({{"benchmark", "memory"},
+              {"environment", bench::environment()},
+              {"rows", rows},
+              {"packers", packers},
+              {"stopped", stopped}});
   return above ? kDifferenceFound : kFine;
 }
 
@@ -83,7 +92,7 @@ void add_bench_memory(Program& program, CLI::App& parent) {
   command->add_option("--graph", arguments->options.graphs,
                       "Only these graphs (repeat or list them), and no packers.");
   command->add_option("--max-size", arguments->options.max_size, "Leave out graphs of a larger size.")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--quick", arguments->options.quick, "Small graphs: to see that it works.");
   command->add_flag("--packers", arguments->packers_only, "Only the step under each packer.");
   command->add_flag("--quiet", arguments->quiet, "Print nothing.");

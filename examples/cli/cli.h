@@ -25,6 +25,11 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What an option's value may be. CLI11's own name the largest double when they refuse, and take -1 for the
+// largest whole number.
+CLI::Validator above_zero();
+CLI::Validator zero_or_above();
+
 // The parsed command line: CLI11's object, and the one action that it chose.
 struct Program {
   CLI::App app{"Overdrive: a replacement autograd engine for LibTorch programs.", "overdrive"};

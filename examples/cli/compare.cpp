@@ -85,6 +85,7 @@ nlohmann::json document_of(const std::vector<Comparison>& results) {
   return {{"comparisons", list},
           {"bits_equal",
            std::none_of(results.begin(), results.end(), [](auto& r) { return r.difference.has_value(); })},
+          {"stopped", interrupted()},
           {"environment", bench::environment()},
           {"engine", nlohmann::json::parse(engine::stats_json())}};
 }
@@ -108,9 +109,7 @@ int compare(const CompareArguments& arguments) {
   json.write(document);
   if (!arguments.html.empty()) html.write(page_of(document));
   if (!arguments.quiet && results.size() > 1) std::fputs(summary_of(results).c_str(), stdout);
-  if (interrupted()) {
-    std::fprintf(stderr, "overdrive: stopped; what is above was compared until then.\n");
-  }
+  if (interrupted()) say_stopped();
   if (!arguments.quiet && !arguments.html.empty()) {
     std::printf("\nThe comparison as a page: %s\n", std::filesystem::absolute(arguments.html).c_str());
   }

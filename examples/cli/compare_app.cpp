@@ -84,19 +84,19 @@ class AppComparison {
 
   void run() {
     const auto with_preload = preloading();
-    for (int i = 0; i < arguments_.runs && !interrupted(); ++i) {
+    for (int i = 0; i < arguments_.runs; ++i) {
       // Who goes first alternates, as everywhere.
-      if (i % 2 == 1) run_ours(with_preload);
-      stock_.push_back(run_app(command_, {{"OVERDRIVE", "0"}}));
-      if (i % 2 == 0) run_ours(with_preload);
-      if (!differs()) {
-        difference_ =
-            first_difference(without(stock_.back().out, ignored_), without(ours_.back().out, ignored_));
-        status_differs_ = stock_.back().status != ours_.back().status;
-      }
+      AppRun stock, ours;
+      if (i % 2 == 1) ours = run_app(command_, with_preload);
+      if (!interrupted()) stock = run_app(command_, {{"OVERDRIVE", "0"}});
+      if (i % 2 == 0 && !interrupted()) ours = run_app(command_, with_preload);
+      // A terminal sends Ctrl-C to the program, too, so this pair tells nothing.
+      if (interrupted()) return;
+      add(std::move(stock), std::move(ours));
     }
   }
 
+  bool has_runs() const { return !ours_.empty(); }
   bool differs() const { return difference_ || status_differs_; }
 
   void print() const {
@@ -138,15 +138,21 @@ class AppComparison {
             {"status_equal", !status_differs_},
             {"stock", runs_to_json(stock_)},
             {"overdrive", runs_to_json(ours_)},
+            {"stopped", interrupted()},
             {"engine", report_},
             {"environment", bench::environment()}};
   }
 
  private:
-  void run_ours(const std::map<std::string, std::string>& with_preload) {
-    ours_.push_back(run_app(command_, with_preload));
-    report_ = engine_report(ours_.back().err);
-    check_that_it_ran(arguments_.program, ours_.back(), report_);
+  void add(AppRun stock, AppRun ours) {
+    report_ = engine_report(ours.err);
+    check_that_it_ran(arguments_.program, ours, report_);
+    if (!differs()) {
+      difference_ = first_difference(without(stock.out, ignored_), without(ours.out, ignored_));
+      status_differs_ = stock.status != ours.status;
+    }
+    stock_.push_back(std::move(stock));
+    ours_.push_back(std::move(ours));
   }
 
   template <typename Field>
@@ -183,7 +189,8 @@ int compare_app(const CompareAppArguments& arguments) {
   stop_on_interrupt();
   AppComparison comparison(arguments);
   comparison.run();
-  if (!arguments.quiet) comparison.print();
+  if (!arguments.quiet && comparison.has_runs()) comparison.print();
+  if (interrupted()) say_stopped();
   json.write(comparison.to_json());
   return comparison.differs() ? kDifferenceFound : kFine;
 }

@@ -78,15 +78,17 @@ void print_about(const nlohmann::json& about) {
 
 void add_env(Program& program) {
   auto json = std::make_shared<std::string>();
+  auto quiet = std::make_shared<bool>(false);
   CLI::App* command = program.add("env", "Tell which library, LibTorch, engine and settings are in use.",
-                                  "overdrive env", [json] {
+                                  "overdrive env", [json, quiet] {
                                     JsonFile file(*json);
                                     const nlohmann::json about = describe();
-                                    print_about(about);
+                                    if (!*quiet) print_about(about);
                                     file.write(about);
                                     return kFine;
                                   });
   command->add_option("--json", *json, "Write the same to this file.");
+  command->add_flag("--quiet", *quiet, "Print nothing.");
 }
 
 }  // namespace overdrive::cli

@@ -1,6 +1,7 @@
 // `overdrive fuzz`: seeded random graphs on both engines, compared in everything a program can observe.
 #include "test/parity/fuzz/fuzz.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -9,31 +10,49 @@
 
 namespace overdrive::cli {
 
+namespace {
+
+int run_fuzzer(fuzz::FuzzOptions options, const std::string& json) {
+  const bench::OutputFile file(json);  // before the work, as JsonFile
+  at::set_num_threads(1);
+  stop_on_interrupt();
+  options.stop = interrupted;
+  options.report = [&](const std::string& report) { file.write(report); };
+  const int status = fuzz::run(options) == 0 ? kFine : kDifferenceFound;
+  if (interrupted()) say_stopped();
+  return status;
+}
+
+}  // namespace
+
 void add_fuzz(Program& program) {
   auto options = std::make_shared<fuzz::FuzzOptions>();
   auto print = std::make_shared<bool>(false);
+  auto json = std::make_shared<std::string>();
   CLI::App* command = program.add("fuzz", "Run seeded random graphs on both engines and compare everything.",
-                                  "overdrive fuzz --programs 10000 --seed 7", [options, print] {
+                                  "overdrive fuzz --programs 10000 --seed 7", [options, print, json] {
                                     if (*print) {
                                       std::cout << fuzz::program_of(options->seed);
                                       return kFine;
                                     }
-                                    at::set_num_threads(1);
-                                    return fuzz::run(*options) == 0 ? kFine : kDifferenceFound;
+                                    return run_fuzzer(*options, *json);
                                   });
   command->add_option("--programs", options->programs, "How many programs.")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the first program.")->capture_default_str();
-  command->add_option("--minutes", options->minutes, "Go on for so long instead.")->check(CLI::PositiveNumber);
+  command->add_option("--seed", options->seed, "Seed of the first program.")
+      ->check(zero_or_above())
+      ->capture_default_str();
+  command->add_option("--minutes", options->minutes, "Go on for so long instead.")->check(above_zero());
   command->add_option("--max-differences", options->max_differences, "Stop after so many differences.")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command->add_flag("--shrink,!--no-shrink", options->shrink,
                     "Make a differing program small before printing it.");
-  command->add_option("--json", options->json, "Write a report to this file.");
-  command->add_option("--findings", options->findings,
-                      "Write each difference into this folder as a C++ program.");
+  command->add_option("--json", *json, "Write a report to this file.");
+  command
+      ->add_option("--findings", options->findings, "Write each difference into this folder as a C++ program.")
+      ->check(CLI::ExistingDirectory);
   command->add_flag("--print", *print, "Print the program of --seed as C++ and run nothing.");
   command->add_flag("--quiet", options->quiet, "Print differences only.");
 }

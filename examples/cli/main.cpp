@@ -9,6 +9,28 @@
 
 namespace overdrive::cli {
 
+namespace {
+
+CLI::Validator number_that(bool (*fits)(double), const char* what) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && fits(value);
+        return good ? std::string() : "\"" + text + "\" is not a number " + what;
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Validator above_zero() {
+  return number_that([](double value) { return value > 0; }, "above 0");
+}
+
+CLI::Validator zero_or_above() {
+  return number_that([](double value) { return value >= 0; }, "from 0 on");
+}
+
 CLI::App* Program::add(const std::string& name, const std::string& what, const std::string& example,
                        std::function<int()> run) {
   return add_to(app, name, what, example, std::move(run));
@@ -35,13 +57,14 @@ int complain(const std::string& what) {
 }
 
 // CLI11 would say that a subcommand is missing, which is not what is wrong.
-void check_command(CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+void check_command(CLI::App& app, int argc, char** argv, const std::string& parents = "") {
+  if (argc < 2 || argv[1][0] == '-' || app.get_subcommands(nullptr).empty()) return;
   const std::string name = argv[1];
-  const bool known =
-      !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; }).empty();
-  if (known) return;
-  throw UsageError("there is no command \"" + name + "\" (see overdrive --help).");
+  const auto known = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
+  if (known.empty()) {
+    throw UsageError("there is no command \"" + parents + name + "\" (see overdrive " + parents + "--help).");
+  }
+  check_command(*known[0], argc - 1, argv + 1, parents + name + " ");
 }
 
 // Gives the number of arguments that are ours.

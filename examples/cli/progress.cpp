@@ -13,6 +13,8 @@ namespace {
 
 volatile std::sig_atomic_t stop_asked = 0;
 
+struct Interrupted {};
+
 int64_t resident_mebibytes() {
   std::ifstream file("/proc/self/statm");
   int64_t whole = 0, resident = 0;
@@ -57,5 +59,22 @@ void stop_on_interrupt() {
 }
 
 bool interrupted() { return stop_asked != 0; }
+
+void check_interrupt() {
+  if (interrupted()) throw Interrupted();
+}
+
+bool stopped_early(const std::function<void()>& measure) {
+  stop_on_interrupt();
+  try {
+    measure();
+    return false;
+  } catch (const Interrupted&) {
+    say_stopped();
+    return true;
+  }
+}
+
+void say_stopped() { std::fputs("overdrive: stopped; the results are those until then.\n", stderr); }
 
 }  // namespace overdrive::cli

@@ -3,6 +3,7 @@
 
 #include "bench/environment.h"
 #include "examples/cli/cli.h"
+#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -43,15 +44,21 @@ void print_round(const nlohmann::json& round) {
   std::fflush(stdout);
 }
 
-int run_soak(const SoakArguments& arguments) {
+int run_soak(SoakArguments arguments) {
+  arguments.options.stop = interrupted;
   JsonFile file(arguments.json);
   at::set_num_threads(1);
   nlohmann::json rounds = nlohmann::json::array();
+  stop_on_interrupt();
   const auto failures = soak::run(arguments.options, [&](const soak::RoundResult& result) {
     rounds.push_back(to_json(result));
     if (!arguments.quiet) print_round(rounds.back());
   });
-  file.write({{"rounds", rounds}, {"failures", failures}, {"environment", bench::environment()}});
+  if (interrupted()) say_stopped();
+  file.write({{"rounds", rounds},
+              {"failures", failures},
+              {"environment", bench::environment()},
+              {"stopped", interrupted()}});
   return failures.empty() ? kFine : kDifferenceFound;
 }
 
@@ -62,9 +69,11 @@ void add_soak(Program& program) {
   CLI::App* command = program.add("soak", "Run everything at once, for long, and compare with stock.",
                                   "overdrive soak --minutes 2", [arguments] { return run_soak(*arguments); });
   command->add_option("--minutes", arguments->options.minutes, "How long.")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
-  command->add_option("--seed", arguments->options.seed, "Seed of the programs.")->capture_default_str();
+  command->add_option("--seed", arguments->options.seed, "Seed of the programs.")
+      ->check(zero_or_above())
+      ->capture_default_str();
   command->add_option("--threads", arguments->options.threads, "Threads that run programs.")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -2,13 +2,20 @@
 // can misbehave on purpose. Knows nothing of Overdrive.
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <string>
+#include <thread>
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "plain";
   if (mode == "no_backward") return 0;
+  if (mode == "sleeps") {
+    std::ofstream("asleep").close();
+    std::this_thread::sleep_for(std::chrono::minutes(10));
+  }
   at::set_num_threads(1);
   torch::manual_seed(1);
   torch::nn::Linear model(4, 1);

@@ -1,6 +1,7 @@
 // `overdrive train NAME`: trains a model on one engine, keeps checkpoints, and tells how good it became.
 #include "bench/engine_switch.h"
 #include "bench/environment.h"
+#include "bench/output_file.h"
 #include "examples/cli/checkpoint_table.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/launch.h"
@@ -91,6 +92,8 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
   int64_t done = 0;
   if (!arguments.resume.empty())
     done = load_checkpoint(checkpoint_path(arguments.resume, info), info, *trainer);
+  // A folder that cannot be written to costs nothing so.
+  if (!arguments.save.empty()) const bench::OutputFile trial(checkpoint_path(arguments.save, info));
   const int64_t steps = arguments.steps > 0 ? arguments.steps : info.default_steps;
   if (done > steps) {
     throw UsageError("the checkpoint of " + info.name + " has done " + std::to_string(done) +

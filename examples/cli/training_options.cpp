@@ -34,8 +34,10 @@ torch::Device parse_device(const std::string& name) {
 void add_training_options(CLI::App& command, TrainingOptions& options) {
   command.add_option("name", options.name, "What to train: see `overdrive list`.")->option_text("NAME");
   command.add_option("--steps", options.steps, "Training steps (default: the trainer's own).")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--seed", options.setup.seed, "Seed of parameters and data order.")->capture_default_str();
+      ->check(above_zero());
+  command.add_option("--seed", options.setup.seed, "Seed of parameters and data order.")
+      ->check(zero_or_above())
+      ->capture_default_str();
   auto* setup = &options.setup;
   command
       .add_option_function<std::string>(

@@ -1,12 +1,13 @@
-"""Trainings that are interrupted, and trainings in several processes.
+"""Trainings on a terminal, trainings that are interrupted, and trainings in several processes.
 
     training_test.py OVERDRIVE WORK_FOLDER CASE
 
-CASE: interrupt, ddp_equal, ddp_interrupt or ddp_killed. Nothing here depends on how fast the machine is: every wait
+CASE: terminal, interrupt, ddp_equal, ddp_interrupt or ddp_killed. Nothing here depends on how fast the machine is: every wait
 is for an event, and has a limit only so that a hang is a failure.
 """
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -57,6 +58,31 @@ def train_and_read(*arguments):
     subprocess.run([program, "train", *arguments, "--quiet", "--json", "out.json"], cwd=work, check=True, timeout=LIMIT)
     with open(os.path.join(work, "out.json"), encoding="utf-8") as file:
         return json.load(file)["trainings"][0]
+
+
+def terminal():
+    """One line that is written over tells how far it is; at the end it is gone."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([program, "train", "digits_mlp", "--steps", "1000000"], cwd=work, stderr=theirs,
+                               stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    shown = b""
+    while shown.count(b"\r") < 2:
+        shown += os.read(ours, 1000)
+    process.send_signal(signal.SIGINT)
+    while True:
+        try:
+            shown += os.read(ours, 1000)
+        except OSError:  # the other end is closed
+            break
+    check(process.wait(timeout=LIMIT) == 0, "did not stop")
+    print(shown)
+    line = rb"digits_mlp: step \d+ of 1000000, loss [\d.]+, [\d.]+ steps/s, \d+ s left, \d+ MiB"
+    before, after = shown.rsplit(b"\r\033[K", 1)
+    check(re.search(line, before), "no line of progress")
+    check(b"\n" not in before, "progress took more than one line")
+    check(re.fullmatch(rb"overdrive: stopped after \d+ steps; nothing was kept, for want of --save.\r\n", after),
+          "did not clear the line before the last words")
 
 
 def interrupt():
@@ -119,4 +145,5 @@ def ddp_killed():
         check(not os.path.exists(f"/proc/{rank}"), f"process {rank} is still there")
 
 
-{"interrupt": interrupt, "ddp_equal": ddp_equal, "ddp_interrupt": ddp_interrupt, "ddp_killed": ddp_killed}[case]()
+{"terminal": terminal, "interrupt": interrupt, "ddp_equal": ddp_equal, "ddp_interrupt": ddp_interrupt,
+ "ddp_killed": ddp_killed}[case]()

@@ -28,7 +28,8 @@ constexpr size_t kMostFailures = 10;
 // One round: its threads share this and nothing else.
 class Round {
  public:
-  Round(uint64_t seed, int threads, Clock::time_point end) : seed_(seed), threads_(threads), end_(end) {}
+  Round(uint64_t seed, int threads, Clock::time_point end, const std::function<bool()>& stop)
+      : seed_(seed), threads_(threads), end_(end), stop_(stop) {}
 
   RoundResult run() {
     std::vector<std::thread> workers;
@@ -46,7 +47,7 @@ class Round {
   }
 
  private:
-  bool goes_on() const { return Clock::now() < end_ && failure_count_ < kMostFailures; }
+  bool goes_on() const { return Clock::now() < end_ && failure_count_ < kMostFailures && !stop_(); }
 
   // The same program on stock and on whichever engine is the default at the moment.
   void run_programs(int worker) {
@@ -122,6 +123,7 @@ class Round {
   const uint64_t seed_;
   const int threads_;
   const Clock::time_point end_;
+  const std::function<bool()>& stop_;
   std::mutex door_;
   std::shared_mutex forking_;
   std::atomic<int64_t> programs_{0};
@@ -145,11 +147,11 @@ std::vector<std::string> run(const SoakOptions& options,
   const auto rounds = std::max(kFewestRounds, static_cast<int64_t>(seconds / round_seconds));
   std::vector<std::string> failures;
   ProcessState settled;
-  for (int64_t i = 0; i < rounds && failures.empty(); ++i) {
+  for (int64_t i = 0; i < rounds && failures.empty() && !options.stop(); ++i) {
     const auto length =
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(round_seconds));
-    Round round(options.seed + static_cast<uint64_t>(i) * 1'000'000'007, options.threads,
-                Clock::now() + length);
+    Round round(options.seed + static_cast<uint64_t>(i) * 1'000'000'007, options.threads, Clock::now() + length,
+                options.stop);
     RoundResult result = round.run();
     result.round = i;
     result.after = process_state();

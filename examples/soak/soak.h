@@ -13,6 +13,8 @@ struct SoakOptions {
   double minutes = 2;
   uint64_t seed = 1;
   int threads = 4;
+  // Asked by every thread; true ends the round at hand, and it is the last.
+  std::function<bool()> stop = [] { return false; };
 };
 
 // What the process holds between two rounds, when nothing of ours is running.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "test/parity/fuzz/compare.h"
 #include "test/parity/fuzz/generator.h"
@@ -36,7 +37,7 @@ class Fuzzer {
 
  private:
   bool wants_more(int64_t i) const {
-    if (static_cast<int>(reports_.size()) >= options_.max_differences) return false;
+    if (options_.stop() || static_cast<int>(reports_.size()) >= options_.max_differences) return false;
     return options_.minutes > 0 ? Clock::now() < end_ : i < options_.programs;
   }
 
@@ -50,6 +51,7 @@ class Fuzzer {
     if (!options_.quiet && coverage_.programs() % 1000 == 0) {
       std::printf("%lld programs, %zu differences\n", static_cast<long long>(coverage_.programs()),
                   reports_.size());
+      std::fflush(stdout);
     }
     if (difference) tell(program, *difference);
   }
@@ -57,7 +59,9 @@ class Fuzzer {
   void tell(const Program& program, Difference difference) {
     Program small = program;
     if (options_.shrink) {
-      small = shrink(program, [](const Program& p) { return compare(p, stock(), ours()).has_value(); });
+      small = shrink(program, [this](const Program& p) {
+        return !options_.stop() && compare(p, stock(), ours()).has_value();
+      });
       if (auto again = compare(small, stock(), ours())) difference = *again;
     }
     const std::string text = print_cpp(small, difference);
@@ -74,27 +78,26 @@ class Fuzzer {
   }
 
   int finish() {
-    const auto empty =
-        coverage_.programs() >= kProgramsForTable ? coverage_.empty_cells() : std::vector<std::string>();
+    const bool settled = coverage_.programs() >= kProgramsForTable && !options_.stop();
+    const auto empty = settled ? coverage_.empty_cells() : std::vector<std::string>();
     if (!options_.quiet) std::printf("\n%s\n", coverage_.table().c_str());
     for (const std::string& cell : empty) std::printf("No program reached %s.\n", cell.c_str());
     std::printf("%lld programs from seed %llu: %zu differ, %zu cells of the table are empty.\n",
                 static_cast<long long>(coverage_.programs()), static_cast<unsigned long long>(options_.seed),
                 reports_.size(), empty.size());
-    write_json(empty);
+    if (options_.report) options_.report(report_of(empty));
     return reports_.empty() && empty.empty() ? 0 : 1;
   }
 
-  void write_json(const std::vector<std::string>& empty) const {
-    if (options_.json.empty()) return;
-    std::ofstream out(options_.json);
+  std::string report_of(const std::vector<std::string>& empty) const {
+    std::ostringstream out;
     out << "{\"programs\": " << coverage_.programs() << ", \"seed\": " << options_.seed
         << ", \"differing_seeds\": [";
     for (size_t i = 0; i < reports_.size(); ++i) out << (i ? ", " : "") << reports_[i].seed;
     out << "], \"empty_cells\": [";
     for (size_t i = 0; i < empty.size(); ++i) out << (i ? ", \"" : "\"") << empty[i] << "\"";
-    out << "]}\n";
-    TORCH_CHECK(out.good(), "cannot write ", options_.json);
+    out << "], \"stopped\": " << (options_.stop() ? "true" : "false") << "}\n";
+    return out.str();
   }
 
   const FuzzOptions options_;

@@ -5,19 +5,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace overdrive::fuzz {
 
 struct FuzzOptions {
   int64_t programs = 2000;
-  uint64_t seed = 1;          // program i is made from seed + i, so one program can be run again alone
-  double minutes = 0;         // above 0: go on for that long, whatever `programs` says
-  bool quiet = false;         // print differences only
-  bool shrink = true;         // make a differing program small before printing it
-  int max_differences = 5;    // stop after so many
-  std::string json = {};      // write a report here
+  uint64_t seed = 1;        // program i is made from seed + i, so one program can be run again alone
+  double minutes = 0;       // above 0: go on for that long, whatever `programs` says
+  bool quiet = false;       // print differences only
+  bool shrink = true;       // make a differing program small before printing it
+  int max_differences = 5;  // stop after so many
+  std::function<void(const std::string&)> report = {};  // gets what came of it, as JSON
   std::string findings = {};  // write each difference into this folder, as a C++ program
+  std::function<bool()> stop = [] { return false; };  // asked between programs: end here
 };
 
 // Prints differences as they come and the coverage table at the end. Returns 0 when no program
