@@ -14,6 +14,7 @@
 #include "engine/warning_collector.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
@@ -81,7 +82,13 @@ class Backward {
   bool needs_task() const {
     return hands_over() || memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
            options_.frame == Frame::kAlways || owes_warning_ || AnomalyMode::is_enabled() ||
-           engine_.saved_hooks_in_use() || at::hasCallbacks();
+           engine_.saved_hooks_in_use() || at::hasCallbacks() || a_mode_is_on();
+  }
+
+  // A dispatch key that the thread includes on top of the usual ones sends every operator, also those of
+  // LibTorch's own nodes, to a kernel that may be the program's: it may ask for the task or the node.
+  static bool a_mode_is_on() {
+    return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set;
   }
 
   // Nodes ask the current task what they need not compute: inside a pruned backward that would be the

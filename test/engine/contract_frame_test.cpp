@@ -4,6 +4,8 @@
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
 
+#include <torch/library.h>
+
 namespace overdrive::test {
 namespace {
 
@@ -239,6 +241,38 @@ TYPED_TEST(Frame, TheCurrentNodeComesBackAfterANestedBackward) {
   run({.roots = {edge(node)}});
   EXPECT_EQ(inner, "nested");
   EXPECT_EQ(after, "node");
+}
+
+// A mode: while the thread includes this key, every operator comes here first.
+constexpr auto kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+Timeline* mode_timeline = nullptr;
+
+void note_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(kModeKey);
+  const auto node = ag::get_current_node();
+  if (node != nullptr) {
+    const std::string task = ag::get_current_graph_task_id() >= 0 ? "" : ", without a task";
+    mode_timeline->add(op.schema().name(), " in ", node->name(), task);
+    Engine::get_default_engine().queue_callback([] { mode_timeline->add("callback"); });
+  }
+  op.callBoxed(stack);
+}
+
+// No hook and no node of the program's own: LibTorch's nodes alone call the mode.
+TYPED_TEST(Frame, AModeOfTheProgramSeesTheTaskAndTheNodeOfAPlainGraph) {
+  torch::Library library(torch::Library::IMPL, "_", kModeKey, __FILE__, __LINE__);
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&note_operator>());
+  Timeline timeline;
+  mode_timeline = &timeline;
+  auto x = leaf(3);
+  auto y = x.exp();
+  {
+    const c10::impl::IncludeDispatchKeyGuard mode(kModeKey);
+    y.backward(one());
+  }
+  EXPECT_EQ(timeline.events(),
+            (Events{"aten::mul in ExpBackward0", "aten::detach in torch::autograd::AccumulateGrad", "callback",
+                    "callback"}));
 }
 
 class OverdriveFrame : public EngineContract<Overdrive> {};

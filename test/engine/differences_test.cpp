@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/library.h>
 
 #include <thread>
 
@@ -231,6 +232,31 @@ TEST(Differences, AHookOnASavedTensorOfAHostNodeSeesNoTaskUnlessAsked) {
   always.frame = overdrive::engine::Frame::kAlways;
   on_ours(run_with_hook, always);
   EXPECT_GE(task_id, 0);
+}
+
+int task_of_the_kernel = 0;
+
+torch::Tensor own_cosh(const torch::Tensor& x) {
+  task_of_the_kernel = get_current_graph_task_id();
+  return (x.exp() + x.neg().exp()) / 2;
+}
+
+TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library.impl("cosh", &own_cosh);
+  const auto backward_of_sinh = [] {
+    auto x = torch::ones({2}, torch::requires_grad());
+    task_of_the_kernel = -2;
+    x.sinh().backward(torch::ones({2}));  // the derivative calls cosh()
+  };
+  on_stock(backward_of_sinh);
+  EXPECT_GE(task_of_the_kernel, 0);
+  on_ours(backward_of_sinh);
+  EXPECT_EQ(task_of_the_kernel, -1);
+  overdrive::Options always;
+  always.frame = overdrive::engine::Frame::kAlways;
+  on_ours(backward_of_sinh, always);
+  EXPECT_GE(task_of_the_kernel, 0);
 }
 
 TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {
