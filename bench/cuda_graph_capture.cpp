@@ -3,6 +3,7 @@
 #include "bench/statistics.h"
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <chrono>

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/typed_node.h"
 
 namespace {
 
@@ -48,7 +49,7 @@ TEST_F(Regressions, TheFirstBackwardOfAThreadWorksInAnyDispatchMode) {
   struct Nothing : torch::autograd::Node {
     variable_list apply(variable_list&&) override { return {}; }
   };
-  auto node = c10::make_intrusive<Nothing>();
+  auto node = overdrive::test::make_typed_node<Nothing>();
   const auto one = torch::ones({1});
   node->add_input_metadata(one);
   std::thread([&] {

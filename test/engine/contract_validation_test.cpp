@@ -2,6 +2,7 @@
 #include "test/support/caught.h"
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
+#include "test/support/typed_node.h"
 
 namespace overdrive::test {
 namespace {
@@ -180,8 +181,8 @@ TYPED_TEST(Validation, ANodeWithoutBackwardSaysSo) {
   const auto scenario = [] {
     auto x = leaf();
     auto y = at::_to_copy(x, torch::kFloat).relu();
-    auto error =
-        c10::make_intrusive<torch::autograd::Error>("this op has no derivative", edge_list{accumulator(x)});
+    auto error = overdrive::test::make_typed_node<torch::autograd::Error>("this op has no derivative",
+                                                                          edge_list{accumulator(x)});
     error->add_input_metadata(y);
     return message_of([&] { run({.roots = {Edge(error, 0)}}); });
   };

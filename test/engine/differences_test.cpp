@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/typed_node.h"
 
 #include <dlfcn.h>
 #include <torch/csrc/autograd/generated/Functions.h>
@@ -32,14 +33,14 @@ struct Body : Node {
   std::string name() const override { return "Body"; }
 };
 
-c10::intrusive_ptr<Body> make_body(std::function<variable_list(variable_list&&)> body) {
-  auto node = c10::make_intrusive<Body>();
+auto make_body(std::function<variable_list(variable_list&&)> body) {
+  auto node = overdrive::test::make_typed_node<Body>();
   node->add_input_metadata(torch::ones({1}));
   node->body = std::move(body);
   return node;
 }
 
-void run(const c10::intrusive_ptr<Node>& root, const torch::Tensor& gradient = torch::ones({1})) {
+void run(const overdrive::base::NodePtr& root, const torch::Tensor& gradient = torch::ones({1})) {
   Engine::get_default_engine().execute({Edge(root, 0)}, {gradient}, /*keep_graph=*/false, false, true);
 }
 

@@ -1,6 +1,7 @@
 // Calls that are not ours to run: they reach the previous engine unchanged, and are counted.
 #include "engine/engine.h"
 
+#include "engine/base/torch_types.h"
 #include "test/support/pch.h"
 
 namespace {
@@ -26,7 +27,7 @@ struct CompiledCall {
 };
 CompiledCall last_call;
 
-variable_list compiled(const c10::intrusive_ptr<Node>& root, const GraphTask& task, bool accumulate_grad,
+variable_list compiled(const overdrive::base::NodePtr& root, const GraphTask& task, bool accumulate_grad,
                        const edge_list& outputs) {
   ++last_call.calls;
   last_call.root = root->num_outputs() == 0 ? "none" : root->next_edge(0).function->name();
@@ -99,7 +100,7 @@ struct Below : Engine {
   ~Below() override { stop(); }
   std::vector<std::string> heard;
   int anomaly = 0, saved = 0;
-  void thread_on_exception(const std::shared_ptr<GraphTask>& task, const c10::intrusive_ptr<Node>& node,
+  void thread_on_exception(const std::shared_ptr<GraphTask>& task, const overdrive::base::NodePtr& node,
                            std::exception& error) override {
     heard.push_back(node->name());
     Engine::thread_on_exception(task, node, error);

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/typed_node.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ TEST_F(ShadowCheck, PassesWhatAgreesAndLeavesGradientsAsTheyWere) {
 
 TEST_F(ShadowCheck, NamesLeafElementAndBothValuesOfTheFirstDifference) {
   auto x = torch::ones({2, 2}, torch::requires_grad());
-  auto node = c10::make_intrusive<Unsteady>();
+  auto node = overdrive::test::make_typed_node<Unsteady>();
   node->add_input_metadata(x);
   node->add_next_edge(torch::autograd::impl::gradient_edge(x));
   auto gradient = torch::tensor({{0.f, 0.f}, {3.f, 0.f}});

@@ -104,7 +104,7 @@ TYPED_TEST(GraphLife, RunsOnStock) {
 
 TYPED_TEST(GraphLife, NeverRun) {
   c10::weak_intrusive_ptr<c10::TensorImpl> loss(this->build(TypeParam::make()).loss.getIntrusivePtr());
-  c10::weak_intrusive_ptr<torch::autograd::Node> node{base::NodePtr()};
+  base::WeakNodePtr node{base::NodePtr()};
   std::weak_ptr<SavedTensorHooks> hooks;
   {
     const HooksPtr made = TypeParam::make();

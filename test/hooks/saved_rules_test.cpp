@@ -1,5 +1,6 @@
 // The rules that SavedTensor shares with LibTorch's SavedVariable: typed over both.
 #include "test/hooks/saved_kinds.h"
+#include "test/support/typed_node.h"
 
 namespace overdrive::hooks {
 namespace {
@@ -56,7 +57,7 @@ TYPED_TEST(SavedRules, AnOutputDoesNotKeepItsNode) {
   };
   std::weak_ptr<int> alive;
   {
-    auto node = c10::make_intrusive<Owner>();
+    auto node = overdrive::test::make_typed_node<Owner>();
     alive = node->alive;
     Tensor y = at::ones({2});
     impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});

@@ -1,6 +1,7 @@
 // What SavedTensor does beyond LibTorch's SavedVariable: levels, scopes of hooks, nodes of a program's own.
 #include "forward_ad/forward_ad.h"
 #include "test/hooks/saved_kinds.h"
+#include "test/support/typed_node.h"
 
 namespace overdrive::hooks {
 namespace {
@@ -78,7 +79,7 @@ TEST_F(SavedTensorOwn, WorksInANodeUnderEveryHook) {
     {
       const ScopedHooks scope(hooks);
       const Tensor x = leaf * 1;
-      auto node = c10::make_intrusive<Cube>();
+      auto node = overdrive::test::make_typed_node<Cube>();
       node->set_next_edges(torch::autograd::collect_next_edges(x));
       {
         const c10::NoGradGuard no_grad;

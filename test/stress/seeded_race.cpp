@@ -2,6 +2,7 @@
 // Overdrive. A build with the thread sanitizer must report both races, suppressions and all: the test
 // passes when the reports name them (see CMakeLists.txt).
 #include "engine/engine.h"
+#include "test/support/typed_node.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
@@ -36,7 +37,7 @@ struct RacyHook : FunctionPreHook {
 void run_backwards() {
   const at::Tensor one = at::ones({1});
   for (int i = 0; i < 200; ++i) {
-    auto node = c10::make_intrusive<RacyNode>();
+    auto node = overdrive::test::make_typed_node<RacyNode>();
     node->add_input_metadata(one);
     node->add_pre_hook(std::make_unique<RacyHook>());
     Engine::get_default_engine().execute({Edge(node, 0)}, {one}, false, false, true);

@@ -79,8 +79,7 @@ class QueueFinder final : public Engine {
 
  private:
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<GraphTask>& task,
-                                                                 c10::intrusive_ptr<Node>,
-                                                                 InputBuffer&&) override {
+                                                                 base::NodePtr, InputBuffer&&) override {
     queue_ = task->cpu_ready_queue_;
     task->future_result_->markCompleted(variable_list{});
     return task->future_result_;

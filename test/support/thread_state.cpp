@@ -28,6 +28,22 @@ struct Info final : c10::DebugInfoBase {};
 
 c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
 
+// Older versions of the host have no such switch.
+template <typename State>
+bool enforces_grad_layout(const State& state) {
+  if constexpr (requires { state.get_grad_layout_enforcement_enabled(); }) {
+    return state.get_grad_layout_enforcement_enabled();
+  } else {
+    return true;
+  }
+}
+template <typename State>
+void flip_grad_layout(State& state) {
+  if constexpr (requires { state.set_grad_layout_enforcement_enabled(true); }) {
+    state.set_grad_layout_enforcement_enabled(!enforces_grad_layout(state));
+  }
+}
+
 void flip_included(c10::DispatchKey key) {
   c10::impl::tls_set_dispatch_key_included(key, !c10::impl::tls_is_dispatch_key_included(key));
 }
@@ -59,8 +75,7 @@ std::string thread_state() {
   text << "grad=" << state().get_grad_mode() << " fw_grad=" << state().get_fw_grad_mode()
        << " inference=" << state().get_inference_mode()
        << " multithreading=" << state().get_multithreading_enabled()
-       << " view_replay=" << state().get_view_replay_enabled()
-       << " layout=" << state().get_grad_layout_enforcement_enabled()
+       << " view_replay=" << state().get_view_replay_enabled() << " layout=" << enforces_grad_layout(state())
        << " autocast=" << at::autocast::is_autocast_enabled(at::kCPU)
        << " dtype=" << at::autocast::get_autocast_dtype(at::kCPU)
        << " cache=" << at::autocast::is_autocast_cache_enabled() << " included=" << keys.included_
@@ -80,8 +95,7 @@ const std::vector<Leak>& leaks() {
       {"forward-grad mode", [] { state().set_fw_grad_mode(!state().get_fw_grad_mode()); }},
       {"multithreading", [] { state().set_multithreading_enabled(!state().get_multithreading_enabled()); }},
       {"view replay", [] { state().set_view_replay_enabled(!state().get_view_replay_enabled()); }},
-      {"grad layout",
-       [] { state().set_grad_layout_enforcement_enabled(!state().get_grad_layout_enforcement_enabled()); }},
+      {"grad layout", [] { flip_grad_layout(state()); }},
       {"autocast", flip_autocast},
       {"autocast dtype", [] { at::autocast::set_autocast_dtype(at::kCPU, at::kHalf); }},
       {"autocast cache", [] { at::autocast::set_autocast_cache_enabled(false); }},

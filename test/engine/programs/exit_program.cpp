@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/typed_node.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -44,7 +45,7 @@ struct ExitNode : Node {
 };
 
 void exit_inside_a_node() {
-  auto node = c10::make_intrusive<ExitNode>();
+  auto node = overdrive::test::make_typed_node<ExitNode>();
   const Tensor root = torch::ones({1});
   node->add_input_metadata(root);
   torch::autograd::Engine::get_default_engine().execute({torch::autograd::Edge(node, 0)}, {root}, false, false,

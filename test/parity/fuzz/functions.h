@@ -185,8 +185,17 @@ struct RawNode : Node {
   std::string name() const override { return "RawNode"; }
   int64_t id_;
 };
+// Nodes are held by c10::intrusive_ptr since 2.13, by std::shared_ptr before.
+template <typename Ptr = decltype(torch::autograd::Edge::function)>
+Ptr make_raw_node(int64_t id) {
+  if constexpr (std::is_same_v<Ptr, std::shared_ptr<Node>>) {
+    return Ptr(new RawNode(id));
+  } else {
+    return c10::make_intrusive<RawNode>(id);
+  }
+}
 inline variable_list raw_node(const at::Tensor& a, const at::Tensor& b, int64_t id, bool tied) {
-  auto node = c10::make_intrusive<RawNode>(id);
+  const auto node = make_raw_node(id);
   if (tied) node->set_sequence_nr(2);
   node->set_next_edges(torch::autograd::collect_next_edges(a, b));
   at::NoGradGuard no_grad;

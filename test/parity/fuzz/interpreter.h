@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/torch_types.h"
 #include "test/parity/fuzz/coverage.h"
 #include "test/parity/fuzz/lane.h"
 #include "test/parity/fuzz/observe.h"
@@ -46,7 +47,7 @@ class Interpreter {
     int slot = kNoSlot;
     unsigned index = 0;
     uintptr_t key = 0;
-    c10::weak_intrusive_ptr<Node> node{NodePtr()};
+    base::WeakNodePtr node{NodePtr()};
   };
 
   void log(std::string line);

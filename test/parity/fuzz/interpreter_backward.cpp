@@ -6,6 +6,7 @@
 
 #include "test/parity/fuzz/interpreter.h"
 #include "test/parity/fuzz/memory.h"
+#include "test/support/typed_node.h"
 
 namespace overdrive::fuzz {
 
@@ -226,8 +227,8 @@ struct LastNode final : Node {
 }  // namespace
 
 void Interpreter::empty_queue_of_stock() {
-  Engine::get_base_engine().execute({Edge(c10::make_intrusive<LastNode>(), 0)}, {at::zeros({})}, false, false,
-                                    true, {});
+  Engine::get_base_engine().execute({Edge(overdrive::test::make_typed_node<LastNode>(), 0)}, {at::zeros({})},
+                                    false, false, true, {});
 }
 
 uint32_t Interpreter::features_of(const Statement& s, const std::vector<NodePtr>& nodes) {

@@ -57,7 +57,7 @@ class LoggingHook {
   Interpreter* const run_;
   const std::weak_ptr<Observation> seen_;
   const std::shared_ptr<const Statement> s_;  // null: a watching hook
-  const c10::weak_intrusive_ptr<Node> node_;
+  const base::WeakNodePtr node_;
   const std::string label_;
 };
 
@@ -135,7 +135,7 @@ bool Interpreter::run_hook(const Statement& s) {
   Handle handle;
   handle.kind = s.hook;
   handle.slot = s.from[0];
-  handle.node = c10::weak_intrusive_ptr<Node>(node);
+  handle.node = base::WeakNodePtr(node);
   switch (s.hook) {
     case HookKind::kTensor: {
       auto hook = std::make_shared<LoggingHook>(*this, kept, node, label);
