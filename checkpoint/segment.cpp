@@ -26,8 +26,15 @@ Segment::Segment(Function function, const Tensors& inputs, const Options& option
   for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
 }
 
-Segment::~Segment() {
-  if (ahead_) ahead_->take();
+Segment::~Segment() { call_off_ahead(); }
+
+void Segment::call_off_ahead() {
+  std::shared_ptr<AheadRun> run;
+  {
+    const base::MutexLock lock(mutex_);
+    run.swap(ahead_);
+  }
+  if (run) run->take();
 }
 
 Tensors Segment::run(const Tensors& inputs) {
@@ -98,7 +105,9 @@ std::unique_ptr<Tape> Segment::take_ahead() {
   return run->graph_task() == torch::autograd::get_current_graph_task_id() ? std::move(tape) : nullptr;
 }
 
+// A graph may be dropped while a run ahead still reads the inputs.
 void Segment::release() {
+  call_off_ahead();
   for (hooks::SavedTensor& input : inputs_) input.release();
 }
 

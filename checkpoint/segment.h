@@ -45,6 +45,8 @@ class Segment {
   // Without a node, errors do not name it.
   std::unique_ptr<Tape> make_tape(base::Node* node);
   std::unique_ptr<Tape> take_ahead() OVERDRIVE_EXCLUDES(mutex_);
+  // Nobody will ask for what was ordered; waits for it where it runs just now.
+  void call_off_ahead() OVERDRIVE_EXCLUDES(mutex_);
 
   Region region_;
   bool may_run_anywhere_ = false;           // all is on the CPU, and the inputs are at hand
