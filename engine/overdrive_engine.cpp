@@ -71,6 +71,8 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
     TORCH_CHECK(outputs[i].is_valid(), "output ", i, " of the ", outputs.size(),
                 " that a backward was asked for is an edge without a node: nothing can be computed for it.");
   }
+  if (inside_stock_half()) [[unlikely]]
+    return run_inside_stock_half(call);
   own_device_pool();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(roots, const_cast<variable_list&>(inputs));

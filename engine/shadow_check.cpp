@@ -4,10 +4,13 @@
 #include "engine/run_memory.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <atomic>
 #include <cstring>
+#include <optional>
+#include <unordered_set>
 
 namespace overdrive::engine {
 namespace {
@@ -21,31 +24,67 @@ struct Outcome {
   std::exception_ptr error;
 };
 
-// The leaves that a call accumulates into. Empty and `has_hooks` when it cannot be run twice.
-struct Leaves {
-  std::vector<at::Tensor> tensors;
-  bool has_hooks = false;
+// Leaves with the gradients they had. While `this` lives they have copies, which a run may change.
+class Leaves {
+ public:
+  Leaves() = default;
+  ~Leaves() { put_back(); }
+  Leaves(const Leaves&) = delete;
+  Leaves& operator=(const Leaves&) = delete;
+
+  void add(const at::Tensor& leaf) {
+    if (!seen_.insert(leaf.unsafeGetTensorImpl()).second) return;
+    tensors_.push_back(leaf);
+    before_.push_back(leaf.grad());
+    if (leaf.grad().defined()) leaf.mutable_grad() = leaf.grad().detach().clone();
+  }
+  void put_back() noexcept {
+    for (size_t i = 0; i < before_.size(); ++i) tensors_[i].mutable_grad() = before_[i];
+    before_.clear();
+  }
+  const variable_list& tensors() const { return tensors_; }
+
+ private:
+  variable_list tensors_;
+  variable_list before_;
+  std::unordered_set<at::TensorImpl*> seen_;
 };
 
-Leaves find_leaves(const BackwardCall& call) {
-  Leaves leaves;
-  std::unordered_set<Node*> seen;
+// Adds the leaves that a call accumulates into. False when it has hooks, so that it must not run twice.
+bool add_leaves(const BackwardCall& call, Leaves& leaves) {
+  bool has_hooks = false;
   for (const Edge& root : call.roots) {
     if (!root.is_valid()) continue;
     RunMemoryLease memory(thread_context());
     memory->plan.build({root.function.get(), false, call.outputs, call.accumulate_grad});
-    leaves.has_hooks = leaves.has_hooks || memory->plan.has_hooks();
+    has_hooks = has_hooks || memory->plan.has_hooks();
     for (const PlannedNode& planned : memory->plan.nodes) {
-      if (host::kind_of(*planned.node) != host::NodeKind::kAccumulateGrad || !seen.insert(planned.node).second)
-        continue;
-      leaves.tensors.push_back(static_cast<AccumulateGrad*>(planned.node)->variable);
+      if (host::kind_of(*planned.node) != host::NodeKind::kAccumulateGrad) continue;
+      leaves.add(static_cast<AccumulateGrad*>(planned.node)->variable);
     }
   }
-  return leaves;
+  return !has_hooks;
 }
 
+// The stock half of a check on this thread. A node of it may run a backward, which comes to us.
+struct StockHalf {
+  Leaves leaves_of_nested;
+  int depth = 0;
+  bool given_up = false;
+};
+constinit thread_local StockHalf* stock_half = nullptr;
+
+// Stock sends a nest of 60 to other threads, where we would not know it.
+constexpr int kDeepestNest = 50;
+
+struct GivenUp : std::exception {
+  const char* what() const noexcept override {
+    return "OVERDRIVE_CHECK gave up: this backward runs unchecked.";
+  }
+};
+
 template <typename Engine>
-Outcome observe(const std::vector<at::Tensor>& leaves, const Engine& engine) {
+Outcome observe(const variable_list& leaves, const Engine& engine) {
   Outcome outcome;
   try {
     outcome.captured = engine();
@@ -56,21 +95,22 @@ Outcome observe(const std::vector<at::Tensor>& leaves, const Engine& engine) {
   return outcome;
 }
 
-Outcome run_on_stock(const BackwardCall& call, const std::vector<at::Tensor>& leaves) {
+variable_list execute_on_stock(const BackwardCall& call) {
+  variable_list gradients = call.gradients;
+  return Engine::get_base_engine().execute(call.roots, gradients, /*keep_graph=*/true, call.create_graph,
+                                           call.accumulate_grad, call.outputs);
+}
+
+// Empty when it had to give up.
+std::optional<Outcome> run_on_stock(const BackwardCall& call, const variable_list& leaves) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor generator_state = generator.get_state();
-  variable_list before;
-  for (const at::Tensor& leaf : leaves) {
-    before.push_back(leaf.grad());
-    if (leaf.grad().defined()) leaf.mutable_grad() = leaf.grad().detach().clone();
-  }
-  variable_list gradients = call.gradients;
-  Outcome outcome = observe(leaves, [&] {
-    return Engine::get_base_engine().execute(call.roots, gradients, /*keep_graph=*/true, call.create_graph,
-                                             call.accumulate_grad, call.outputs);
-  });
-  for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = before[i];
+  StockHalf half;
+  stock_half = &half;
+  Outcome outcome = observe(leaves, [&] { return execute_on_stock(call); });
+  stock_half = nullptr;
   generator.set_state(generator_state);
+  if (half.given_up) return std::nullopt;
   return outcome;
 }
 
@@ -120,26 +160,42 @@ std::string leaf_name(size_t number, const at::Tensor& leaf) {
 }  // namespace
 
 bool shadow_check_is_due(int every) {
+  // Inside a backward of stock there is nothing to compare with: the outer one is not ours.
+  if (every <= 0 || host::current_graph_task() != nullptr) return false;
   static std::atomic<uint64_t> calls{0};
-  return every > 0 && calls.fetch_add(1, std::memory_order_relaxed) % static_cast<uint64_t>(every) == 0;
+  return calls.fetch_add(1, std::memory_order_relaxed) % static_cast<uint64_t>(every) == 0;
+}
+
+bool inside_stock_half() { return stock_half != nullptr; }
+
+variable_list run_inside_stock_half(const BackwardCall& call) {
+  StockHalf& half = *stock_half;
+  const bool may_run_twice = add_leaves(call, half.leaves_of_nested);
+  if (!may_run_twice || half.depth == kDeepestNest) half.given_up = true;
+  if (half.given_up) throw GivenUp();
+  ++half.depth;
+  const auto leave = c10::make_scope_exit([&] { --half.depth; });
+  return execute_on_stock(call);
 }
 
 variable_list run_with_shadow_check(const BackwardCall& call, const std::function<variable_list()>& ours) {
-  const Leaves leaves = find_leaves(call);
-  if (leaves.has_hooks) {
+  Leaves leaves;
+  std::optional<Outcome> expected;
+  if (add_leaves(call, leaves)) expected = run_on_stock(call, leaves.tensors());
+  leaves.put_back();
+  if (!expected.has_value()) {
     count(Count::kCheckSkipped);
     return ours();
   }
-  const Outcome expected = run_on_stock(call, leaves.tensors);
-  Outcome actual = observe(leaves.tensors, ours);
+  Outcome actual = observe(leaves.tensors(), ours);
   count(Count::kChecked);
   if (actual.error) std::rethrow_exception(actual.error);
-  TORCH_CHECK(!expected.error, "OVERDRIVE_CHECK: a backward fails with stock and succeeds with Overdrive.");
+  TORCH_CHECK(!expected->error, "OVERDRIVE_CHECK: a backward fails with stock and succeeds with Overdrive.");
   for (size_t i = 0; i < actual.captured.size(); ++i) {
-    compare(c10::str("result ", i), expected.captured[i], actual.captured[i]);
+    compare(c10::str("result ", i), expected->captured[i], actual.captured[i]);
   }
-  for (size_t i = 0; i < leaves.tensors.size(); ++i) {
-    compare(leaf_name(i, leaves.tensors[i]), expected.leaf_gradients[i], actual.leaf_gradients[i]);
+  for (size_t i = 0; i < leaves.tensors().size(); ++i) {
+    compare(leaf_name(i, leaves.tensors()[i]), expected->leaf_gradients[i], actual.leaf_gradients[i]);
   }
   return std::move(actual.captured);
 }

@@ -9,7 +9,7 @@
 
 namespace overdrive::engine {
 
-// True for every n-th call in the process.
+// True for every n-th call in the process that is not inside another backward.
 bool shadow_check_is_due(int every);
 
 // Runs `call` on stock, puts the leaves' gradients back, runs it by `ours` and compares. A call
@@ -17,5 +17,11 @@ bool shadow_check_is_due(int every);
 // is a c10::Error that names the leaf, the element and both values.
 base::variable_list run_with_shadow_check(const BackwardCall& call,
                                           const std::function<base::variable_list()>& ours);
+
+// Whether this thread is in the half that runs on stock. A backward that a node of it runs keeps its graph
+// and has the gradients of its leaves put back at the end, because ours will run it again. One that
+// has hooks, or is too deep, ends the check: the call is then run by `ours` only.
+bool inside_stock_half();
+base::variable_list run_inside_stock_half(const BackwardCall& call);
 
 }  // namespace overdrive::engine

@@ -2,6 +2,8 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+
+#include <functional>
 #include "test/support/typed_node.h"
 
 namespace {
@@ -79,6 +81,65 @@ TEST_F(ShadowCheck, LetsErrorsOfTheProgramThrough) {
   auto y = (x * x).sum();
   y.backward();
   EXPECT_THROW(y.backward(), c10::Error);
+}
+
+// A node that runs a backward of its own, as a checkpoint does.
+struct Nesting : torch::autograd::Node {
+  std::function<void()> backward;
+  variable_list apply(variable_list&& gradients) override {
+    backward();
+    return std::move(gradients);
+  }
+  std::string name() const override { return "Nesting"; }
+};
+
+void run_around(const torch::Tensor& x, std::function<void()> backward) {
+  auto node = c10::make_intrusive<Nesting>();
+  node->add_input_metadata(x);
+  node->add_next_edge(torch::autograd::impl::gradient_edge(x));
+  node->backward = std::move(backward);
+  Engine::get_default_engine().execute({Edge(node, 0)}, {torch::ones_like(x)}, false, false, true);
+}
+
+// What was seen: the inner graph, made in the forward, was gone when ours came to it, and leaves that
+// only the inner backward reaches got their gradient twice.
+TEST_F(ShadowCheck, ABackwardInsideANodeCountsOnce) {
+  auto x = torch::ones({2}, torch::requires_grad());
+  auto w = torch::rand({2}, torch::requires_grad());
+  auto inner = (w * w).sum();
+  run_around(x, [&] { inner.backward(); });
+  EXPECT_TRUE(torch::equal(w.grad(), 2 * w.detach()));
+  EXPECT_TRUE(torch::equal(x.grad(), torch::ones({2})));
+  EXPECT_EQ(overdrive::stats().checked, 1u);
+  EXPECT_THROW(inner.backward(), c10::Error);
+}
+
+TEST_F(ShadowCheck, GivesUpWhereABackwardInsideANodeHasHooks) {
+  auto x = torch::ones({2}, torch::requires_grad());
+  auto w = torch::ones({2}, torch::requires_grad());
+  int calls = 0;
+  w.register_hook([&](const torch::Tensor&) { ++calls; });
+  auto inner = (w * w).sum();
+  run_around(x, [&] { inner.backward(); });
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(torch::equal(w.grad(), torch::full({2}, 2.f)));
+  EXPECT_EQ(overdrive::stats().check_skipped, 1u);
+}
+
+// It took for ever: each level was run twice, so the last one 2^depth times.
+TEST_F(ShadowCheck, GivesUpInADeepNest) {
+  auto x = torch::zeros({1}, torch::requires_grad());
+  const std::function<void(int)> nest = [&](int depth) {
+    run_around(x, [&, depth] {
+      if (depth > 0) nest(depth - 1);
+    });
+  };
+  nest(100);
+  EXPECT_EQ(x.grad().item<float>(), 101);
+  EXPECT_EQ(overdrive::stats().check_skipped, 1u);
+  nest(20);
+  EXPECT_EQ(x.grad().item<float>(), 101 + 21);
+  EXPECT_EQ(overdrive::stats().checked, 1u);
 }
 
 TEST_F(ShadowCheck, ChecksEveryNthCall) {
