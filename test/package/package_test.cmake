@@ -48,3 +48,16 @@ run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/outside" -B "${WORK_DIR}/ou
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/outside")
 run("${WORK_DIR}/outside/outside")
 run("${WORK_DIR}/outside/quickstart")
+
+# --- the installed program, with the data that was installed beside it ---
+set(program "${WORK_DIR}/moved/bin/overdrive")
+if(EXISTS "${program}")
+  set(train "${CMAKE_COMMAND}" -E env "LD_LIBRARY_PATH=${TORCH_LIB_DIR}" "${program}" train digits_mlp --steps 2)
+  run(${train})
+  # It is that data, and not the source tree's: without a file of it there is none.
+  file(REMOVE "${WORK_DIR}/moved/share/overdrive/data/digits-labels.idx1-ubyte")
+  execute_process(COMMAND ${train} RESULT_VARIABLE status ERROR_VARIABLE said)
+  if(status EQUAL 0 OR NOT said MATCHES "cannot read the data file .*moved/share/overdrive/data")
+    message(FATAL_ERROR "the installed program did not look for its data in share/overdrive/data: ${said}")
+  endif()
+endif()
