@@ -1,6 +1,7 @@
 // The comparison finds what it is there to find, and its JSON has what it measured.
 #include "examples/trainers/comparison.h"
 #include "examples/trainers/torchscript.h"
+#include "test/support/error_of.h"
 #include "test/support/pch.h"
 
 #include <torch/script.h>
@@ -117,6 +118,10 @@ TEST(TorchScript, IsTrainedUnderBothEnginesWithTheSameBits) {
   EXPECT_FALSE(result.difference.has_value());
   EXPECT_GT(result.nodes_per_backward, 5);
   EXPECT_NE(result.stock.losses.front(), result.stock.losses.back());
+  const TrainerInfo wrong = torchscript(path, {parse_input_shape("5x2"), parse_input_shape("3")});
+  EXPECT_THAT(
+      overdrive::test::error_of([&] { compare(wrong, {.steps = 2}); }),
+      testing::MatchesRegex("the module cannot run on inputs of these shapes .--input.: .*[Ii]ndices.*"));
   std::filesystem::remove(path);
 }
 

@@ -42,6 +42,16 @@ void collect(const c10::IValue& result, std::vector<torch::Tensor>& into) {
   }
 }
 
+// What an error of the interpreter is about: the line behind its traceback, or else the first.
+std::string reason_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = ours != nullptr ? ours->msg() : error.what();
+  constexpr std::string_view kLast = "RuntimeError: ";
+  const size_t found = text.rfind(kLast);
+  const size_t begin = found == std::string::npos ? 0 : found + kLast.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
 // Asks every output to become small: a loss that any model has.
 class TorchScript final : public Trainer {
  public:
@@ -69,7 +79,7 @@ class TorchScript final : public Trainer {
     std::vector<c10::IValue> arguments;
     for (const InputShape& input : inputs_) arguments.emplace_back(draw(input));
     optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(module_.forward(arguments)); });
+    const auto loss = meter.forward([&] { return loss_of(run(arguments)); });
     meter.backward(loss);
     optimizer_->step();
     return loss.item<double>();
@@ -86,6 +96,14 @@ class TorchScript final : public Trainer {
   torch::Tensor draw(const InputShape& input) {
     return place(input.below > 0 ? torch::randint(input.below, input.sizes, generator(), torch::kInt64)
                                  : torch::randn(input.sizes, generator()));
+  }
+
+  c10::IValue run(const std::vector<c10::IValue>& arguments) {
+    try {
+      return module_.forward(arguments);
+    } catch (const std::exception& error) {
+      TORCH_CHECK(false, "the module cannot run on inputs of these shapes (--input): ", reason_of(error));
+    }
   }
 
   static torch::Tensor loss_of(const c10::IValue& result) {
