@@ -209,4 +209,22 @@ TYPED_TEST(DeviceGraph, MetaNodesRunOnTheCallingThread) {
   EXPECT_EQ(there, here);
 }
 
+TYPED_TEST(DeviceGraph, LazyNodesRunOnTheCallingThread) {
+  const auto here = std::this_thread::get_id();
+  std::thread::id there;
+  // {device root} --> {lazy node} --> nothing, without gradients: there are no lazy tensors here
+  const auto lazy = test::make_node("lazy", {}, [&](test::variable_list&&) {
+    there = std::this_thread::get_id();
+    return test::variable_list{};
+  });
+  const std::vector<c10::SymInt> shape{2};
+  lazy->add_input_metadata(at::TensorOptions().device(at::kLazy, 0).dtype(at::kFloat), shape,
+                           /*is_tensor_subclass=*/false, /*is_nested=*/false, at::kFloat);
+  const auto root = test::make_node(
+      "root", {test::edge(lazy, 1), test::accumulator(device_leaf(1))},
+      [](test::variable_list&&) { return test::variable_list(2); }, torch::empty({2}, fake::options(1)));
+  test::run({.roots = {test::edge(root)}, .grads = {torch::ones({2}, fake::options(1))}});
+  EXPECT_EQ(there, here);
+}
+
 }  // namespace

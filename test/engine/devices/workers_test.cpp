@@ -3,6 +3,7 @@
 #include "test/support/caught.h"
 #include "test/support/fake/device_contract.h"
 
+#include <c10/core/StreamGuard.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -179,6 +180,24 @@ TEST_F(Workers, CannotServeATypeOfDeviceThatNothingProvides) {
   EXPECT_EQ(test::message_of([&] { test::run({.roots = {test::edge(root)}}); }).message,
             "node far away is on hpu:0, but nothing in this process provides hpu devices (no device guard is "
             "registered). Is its library loaded?");
+}
+
+// {x, whose accumulator was made on the default stream} --*2 on stream 1--> loss
+TEST_F(Workers, LeaveTheHostsWarningOfAnAccumulatorOnAnotherStreamInPlace) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    const Tensor x = device_leaf(1);
+    const auto accumulator = torch::autograd::impl::gradient_edge(x);
+    fake::wait_for(fake::stream(1, 1), fake::stream(1, 0));
+    const c10::StreamGuard on_side(fake::stream(1, 1));
+    (x * 2).sum().backward();
+    fake::wait_for(fake::stream(1, 0), fake::stream(1, 1));
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string begin = "The AccumulateGrad node's stream does not match";
+  const size_t first = said.find(begin);
+  ASSERT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find(begin, first + 1), std::string::npos) << said;
 }
 
 // On stock's threads such an error ends the process.
