@@ -10,6 +10,8 @@
 namespace overdrive::engine {
 namespace {
 
+std::atomic<int64_t> all_waiting_bytes{0};
+
 constexpr size_t kCounters = static_cast<size_t>(Count::kCount_);
 
 // Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
@@ -112,6 +114,10 @@ void Registry::retire(Block* block) {
 }
 
 }  // namespace
+
+void note_waiting_bytes(int64_t more) { all_waiting_bytes.fetch_add(more, std::memory_order_relaxed); }
+
+int64_t waiting_bytes() { return all_waiting_bytes.load(std::memory_order_relaxed); }
 
 void count(Count which, uint64_t n) {
   Block* block = this_threads_block;

@@ -33,6 +33,11 @@ enum class Count : int {
   kCount_,  // how many there are
 };
 
+// Bytes of saved tensors that wait to be packed now; a negative number takes back. Not a count of what was
+// done, so reset_counters() leaves it.
+void note_waiting_bytes(int64_t more);
+int64_t waiting_bytes();
+
 // Adds n to this thread's counter. Safe at any time, also while the thread or the process ends.
 void count(Count which, uint64_t n = 1);
 

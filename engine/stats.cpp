@@ -47,6 +47,7 @@ Stats stats() {
           .ahead_misses = totals[Count::kAheadMisses],
           .ahead_unused = totals[Count::kAheadUnused],
           .ahead_bytes = totals[Count::kAheadBytes],
+          .waiting_bytes = static_cast<uint64_t>(waiting_bytes()),
           .forwarded = std::move(totals.forwarded)};
 }
 
@@ -77,6 +78,7 @@ std::string stats_json() {
   add("ahead_misses", s.ahead_misses);
   add("ahead_unused", s.ahead_unused);
   add("ahead_bytes", s.ahead_bytes);
+  add("waiting_bytes", s.waiting_bytes);
   json += "\"forwarded\": {";
   const char* separator = "";
   for (const auto& [reason, calls] : s.forwarded) {

@@ -67,9 +67,19 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, 
       packed_(timing.pack_later ? Packed() : call_pack(*hooks_, source, info)) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
+    engine::note_waiting_bytes(bytes());
   } else if (timing.fetch_early) {
     made_ = base::StreamMark::here(device_);
   }
+}
+
+PackUnit::~PackUnit() {
+  if (waiting_.defined()) engine::note_waiting_bytes(-bytes());
+}
+
+at::Tensor PackUnit::stop_waiting() {
+  if (waiting_.defined()) engine::note_waiting_bytes(-bytes());
+  return std::exchange(waiting_, at::Tensor());
 }
 
 bool PackUnit::holds_exactly(const Geometry& other) const {
@@ -101,7 +111,7 @@ void PackUnit::replace_by(std::shared_ptr<PackUnit> larger) {
     const base::MutexLock lock(mutex_);
     larger_ = std::move(larger);
     is_packed_ = false;
-    std::swap(waited, waiting_);
+    waited = stop_waiting();
     is_simple_ = false;
     is_replaced_ = true;
   }
@@ -194,7 +204,7 @@ void PackUnit::pack_waiting() {
     source = waiting_;
     if (!source.defined()) return;
     if (!version_.is_current()) {
-      waiting_.reset();
+      stop_waiting();  // `source` holds it
       return;
     }
   }
@@ -216,7 +226,7 @@ void PackUnit::pack_waiting() {
   made_ = std::move(made);
   is_packed_ = true;
   is_simple_ = !shared_;
-  waiting_.reset();  // `source` holds it
+  stop_waiting();  // `source` holds it
 }
 
 bool PackUnit::is_lost() {

@@ -29,6 +29,9 @@ class PackUnit {
   // changed its input.
   PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
            const SaveInfo& info, Timing timing);
+  ~PackUnit();
+  PackUnit(const PackUnit&) = delete;
+  PackUnit& operator=(const PackUnit&) = delete;
 
   const Geometry& geometry() const { return geometry_; }
   const SaveInfo& info() const { return info_; }
@@ -77,6 +80,8 @@ class PackUnit {
     return device_.is_cpu() ? std::nullopt : std::optional(device_);
   }
   at::Tensor cut(at::Tensor whole, const Geometry* part) const;
+  // The tensor that waits, if one does, is for the caller to let go.
+  at::Tensor stop_waiting() OVERDRIVE_REQUIRES(mutex_);
   void remember(const at::Tensor& fetched) OVERDRIVE_EXCLUDES(mutex_);
   // What was fetched before, if somebody still has it.
   at::Tensor still_alive() OVERDRIVE_REQUIRES(mutex_);
@@ -96,7 +101,8 @@ class PackUnit {
   const base::StreamMark saved_;  // of a unit with a schedule: its tensor is made
 
   base::Mutex mutex_;
-  // One of three, or none when the unit is lost: a tensor that waits, what pack() made of it, a larger unit.
+  // One of three, or none when the unit is lost: a tensor that waits (and counts as such), what pack() made of
+  // it, a larger unit.
   at::Tensor waiting_ OVERDRIVE_GUARDED_BY(mutex_);
   bool is_packed_ OVERDRIVE_GUARDED_BY(mutex_);
   std::shared_ptr<PackUnit> larger_ OVERDRIVE_GUARDED_BY(mutex_);

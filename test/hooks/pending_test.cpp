@@ -55,6 +55,24 @@ TEST_F(PendingTensors, ArePackedWhenTooManyBytesWait) {
   EXPECT_THAT(copying_->packed, ElementsAre(Sizes{1}, Sizes{2}));
 }
 
+// Bytes that wait are held as those that are packed: they are counted until they are packed, changed or let go.
+TEST_F(PendingTensors, CountAsSavedBytes) {
+  const auto waiting_bytes = [] { return stats().waiting_bytes; };
+  ASSERT_EQ(waiting_bytes(), 0);
+  const ScopedHooks scope(waiting());
+  Tensor a = y_.exp(), b = leaf_of({6}).exp();
+  EXPECT_EQ(waiting_bytes(), (4 + 6) * sizeof(float));
+  const Tensor c = a.sin();  // of memory that waits already
+  EXPECT_EQ(waiting_bytes(), (4 + 6) * sizeof(float));
+  reset_stats();
+  EXPECT_EQ(waiting_bytes(), (4 + 6) * sizeof(float)) << "they still do";
+  b.reset();
+  EXPECT_EQ(waiting_bytes(), 4 * sizeof(float)) << "gone with its graph";
+  a.reset();
+  const Tensor d = leaf_of({2}).exp();  // looks, and packs the first
+  EXPECT_EQ(waiting_bytes(), 2 * sizeof(float));
+}
+
 TEST_F(PendingTensors, AreUsedUnpackedByABackward) {
   const Tensor x = leaf_of({4});
   const auto gradient = [&](const HooksPtr& hooks) {
