@@ -77,6 +77,15 @@ TEST_F(OddTensors, CopyOnWriteStaysSo) {
   EXPECT_TRUE(c10::impl::cow::is_cow_data_ptr(back.storage().data_ptr()));
 }
 
+// A class of Python's is one to the dispatcher by this key; there is none in C++.
+TEST_F(OddTensors, Subclasses) {
+  const Tensor t = at::randn({3});
+  EXPECT_TRUE(is_packable(t));
+  t.unsafeGetTensorImpl()->set_python_dispatch(true);
+  EXPECT_FALSE(is_packable(t));
+  t.unsafeGetTensorImpl()->set_python_dispatch(false);
+}
+
 TEST_F(OddTensors, WithoutStorage) {
   Tensor t = at::ones({4});
   t.storage().set_data_ptr(c10::DataPtr(nullptr, c10::Device(at::kCPU)));
