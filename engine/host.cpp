@@ -180,6 +180,8 @@ ptrdiff_t search_current_node(const Range& tls, Node& frame) {
 }  // namespace
 
 Node** find_current_node_place(Node& frame) {
+  // Before 2.13 it holds a std::shared_ptr, whose count would go on being the frame's.
+  if constexpr (sizeof(base::NodePtr) != sizeof(Node*)) return nullptr;
   ptrdiff_t offset = current_node_offset.load(std::memory_order_acquire);
   if (offset == kNotThere) return nullptr;
   const Range tls = shared_object_of(host_types().accumulate_grad).tls;

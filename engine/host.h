@@ -38,7 +38,9 @@ NodeKind kind_of(const base::Node& node);
 // thread-local block can be found, once a process, and checked by writing another node and reading it
 // back through get_current_node(). From then on a run notes its node with one store.
 // The reference in there stays the frame's: we put raw pointers over it and put the frame back
-// before the host looks. Rejected: a task of the host's own loop for every node (4.3 us each).
+// before the host looks. Before 2.13 the variable is a std::shared_ptr, over which that cannot be done:
+// there get_current_node() names the frame. Rejected: a task of the host's own loop for every node (4.3 us
+// each).
 //
 // Returns this thread's place, which holds `frame` now, or null when it cannot be found.
 base::Node** find_current_node_place(base::Node& frame);

@@ -1,9 +1,12 @@
-// A new node under its own type, for whichever pointer the host's version holds its nodes with. Any thread.
+// What depends on the pointer that the host's version holds its nodes with. Any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"
 
 namespace overdrive::test {
+
+// Note [Current node] says why.
+constexpr bool kOursKnowsTheCurrentNode = sizeof(base::NodePtr) == sizeof(void*);
 
 template <typename T, typename... Args>
 auto make_typed_node(Args&&... args) {
