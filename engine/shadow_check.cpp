@@ -114,6 +114,14 @@ std::optional<Outcome> run_on_stock(const BackwardCall& call, const variable_lis
   return outcome;
 }
 
+// Not of a meta tensor, nor of a wrapper, whose memory is another tensor's.
+bool has_values(const at::Tensor& gradient) {
+  constexpr c10::DispatchKeySet kWrappers{c10::DispatchKey::FuncTorchBatched,
+                                          c10::DispatchKey::FuncTorchGradWrapper,
+                                          c10::DispatchKey::Functionalize, c10::DispatchKey::Python};
+  return !gradient.is_meta() && !gradient.key_set().has_any(kWrappers);
+}
+
 // The dense values of a gradient, in order.
 at::Tensor values_of(const at::Tensor& gradient) {
   at::Tensor dense = gradient.detach().resolve_conj().resolve_neg();
@@ -135,9 +143,20 @@ void compare(const std::string& what, const at::Tensor& stock, const at::Tensor&
               stock.defined() ? "defined" : "undefined", " with stock and ",
               ours.defined() ? "defined" : "undefined", " with Overdrive.");
   if (!stock.defined()) return;
+  if (stock.is_nested() && ours.is_nested()) {
+    const auto expected = stock.detach().unbind();
+    const auto actual = ours.detach().unbind();
+    TORCH_CHECK(expected.size() == actual.size(), "OVERDRIVE_CHECK: ", what, " has ", expected.size(),
+                " components with stock and ", actual.size(), " with Overdrive.");
+    for (size_t i = 0; i < expected.size(); ++i) {
+      compare(c10::str(what, ", component ", i, ","), expected[i], actual[i]);
+    }
+    return;
+  }
   TORCH_CHECK(stock.sizes() == ours.sizes() && stock.dtype() == ours.dtype() && stock.layout() == ours.layout(),
               "OVERDRIVE_CHECK: ", what, " is ", stock.toString(), stock.sizes(), " with stock and ",
               ours.toString(), ours.sizes(), " with Overdrive.");
+  if (!has_values(stock) || !has_values(ours)) return;
   const at::Tensor expected = values_of(stock);
   const at::Tensor actual = values_of(ours);
   const size_t size = expected.element_size();
@@ -152,7 +171,8 @@ void compare(const std::string& what, const at::Tensor& stock, const at::Tensor&
 }
 
 std::string leaf_name(size_t number, const at::Tensor& leaf) {
-  std::string name = c10::str("the gradient of leaf ", number, " (", leaf.toString(), leaf.sizes());
+  std::string name = c10::str("the gradient of leaf ", number, " (", leaf.toString());
+  if (!leaf.is_nested()) name += c10::str(leaf.sizes());
   if (!leaf.name().empty()) name += c10::str(", named '", leaf.name(), "'");
   return name + ")";
 }

@@ -2,9 +2,11 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/typed_node.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
 
 #include <functional>
-#include "test/support/typed_node.h"
 
 namespace {
 
@@ -64,6 +66,25 @@ TEST_F(ShadowCheck, ComparesCapturedGradientsToo) {
   EXPECT_TRUE(torch::equal(grads[0], x.exp().detach()));
   EXPECT_FALSE(x.grad().defined());
   EXPECT_EQ(overdrive::stats().checked, 1u);
+}
+
+// A check that fails where the program is right is worse than none.
+TEST_F(ShadowCheck, TakesTensorsOfEveryKind) {
+  using namespace at::functionalization::impl;
+  auto meta = torch::ones({2}, torch::device(torch::kMeta)).requires_grad_();
+  (meta * 2).sum().backward();
+  auto wrapper = to_functional_tensor(torch::ones({2})).requires_grad_();
+  (wrapper * 3).sum().backward(to_functional_tensor(torch::ones({})));
+  EXPECT_TRUE(torch::equal(from_functional_tensor(wrapper.grad()), torch::full({2}, 3.f)));
+  auto nested =
+      at::_nested_tensor_from_tensor_list({torch::ones({2, 4}), torch::ones({3, 4})}).requires_grad_();
+  at::relu(nested).to_padded_tensor(0).sum().backward();
+  auto table = torch::rand({5, 3}, torch::requires_grad());
+  torch::embedding(table, torch::tensor({1, 4, 1}), -1, false, /*sparse=*/true).sum().backward();
+  auto complex = torch::rand({3}, torch::dtype(torch::kComplexFloat).requires_grad(true));
+  torch::real(complex.conj() * complex).sum().backward();
+  torch::ones({0, 2}, torch::requires_grad()).sum().backward();
+  EXPECT_EQ(overdrive::stats().checked, 6u);
 }
 
 TEST_F(ShadowCheck, DoesNotCallHooksTwice) {
