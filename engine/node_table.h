@@ -1,6 +1,6 @@
 // A flat hash from a node's address to its number in a plan. Holds numbers and a part of each hash only;
-// the plan holds the addresses, so both stay small. Owned by a Plan, used by one thread. Never
-// dereferences an address. Grows by itself; keeps its memory between plans.
+// the plan holds the addresses, so both stay small. Owned by a Plan, which decides who is in it; used by one
+// thread. Never dereferences an address. Keeps its memory between plans.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,17 @@ class NodeTable {
     count_ = 0;
   }
 
-  // The number of `key`; when it has none yet it gets the next one, count(). `address_of(number)` tells
-  // the key of a number, for all below count().
+  // The number of `key`; when it is not in the table yet it enters with the number `next`. `address_of(number)`
+  // tells the key of a number that is in the table.
   template <typename AddressOf>
-  uint32_t find_or_add(const void* key, AddressOf address_of) {
+  uint32_t find_or_add(const void* key, uint32_t next, AddressOf address_of) {
     const uint64_t hash = hash_of(key);
     for (size_t at = hash & mask_;; at = (at + 1) & mask_) {
       Entry& entry = entries_[at];
       if (entry.number == kNone) {
-        entry = {tag_of(hash), count_++};
-        return count_ - 1;
+        entry = {tag_of(hash), next};
+        ++count_;
+        return next;
       }
       if (entry.tag == tag_of(hash) && address_of(entry.number) == key) return entry.number;
     }
@@ -47,14 +48,17 @@ class NodeTable {
     }
   }
 
-  // To be called when the address of a new number can be told.
+  // Before one more enters. `address_of` is asked for all numbers below `numbers`, and says null for those that
+  // are not in the table.
   template <typename AddressOf>
-  void make_room(AddressOf address_of) {
+  void make_room(uint32_t numbers, AddressOf address_of) {
     if (has_room(count_ + 1, entries_.size())) [[likely]]
       return;
     clear_to(entries_.size() * 2);
-    for (uint32_t number = 0; number < count_; ++number) {
-      const uint64_t hash = hash_of(address_of(number));
+    for (uint32_t number = 0; number < numbers; ++number) {
+      const void* const key = address_of(number);
+      if (key == nullptr) continue;
+      const uint64_t hash = hash_of(key);
       size_t at = hash & mask_;
       while (entries_[at].number != kNone) at = (at + 1) & mask_;
       entries_[at] = {tag_of(hash), number};

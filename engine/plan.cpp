@@ -37,27 +37,49 @@ void Plan::build(const Request& request) {
   table_.reset(expected_);
   const uint64_t least = min_topological_nr(request.outputs);
   const bool look_for_devices = host::has_device_with_queue();
-  add(*request.root);
+  add_shared(*request.root);  // it may be asked for as an output
   if (request.root_is_group) num_slots_ = 0;
   // `nodes` is the queue as well.
   for (uint32_t index = 0; index < nodes.size(); ++index) {
     look_at(*nodes[index].node, look_for_devices);
     expand(index, least);
   }
-  expected_ = nodes.size();
+  expected_ = table_.count();
   if (!pruned_) return;
   mark_outputs(request);
   mark_needed();
 }
 
-uint32_t Plan::add(Node& node) {
-  const auto address_of = [this](uint32_t number) -> const void* { return nodes[number].node; };
-  const uint32_t index = table_.find_or_add(&node, address_of);
-  if (index != nodes.size()) return index;
-  nodes.push_back({&node, num_slots_, 0, 0, !pruned_, !pruned_, false});
+// The node has an owner for each edge that leads to it, and for each of the caller's outputs. Where there is
+// one owner, the edge that led here was the only way, and the node need not be known again: in most graphs that
+// is most nodes.
+uint32_t Plan::add(const base::NodePtr& node) {
+  return node.use_count() == 1 ? append(*node, /*shared=*/false) : add_shared(*node);
+}
+
+uint32_t Plan::add_shared(Node& node) {
+  const auto address_of = [this](uint32_t number) -> const void* {
+    return nodes[number].shared ? nodes[number].node : nullptr;
+  };
+  const auto next = static_cast<uint32_t>(nodes.size());
+  table_.make_room(next, address_of);
+  const uint32_t index = table_.find_or_add(&node, next, address_of);
+  return index == next ? append(node, /*shared=*/true) : index;
+}
+
+uint32_t Plan::append(Node& node, bool shared) {
+  nodes.push_back({&node, num_slots_, 0, 0, shared, !pruned_, !pruned_, false});
   num_slots_ += node.num_inputs();
-  table_.make_room(address_of);
-  return index;
+  return static_cast<uint32_t>(nodes.size() - 1);
+}
+
+uint32_t Plan::find(const Node* node) const {
+  const uint32_t index = find_shared(node);
+  if (index != NodeTable::kNone) return index;
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].node == node) return i;
+  }
+  return NodeTable::kNone;
 }
 
 void Plan::expand(uint32_t index, uint64_t least) {
@@ -70,7 +92,7 @@ void Plan::expand(uint32_t index, uint64_t least) {
       targets.push_back(NodeTable::kNone);
       continue;
     }
-    const uint32_t target = add(*edge.function);
+    const uint32_t target = add(edge.function);
     ++nodes[target].waiting;
     targets.push_back(target);
   }
@@ -92,7 +114,7 @@ void Plan::mark_outputs(const Request& request) {
   // Backwards, so that a node's captures are chained in the order in which they were asked for.
   for (size_t i = request.outputs.size(); i-- > 0;) {
     const Edge& output = request.outputs[i];
-    const uint32_t index = find(output.function.get());
+    const uint32_t index = find_shared(output.function.get());
     if (index == NodeTable::kNone) continue;  // not part of this graph: its gradient stays undefined
     nodes[index].may_run = true;
     if (request.accumulate_grad) {

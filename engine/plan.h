@@ -19,7 +19,8 @@ struct PlannedNode {
   base::Node* node;
   uint32_t first_slot;    // of its gradients
   uint32_t first_edge;    // in Plan::targets
-  uint32_t waiting : 29;  // gradients that have not arrived; counted down by the run
+  uint32_t waiting : 28;  // gradients that have not arrived; counted down by the run
+  uint32_t shared : 1;    // several edges may lead here
   uint32_t may_run : 1;   // needed or captured; always in a call that is not pruned
   uint32_t needed : 1;    // apply() is called
   uint32_t reached : 1;   // a gradient has arrived (set by the run)
@@ -68,14 +69,19 @@ class Plan {
   // A node is on a device that has a queue of its own.
   bool has_device_nodes() const { return has_device_nodes_; }
 
-  uint32_t find(const base::Node* node) const {
-    return table_.find(node, [this](uint32_t number) -> const void* { return nodes[number].node; });
-  }
+  // The number of a node of this graph, or NodeTable::kNone. Looks at every node if it must: it is for edges
+  // that were changed after the plan was made.
+  uint32_t find(const base::Node* node) const;
   uint32_t first_capture(uint32_t node) const { return first_capture_[node]; }
   const Capture& capture(uint32_t index) const { return captures_[index]; }
 
  private:
-  uint32_t add(base::Node& node);
+  uint32_t add(const base::NodePtr& node);
+  uint32_t add_shared(base::Node& node);
+  uint32_t append(base::Node& node, bool shared);
+  uint32_t find_shared(const base::Node* node) const {
+    return table_.find(node, [this](uint32_t number) -> const void* { return nodes[number].node; });
+  }
   void expand(uint32_t index, uint64_t min_topological_nr);
   void look_at(base::Node& node, bool look_for_devices);
   void mark_outputs(const Request& request);

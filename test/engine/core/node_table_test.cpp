@@ -22,11 +22,10 @@ struct Numbering {
   Numbering() { table.reset(0); }
   uint32_t number(const void* key) {
     const auto address_of = [this](uint32_t n) { return keys[n]; };
-    const uint32_t found = table.find_or_add(key, address_of);
-    if (found == keys.size()) {
-      keys.push_back(key);
-      table.make_room(address_of);
-    }
+    const auto next = static_cast<uint32_t>(keys.size());
+    table.make_room(next, address_of);
+    const uint32_t found = table.find_or_add(key, next, address_of);
+    if (found == next) keys.push_back(key);
     return found;
   }
   uint32_t find(const void* key) const {
