@@ -7,16 +7,16 @@
 
 namespace overdrive::fuzz {
 
-Traits::Traits(Random& random)
+Traits::Traits(Random& random, Group featured)
     : threads(random.percent(25)),
       nested(random.percent(35)),
       throwing(random.percent(25)),
       pruned(random.percent(50)),
       create_graph(random.percent(35)),
-      functions(random.percent(50)),
-      complex(random.percent(20)),
-      sparse(random.percent(25)),
-      nested_tensors(random.percent(20)),
+      functions(random.percent(50) || featured == Group::kFunction),
+      complex(random.percent(20) || featured == Group::kComplex),
+      sparse(random.percent(25) || featured == Group::kSparse),
+      nested_tensors(random.percent(20) || featured == Group::kNested),
       modes(random.percent(15)),
       many_hooks(random.percent(50)),
       hook_all(random.percent(60)) {}
@@ -40,7 +40,11 @@ bool is_dense(const Tensor& t) { return t.layout() == at::kStrided && !t.is_nest
 Program generate(uint64_t seed) { return Generator(seed).make(); }
 
 Generator::Generator(uint64_t seed)
-    : random_(seed), traits_(random_), run_(seed, Watch{.lifetimes = false}), uses_(256, 0) {
+    : random_(seed),
+      featured_(ops()[seed % ops().size()]),
+      traits_(random_, featured_.group),
+      run_(seed, Watch{.lifetimes = false}),
+      uses_(256, 0) {
   program_.seed = seed;
   program_.watch = choose_watch(random_);
 }
@@ -170,6 +174,12 @@ void Generator::add_plain_hook(int slot, HookKind kind) {
   keep(std::move(s), 0);
 }
 
+// What fits nearly any op; most other shapes are refused.
+int Generator::slot_like(const Tensor& first) {
+  if (!is_dense(first)) return kNoSlot;
+  return slot_where([&](const Tensor& t) { return is_dense(t) && t.sizes() == first.sizes(); });
+}
+
 bool Generator::add_op() {
   std::vector<Group> groups = {Group::kMath, Group::kMath, Group::kMath,
                                Group::kMath, Group::kView, Group::kInPlace};
@@ -177,12 +187,13 @@ bool Generator::add_op() {
   if (traits_.complex) groups.insert(groups.end(), 2, Group::kComplex);
   if (traits_.sparse) groups.insert(groups.end(), 2, Group::kSparse);
   if (traits_.nested_tensors) groups.insert(groups.end(), 2, Group::kNested);
-  const Group group = random_.pick(groups);
+  const bool featured = random_.percent(30);
+  const Group group = featured ? featured_.group : random_.pick(groups);
   std::vector<const Op*> rows;
   for (const Op& op : ops()) {
     if (op.group == group) rows.push_back(&op);
   }
-  const Op& op = *random_.pick(rows);
+  const Op& op = featured ? featured_ : *random_.pick(rows);
   std::vector<int> from;
   for (int i = 0; i < op.arity; ++i) {
     // In place on a view, and on what is used elsewhere, is where the hard cases are.
@@ -193,6 +204,7 @@ bool Generator::add_op() {
         return is_dense(t) && t.is_view() == view && !(t.is_leaf() && t.requires_grad());
       });
     }
+    if (i > 0 && random_.percent(50)) slot = slot_like(run_.slot(from.front()));
     if (slot == kNoSlot) slot = operand(op.name);
     if (slot == kNoSlot) return false;
     from.push_back(slot);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "test/parity/fuzz/interpreter.h"
+#include "test/parity/fuzz/ops.h"
 #include "test/parity/fuzz/program.h"
 #include "test/parity/fuzz/random.h"
 
@@ -21,7 +22,7 @@ inline constexpr int kMostSlots = 230;
 struct Traits {
   bool threads, nested, throwing, pruned, create_graph, functions, complex, sparse, nested_tensors, modes,
       many_hooks, hook_all;
-  explicit Traits(Random& random);
+  Traits(Random& random, Group featured);
 };
 
 class Generator {
@@ -51,6 +52,7 @@ class Generator {
   // Operands.
   int slot_where(const Wanted& wanted);
   int operand(const std::string& op);
+  int slot_like(const Tensor& first);
   int differentiable();
   std::vector<int> roots();
   int gradient_for(int root, int depth);
@@ -64,6 +66,7 @@ class Generator {
 
   Random random_;
   Program program_;
+  const Op& featured_;  // seeds in a row take turns with the ops: a run of programs misses none
   const Traits traits_;
   Interpreter run_;
   std::vector<int> live_;  // slots that hold a tensor

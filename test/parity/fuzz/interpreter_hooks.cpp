@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "test/parity/fuzz/interpreter.h"
+#include "test/parity/fuzz/leaf.h"
 #include "test/parity/fuzz/ops.h"
 
 namespace overdrive::fuzz {
@@ -281,7 +282,9 @@ void Interpreter::fire(const std::shared_ptr<const Statement>& s, const char* wh
   for (const Statement& inner : s->body) attempt(inner, /*top=*/false);
   if (grads.empty()) return;
   if (s->gives == Gives::kUndefined) grads[0] = Tensor();
-  if (s->gives == Gives::kSlot) grads[0] = slot(s->given);
+  if (s->gives != Gives::kSlot) return;
+  const bool unchecked = s->what == What::kHook && s->hook == HookKind::kNodePre;
+  grads[0] = unchecked ? pre_hook_result(slot(s->given), grads[0]) : slot(s->given);
 }
 
 }  // namespace overdrive::fuzz

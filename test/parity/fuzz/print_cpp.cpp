@@ -149,8 +149,10 @@ class Printer {
     if (s.to != kNoSlot) text += in + use(s.to) + " = g;\n";
     text += inner(s, indent);
     const std::string given = s.gives == Gives::kUndefined ? "Tensor()"
-                              : s.gives == Gives::kSlot    ? use(s.given)
-                                                           : "g";
+                              : s.gives == Gives::kNothing ? "g"
+                              : s.what == What::kHook && s.hook == HookKind::kNodePre
+                                  ? "pre_hook_result(" + use(s.given) + ", g)"
+                                  : use(s.given);
     return text + in + "return " + given + ";\n" + indent;
   }
 
