@@ -77,13 +77,28 @@ static bool cannot_be(const std::string& op, int feature) {
          (op == "TooMany" || op == "TooFew" || op == "WrongShape");
 }
 
+bool Coverage::is_empty(size_t op, int feature) const {
+  return by_op_[op][static_cast<size_t>(feature)] == 0 && ops()[op].group != Group::kConstant &&
+         !cannot_be(ops()[op].name, feature);
+}
+
+std::vector<size_t> Coverage::ops_with_empty_cells() const {
+  std::vector<size_t> found;
+  for (size_t op = 0; op < by_op_.size(); ++op) {
+    for (int f = 0; f < kFeatures; ++f) {
+      if (!is_empty(op, f)) continue;
+      found.push_back(op);
+      break;
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> Coverage::empty_cells() const {
   std::vector<std::string> cells;
   for (size_t op = 0; op < by_op_.size(); ++op) {
-    if (ops()[op].group == Group::kConstant) continue;
     for (int f = 0; f < kFeatures; ++f) {
-      if (by_op_[op][static_cast<size_t>(f)] == 0 && !cannot_be(ops()[op].name, f))
-        cells.push_back(std::string(ops()[op].name) + " x " + feature_name(f));
+      if (is_empty(op, f)) cells.push_back(std::string(ops()[op].name) + " x " + feature_name(f));
     }
   }
   for (int f = 0; f < kFeatures; ++f) {

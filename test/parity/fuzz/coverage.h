@@ -45,8 +45,12 @@ class Coverage {
   std::string table() const;
   // Names of the cells that no program reached.
   std::vector<std::string> empty_cells() const;
+  // Their indices.
+  std::vector<size_t> ops_with_empty_cells() const;
 
  private:
+  bool is_empty(size_t op, int feature) const;
+
   int64_t programs_ = 0;
   std::vector<std::array<int64_t, kFeatures + 1>> by_op_;
   std::array<std::array<int64_t, kFeatures>, kFeatures> pairs_{};

@@ -8,6 +8,7 @@
 #include "test/parity/fuzz/compare.h"
 #include "test/parity/fuzz/generator.h"
 #include "test/parity/fuzz/last_words.h"
+#include "test/parity/fuzz/ops.h"
 #include "test/parity/fuzz/print_cpp.h"
 #include "test/parity/fuzz/shrink.h"
 
@@ -32,6 +33,7 @@ class Fuzzer {
   int run() {
     prepare();
     for (int64_t i = 0; wants_more(i); ++i) one(options_.seed + static_cast<uint64_t>(i));
+    if (options_.minutes <= 0 && options_.programs >= kProgramsForTable) go_after_empty_cells();
     return finish();
   }
 
@@ -39,6 +41,21 @@ class Fuzzer {
   bool wants_more(int64_t i) const {
     if (options_.stop() || static_cast<int>(reports_.size()) >= options_.max_differences) return false;
     return options_.minutes > 0 ? Clock::now() < end_ : i < options_.programs;
+  }
+
+  // Some cells are rare. Which op a seed features is known, so a few more programs find them.
+  void go_after_empty_cells() {
+    const uint64_t turn = ops().size();
+    uint64_t next = options_.seed + static_cast<uint64_t>(options_.programs);
+    next += turn - next % turn;
+    for (int64_t more = options_.programs / 4; more > 0; next += turn) {
+      const std::vector<size_t> missing = coverage_.ops_with_empty_cells();
+      if (missing.empty()) return;
+      for (const size_t op : missing) {
+        if (more-- <= 0 || !wants_more(-1)) return;
+        one(next + op);
+      }
+    }
   }
 
   void one(uint64_t seed) {
