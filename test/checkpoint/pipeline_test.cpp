@@ -4,6 +4,8 @@
 #include "test/support/engines.h"
 #include "test/support/fake/device_contract.h"
 
+#include <torch/nn.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>

@@ -3,6 +3,8 @@
 #include "bench/peak_bytes.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 
+#include <torch/nn.h>
+
 namespace overdrive::checkpoint {
 namespace {
 

@@ -5,6 +5,7 @@
 #include "test/support/pch.h"
 
 #include <sys/resource.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -3,6 +3,8 @@
 
 #include "test/support/pch.h"
 
+#include <torch/version.h>
+
 #include <thread>
 
 namespace {

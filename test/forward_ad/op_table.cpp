@@ -1,5 +1,7 @@
 #include "test/forward_ad/op_table.h"
 
+#include <torch/torch.h>
+
 namespace overdrive::forward_ad {
 
 namespace {

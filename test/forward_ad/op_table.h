@@ -1,7 +1,9 @@
 // The operators whose derivatives are checked to order 5, as functions of one tensor.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <functional>
 #include <ostream>

@@ -1,6 +1,8 @@
 // Packers on a CUDA device. Runs where LibTorch sees one and is skipped, with the reason, elsewhere.
 #include "test/hooks/packers_fixture.h"
 
+#include <torch/cuda.h>
+
 namespace overdrive::hooks {
 namespace {
 

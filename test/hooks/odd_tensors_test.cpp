@@ -6,6 +6,7 @@
 
 #include <ATen/functorch/TensorWrapper.h>
 #include <c10/core/impl/COW.h>
+#include <torch/nn.h>
 
 namespace overdrive::hooks {
 namespace {

@@ -2,6 +2,7 @@
 #include "test/hooks/hooks_fixture.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/nn.h>
 
 namespace overdrive::hooks {
 namespace {

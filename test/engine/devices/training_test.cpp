@@ -1,6 +1,8 @@
 // Small networks that train on the fake accelerator, with the bits of the CPU.
 #include "test/support/fake/device_contract.h"
 
+#include <torch/nn/functional.h>
+
 namespace {
 
 using namespace overdrive;

@@ -2,7 +2,9 @@
 // file as it is, so it needs LibTorch only.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <vector>
 

@@ -1,9 +1,11 @@
-// LibTorch as the fuzzer sees it: tests are users, so the umbrella header, parsed once.
+// LibTorch as the fuzzer sees it.
 #pragma once
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace overdrive::fuzz {
 
