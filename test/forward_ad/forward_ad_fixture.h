@@ -9,8 +9,8 @@
 #include <ATen/functorch/DynamicLayer.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 

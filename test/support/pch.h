@@ -1,5 +1,5 @@
-// What nearly every test includes; parsed once. Not torch/torch.h: what it has of modules, optimisers and data would be
-// instantiated again for every test, at three seconds each. Who needs those includes them.
+// What nearly every test includes; parsed once. Not torch/torch.h: what it has of modules, optimisers and data
+// would be instantiated again for every test, at three seconds each. Who needs those includes them.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

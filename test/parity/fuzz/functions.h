@@ -3,8 +3,8 @@
 // runs at a time. Printed programs hold this file as it is, so it needs LibTorch only.
 #pragma once
 
-#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 

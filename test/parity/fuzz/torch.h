@@ -1,9 +1,9 @@
 // LibTorch as the fuzzer sees it.
 #pragma once
 
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/autograd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
