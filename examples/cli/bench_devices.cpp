@@ -32,6 +32,12 @@ void print_devices_row(const nlohmann::json& row) {
   std::fflush(stdout);
 }
 
+void print_devices_head() {
+  std::printf("%-17s %6s %10s %10s   %-22s %9s %9s\n", "graph", "size", "stock ns", "overdrive", "ratio [95 %]",
+              "switches:", "ours");
+  std::fflush(stdout);
+}
+
 // The fake accelerator cannot be unregistered, so what has it is another program, beside this one.
 std::string devices_program() {
   const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "overdrive_devices_bench";
@@ -60,12 +66,8 @@ int bench_devices(const DevicesArguments& arguments) {
   JsonFile file(arguments.json);
   const std::string program = devices_program();
   nlohmann::json rows = nlohmann::json::array();
-  if (!arguments.quiet) {
-    std::printf("%-17s %6s %10s %10s   %-22s %9s %9s\n", "graph", "size", "stock ns", "overdrive",
-                "ratio [95 %]", "switches:", "ours");
-    std::fflush(stdout);
-  }
   const bool stopped = stopped_early([&] {
+    if (!arguments.quiet) print_devices_head();
     for (const bench::GraphKind& kind : bench::device_graph_kinds()) {
       for (const nlohmann::json& row : measure_kind(program, kind.name, arguments)) {
         if (!arguments.quiet) print_devices_row(row);
