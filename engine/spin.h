@@ -34,7 +34,7 @@ class Spin {
 
  private:
   const long begin_;  // the clock's nanoseconds
-  bool granted_;
+  const bool granted_;
   int turns_ = 0;
 };
 

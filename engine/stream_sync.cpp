@@ -1,8 +1,9 @@
 #include "engine/stream_sync.h"
 
+#include "engine/base/stream_mark.h"
+
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
@@ -88,10 +89,7 @@ void CallerStreams::wait_for_leaves() {
     const auto noted = std::find_if(streams_.begin(), streams_.end(), same_device);
     // A device that came into use during the backward only.
     const c10::Stream caller = noted != streams_.end() ? *noted : guard_->getStream(leaf.device());
-    if (caller == leaf) continue;
-    c10::Event event(leaf.device_type());
-    event.record(leaf);
-    event.block(caller);
+    base::wait_for(caller, leaf);
   }
 }
 

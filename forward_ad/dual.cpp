@@ -206,6 +206,13 @@ DualParts unpack(const at::Tensor& tensor, const Place& place) {
   return unpack_inside(looked_through, *wrapper, position, place);
 }
 
+// Throws where the level has a layer and this thread is not inside.
+Place place_of(const ForwardADLevel& level, uint64_t idx) {
+  if (BareLevel::of(level) != nullptr) return {.level = idx};
+  const JvpLayer& layer = JvpLayer::of(level);
+  return {idx, layer.life(), layer.check_here()};
+}
+
 at::Tensor make_bare_dual(const at::Tensor& primal, const at::Tensor& tangent, BareLevel& bare,
                           const Place& place) {
   TORCH_CHECK(BareLevel::here() == place.level, "Forward AD level ", place.level,
@@ -219,18 +226,16 @@ at::Tensor make_bare_dual(const at::Tensor& primal, const at::Tensor& tangent, B
 
 at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
   auto open_level = ForwardADLevel::get_by_idx(level);
-  auto* bare = BareLevel::of(*open_level);
-  const JvpLayer* layer = bare == nullptr ? &JvpLayer::of(*open_level) : nullptr;
-  Place place{.level = level};
-  if (layer != nullptr) place = {level, layer->life(), layer->check_here()};
+  const Place place = place_of(*open_level, level);
   host_level::check();
   check_pair(primal, tangent, level);
-  if (bare != nullptr) return make_bare_dual(primal, tangent, *bare, place);
+  if (auto* bare = BareLevel::of(*open_level)) return make_bare_dual(primal, tangent, *bare, place);
+  const JvpLayer& layer = JvpLayer::of(*open_level);
   at::Tensor value = on_all_layers(below(primal, place, "primal"), place.position);
   at::Tensor slope = on_all_layers(below(tangent, place, "tangent"), place.position);
   BelowLayer without_inner(place.position);
-  at::Tensor dual = layer->wrap(value);
-  slope = with_layout_of(dual, layer->wrap(slope));
+  at::Tensor dual = layer.wrap(value);
+  slope = with_layout_of(dual, layer.wrap(slope));
   auto tangents = std::make_shared<ForwardGrad>();
   dual.unsafeGetTensorImpl()->set_autograd_meta(std::make_unique<DualMeta>(level, tangents));
   tangents->set_value(slope, level);
@@ -239,11 +244,7 @@ at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64
 
 DualParts unpack_dual(const at::Tensor& tensor, uint64_t level) {
   auto open_level = ForwardADLevel::get_by_idx(level);
-  Place place{.level = level};
-  if (BareLevel::of(*open_level) == nullptr) {
-    const JvpLayer& layer = JvpLayer::of(*open_level);
-    place = {level, layer.life(), layer.check_here()};
-  }
+  const Place place = place_of(*open_level, level);
   host_level::check();
   TORCH_CHECK(tensor.defined(), "unpack_dual on level ", level, ": the tensor is undefined.");
   return unpack(tensor, place);
