@@ -105,7 +105,6 @@ nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, dou
   Graph graph = kind.build(size);
   const int64_t nodes = graph.nodes();
   const int runs = runs_per_sample(graph, sample_seconds);
-  time_engine(EngineKind::kOverdrive, graph, 2);
   const Samples samples = measure_pairs(graph, pairs, runs);
   const Interval ratio = median_interval(samples.ratios);
   auto ns_per_node = [&](const std::vector<double>& seconds) {

@@ -23,7 +23,8 @@ struct Graph {
   variable_list leaves;
   // Saved tensors survive the run. When false, prepare() must build the graph anew.
   bool keep_graph = true;
-  // Runs after a change of the engine that start what later ones use, threads for example.
+  // Runs after a change of the engine that are not counted: they start what later ones use, threads for
+  // example, and meet the caches that the other engine has filled.
   int runs_to_warm_up = 1;
   // How many nodes a run visits when the edges do not tell (0: they do).
   int64_t nodes_visited = 0;

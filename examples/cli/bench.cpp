@@ -41,21 +41,12 @@ int bench_engine(EngineArguments arguments) {
   }
   JsonFile file(arguments.json);
   at::set_num_threads(arguments.threads);
-  nlohmann::json rows = nlohmann::json::array();
   if (!arguments.quiet) {
     std::printf("%-14s %9s %9s %11s %11s %11s   %s\n", "graph", "size", "nodes", "stock ns", "overdrive",
                 "by hand", "ratio [95 %]");
   }
-  const bool stopped = stopped_early([&] {
-    bench::run_engine_bench(arguments.options, [&](const nlohmann::json& row) {
-      if (!arguments.quiet) print_engine_row(row);
-      rows.push_back(row);
-      check_interrupt();
-    });
-  });
-  file.write(
-      {{"benchmark", "engine"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
-  return kFine;
+  return report_rows("engine", file, arguments.quiet, print_engine_row,
+                     [&](const OnRow& on_row) { bench::run_engine_bench(arguments.options, on_row); });
 }
 
 void add_engine(Program& program, CLI::App& parent) {
@@ -78,6 +69,21 @@ void add_engine(Program& program, CLI::App& parent) {
 }
 
 }  // namespace
+
+int report_rows(const std::string& benchmark, const JsonFile& file, bool quiet,
+                void (*show)(const nlohmann::json& row), const std::function<void(const OnRow&)>& measure) {
+  nlohmann::json rows = nlohmann::json::array();
+  const bool stopped = stopped_early([&] {
+    measure([&](const nlohmann::json& row) {
+      if (!quiet) show(row);
+      rows.push_back(row);
+      check_interrupt();
+    });
+  });
+  file.write(
+      {{"benchmark", benchmark}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
+  return kFine;
+}
 
 void check_graph_names(const std::vector<std::string>& names) {
   const auto& kinds = bench::graph_kinds();

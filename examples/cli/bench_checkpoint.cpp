@@ -1,9 +1,7 @@
 // `overdrive bench checkpoint`: what checkpointing costs and saves.
 #include "bench/checkpoint_bench.h"
-#include "bench/environment.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -27,19 +25,8 @@ int bench_checkpoint(const std::string& json, bench::CheckpointBenchOptions opti
   if (options.quick) options = {.rounds = 3, .sample_seconds = 0, .quick = true};
   JsonFile file(json);
   at::set_num_threads(threads);
-  nlohmann::json rows = nlohmann::json::array();
-  const bool stopped = stopped_early([&] {
-    bench::run_checkpoint_bench(options, [&](const nlohmann::json& row) {
-      if (!quiet) print_checkpoint_row(row);
-      rows.push_back(row);
-      check_interrupt();
-    });
-  });
-  file.write({{"benchmark", "checkpoint"},
-              {"environment", bench::environment()},
-              {"rows", rows},
-              {"stopped", stopped}});
-  return kFine;
+  return report_rows("checkpoint", file, quiet, print_checkpoint_row,
+                     [&](const OnRow& on_row) { bench::run_checkpoint_bench(options, on_row); });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // `overdrive bench devices`: graphs over the devices of an accelerator that does not exist, stock and ours.
 #include "bench/device_graphs.h"
-#include "bench/environment.h"
 #include "examples/cli/app_run.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/progress.h"
@@ -65,20 +64,12 @@ nlohmann::json measure_kind(const std::string& program, const std::string& kind,
 int bench_devices(const DevicesArguments& arguments) {
   JsonFile file(arguments.json);
   const std::string program = devices_program();
-  nlohmann::json rows = nlohmann::json::array();
-  const bool stopped = stopped_early([&] {
+  return report_rows("devices", file, arguments.quiet, print_devices_row, [&](const OnRow& on_row) {
     if (!arguments.quiet) print_devices_head();
     for (const bench::GraphKind& kind : bench::device_graph_kinds()) {
-      for (const nlohmann::json& row : measure_kind(program, kind.name, arguments)) {
-        if (!arguments.quiet) print_devices_row(row);
-        rows.push_back(row);
-      }
-      check_interrupt();
+      for (const nlohmann::json& row : measure_kind(program, kind.name, arguments)) on_row(row);
     }
   });
-  file.write(
-      {{"benchmark", "devices"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
-  return kFine;
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 // `overdrive bench forward_ad`: forward mode's drivers beside the other ways to the same numbers.
-#include "bench/environment.h"
 #include "bench/forward_ad_bench.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -33,19 +31,8 @@ int bench_forward_ad(const std::string& json, bench::ForwardAdBenchOptions optio
   if (options.quick) options = {.pairs = 3, .sample_seconds = 0, .quick = true};
   JsonFile file(json);
   at::set_num_threads(threads);
-  nlohmann::json rows = nlohmann::json::array();
-  const bool stopped = stopped_early([&] {
-    bench::run_forward_ad_bench(options, [&](const nlohmann::json& row) {
-      if (!quiet) print_forward_ad_row(row);
-      rows.push_back(row);
-      check_interrupt();
-    });
-  });
-  file.write({{"benchmark", "forward_ad"},
-              {"environment", bench::environment()},
-              {"rows", rows},
-              {"stopped", stopped}});
-  return kFine;
+  return report_rows("forward_ad", file, quiet, print_forward_ad_row,
+                     [&](const OnRow& on_row) { bench::run_forward_ad_bench(options, on_row); });
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // `overdrive bench hooks`: what saved-tensor hooks cost and save.
-#include "bench/environment.h"
 #include "bench/hooks_bench.h"
 #include "examples/cli/bench_commands.h"
-#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
 
@@ -35,17 +33,8 @@ void print_row(const nlohmann::json& row) {
 int bench_hooks(const std::string& json, const bench::HooksBenchOptions& options, bool quiet) {
   JsonFile file(json);
   at::set_num_threads(1);
-  nlohmann::json rows = nlohmann::json::array();
-  const bool stopped = stopped_early([&] {
-    bench::run_hooks_bench(options, [&](const nlohmann::json& row) {
-      if (!quiet) print_row(row);
-      rows.push_back(row);
-      check_interrupt();
-    });
-  });
-  file.write(
-      {{"benchmark", "hooks"}, {"environment", bench::environment()}, {"rows", rows}, {"stopped", stopped}});
-  return kFine;
+  return report_rows("hooks", file, quiet, print_row,
+                     [&](const OnRow& on_row) { bench::run_hooks_bench(options, on_row); });
 }
 
 }  // namespace

@@ -203,6 +203,18 @@ TEST(Differences, WithDeepThreadsADeepNestMovesToThreadsThatEndWithIt) {
   EXPECT_EQ(overdrive::stats().fresh_stacks, 0u);
 }
 
+// `backward` puts down which task its code saw: stock's, and of ours the one only that Frame::kAlways makes.
+void expect_no_task_unless_asked(const std::function<void()>& backward, const int& task_id) {
+  on_stock(backward);
+  EXPECT_GE(task_id, 0);
+  on_ours(backward);
+  EXPECT_EQ(task_id, -1);
+  overdrive::Options always;
+  always.frame = overdrive::engine::Frame::kAlways;
+  on_ours(backward, always);
+  EXPECT_GE(task_id, 0);
+}
+
 // A saved tensor's hook that nobody but the node knows of.
 struct UnpackHook : SavedVariableHooks {
   torch::Tensor kept;
@@ -225,14 +237,7 @@ TEST(Differences, AHookOnASavedTensorOfAHostNodeSeesNoTaskUnlessAsked) {
     y.sum().backward();
     EXPECT_TRUE(torch::equal(x.grad(), y.detach()));
   };
-  on_stock(run_with_hook);
-  EXPECT_GE(task_id, 0);
-  on_ours(run_with_hook);
-  EXPECT_EQ(task_id, -1);
-  overdrive::Options always;
-  always.frame = overdrive::engine::Frame::kAlways;
-  on_ours(run_with_hook, always);
-  EXPECT_GE(task_id, 0);
+  expect_no_task_unless_asked(run_with_hook, task_id);
 }
 
 int task_of_the_kernel = 0;
@@ -250,14 +255,7 @@ TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
     task_of_the_kernel = -2;
     x.sinh().backward(torch::ones({2}));  // the derivative calls cosh()
   };
-  on_stock(backward_of_sinh);
-  EXPECT_GE(task_of_the_kernel, 0);
-  on_ours(backward_of_sinh);
-  EXPECT_EQ(task_of_the_kernel, -1);
-  overdrive::Options always;
-  always.frame = overdrive::engine::Frame::kAlways;
-  on_ours(backward_of_sinh, always);
-  EXPECT_GE(task_of_the_kernel, 0);
+  expect_no_task_unless_asked(backward_of_sinh, task_of_the_kernel);
 }
 
 TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {

@@ -115,7 +115,7 @@ struct Nesting : torch::autograd::Node {
 };
 
 void run_around(const torch::Tensor& x, std::function<void()> backward) {
-  auto node = c10::make_intrusive<Nesting>();
+  auto node = overdrive::test::make_typed_node<Nesting>();
   node->add_input_metadata(x);
   node->add_next_edge(torch::autograd::impl::gradient_edge(x));
   node->backward = std::move(backward);

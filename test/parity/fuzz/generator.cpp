@@ -180,25 +180,28 @@ int Generator::slot_like(const Tensor& first) {
   return slot_where([&](const Tensor& t) { return is_dense(t) && t.sizes() == first.sizes(); });
 }
 
-bool Generator::add_op() {
+const Op& Generator::random_op() {
   std::vector<Group> groups = {Group::kMath, Group::kMath, Group::kMath,
                                Group::kMath, Group::kView, Group::kInPlace};
   if (traits_.functions) groups.insert(groups.end(), 2, Group::kFunction);
   if (traits_.complex) groups.insert(groups.end(), 2, Group::kComplex);
   if (traits_.sparse) groups.insert(groups.end(), 2, Group::kSparse);
   if (traits_.nested_tensors) groups.insert(groups.end(), 2, Group::kNested);
-  const bool featured = random_.percent(30);
-  const Group group = featured ? featured_.group : random_.pick(groups);
+  const Group group = random_.pick(groups);
   std::vector<const Op*> rows;
   for (const Op& op : ops()) {
     if (op.group == group) rows.push_back(&op);
   }
-  const Op& op = featured ? featured_ : *random_.pick(rows);
+  return *random_.pick(rows);
+}
+
+bool Generator::add_op() {
+  const Op& op = random_.percent(30) ? featured_ : random_op();
   std::vector<int> from;
   for (int i = 0; i < op.arity; ++i) {
     // In place on a view, and on what is used elsewhere, is where the hard cases are.
     int slot = kNoSlot;
-    if (group == Group::kInPlace && i == 0) {
+    if (op.group == Group::kInPlace && i == 0) {
       const bool view = random_.percent(60);
       slot = slot_where([&](const Tensor& t) {
         return is_dense(t) && t.is_view() == view && !(t.is_leaf() && t.requires_grad());

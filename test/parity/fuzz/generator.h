@@ -40,6 +40,7 @@ class Generator {
   Statement statement(What what);
 
   void add_leaf();
+  const Op& random_op();
   bool add_op();
   bool add_op(const std::string& name, std::vector<int> from);
   void add_forward(int ops);
