@@ -156,7 +156,7 @@ class Backward {
     }
   }
 
-  Node** current_node_place(const GraphTask* task) {
+  host::NodeBits* current_node_place(const GraphTask* task) {
     if (task == nullptr || !options_.exact_current_node) return nullptr;
     return HostFrame::current_node_place(context_);
   }

@@ -18,18 +18,19 @@ using namespace torch::autograd;
 // One thread's part in the run.
 class DeviceRun::Seat {
  public:
-  Seat(ThreadContext& context, GraphTask* task, ThreadState& state, CurrentDevice device, Node** current_node)
+  Seat(ThreadContext& context, GraphTask* task, ThreadState& state, CurrentDevice device,
+       host::NodeBits* current_node)
       : active(context, task, state),
         state_(state),
         device_(device),
         current_node_(current_node),
-        between_nodes_(current_node == nullptr ? nullptr : *current_node) {}
+        between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
   ~Seat() { count(Count::kNodes, nodes_run); }
 
   void begin_node(Node* node) {
     ++nodes_run;
     active.node = node;
-    if (current_node_ != nullptr) *current_node_ = node;
+    if (current_node_ != nullptr) *current_node_ = host::bits_of(*node);
   }
   // What a node or hook left behind must not reach the next.
   void end_node(bool user_code) {
@@ -45,8 +46,8 @@ class DeviceRun::Seat {
  private:
   ThreadState& state_;
   const CurrentDevice device_;
-  Node** const current_node_;
-  Node* const between_nodes_;
+  host::NodeBits* const current_node_;
+  const host::NodeBits between_nodes_;
 };
 
 DeviceRun::DeviceRun(OverdriveEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,

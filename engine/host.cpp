@@ -161,27 +161,26 @@ struct Probe : Node {
 };
 
 // Writes a probe to `place` and asks the host what it reads.
-bool is_current_node(Node** place, Node& frame) {
+bool is_current_node(NodeBits* place, Node& frame) {
   const base::NodePtr probe = base::make_node<Probe>();
-  *place = probe.get();
+  *place = bits_of(*probe);
   const bool seen = get_current_node().get() == probe.get();
-  *place = &frame;
+  *place = bits_of(frame);
   return seen && get_current_node().get() == &frame;
 }
 
 ptrdiff_t search_current_node(const Range& tls, Node& frame) {
-  for (uintptr_t at = tls.begin; at + sizeof(void*) <= tls.end; at += sizeof(void*)) {
-    auto** place = reinterpret_cast<Node**>(at);
-    if (*place == &frame && is_current_node(place, frame)) return static_cast<ptrdiff_t>(at - tls.begin);
+  const NodeBits wanted = bits_of(frame);
+  for (uintptr_t at = tls.begin; at + sizeof(wanted) <= tls.end; at += sizeof(void*)) {
+    auto* place = reinterpret_cast<NodeBits*>(at);
+    if (*place == wanted && is_current_node(place, frame)) return static_cast<ptrdiff_t>(at - tls.begin);
   }
   return kNotThere;
 }
 
 }  // namespace
 
-Node** find_current_node_place(Node& frame) {
-  // Before 2.13 it holds a std::shared_ptr, whose count would go on being the frame's.
-  if constexpr (sizeof(base::NodePtr) != sizeof(Node*)) return nullptr;
+NodeBits* find_current_node_place(Node& frame) {
   ptrdiff_t offset = current_node_offset.load(std::memory_order_acquire);
   if (offset == kNotThere) return nullptr;
   const Range tls = shared_object_of(host_types().accumulate_grad).tls;
@@ -191,8 +190,8 @@ Node** find_current_node_place(Node& frame) {
     current_node_offset.store(offset, std::memory_order_release);
     if (offset == kNotThere) return nullptr;
   }
-  auto** place = reinterpret_cast<Node**>(tls.begin + static_cast<uintptr_t>(offset));
-  return *place == &frame ? place : nullptr;
+  auto* place = reinterpret_cast<NodeBits*>(tls.begin + static_cast<uintptr_t>(offset));
+  return *place == bits_of(frame) ? place : nullptr;
 }
 
 }  // namespace overdrive::engine::host

@@ -6,6 +6,8 @@
 
 #include "engine/base/torch_types.h"
 
+#include <cstring>
+
 namespace overdrive::engine::host {
 
 // The graph task that is current on this thread, or null outside a backward.
@@ -37,12 +39,32 @@ NodeKind kind_of(const base::Node& node);
 // exported name, but inside the frame its value is known (the frame), so its place in the host's
 // thread-local block can be found, once a process, and checked by writing another node and reading it
 // back through get_current_node(). From then on a run notes its node with one store.
-// The reference in there stays the frame's: we put raw pointers over it and put the frame back
-// before the host looks. Before 2.13 the variable is a std::shared_ptr, over which that cannot be done:
-// there get_current_node() names the frame. Rejected: a task of the host's own loop for every node (4.3 us
-// each).
+// The reference in there stays the frame's: we put the bits of another over it, which count for nothing
+// (since 2.13 a pointer to the node, before that a std::shared_ptr's two), and put the frame's back before the
+// host looks. What get_current_node() copies from there counts as it should. Rejected: a task of the host's own
+// loop for every node (4.3 us each).
 //
+// The bits of a NodePtr.
+#ifdef OVERDRIVE_SHARED_NODES
+struct NodeBits {
+  base::Node* node;
+  void* owner;  // what counts; a std::weak_ptr has the same
+  friend bool operator==(const NodeBits&, const NodeBits&) = default;
+};
+inline NodeBits bits_of(base::Node& node) {
+  const base::WeakNodePtr self = node.weak_from_this();
+  static_assert(sizeof(NodeBits) == sizeof self);
+  NodeBits bits;
+  std::memcpy(static_cast<void*>(&bits), static_cast<const void*>(&self), sizeof bits);
+  return bits;
+}
+#else
+using NodeBits = base::Node*;
+inline NodeBits bits_of(base::Node& node) { return &node; }
+#endif
+static_assert(sizeof(NodeBits) == sizeof(base::NodePtr));
+
 // Returns this thread's place, which holds `frame` now, or null when it cannot be found.
-base::Node** find_current_node_place(base::Node& frame);
+NodeBits* find_current_node_place(base::Node& frame);
 
 }  // namespace overdrive::engine::host

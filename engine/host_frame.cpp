@@ -185,7 +185,7 @@ void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodeP
   engine.run_host_queue();
 }
 
-Node** HostFrame::current_node_place(ThreadContext& context) {
+host::NodeBits* HostFrame::current_node_place(ThreadContext& context) {
   if (context.current_node == nullptr) {
     const base::NodePtr current = get_current_node();
     if (current && is_frame(*current)) context.current_node = host::find_current_node_place(*current);

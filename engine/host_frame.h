@@ -16,7 +16,7 @@
 // for completed on the wrong thread.
 #pragma once
 
-#include "engine/base/torch_types.h"
+#include "engine/host.h"
 
 #include <functional>
 
@@ -56,7 +56,7 @@ class HostFrame {
   static bool is_frame(const base::Node& node);
 
   // Where get_current_node() looks on this thread (Note [Current node]), or null. In a frame.
-  static base::Node** current_node_place(ThreadContext& context);
+  static host::NodeBits* current_node_place(ThreadContext& context);
 };
 
 // Calls the previous engine's thread_on_exception() for `node`, with a graph task made for the

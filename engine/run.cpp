@@ -32,7 +32,7 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       state_(state),
       options_(options),
       active_(context, options.task, state),
-      outer_node_(options.current_node == nullptr ? nullptr : *options.current_node),
+      outer_node_(options.current_node == nullptr ? host::NodeBits() : *options.current_node),
       captured_(memory.plan.num_captured()) {}
 
 Run::~Run() {
@@ -62,7 +62,7 @@ void Run::run_ready() {
 void Run::step(ReadyTask& task) {
   PlannedNode& planned = memory_.plan.nodes[task.node];
   active_.node = planned.node;
-  show_node(planned.node);
+  show_node(*planned.node);
   if (options_.observer != nullptr) [[unlikely]]
     options_.observer->begins(task.node);
   try {
@@ -70,12 +70,12 @@ void Run::step(ReadyTask& task) {
   } catch (...) {
     memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
     report(task.keep);
-    show_node(outer_node_);
+    show_outer_node();
     state_.restore_after_user_code();
     throw;
   }
   restore_state();
-  show_node(outer_node_);
+  show_outer_node();
 }
 
 // The error that is being handled, to the engine before us: it may have something to say of the node.

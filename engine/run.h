@@ -20,12 +20,12 @@ namespace overdrive::engine {
 
 struct RunOptions {
   bool keep_graph = false;
-  bool user_code = false;               // nodes or hooks from outside LibTorch may run
-  base::Engine* previous = nullptr;     // whose thread_on_exception() hears of errors
-  base::GraphTask* task = nullptr;      // the host's, when the run is inside a frame
-  base::Node** current_node = nullptr;  // where get_current_node() looks, or null
-  bool graph_views = false;             // keep the task's dependencies_ up to date
-  RunObserver* observer = nullptr;      // hears of every node, or null
+  bool user_code = false;                  // nodes or hooks from outside LibTorch may run
+  base::Engine* previous = nullptr;        // whose thread_on_exception() hears of errors
+  base::GraphTask* task = nullptr;         // the host's, when the run is inside a frame
+  host::NodeBits* current_node = nullptr;  // where get_current_node() looks, or null
+  bool graph_views = false;                // keep the task's dependencies_ up to date
+  RunObserver* observer = nullptr;         // hears of every node, or null
 };
 
 // What a pruned call does with a node before, or instead of, running it: `inputs` are what has come for it,
@@ -57,8 +57,11 @@ class Run {
   uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
   void make_ready(uint32_t index, base::NodePtr node);
-  void show_node(base::Node* node) {
-    if (options_.current_node != nullptr) *options_.current_node = node;
+  void show_node(base::Node& node) {
+    if (options_.current_node != nullptr) *options_.current_node = host::bits_of(node);
+  }
+  void show_outer_node() {
+    if (options_.current_node != nullptr) *options_.current_node = outer_node_;
   }
   void restore_state();
 
@@ -67,7 +70,7 @@ class Run {
   ThreadState& state_;
   const RunOptions options_;
   ActiveRun active_;
-  base::Node* const outer_node_;  // what get_current_node() is between our nodes
+  const host::NodeBits outer_node_;  // what get_current_node() is between our nodes
   base::variable_list captured_;
   uint32_t ready_ = 0;       // tasks of ours in the heap
   uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached

@@ -3,7 +3,7 @@
 // thread, for ever; it may be asked for at any time, also while thread-locals are torn down.
 #pragma once
 
-#include "engine/base/torch_types.h"
+#include "engine/host.h"
 #include "engine/ready_heap.h"
 
 #include <memory>
@@ -28,9 +28,9 @@ struct ThreadContext {
   ~ThreadContext();
 
   ReadyHeap<ReadyTask> heap;
-  ActiveRun* innermost = nullptr;       // of our runs on this thread
-  Worker* worker = nullptr;             // whose thread this is, if it is a worker's
-  base::Node** current_node = nullptr;  // see Note [Current node]
+  ActiveRun* innermost = nullptr;          // of our runs on this thread
+  Worker* worker = nullptr;                // whose thread this is, if it is a worker's
+  host::NodeBits* current_node = nullptr;  // see Note [Current node]
   std::vector<base::NodePtr> spare_frames;
   std::vector<std::unique_ptr<RunMemory>> spare_memory;
 

@@ -3,7 +3,6 @@
 #include "test/support/caught.h"
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
-#include "test/support/typed_node.h"
 
 #include <torch/library.h>
 
@@ -196,8 +195,6 @@ TYPED_TEST(Frame, ACustomFunctionLearnsItThroughNeedsInputGrad) {
 }
 
 TYPED_TEST(Frame, TheCurrentNodeIsTheOneWhoseHooksAndBodyRun) {
-  if (TypeParam::kOverdrive && !test::kOursKnowsTheCurrentNode)
-    GTEST_SKIP() << "before LibTorch 2.13 get_current_node() names the frame: Note [Current node]";
   Timeline timeline;
   const auto who = [&] {
     const auto current = ag::get_current_node();
@@ -231,8 +228,6 @@ TYPED_TEST(Frame, TheCurrentNodeIsTheOneWhoseHooksAndBodyRun) {
 }
 
 TYPED_TEST(Frame, TheCurrentNodeComesBackAfterANestedBackward) {
-  if (TypeParam::kOverdrive && !test::kOursKnowsTheCurrentNode)
-    GTEST_SKIP() << "before LibTorch 2.13 get_current_node() names the frame: Note [Current node]";
   std::string inner, after;
   auto nested = make_node("nested", {}, [&](variable_list&&) {
     inner = ag::get_current_node()->name();
@@ -293,7 +288,7 @@ TEST_F(OverdriveFrame, WithoutTheExactCurrentNodeItIsTheFrames) {
   EXPECT_EQ(seen, "overdrive::backward");
   install();
   run({.roots = {edge(node)}});
-  EXPECT_EQ(seen, test::kOursKnowsTheCurrentNode ? "node" : "overdrive::backward");
+  EXPECT_EQ(seen, "node");
 }
 
 }  // namespace

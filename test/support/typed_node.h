@@ -5,9 +5,6 @@
 
 namespace overdrive::test {
 
-// Note [Current node] says why.
-constexpr bool kOursKnowsTheCurrentNode = sizeof(base::NodePtr) == sizeof(void*);
-
 template <typename T, typename... Args>
 auto make_typed_node(Args&&... args) {
 #ifdef OVERDRIVE_SHARED_NODES

@@ -4,7 +4,6 @@
 #include "test/support/fake/device_contract.h"
 #include "test/support/gate.h"
 #include "test/support/timeline.h"
-#include "test/support/typed_node.h"
 
 namespace {
 
@@ -230,8 +229,6 @@ TYPED_TEST(DeviceThreads, AWorkerHasTheCallersModes) {
 }
 
 TYPED_TEST(DeviceThreads, TheCurrentNodeIsExactOnEveryThread) {
-  if (TypeParam::kOverdrive && !test::kOursKnowsTheCurrentNode)
-    GTEST_SKIP() << "before LibTorch 2.13 get_current_node() names the frame: Note [Current node]";
   const Tensor x = device_leaf(0);
   const Tensor y = (x * 2).to(fake::device(1)).exp();
   std::vector<std::string> nodes;
