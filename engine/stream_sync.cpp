@@ -1,6 +1,7 @@
 #include "engine/stream_sync.h"
 
 #include "engine/base/stream_mark.h"
+#include "engine/host.h"
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
@@ -89,7 +90,7 @@ void CallerStreams::wait_for_leaves() {
     const auto noted = std::find_if(streams_.begin(), streams_.end(), same_device);
     // A device that came into use during the backward only.
     const c10::Stream caller = noted != streams_.end() ? *noted : guard_->getStream(leaf.device());
-    base::wait_for(caller, leaf);
+    if (host::may_wait_for_leaf(caller, leaf)) base::wait_for(caller, leaf);
   }
 }
 

@@ -190,6 +190,34 @@ TEST_P(StreamCases, NeedTheirWaits) {
 INSTANTIATE_TEST_SUITE_P(All, StreamCases, testing::ValuesIn(all_cases()),
                          [](const auto& row) { return name_of(row.param); });
 
+// The backward ends on a leaf's stream that records a graph, which the caller's does not.
+test::Caught error_of_a_leaf_that_records(bool overridden) {
+  const Tensor x = test::device_leaf(1);
+  fake::wait_for(fake::stream(1, 2), fake::stream(1, 0));
+  Tensor y;
+  {
+    const c10::StreamGuard guard(fake::stream(1, 2));
+    y = (x * 3).sum();
+  }
+  const Tensor gradient = torch::ones({}, fake::options(1));
+  override_stale_captures(at::globalContext(), overridden);
+  fake::set_capturing(1, 2, true);
+  const test::Caught error = test::message_of([&] { y.backward(gradient); });
+  fake::set_capturing(1, 2, false);
+  override_stale_captures(at::globalContext(), false);
+  fake::clear_violations();
+  return error;
+}
+
+class StreamsOfLeaves : public test::DeviceContractBase {};
+
+TEST_F(StreamsOfLeaves, ThatRecordAreTheSameOnBothEngines) {
+  for (const bool overridden : {false, true}) {
+    const auto error = [&] { return error_of_a_leaf_that_records(overridden); };
+    EXPECT_EQ(test::on<test::Overdrive>(error), test::on<test::StockEngine>(error));
+  }
+}
+
 OVERDRIVE_DEVICE_CONTRACT(Streams);
 
 TYPED_TEST(Streams, ALeafsGradientMayBeUsedOnTheCallersStream) {
