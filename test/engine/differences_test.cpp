@@ -240,6 +240,54 @@ TEST(Differences, AHookOnASavedTensorOfAHostNodeSeesNoTaskUnlessAsked) {
   expect_no_task_unless_asked(run_with_hook, task_id);
 }
 
+// Since 2.15: the sums so far that what `node` returns will be added to.
+template <typename N>
+constexpr bool kMayAskForSums = requires(N* node) { get_current_input_grad_buffers(node); };
+template <typename N>
+torch::Tensor first_sum_after(N* node) {
+  if constexpr (kMayAskForSums<N>) return get_current_input_grad_buffers(node).front();
+  return {};
+}
+
+TEST(Differences, NoNodeIsLentTheSumThatItsGradientWillBeAddedTo) {
+  if (!kMayAskForSums<Node>) GTEST_SKIP() << "before LibTorch 2.15 no node can ask for it";
+  // {root} --+--> {first} --+--> {last}
+  //          +--> {asks}  --+
+  float received = 0;
+  const auto is_lent_one = [&] {
+    bool lent = false;
+    auto last = make_body([&](variable_list&& gradients) -> variable_list {
+      received = gradients[0].item<float>();
+      return {};
+    });
+    auto first = make_body([](variable_list&&) -> variable_list { return {torch::ones({1})}; });
+    auto asks = make_body({});
+    asks->body = [&lent, node = static_cast<Node*>(asks.get())](variable_list&&) -> variable_list {
+      const torch::Tensor sum = first_sum_after(node);
+      lent = sum.defined();
+      if (!lent) return {torch::full({1}, 2.0F)};
+      sum.add_(2);
+      return {torch::Tensor()};
+    };
+    auto root = make_body([](variable_list&&) -> variable_list {
+      return {torch::ones({1}), torch::ones({1})};
+    });
+    last->set_sequence_nr(0);
+    asks->set_sequence_nr(1);
+    first->set_sequence_nr(2);
+    root->set_sequence_nr(3);
+    first->set_next_edges({Edge(last, 0)});
+    asks->set_next_edges({Edge(last, 0)});
+    root->set_next_edges({Edge(first, 0), Edge(asks, 0)});
+    run(root);
+    return lent;
+  };
+  on_stock([&] { EXPECT_TRUE(is_lent_one()); });
+  EXPECT_EQ(received, 3);
+  on_ours([&] { EXPECT_FALSE(is_lent_one()); });
+  EXPECT_EQ(received, 3);
+}
+
 int task_of_the_kernel = 0;
 
 torch::Tensor own_cosh(const torch::Tensor& x) {
