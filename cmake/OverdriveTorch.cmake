@@ -29,5 +29,11 @@ if(Torch_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "Overdrive needs LibTorch 2.11 or newer; found ${Torch_VERSION}.")
 endif()
 message(STATUS "Overdrive builds for LibTorch ${Torch_VERSION}")
+# libtorch.so of 2.11 exports std::filesystem's functions of an older C++ library, which end a program of ours. The
+# dynamic linker takes those of the program's own when that is the first library which the program names.
+if(Torch_VERSION VERSION_LESS 2.13)
+  add_link_options(
+    "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state>")
+endif()
 # The config file pushes LibTorch's flags into every directory; we take them through the target.
 string(REPLACE "-D_GLIBCXX_USE_CXX11_ABI=1" "" CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS}")
