@@ -3,7 +3,8 @@
 
     tools/check_versions.py FOLDER VERSION...
 
-Each version has an environment, FOLDER/VERSION/venv, and a build folder beside it, FOLDER/VERSION/build; both are kept.
+Each version has an environment, FOLDER/VERSION/venv, and a build folder beside it, FOLDER/VERSION/build; both are kept
+and used again, so that a second run builds what has changed. JOBS compiles and tests at a time.
 A CUDA build of LibTorch is built against with the machine's CUDA toolkit, and runs without a GPU.
 """
 import os
@@ -24,8 +25,15 @@ def run(arguments, log):
         return subprocess.run(arguments, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode == 0
 
 
-def install(folder, version):
+def torch_config(folder):
     """The folder of TorchConfig.cmake, or None."""
+    return next((folder / "venv").glob("lib/python3*/site-packages/torch/share/cmake/Torch"), None)
+
+
+def install(folder, version):
+    """torch_config(), once it is there."""
+    if torch_config(folder) is not None:
+        return torch_config(folder)
     log = folder / "pip.log"
     if not (folder / "venv" / "bin" / "python").exists():
         run([sys.executable, "-m", "venv", folder / "venv"], log)
@@ -34,7 +42,7 @@ def install(folder, version):
     # The CPU's build, where there is one, is smaller.
     if not run([*pip, f"torch=={version}+cpu"], log) and not run([*pip, f"torch=={version}"], log):
         return None
-    return next((folder / "venv").glob("lib/python3*/site-packages/torch/share/cmake/Torch"), None)
+    return torch_config(folder)
 
 
 def counts(report):
