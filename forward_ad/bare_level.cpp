@@ -1,9 +1,9 @@
 #include "forward_ad/bare_level.h"
 
 #include "forward_ad/host_level.h"
-#include "forward_ad/layers.h"
+#include "forward_ad/jvp_layer.h"
 #include "forward_ad/level_registry.h"
-#include "forward_ad/product_rules.h"
+#include "forward_ad/rules.h"
 
 #include <ATen/ops/_make_dual.h>
 #include <c10/core/AutogradState.h>
@@ -30,6 +30,20 @@ bool suits_this_thread() {
          c10::AutogradState::get_tls_state().get_fw_grad_mode() && !c10::InferenceMode::is_enabled();
 }
 
+// A thread of a pool has no list of levels, but the opener's dispatch keys, and its layers.
+// Both a bare level and a layer include the rules' key; a layer knows what was around it.
+bool is_inside_by_copy(uint64_t idx) {
+  if (!rules::are_included_here()) return false;
+  for (const Layer& layer : ft::getDynamicLayerStack()) {
+    auto level = layer.key() == ft::TransformType::Jvp ? level_of_life(life_of(layer)) : std::nullopt;
+    if (auto open = level ? ForwardADLevel::try_get_by_idx(*level) : nullptr) {
+      const auto& around = JvpLayer::of(*open).active();
+      return std::find(around.begin(), around.end(), idx) != around.end();
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<BareLevel> BareLevel::try_open(uint64_t idx) {
@@ -37,9 +51,7 @@ std::unique_ptr<BareLevel> BareLevel::try_open(uint64_t idx) {
   return std::unique_ptr<BareLevel>(new BareLevel(idx));
 }
 
-BareLevel::BareLevel(uint64_t idx) : idx_(idx), key_was_included_(product_rules::include_here()) {
-  open_idx = idx;
-}
+BareLevel::BareLevel(uint64_t idx) : idx_(idx), key_was_included_(rules::include_here()) { open_idx = idx; }
 
 BareLevel::~BareLevel() = default;
 
@@ -48,8 +60,7 @@ BareLevel* BareLevel::of(const ForwardADLevel& level) { return dynamic_cast<Bare
 std::optional<uint64_t> BareLevel::here() {
   uint64_t idx = open_idx;
   if (idx == kNone) return std::nullopt;
-  // A thread of a pool has no list of levels, but the opener's dispatch keys.
-  bool inside = is_active_here(idx) || (active_levels().empty() && product_rules::are_included_here());
+  bool inside = active_levels().empty() ? is_inside_by_copy(idx) : is_active_here(idx);
   return inside ? std::optional(idx) : std::nullopt;
 }
 
@@ -60,7 +71,7 @@ void BareLevel::check_can_leave() const {
 
 void BareLevel::leave() noexcept {
   drop_layers(0);
-  product_rules::restore_here(key_was_included_);
+  rules::restore_here(key_was_included_);
   for (const auto& tangents : given_) tangents->clear();
   open_idx = kNone;
   host_level::release();

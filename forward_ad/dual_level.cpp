@@ -4,8 +4,10 @@
 #include "forward_ad/host_level.h"
 #include "forward_ad/jvp_layer.h"
 #include "forward_ad/level_registry.h"
+#include "forward_ad/rules.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <utility>
 
@@ -15,7 +17,19 @@ namespace ft = at::functorch;
 
 DualLevel::DualLevel() : DualLevel(Ground::kLayer) {}
 
-DualLevel::DualLevel(Ground ground) : idx_(ForwardADLevel::get_next_idx()) {
+namespace {
+
+uint64_t next_idx_in_normal_mode() {
+  TORCH_CHECK(
+      !c10::InferenceMode::is_enabled(),
+      "A forward AD level cannot be opened in inference mode, where operators drop tangents. Leave it with "
+      "`c10::InferenceMode normal(false)`, or use a driver, which does so.");
+  return ForwardADLevel::get_next_idx();
+}
+
+}  // namespace
+
+DualLevel::DualLevel(Ground ground) : idx_(next_idx_in_normal_mode()) {
   try {
     auto level = ForwardADLevel::get_by_idx(idx_);
     std::unique_ptr<LevelLayer> layer;
@@ -50,7 +64,8 @@ struct LevelScope::State {
       : level(std::move(entered)),
         outer_layers(ft::getDynamicLayerStack()),
         forward_mode(true),
-        active(JvpLayer::of(*level).active()) {
+        active(JvpLayer::of(*level).active()),
+        rules_were_included(rules::include_here()) {
     JvpLayer& layer = JvpLayer::of(*level);
     ++layer.visitors();
     ft::setDynamicLayerStack(layer.stack());
@@ -59,6 +74,7 @@ struct LevelScope::State {
   ~State() {
     ft::setDynamicLayerStack(outer_layers);
     ft::setDynamicLayerFrontBackKeysIncluded(!outer_layers.empty());
+    rules::restore_here(rules_were_included);
     --JvpLayer::of(*level).visitors();
   }
 
@@ -66,6 +82,7 @@ struct LevelScope::State {
   LayerStack outer_layers;
   c10::AutoFwGradMode forward_mode;
   ActiveLevels active;
+  bool rules_were_included;
 };
 
 LevelScope::LevelScope(uint64_t level) : state_(std::make_unique<State>(ForwardADLevel::get_by_idx(level))) {}

@@ -1,5 +1,6 @@
 #include "forward_ad/driver_functions.h"
 #include "forward_ad/layers.h"
+#include "forward_ad/normal_mode.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -125,7 +126,9 @@ Tensors in_chunks(const char* driver, const Tensors& like, const JacobianOptions
 
 }  // namespace
 
-Jacobian jacfwd(const Function& f, const Tensors& inputs, const JacobianOptions& options) {
+Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& options) {
+  NormalMode normal;
+  const Tensors inputs = normal.usable(given);
   check_real(inputs, "jacfwd", "inputs");
   Jacobian result;
   bool first = true;
@@ -155,7 +158,9 @@ Jacobian jacfwd(const Function& f, const Tensors& inputs, const JacobianOptions&
   return result;
 }
 
-Jacobian jacrev(const Function& f, const Tensors& inputs, const JacobianOptions& options) {
+Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& options) {
+  NormalMode normal;
+  const Tensors inputs = normal.usable(given);
   check_real(inputs, "jacrev", "inputs");
   Vjp r = vjp(f, inputs);
   Jacobian result{std::move(r.output), {}};

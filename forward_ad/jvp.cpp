@@ -2,6 +2,7 @@
 #include "forward_ad/drivers.h"
 #include "forward_ad/dual.h"
 #include "forward_ad/layers.h"
+#include "forward_ad/normal_mode.h"
 
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -68,12 +69,14 @@ void drop_tangents(Tensors& tensors) {
 Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
   TORCH_CHECK(inputs.size() == tangents.size(), "jvp: there are ", inputs.size(), " inputs but ",
               tangents.size(), " tangents.");
+  NormalMode normal;
+  Tensors primals = normal.usable(inputs), directions = normal.usable(tangents);
   Jvp result;
   bool bare = false;
   {
-    DriverLevel level(can_be_plain_duals(inputs) && can_be_plain_duals(tangents));
+    DriverLevel level(can_be_plain_duals(primals) && can_be_plain_duals(directions));
     bare = level.is_bare();
-    Output output = f(make_duals(inputs, tangents, level));
+    Output output = f(make_duals(primals, directions, level));
     for (const at::Tensor& value : output.values) {
       DualParts parts = level.unpack(value);
       result.output.values.push_back(std::move(parts.primal));

@@ -3,6 +3,7 @@
 #include "forward_ad/bare_level.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/level_registry.h"
+#include "forward_ad/rules.h"
 
 #include <c10/core/GradMode.h>
 
@@ -43,6 +44,7 @@ JvpLayer::JvpLayer(uint64_t idx)
   }
   ft::initAndPushDynamicLayer(ft::TransformType::Jvp, std::nullopt, std::nullopt, std::nullopt, forward_mode_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(true);
+  rules_were_included_ = rules::include_here();
   stack_ = ft::getDynamicLayerStack();
   active_ = levels_here(idx, bare);
   adopted_ = active_.size() > active_levels().size();
@@ -68,6 +70,7 @@ void JvpLayer::check_can_leave() const {
 
 void JvpLayer::leave() noexcept {
   if (size_t position = position_here(life())) drop_layers(position - 1);
+  rules::restore_here(rules_were_included_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_mode_);
   if (adopted_) set_active_levels({});
   host_level::release();

@@ -42,6 +42,7 @@ class JvpLayer final : public LevelLayer {
  private:
   const uint64_t idx_;
   bool forward_mode_;
+  bool rules_were_included_ = false;
   LayerStack stack_;
   std::vector<uint64_t> active_;
   std::atomic<int> visitors_{0};

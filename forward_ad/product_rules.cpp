@@ -1,29 +1,22 @@
-#include "forward_ad/product_rules.h"
+// Value and tangent of a product by one kernel each: a product by a tensor without a
+// tangent is computed twice, not three times as by LibTorch's formula.
+#include "forward_ad/rule_support.h"
 
-#include "engine/base/no_destructor.h"
-
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mv_ops.h>
-#include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <optional>
 
-namespace overdrive::forward_ad::product_rules {
+namespace overdrive::forward_ad::rules {
 
 namespace {
 
 using at::Tensor;
 using c10::DispatchKeySet;
-
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
-constexpr DispatchKeySet kBelow(DispatchKeySet::FULL_AFTER, kKey);
 
 // Dense tensors with nothing special about them: no wrapper, batch, lazy conjugate, zero
 // tensor or subclass, whose tangent could be found elsewhere than where we look.
@@ -34,14 +27,16 @@ bool is_plain(const Tensor& tensor) {
   return tensor.defined() && kPlain.has_all(tensor.key_set());
 }
 
-// Two factors, exactly one of which has a tangent.
+// Two factors, exactly one of which has a tangent. Below all layers only: a layer wraps the
+// value, and would keep the tangent as its own.
 //
 // Not where reverse mode records the product: it would save the factors while tangents
 // are out of sight, and a saved-tensor hook would lose them.
 struct Factors {
   Tensor a, b;  // the tangent in the place of the factor that has one
 
-  static std::optional<Factors> with_one_tangent(const Tensor& a, const Tensor& b) {
+  static std::optional<Factors> with_one_tangent(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
+    if (keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return {};
     if (!c10::AutogradState::get_tls_state().get_fw_grad_mode() || !is_plain(a) || !is_plain(b)) return {};
     if (c10::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad())) return {};
     const Tensor &tangent_of_a = a._fw_grad(0), &tangent_of_b = b._fw_grad(0);
@@ -66,7 +61,7 @@ Tensor with_tangent(Tensor value, const Tensor& tangent) {
 
 template <typename Op>
 Tensor product(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
-  auto factors = Factors::with_one_tangent(a, b);
+  auto factors = Factors::with_one_tangent(keys, a, b);
   if (!factors) return Op::redispatch(keys & kBelow, a, b);
   return with_tangent(value_of<Op>(keys, a, b), Op::redispatch(keys & kBelow, factors->a, factors->b));
 }
@@ -77,7 +72,7 @@ bool is_plain_or_absent(const Tensor& tensor) { return !tensor.defined() || is_p
 Tensor linear(DispatchKeySet keys, const Tensor& input, const Tensor& weight,
               const std::optional<Tensor>& bias) {
   Tensor added = bias.value_or(Tensor());
-  auto factors = is_plain_or_absent(added) ? Factors::with_one_tangent(input, weight) : std::nullopt;
+  auto factors = is_plain_or_absent(added) ? Factors::with_one_tangent(keys, input, weight) : std::nullopt;
   if (factors && added.defined() && c10::GradMode::is_enabled() && added.requires_grad()) factors.reset();
   if (!factors) return at::_ops::linear::redispatch(keys & kBelow, input, weight, bias);
   Tensor value = value_of<at::_ops::linear>(keys, input, weight, bias);
@@ -89,7 +84,7 @@ Tensor linear(DispatchKeySet keys, const Tensor& input, const Tensor& weight,
 
 Tensor addmm(DispatchKeySet keys, const Tensor& added, const Tensor& a, const Tensor& b,
              const c10::Scalar& beta, const c10::Scalar& alpha) {
-  auto factors = is_plain(added) ? Factors::with_one_tangent(a, b) : std::nullopt;
+  auto factors = is_plain(added) ? Factors::with_one_tangent(keys, a, b) : std::nullopt;
   bool recorded = c10::GradMode::is_enabled() && added.requires_grad();
   if (!factors || recorded || added._fw_grad(0).defined() || !alpha.equal(1)) {
     return at::_ops::addmm::redispatch(keys & kBelow, added, a, b, beta, alpha);
@@ -98,45 +93,14 @@ Tensor addmm(DispatchKeySet keys, const Tensor& added, const Tensor& a, const Te
   return with_tangent(value, at::_ops::mm::call(factors->a, factors->b));
 }
 
-// Kept for good: the dispatcher may be asked while the process ends.
-struct Registration {
-  torch::Library fallback{torch::Library::IMPL, "_", kKey, __FILE__, __LINE__};
-  torch::Library rules{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
-
-  Registration() {
-    fallback.fallback(torch::CppFunction::makeFallthrough());
-    rules.impl("mm", TORCH_FN(product<at::_ops::mm>));
-    rules.impl("bmm", TORCH_FN(product<at::_ops::bmm>));
-    rules.impl("mv", TORCH_FN(product<at::_ops::mv>));
-    rules.impl("linear", TORCH_FN(linear));
-    rules.impl("addmm", TORCH_FN(addmm));
-  }
-};
-
-bool are_registered() {
-  static const bool registered = [] {
-    try {
-      static base::NoDestructor<Registration> registration;
-      return true;
-    } catch (const c10::Error&) {
-      return false;
-    }
-  }();
-  return registered;
-}
-
 }  // namespace
 
-bool include_here() {
-  bool included = are_included_here();
-  if (!included && are_registered()) c10::impl::tls_set_dispatch_key_included(kKey, true);
-  return included;
+void add_product_rules(torch::Library& table) {
+  table.impl("mm", TORCH_FN(product<at::_ops::mm>));
+  table.impl("bmm", TORCH_FN(product<at::_ops::bmm>));
+  table.impl("mv", TORCH_FN(product<at::_ops::mv>));
+  table.impl("linear", TORCH_FN(linear));
+  table.impl("addmm", TORCH_FN(addmm));
 }
 
-void restore_here(bool were_included) noexcept {
-  if (!were_included) c10::impl::tls_set_dispatch_key_included(kKey, false);
-}
-
-bool are_included_here() { return c10::impl::tls_is_dispatch_key_included(kKey); }
-
-}  // namespace overdrive::forward_ad::product_rules
+}  // namespace overdrive::forward_ad::rules

@@ -1,6 +1,9 @@
+#include "forward_ad/bare_level.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/layers.h"
+#include "forward_ad/normal_mode.h"
 #include "forward_ad/reverse.h"
+#include "forward_ad/tangents.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -24,11 +27,6 @@ void check_cotangents(const Tensors& outputs, const Tensors& cotangents) {
   }
 }
 
-bool any_requires_grad(const Tensors& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
-}
-
 // A tensor of its own in the graph: part of the graph around it, or a new leaf.
 at::Tensor mark(const at::Tensor& tensor) {
   if (!is_differentiable(tensor)) return tensor;
@@ -50,15 +48,45 @@ detail::Vjp vjp_on_new_layer(const detail::Function& f, const Tensors& inputs) {
   // Called when the layer is gone: its wrappers are dead then, and the operators of the
   // backward run on what they hold, on the layers around.
   result.pullback = [outputs = std::move(recorded.values), marked, inputs](const Tensors& cotangents) {
-    return pull_back(outputs, marked, cotangents, c10::GradMode::is_enabled(), inputs);
+    const bool wanted = c10::GradMode::is_enabled(), record = wanted || forward_mode_around();
+    Tensors gradients = pull_back(outputs, marked, cotangents, record, inputs);
+    return record == wanted ? gradients : without_history(std::move(gradients));
   };
   return result;
 }
 
 }  // namespace
 
+bool forward_mode_around() {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  return host_level::has_plain_tangents() || std::any_of(stack.begin(), stack.end(), [](const Layer& layer) {
+           return layer.key() == ft::TransformType::Jvp;
+         });
+}
+
+Tensors without_history(Tensors tensors) {
+  auto is_plain = [](const at::Tensor& part) {
+    return ft::maybeGetTensorWrapper(part) == nullptr && ft::maybeGetBatchedImpl(part) == nullptr;
+  };
+  for (at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    auto captured = CapturedTangents::capture(tensor);
+    for (at::Tensor& part : captured.parts()) {
+      // One that still has a tangent is the program's own dual: detaching would take it away.
+      if (part.requires_grad() && is_plain(part) && !plain_tangent(part).defined()) part = part.detach();
+    }
+    tensor = captured.restore();  // on wrappers that have no history
+  }
+  return tensors;
+}
+
 bool is_differentiable(const at::Tensor& tensor) {
   return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex());
+}
+
+bool any_requires_grad(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
 }
 
 Tensors pull_back(const Tensors& outputs, const Tensors& inputs, const Tensors& cotangents, bool create_graph,
@@ -112,21 +140,31 @@ detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs) {
   return result;
 }
 
-namespace detail {
+namespace {
 
-Vjp vjp(const Function& f, const Tensors& inputs) {
-  // Without a level around and with nobody to record for, plain reverse mode is exact,
-  // and it spares every operator the way through a layer. (It detaches the inputs, and
-  // with them would go the tangents of plain tensors.)
-  if (ft::getDynamicLayerStack().empty() && !c10::GradMode::is_enabled() && !host_level::has_plain_tangents()) {
-    Tensors detached;
-    for (const at::Tensor& input : inputs) detached.push_back(input.requires_grad() ? input.detach() : input);
-    Vjp result = vjp_below_layers(f, detached);
-    for (at::Tensor& aux : result.output.aux) aux = aux.detach();
-    return result;
-  }
-  return vjp_on_new_layer(f, inputs);
+// Without a level around and with nobody to record for, plain reverse mode is exact, and it
+// spares every operator the way through a layer. (It detaches the inputs, and with them
+// would go the tangents of plain tensors.)
+detail::Vjp vjp_in_normal_mode(const detail::Function& f, const Tensors& inputs) {
+  if (!ft::getDynamicLayerStack().empty() || c10::GradMode::is_enabled() || host_level::has_plain_tangents())
+    return vjp_on_new_layer(f, inputs);
+  Tensors detached;
+  for (const at::Tensor& input : inputs) detached.push_back(input.requires_grad() ? input.detach() : input);
+  detail::Vjp result = vjp_below_layers(f, detached);
+  for (at::Tensor& aux : result.output.aux) aux = aux.detach();
+  return result;
 }
 
-}  // namespace detail
+}  // namespace
+
+detail::Vjp detail::vjp(const Function& f, const Tensors& inputs) {
+  NormalMode normal;
+  Vjp result = vjp_in_normal_mode(f, normal.usable(inputs));
+  result.pullback = [inner = std::move(result.pullback)](const Tensors& cotangents) {
+    NormalMode here;
+    return inner(here.usable(cotangents));
+  };
+  return result;
+}
+
 }  // namespace overdrive::forward_ad

@@ -58,10 +58,27 @@ TEST_P(OpTable, AgreesWithNestedReverseMode) {
 TEST_P(OpTable, IsTheSameOnLayersOnly) {
   for (int order = 1; order <= GetParam().max_order; ++order) {
     at::Tensor bare = derivative(order, 0);
-    uint64_t programs = torch::autograd::forward_ad::enter_dual_level();
+    DualLevel layered;
     EXPECT_TRUE(close(derivative(order, 0), bare, 1e-10)) << "order " << order;
-    torch::autograd::forward_ad::exit_dual_level(programs);
   }
+}
+
+// Forward over reverse mode: bare, on layers only, and beside a caller who records nothing.
+TEST_P(OpTable, HasTheHessianProductOfReverseMode) {
+  const OpCase& op = GetParam();
+  if (op.max_order == 0) GTEST_SKIP() << op.reason;
+  at::Tensor weights = at::rand(op.f(point_).sizes(), at::kDouble);
+  auto weighted = [&](const at::Tensor& x) { return (op.f(x) * weights).sum(); };
+  auto slope = [&](const at::Tensor& x) { return jvp(weighted, x, direction_).tangent; };
+  at::Tensor want = op.max_reverse_order >= 2
+                        ? hvp(weighted, point_, direction_, HvpMode::kReverseOverReverse).product
+                        : jacfwd(slope, point_);
+  auto agrees = [&] { return close(hvp(weighted, point_, direction_).product, want, 1e-10); };
+  EXPECT_TRUE(agrees());
+  c10::NoGradGuard no_grad;
+  EXPECT_TRUE(agrees()) << "without grad mode";
+  DualLevel layered;
+  EXPECT_TRUE(agrees()) << "without grad mode, on layers";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpTable, testing::ValuesIn(op_table()),

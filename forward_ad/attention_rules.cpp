@@ -1,0 +1,82 @@
+// Fused attention of the CPU, as softmax(scale * q k^T + mask) v. LibTorch has a formula
+// neither for it nor for its backward operator.
+#include "forward_ad/rule_support.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_ops.h>
+#include <ATen/ops/ones.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace overdrive::forward_ad::rules {
+
+namespace {
+
+using at::Tensor;
+using c10::DispatchKeySet;
+using Forward = at::_ops::_scaled_dot_product_flash_attention_for_cpu;
+using Backward = at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward;
+
+struct Call {
+  const Tensor &query, &key, &value;
+  double dropout;
+  bool is_causal;
+  const std::optional<Tensor>& mask;
+  std::optional<double> scale;
+
+  // Else LibTorch says that it cannot differentiate it.
+  bool has_rule() const { return dropout == 0 && query.size(-3) == key.size(-3); }
+
+  double factor() const { return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1)))); }
+
+  Tensor scores() const {
+    constexpr double kNever = -std::numeric_limits<double>::infinity();
+    Tensor scores = query.matmul(key.transpose(-2, -1)) * factor();
+    if (is_causal) {
+      Tensor seen = at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril();
+      scores = scores.masked_fill(seen.logical_not(), kNever);
+    }
+    if (!mask || !mask->defined()) return scores;
+    return mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), kNever) : scores + *mask;
+  }
+};
+
+std::tuple<Tensor, Tensor> attention(DispatchKeySet keys, const Tensor& query, const Tensor& key,
+                                     const Tensor& value, double dropout, bool is_causal,
+                                     const std::optional<Tensor>& mask, std::optional<double> scale) {
+  const Call call{query, key, value, dropout, is_causal, mask, scale};
+  if (!any_tangent(query, key, value, mask) || !call.has_rule()) {
+    return Forward::redispatch(keys & kBelow, query, key, value, dropout, is_causal, mask, scale);
+  }
+  Tensor scores = call.scores();
+  return {scores.softmax(-1).matmul(value), scores.logsumexp(-1)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_backward(DispatchKeySet keys, const Tensor& grad,
+                                                      const Tensor& query, const Tensor& key,
+                                                      const Tensor& value, const Tensor& output,
+                                                      const Tensor& logsumexp, double dropout, bool is_causal,
+                                                      const std::optional<Tensor>& mask,
+                                                      std::optional<double> scale) {
+  const Call call{query, key, value, dropout, is_causal, mask, scale};
+  if (!any_tangent(grad, query, key, value, mask) || !call.has_rule()) {
+    return Backward::redispatch(keys & kBelow, grad, query, key, value, output, logsumexp, dropout, is_causal,
+                                mask, scale);
+  }
+  Tensor weights = call.scores().softmax(-1);
+  Tensor of_weights = weights * grad.matmul(value.transpose(-2, -1));
+  Tensor of_scores = (of_weights - weights * of_weights.sum(-1, /*keepdim=*/true)) * call.factor();
+  return {of_scores.matmul(key), of_scores.transpose(-2, -1).matmul(query),
+          weights.transpose(-2, -1).matmul(grad)};
+}
+
+}  // namespace
+
+void add_attention_rules(torch::Library& table) {
+  table.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
+  table.impl("_scaled_dot_product_flash_attention_for_cpu_backward", TORCH_FN(attention_backward));
+}
+
+}  // namespace overdrive::forward_ad::rules

@@ -1,0 +1,160 @@
+// Normalisation, as its definition. LibTorch's formulas use the mean and the deviation that
+// the operator returns as if they were constants, so their own derivatives are wrong, and
+// the backward operators have no formula at all.
+#include "forward_ad/rule_support.h"
+
+#include <ATen/ops/native_batch_norm_backward_ops.h>
+#include <ATen/ops/native_batch_norm_ops.h>
+#include <ATen/ops/native_layer_norm_backward_ops.h>
+#include <ATen/ops/native_layer_norm_ops.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/var_mean.h>
+#include <c10/core/GradMode.h>
+
+#include <array>
+#include <tuple>
+#include <vector>
+
+namespace overdrive::forward_ad::rules {
+
+namespace {
+
+using at::Tensor;
+using c10::DispatchKeySet;
+using Dims = std::vector<int64_t>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using MaybeTensor = std::optional<Tensor>;
+
+bool is_given(const MaybeTensor& tensor) { return tensor.has_value() && tensor->defined(); }
+
+// Half precision is LibTorch's: it computes the statistics in another type.
+bool is_full_precision(const Tensor& input) { return !at::isReducedFloatingType(input.scalar_type()); }
+
+// The parts of (x - mean) / deviation, with the dimensions that were averaged over.
+struct Normalized {
+  Tensor mean, rstd, values;
+
+  static Normalized with(const Tensor& input, const Tensor& mean, const Tensor& rstd) {
+    return {mean, rstd, (input - mean) * rstd};
+  }
+  static Normalized with_eps(const Tensor& input, const Dims& dims, double eps) {
+    auto [variance, mean] = at::var_mean(input, dims, /*correction=*/c10::Scalar(0), /*keepdim=*/true);
+    return with(input, mean, at::rsqrt(variance + eps));
+  }
+  // From what the operator returned, made anew so that it depends on the input.
+  static Normalized with_rstd(const Tensor& input, const Dims& dims, const Tensor& rstd) {
+    auto [variance, mean] = at::var_mean(input, dims, /*correction=*/c10::Scalar(0), /*keepdim=*/true);
+    Tensor eps = (rstd.reshape(mean.sizes()).pow(-2) - variance).detach();
+    return with(input, mean, at::rsqrt(variance + eps));
+  }
+
+  // The gradient of the input for that of the values.
+  Tensor pull_back(const Tensor& grad, const Dims& dims) const {
+    return rstd * (grad - grad.mean(dims, true) - values * (grad * values).mean(dims, true));
+  }
+};
+
+Dims range(int64_t begin, int64_t end) {
+  Dims dims;
+  for (int64_t dim = begin; dim < end; ++dim) dims.push_back(dim);
+  return dims;
+}
+
+Three layer_norm(DispatchKeySet keys, const Tensor& input, c10::SymIntArrayRef shape, const MaybeTensor& weight,
+                 const MaybeTensor& bias, double eps) {
+  if (!any_tangent(input, weight, bias) || !is_full_precision(input)) {
+    return at::_ops::native_layer_norm::redispatch(keys & kBelow, input, shape, weight, bias, eps);
+  }
+  Dims dims = range(input.dim() - static_cast<int64_t>(shape.size()), input.dim());
+  auto normalized = Normalized::with_eps(input, dims, eps);
+  Tensor output = is_given(weight) ? normalized.values * *weight : normalized.values;
+  return {is_given(bias) ? output + *bias : output, normalized.mean, normalized.rstd};
+}
+
+Three layer_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& input,
+                          c10::SymIntArrayRef shape, const Tensor& mean, const Tensor& rstd,
+                          const MaybeTensor& weight, const MaybeTensor& bias, std::array<bool, 3> wanted) {
+  if (!any_tangent(grad, input, weight) || !is_full_precision(input)) {
+    return at::_ops::native_layer_norm_backward::redispatch(keys & kBelow, grad, input, shape, mean, rstd,
+                                                            weight, bias, wanted);
+  }
+  const int64_t first = input.dim() - static_cast<int64_t>(shape.size());
+  const Dims inner = range(first, input.dim()), outer = range(0, first);
+  auto normalized = Normalized::with_rstd(input, inner, rstd);
+  auto summed = [&](const Tensor& of_all) { return outer.empty() ? of_all.clone() : of_all.sum(outer); };
+  Three result;
+  if (wanted[0]) std::get<0>(result) = normalized.pull_back(is_given(weight) ? grad * *weight : grad, inner);
+  if (wanted[1] && is_given(weight)) std::get<1>(result) = summed(grad * normalized.values);
+  if (wanted[2] && is_given(bias)) std::get<2>(result) = summed(grad);
+  return result;
+}
+
+// Along the channels, dimension 1, of what has dimensions like `input`.
+Tensor along_channels(const Tensor& of_channels, const Tensor& input) {
+  Dims shape(static_cast<size_t>(input.dim()), 1);
+  shape[1] = of_channels.numel();
+  return of_channels.reshape(shape);
+}
+
+Dims all_but_channels(const Tensor& input) {
+  Dims dims = range(2, input.dim());
+  dims.push_back(0);
+  return dims;
+}
+
+// LibTorch's kernel keeps the running statistics; they have no derivative.
+void update_running(DispatchKeySet keys, const Tensor& input, const MaybeTensor& running_mean,
+                    const MaybeTensor& running_var, double momentum, double eps) {
+  if (!is_given(running_mean) && !is_given(running_var)) return;
+  c10::NoGradGuard no_grad;
+  c10::AutoFwGradMode no_tangents(false);
+  at::_ops::native_batch_norm::redispatch(keys & kBelow, input, {}, {}, running_mean, running_var, true,
+                                          momentum, eps);
+}
+
+Three batch_norm(DispatchKeySet keys, const Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+                 const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training,
+                 double momentum, double eps) {
+  if (!training || !any_tangent(input, weight, bias) || !is_full_precision(input)) {
+    return at::_ops::native_batch_norm::redispatch(keys & kBelow, input, weight, bias, running_mean,
+                                                   running_var, training, momentum, eps);
+  }
+  update_running(keys, input, running_mean, running_var, momentum, eps);
+  auto normalized = Normalized::with_eps(input, all_but_channels(input), eps);
+  Tensor output = normalized.values;
+  if (is_given(weight)) output = output * along_channels(*weight, input);
+  if (is_given(bias)) output = output + along_channels(*bias, input);
+  return {output, normalized.mean.flatten(), normalized.rstd.flatten()};
+}
+
+Three batch_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& input,
+                          const MaybeTensor& weight, const MaybeTensor& running_mean,
+                          const MaybeTensor& running_var, const MaybeTensor& mean, const MaybeTensor& rstd,
+                          bool training, double eps, std::array<bool, 3> wanted) {
+  if (!any_tangent(grad, input, weight) || !is_full_precision(input)) {
+    return at::_ops::native_batch_norm_backward::redispatch(keys & kBelow, grad, input, weight, running_mean,
+                                                            running_var, mean, rstd, training, eps, wanted);
+  }
+  const Dims dims = all_but_channels(input);
+  auto normalized = training ? Normalized::with_rstd(input, dims, *rstd)
+                             : Normalized::with(input, along_channels(*running_mean, input),
+                                                along_channels((*running_var + eps).rsqrt(), input));
+  Tensor of_values = is_given(weight) ? grad * along_channels(*weight, input) : grad;
+  Three result;
+  if (wanted[0])
+    std::get<0>(result) = training ? normalized.pull_back(of_values, dims) : of_values * normalized.rstd;
+  if (wanted[1] && is_given(weight)) std::get<1>(result) = (grad * normalized.values).sum(dims);
+  if (wanted[2]) std::get<2>(result) = grad.sum(dims);
+  return result;
+}
+
+}  // namespace
+
+void add_norm_rules(torch::Library& table) {
+  table.impl("native_layer_norm", TORCH_FN(layer_norm));
+  table.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
+  table.impl("native_batch_norm", TORCH_FN(batch_norm));
+  table.impl("native_batch_norm_backward", TORCH_FN(batch_norm_backward));
+}
+
+}  // namespace overdrive::forward_ad::rules

@@ -1,0 +1,82 @@
+#include "test/forward_ad/op_table.h"
+
+#include <ATen/ATen.h>
+
+namespace overdrive::forward_ad::op_cases {
+
+using at::Tensor;
+
+namespace {
+
+// LibTorch's own faults, the same in Python's torch.func.
+const char* const kOfFactors =
+    "the forward formula uses the LU factors that the call made as if they were constants, so its own "
+    "derivative is wrong";
+
+// Symmetric positive definite, for square x.
+Tensor positive_definite(const Tensor& x) { return x.matmul(x.t()) + 2 * at::eye(x.size(0), at::kDouble); }
+
+}  // namespace
+
+std::vector<OpCase> reductions() {
+  return {
+      {"sum", kMatrix, [](const Tensor& x) { return x.pow(3).sum({1}); }},
+      {"mean", kMatrix, [](const Tensor& x) { return x.exp().mean({0}); }},
+      {"prod", kMatrix, [](const Tensor& x) { return x.prod(); }},
+      {"var", kMatrix, [](const Tensor& x) { return x.exp().var(1); }},
+      {"std", kMatrix,
+       [](const Tensor& x) {
+         return (x * fixed({2, 3})).exp().std(1);
+       }},
+      {"logsumexp", kMatrix, [](const Tensor& x) { return x.logsumexp({1}); }},
+      {"norm", kMatrix, [](const Tensor& x) { return x.norm(); }},
+      {"vector_norm", kMatrix, [](const Tensor& x) { return at::linalg_vector_norm(x, 3); }},
+      {"amax", kMatrix,
+       [](const Tensor& x) {
+         return (x * at::arange(1, 7, at::kDouble).view({2, 3})).exp().amax({1});
+       }},
+      {"cumsum", kFlat, [](const Tensor& x) { return x.pow(3).cumsum(0); }},
+      {"cumprod", kFlat, [](const Tensor& x) { return x.cumprod(0); }},
+  };
+}
+
+std::vector<OpCase> products() {
+  return {
+      {"matmul", kSquare, [](const Tensor& x) { return x.matmul(x.sin()).matmul(x); }},
+      {"mv", kSquare, [](const Tensor& x) { return x.mv(x[0].exp()); }},
+      {"dot", kFlat, [](const Tensor& x) { return x.dot(x.exp()); }},
+      {"bmm", Shape{2, 2, 2}, [](const Tensor& x) { return x.bmm(x.exp()); }},
+      {"addmm", kSquare, [](const Tensor& x) { return at::addmm(x, x, x.sin(), 0.5, 2); }},
+      {"einsum", kSquare,
+       [](const Tensor& x) {
+         return at::einsum("ij,jk,ik->i", {x, x, x});
+       }},
+      {"linear", kMatrix, [](const Tensor& x) { return at::linear(x, x.exp(), x.sum(1)); }},
+      {"outer", kFlat, [](const Tensor& x) { return at::outer(x, x.exp()); }},
+      {"kron", Shape{2, 2}, [](const Tensor& x) { return at::kron(x, x.exp()); }},
+  };
+}
+
+std::vector<OpCase> linear_algebra() {
+  return {
+      {"inverse", kSquare, [](const Tensor& x) { return positive_definite(x).inverse(); }},
+      {"det", kSquare, [](const Tensor& x) { return positive_definite(x).det(); }, 0.2, 0.8, 1, 5, kOfFactors},
+      {"logdet", kSquare, [](const Tensor& x) { return at::logdet(positive_definite(x)); }, 0.2, 0.8, 1, 5,
+       kOfFactors},
+      {"cholesky", Shape{2, 2}, [](const Tensor& x) { return at::linalg_cholesky(positive_definite(x)); }},
+      {"solve", Shape{2, 2}, [](const Tensor& x) { return at::linalg_solve(positive_definite(x), x); }, 0.2,
+       0.8, 1, 5, kOfFactors},
+      {"solve_triangular", Shape{2, 2},
+       [](const Tensor& x) { return at::linalg_solve_triangular(positive_definite(x).tril(), x, false); }},
+      {"eigvalsh", Shape{2, 2}, [](const Tensor& x) { return at::linalg_eigvalsh(positive_definite(x)); }},
+      {"qr", Shape{2, 2}, [](const Tensor& x) { return std::get<1>(at::linalg_qr(positive_definite(x))); }},
+      {"svdvals", Shape{2, 2},
+       [](const Tensor& x) {
+         return at::linalg_svdvals(positive_definite(x) * fixed({2, 2}));
+       }},
+      {"matrix_exp", Shape{2, 2}, [](const Tensor& x) { return at::linalg_matrix_exp(x); }},
+      {"matrix_power", kSquare, [](const Tensor& x) { return at::linalg_matrix_power(x, 3); }},
+  };
+}
+
+}  // namespace overdrive::forward_ad::op_cases
