@@ -1,13 +1,12 @@
 #include "forward_ad/custom_jvp.h"
 
-#include "engine/base/torch_types.h"
 #include "forward_ad/bare_level.h"
+#include "forward_ad/custom_pullback.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,41 +35,8 @@ namespace ft = at::functorch;
 
 namespace {
 
-using CustomFunctionPtr = std::shared_ptr<const CustomFunction>;
-
 bool any_defined(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
-}
-
-bool any_requires_grad(const Tensors& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
-}
-
-Tensors joined(Tensors first, const Tensors& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
-// (inputs..., cotangents...) -> gradients of the inputs, as a custom function.
-CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_count) {
-  auto pullback = std::make_shared<CustomFunction>();
-  pullback->name = function->name;
-  pullback->double_vjp = true;
-  pullback->is_pullback = true;
-  pullback->apply = [function, input_count](const Tensors& arguments) {
-    auto middle = arguments.begin() + static_cast<int64_t>(input_count);
-    auto call = [&](const Tensors& inputs) -> Output {
-      Tensors outputs = function->apply(inputs);
-      TORCH_CHECK(!function->is_pullback || any_requires_grad(outputs), "The backward of ", function->name,
-                  " is not made of differentiable operators, so it cannot be differentiated again, which the "
-                  "double-vjp method and second derivatives need.");
-      return {std::move(outputs), {}};
-    };
-    return vjp_below_layers(call, Tensors(arguments.begin(), middle))
-        .pullback(Tensors(middle, arguments.end()));
-  };
-  return pullback;
 }
 
 at::Tensor tangent_of(const at::Tensor& tensor, LayerLife life) {
@@ -78,17 +44,6 @@ at::Tensor tangent_of(const at::Tensor& tensor, LayerLife life) {
   if (wrapper == nullptr || life_of(*wrapper) != life) return {};
   c10::AutoFwGradMode enabled(true);
   return unwrap_from(tensor._fw_grad(0), life);
-}
-
-// The pullback (x, u) -> J^T u is linear in u. Its own pullback at (x, any u), applied to
-// the tangents, has J times the tangents as its part for u.
-Tensors double_vjp(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
-                   const Tensors& tangents) {
-  Tensors arguments = inputs;
-  for (const at::Tensor& output : outputs) arguments.push_back(at::zeros_like(output));
-  auto transposed = pullback_of(pullback_of(function, inputs.size()), arguments.size());
-  Tensors both = call_custom(transposed, joined(arguments, tangents));
-  return Tensors(both.begin() + static_cast<int64_t>(inputs.size()), both.end());
 }
 
 Tensors tangents_of_outputs(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
@@ -145,51 +100,6 @@ Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& input
   return outputs;
 }
 
-// The node of a custom function on a reverse layer. It runs when that layer is gone, on
-// the layers around it.
-class PullbackNode final : public base::HoldingNode {
- public:
-  PullbackNode(CustomFunctionPtr function, Tensors inputs, Tensors outputs)
-      : function_(std::move(function)), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
-
-  std::string name() const override { return function_->name + "Backward"; }
-
-  void release_variables() override {
-    released_ = true;
-    inputs_.clear();
-    outputs_.clear();
-  }
-  void release_resources() override {
-    release_variables();
-    HoldingNode::release_resources();
-  }
-
- private:
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& cotangents) override {
-    TORCH_CHECK(!released_, "Trying to backward through ", function_->name,
-                " a second time after its graph was freed.");
-    for (size_t i = 0; i < cotangents.size(); ++i) {
-      if (!cotangents[i].defined()) cotangents[i] = at::zeros_like(outputs_[i]);
-    }
-    return call_custom(pullback_of(function_, inputs_.size()), joined(inputs_, cotangents));
-  }
-
-  const CustomFunctionPtr function_;
-  Tensors inputs_;   // as below the layer
-  Tensors outputs_;  // for the shape of a missing cotangent
-  bool released_ = false;
-};
-
-// Records the outputs as results of the function: for the node, the inputs as the pullback
-// is to find them; `history`, as they were recorded.
-void set_pullback(const CustomFunctionPtr& function, Tensors inputs, const Tensors& history, Tensors& outputs) {
-  Tensors shapes;
-  for (const at::Tensor& output : outputs) shapes.push_back(output.detach());
-  auto node = base::make_node<PullbackNode>(function, std::move(inputs), std::move(shapes));
-  node->set_next_edges(torch::autograd::collect_next_edges(history));
-  for (at::Tensor& output : outputs) torch::autograd::set_history(output, node);
-}
-
 Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
                          size_t position) {
   Tensors values = values_below(inputs, life_of(layer)), outputs;
@@ -200,9 +110,7 @@ Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& input
   Tensors shapes = outputs;
   wrap_all(outputs, layer);
   if (c10::GradMode::is_enabled() && any_requires_grad(inputs)) {
-    auto node = base::make_node<PullbackNode>(function, std::move(values), std::move(shapes));
-    node->set_next_edges(torch::autograd::collect_next_edges(inputs));
-    for (at::Tensor& output : outputs) torch::autograd::set_history(output, node);
+    set_pullback(function, std::move(values), std::move(shapes), inputs, outputs);
   }
   return outputs;
 }
@@ -231,7 +139,11 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
     c10::AutoGradMode mode(c10::GradMode::is_enabled() && !record);
     outputs = function->apply(detached);
   }
-  if (record) set_pullback(function, inputs, inputs, outputs);
+  if (record) {
+    Tensors shapes;
+    for (const at::Tensor& output : outputs) shapes.push_back(output.detach());
+    set_pullback(function, inputs, std::move(shapes), inputs, outputs);
+  }
   Tensors slopes = tangents_of_outputs(function, primals, outputs, std::move(tangents));
   for (size_t i = 0; i < slopes.size(); ++i) {
     if (slopes[i].defined() && is_differentiable(outputs[i])) outputs[i]._set_fw_grad(slopes[i], 0, false);
