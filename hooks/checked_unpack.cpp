@@ -14,8 +14,8 @@ at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackI
   };
   TORCH_CHECK(result.defined(), "The unpack hook of ", hooks.name(),
               " returned an undefined tensor; it was to give back ", expected(), ".");
-  TORCH_CHECK(result.sizes() == as.sizes && result.dtype() == as.dtype && result.device() == as.device &&
-                  result.layout() == c10::kStrided,
+  TORCH_CHECK(same_numbers(result.sizes(), as.sizes) && result.dtype() == as.dtype &&
+                  result.device() == as.device && result.layout() == c10::kStrided,
               "The unpack hook of ", hooks.name(), " returned a ", result.dtype().name(), " tensor of sizes ",
               result.sizes(), " on ", result.device(), "; it was to give back ", expected(),
               ". Sizes, type and device must be those that pack was given.");

@@ -75,7 +75,7 @@ c10::intrusive_ptr<c10::TensorImpl> plain_copy(const at::Tensor& tensor, const c
 
 at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10::VariableVersion& counter) {
   auto impl = plain_copy(base, counter);
-  if (impl->sizes() != geometry.sizes() || impl->strides() != geometry.strides() ||
+  if (!same_numbers(impl->sizes(), geometry.sizes()) || !same_numbers(impl->strides(), geometry.strides()) ||
       impl->storage_offset() != geometry.offset) {
     impl->set_sizes_and_strides(geometry.sizes(), geometry.strides(), geometry.offset);
   }
@@ -86,7 +86,7 @@ at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10
 }
 
 at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides) {
-  if (tensor.strides() == strides) return tensor;
+  if (same_numbers(tensor.strides(), strides)) return tensor;
   const c10::NoGradGuard no_grad;
   at::Tensor result = at::empty_strided(tensor.sizes(), strides, tensor.options());
   result.copy_(tensor);

@@ -33,6 +33,15 @@ struct Geometry {
 // A tensor without history over the storage of `base`, with the version counter given.
 at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10::VariableVersion& counter);
 
+// Few numbers: a loop is a third of the call that == makes of it.
+inline bool same_numbers(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+
 // The tensor itself when it already is what is asked for, else a copy with these strides.
 at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides);
 

@@ -6,9 +6,14 @@
 
 #include "hooks/hook_scope.h"
 #include "hooks/pack_unit.h"
+#include "hooks/tensor_kinds.h"
 #include "hooks/version_check.h"
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
 
 namespace overdrive::hooks {
 
@@ -17,22 +22,41 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   explicit HookedSave(std::shared_ptr<HookScope> scope) : scope_(std::move(scope)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override;
+  // For the node that runs now, if one does.
   at::Tensor call_unpack_hook() override;
+  at::Tensor unpack_for(base::Node* node);
 
  private:
-  void note_producer(const at::Tensor& tensor, const base::NodePtr& producer, const SaveInfo& info);
+  // The one tensor of its memory, packed when it was saved: it needs no unit, and so no lock.
+  struct Plain {
+    Plain(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
+          const SaveInfo& info)
+        : memory(std::move(hooks), source, geometry, std::move(version), info),
+          packed(memory.pack(source, info)) {}
+    const SavedMemory memory;
+    Packed packed;
+  };
+
+  void note_producer(const History& history, const SaveInfo& info);
   void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info);
-  void make_unit(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                 const SharedUnits::Units& overlapping, const SaveInfo& info);
-  const VersionCheck& version() const { return unit_ ? unit_->version() : version_; }
-  [[noreturn]] void refuse_changed() const;
+  void pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info);
+  void make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                const SharedUnits::Units& overlapping, const SaveInfo& info);
+  // Of what is packed, or null.
+  const SavedMemory* memory() const { return plain_ ? &plain_->memory : unit_ ? &unit_->memory() : nullptr; }
+  const VersionCheck& version() const {
+    const SavedMemory* packed = memory();
+    return packed != nullptr ? packed->version() : version_;
+  }
+  [[noreturn]] void refuse_changed(const base::Node* node) const;
 
   std::shared_ptr<HookScope> scope_;  // until packed
-  // One of two: what is not packed, or the memory that is.
+  // One of three: what is not packed, or the memory that is.
   at::Tensor kept_;
   VersionCheck version_;
+  std::optional<Plain> plain_;
   std::shared_ptr<PackUnit> unit_;
-  std::unique_ptr<const Geometry> part_;  // of the unit's memory; null for all of it
+  std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it
   bool check_in_place_ = true;
   uint32_t output_nr_ = 0;
   bool output_of_owner_ = false;  // then the producer is the node that asks

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <unordered_map>
+#include <utility>
 
 namespace overdrive::hooks {
 namespace {
@@ -35,19 +36,20 @@ class Saved {
     const base::MutexLock lock(mutex_);
     if (known_.empty()) return wanted;
     for (uint32_t index = 0; index < plan.nodes.size(); ++index) {
-      const base::Node& node = *plan.nodes[index].node;
+      base::Node& node = *plan.nodes[index].node;
       const auto found = known_.find({node.thread_id(), node.sequence_nr()});
       if (found == known_.end()) continue;
       for (const Entry& entry : found->second) {
-        if (!entry.unit.expired()) wanted.push_back({index, entry.unit, entry.schedule});
+        if (entry.unit.expired()) continue;
+        wanted.push_back({index, base::WeakNodePtr(node.getptr()), entry.unit, entry.schedule});
       }
     }
     return wanted;
   }
 
-  void fetch(const std::shared_ptr<PackUnit>& unit) {
-    thread_.push([weak = std::weak_ptr(unit)] {
-      if (const auto alive = weak.lock()) alive->fetch_ahead();
+  void fetch(const std::shared_ptr<PackUnit>& unit, const base::WeakNodePtr& node) {
+    thread_.push([weak_unit = std::weak_ptr(unit), weak_node = node] {
+      if (const auto alive = weak_unit.lock()) alive->fetch_ahead(weak_node.lock());
     });
   }
 
@@ -137,9 +139,12 @@ void LookAhead::begins(uint32_t node) noexcept {
 }
 
 std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
-  std::vector<Candidate> found;  // outlives the lock: a unit's last owner may be here
+  std::vector<Candidate> found;  // outlive the lock: a unit's or node's last owner may be here
+  std::vector<base::WeakNodePtr> passed;
   const base::MutexLock lock(mutex_);
-  while (next_ < wanted_.size() && wanted_[next_].place <= place) ++next_;
+  for (; next_ < wanted_.size() && wanted_[next_].place <= place; ++next_) {
+    passed.push_back(std::exchange(wanted_[next_].node, base::WeakNodePtr(base::NodePtr())));
+  }
   int nodes = 0;
   int64_t bytes = 0;
   uint32_t last = place;
@@ -149,9 +154,9 @@ std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
     last = one.place;
     auto unit = one.unit.lock();
     if (unit == nullptr) continue;
-    bytes += unit->bytes();
+    bytes += unit->memory().bytes();
     const bool beyond = nodes > one.schedule.depth || (i != next_ && bytes > one.schedule.ahead_bytes);
-    found.push_back({i, std::move(unit)});
+    found.push_back({i, std::move(unit), one.node});
     if (!beyond && !one.started) continue;
     found.back().index = kNotNow;
     if (beyond) break;
@@ -162,7 +167,7 @@ std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
 void LookAhead::start(const std::vector<Candidate>& candidates) {
   for (const Candidate& one : candidates) {
     if (one.index == kNotNow || !one.unit->announce_fetch()) continue;
-    Saved::get().fetch(one.unit);
+    Saved::get().fetch(one.unit, one.node);
     const base::MutexLock lock(mutex_);
     wanted_[one.index].started = true;
   }

@@ -25,6 +25,8 @@ std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexce
 // Something that a node of the run will ask for.
 struct Wanted {
   uint32_t place;  // of the node in the order of the run
+  // Weak, and only until the run comes to it: the engine frees a node when it is done with it, and so do we.
+  base::WeakNodePtr node;
   std::weak_ptr<PackUnit> unit;
   Schedule schedule;
   bool started = false;
@@ -45,6 +47,7 @@ class LookAhead final : public engine::RunObserver {
   struct Candidate {
     size_t index;  // in wanted_, or kNotNow
     std::shared_ptr<PackUnit> unit;
+    base::WeakNodePtr node;
   };
   std::vector<Candidate> within_reach(uint32_t place) OVERDRIVE_EXCLUDES(mutex_);
   void start(const std::vector<Candidate>& candidates) OVERDRIVE_EXCLUDES(mutex_);

@@ -1,9 +1,7 @@
 #include "hooks/pack_unit.h"
 
 #include "engine/counters.h"
-#include "hooks/checked_unpack.h"
 #include "hooks/inside_hook.h"
-#include "hooks/version_check.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -14,25 +12,6 @@
 namespace overdrive::hooks {
 
 using engine::Count;
-using torch::autograd::impl::version_counter;
-
-namespace {
-
-Packed call_pack(SavedTensorHooks& hooks, const at::Tensor& source, const SaveInfo& info) {
-  const c10::VariableVersion& counter = version_counter(source);
-  const uint32_t before = counter.current_version();
-  Packed packed = hooks.pack(source, info);
-  TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks.name(),
-              ": let it work on a copy.");
-  return packed;
-}
-
-SaveInfo without_node(SaveInfo info) {
-  info.node = nullptr;  // good inside pack() only
-  return info;
-}
-
-}  // namespace
 
 // While one lives, what is packed stays, even when a larger unit takes its place.
 class PackUnit::Reading {
@@ -50,54 +29,36 @@ class PackUnit::Reading {
 
 PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
                    const SaveInfo& info, Timing timing)
-    : hooks_(std::move(hooks)),
-      geometry_(geometry),
-      info_(without_node(info)),
-      dtype_(source.dtype()),
-      device_(source.device()),
+    : memory_(std::move(hooks), source, geometry, std::move(version), info),
       keys_(source.key_set()),
-      version_(std::move(version)),
-      alone_(!timing.may_share && !timing.pack_later && !timing.fetch_early),
       source_(timing.may_share ? source.storage().getWeakStorageImpl()
                                : WeakStorage(c10::intrusive_ptr<c10::StorageImpl>())),
       prefetch_(timing.fetch_early ? std::make_unique<Prefetch>() : nullptr),
-      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(device_) : base::StreamMark()),
+      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(memory_.device())
+                                                     : base::StreamMark()),
       is_packed_(!timing.pack_later),
       is_simple_(!timing.pack_later),
-      packed_(timing.pack_later ? Packed() : call_pack(*hooks_, source, info)) {
+      packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
-    engine::note_waiting_bytes(bytes());
+    if (info.node != nullptr) node_name_ = info.node->name();
+    engine::note_waiting_bytes(memory_.bytes());
   } else if (timing.fetch_early) {
-    made_ = base::StreamMark::here(device_);
+    made_ = base::StreamMark::here(memory_.device());
   }
 }
 
-PackUnit::~PackUnit() {
-  if (waiting_.defined()) engine::note_waiting_bytes(-bytes());
-}
+PackUnit::~PackUnit() { stop_waiting(); }
 
 at::Tensor PackUnit::stop_waiting() {
-  if (waiting_.defined()) engine::note_waiting_bytes(-bytes());
+  if (waiting_.defined()) engine::note_waiting_bytes(-memory_.bytes());
   return std::exchange(waiting_, at::Tensor());
 }
 
-bool PackUnit::holds_exactly(const Geometry& other) const {
-  if (other.dims == geometry_.dims) return other.offset == geometry_.offset;
-  // What repeats elements was packed as a row.
-  return other.extent() < other.numel() && geometry_ == Geometry::row(other.offset, other.extent());
+void PackUnit::note_node_name(std::string name) {
+  const base::MutexLock lock(mutex_);
+  if (waiting_.defined() && node_name_.empty()) node_name_ = std::move(name);
 }
-
-bool PackUnit::contains(const Geometry& other) const {
-  return holds_exactly(other) ||
-         (other.offset >= geometry_.offset && other.end() <= geometry_.end() && geometry_.is_dense());
-}
-
-bool PackUnit::overlaps(const Geometry& other) const {
-  return other.offset < geometry_.end() && geometry_.offset < other.end();
-}
-
-at::Tensor PackUnit::looks() const { return at::empty({0}, at::TensorOptions().dtype(dtype_).device(device_)); }
 
 void PackUnit::share() {
   base::MutexLock lock(mutex_);
@@ -131,7 +92,6 @@ std::shared_ptr<PackUnit> PackUnit::larger() {
 }
 
 at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
-  if (alone_) return cut(unpack(node), part);
   const Reading reading(*this);
   if (!is_simple_) {
     std::shared_ptr<PackUnit> other;
@@ -143,14 +103,14 @@ at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
       packed = is_packed_;
       memory = waiting_.defined() ? waiting_ : still_alive();
     }
-    if (other != nullptr) return other->fetch(part != nullptr ? part : &geometry_, node);
-    if (memory.defined()) return cut(std::move(memory), part);
-    TORCH_INTERNAL_ASSERT(packed, "a tensor saved under ", hooks_->name(), " is not there.");
+    if (other != nullptr) return other->fetch(part != nullptr ? part : &memory_.geometry(), node);
+    if (memory.defined()) return memory_.cut(std::move(memory), part);
+    TORCH_INTERNAL_ASSERT(packed, "a tensor saved under ", memory_.hooks().name(), " is not there.");
   }
   at::Tensor memory = take_fetched();
   if (!memory.defined()) memory = unpack(node);
   if (!is_simple_) remember(memory);
-  return cut(std::move(memory), part);
+  return memory_.cut(std::move(memory), part);
 }
 
 // Only memory that unpack() made: the tensor that was saved is its program's, and may be written to.
@@ -167,58 +127,34 @@ at::Tensor PackUnit::still_alive() {
   if (!shared_) return {};
   c10::intrusive_ptr<c10::StorageImpl> storage = fetched_.lock();
   if (!storage) return {};
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), keys_, dtype_);
-  impl->set_version_counter(version_.counter());
-  impl->set_sizes_and_strides(geometry_.sizes(), geometry_.strides(), fetched_offset_);
+  const Geometry& place = memory_.geometry();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), keys_, memory_.dtype());
+  impl->set_version_counter(memory_.version().counter());
+  impl->set_sizes_and_strides(place.sizes(), place.strides(), fetched_offset_);
   return at::Tensor(std::move(impl));
 }
 
 at::Tensor PackUnit::unpack(base::Node* node) {
-  const InsideHook inside;
   made_.wait();
-  return checked_unpack(*hooks_, packed_, UnpackInfo{.node = node, .save = info_},
-                        {geometry_.sizes(), geometry_.strides(), dtype_, device_});
-}
-
-at::Tensor PackUnit::cut(at::Tensor whole, const Geometry* part) const {
-  const c10::VariableVersion& counter = version_.counter();
-  const Geometry& wanted = part != nullptr ? *part : geometry_;
-  if ((part == nullptr || wanted == geometry_) && !whole.requires_grad()) {
-    if (same_counter(version_counter(whole), counter)) return whole;
-    if (whole.use_count() == 1) {  // made for us
-      torch::autograd::impl::set_version_counter(whole, counter);
-      return whole;
-    }
-  }
-  Geometry place = wanted;
-  place.offset = whole.storage_offset() + (wanted.offset - geometry_.offset);
-  return view_over(whole, place, counter);
+  return memory_.unpack(packed_, node);
 }
 
 // --- packed later ---
 
 void PackUnit::pack_waiting() {
   at::Tensor source;  // goes without the lock
+  std::string node_name;
   {
     const base::MutexLock lock(mutex_);
     source = waiting_;
     if (!source.defined()) return;
-    if (!version_.is_current()) {
+    node_name = node_name_;
+    if (!memory_.version().is_current()) {
       stop_waiting();  // `source` holds it
       return;
     }
   }
-  Packed packed;
-  base::StreamMark made;
-  {
-    const InsideHook inside;
-    const c10::NoGradGuard no_grad;
-    const c10::OptionalDeviceGuard device(device_of_accelerator());
-    saved_.wait();
-    packed = call_pack(*hooks_, source, info_);
-    made = base::StreamMark::here(device_);
-    base::note_use_here(source);
-  }
+  auto [packed, made] = pack_late(source, node_name);
   engine::count(Count::kPackedLater);
   const base::MutexLock lock(mutex_);
   if (!waiting_.defined()) return;  // a larger unit came
@@ -229,10 +165,23 @@ void PackUnit::pack_waiting() {
   stop_waiting();  // `source` holds it
 }
 
+std::pair<Packed, base::StreamMark> PackUnit::pack_late(const at::Tensor& source,
+                                                        const std::string& node_name) const {
+  const InsideHook inside;
+  const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device(memory_.accelerator());
+  saved_.wait();
+  SaveInfo info = memory_.info();
+  info.node_name = node_name.empty() ? nullptr : &node_name;
+  Packed packed = memory_.pack(source, info);
+  base::note_use_here(source);
+  return {std::move(packed), base::StreamMark::here(memory_.device())};
+}
+
 bool PackUnit::is_lost() {
   if (const std::shared_ptr<PackUnit> other = larger()) return other->is_lost();
   const base::MutexLock lock(mutex_);
-  if (waiting_.defined()) return !version_.is_current();
+  if (waiting_.defined()) return !memory_.version().is_current();
   return !is_packed_ && larger_ == nullptr;
 }
 
@@ -249,28 +198,32 @@ bool PackUnit::announce_fetch() {
   return prefetch_->announce();
 }
 
-void PackUnit::fetch_ahead() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead();
+void PackUnit::fetch_ahead(base::NodePtr node) {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
   if (prefetch_ == nullptr) return;
-  prefetch_->run([this] { return unpack_ahead(); });
+  if (!node) return forget_fetched();
+  prefetch_->run([&] {
+    const base::NodePtr held = std::move(node);
+    return unpack_ahead(*held);
+  });
 }
 
 // On a stream beside the program's, which goes on meanwhile.
-Prefetch::Fetched PackUnit::unpack_ahead() {
+Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
   const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
   }
-  const std::optional<c10::Device> device = device_of_accelerator();
+  const std::optional<c10::Device> device = memory_.accelerator();
   const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
   const c10::NoGradGuard no_grad;
-  at::Tensor memory = unpack(nullptr);
+  at::Tensor memory = unpack(&node);
   for (const at::Tensor& part : packed_.tensors) {
     if (part.defined()) base::note_use_here(part);
   }
   engine::count(Count::kAheadBytes, memory.nbytes());
-  return {std::move(memory), base::StreamMark::here(device_)};
+  return {std::move(memory), base::StreamMark::here(memory_.device())};
 }
 
 void PackUnit::forget_fetched() {

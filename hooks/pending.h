@@ -16,8 +16,12 @@ class Pending {
  public:
   explicit Pending(const Schedule& schedule) : schedule_(schedule) {}
 
-  // `tensor` is what the unit was made of.
-  void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) OVERDRIVE_EXCLUDES(mutex_);
+  // `tensor` is what the unit was made of, and `info` what is known of it.
+  void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit, const SaveInfo& info)
+      OVERDRIVE_EXCLUDES(mutex_);
+  // A node that a tensor which is being saved came from: units that were saved for this one or for those right
+  // before it learn what it is called.
+  void meet(const base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   // Packs what need not or may not wait any longer. Throws the first error of a pack(), after all of them.
   void look() OVERDRIVE_EXCLUDES(mutex_);
 
@@ -28,13 +32,27 @@ class Pending {
     int64_t bytes;
     std::vector<std::weak_ptr<PackUnit>> units;
   };
+  // A unit, by the number of a node that nobody has met.
+  struct Nameless {
+    uint64_t thread;
+    uint64_t sequence_nr;
+    std::weak_ptr<PackUnit> unit;
+  };
+  struct Met {
+    std::shared_ptr<PackUnit> unit;
+    const base::Node* node;
+  };
+  static constexpr size_t kMostNameless = 16;
+  static constexpr size_t kMostVisited = 16;
   using Units = std::vector<std::shared_ptr<PackUnit>>;
+  void look_at(const base::Node& node, std::vector<Met>& met) OVERDRIVE_REQUIRES(mutex_);
   static void move_units(Waiting& from, Units& to);
   Units take_due() OVERDRIVE_EXCLUDES(mutex_);
 
   const Schedule schedule_;
   base::Mutex mutex_;
-  std::vector<Waiting> waiting_ OVERDRIVE_GUARDED_BY(mutex_);  // oldest first
+  std::vector<Waiting> waiting_ OVERDRIVE_GUARDED_BY(mutex_);    // oldest first
+  std::vector<Nameless> nameless_ OVERDRIVE_GUARDED_BY(mutex_);  // oldest first
 };
 
 }  // namespace overdrive::hooks

@@ -170,7 +170,7 @@ at::Tensor SavedTensor::unpack_for(base::Node* owner) const {
   check_version(grad_fn.get());
   if (state_ == State::kOriginal) return tensor_;
   const Metadata& metadata = *metadata_;
-  at::Tensor data = state_ == State::kPacked ? hooks_->call_unpack_hook() : tensor_;
+  at::Tensor data = state_ == State::kPacked ? call_unpack(owner) : tensor_;
   if (metadata.tangents) data = metadata.tangents->restore();  // hooks let such tensors pass
   TORCH_CHECK(data.defined(), "An unpack hook returned an undefined tensor for a saved one of sizes ",
               at::IntArrayRef(metadata.sizes), owner != nullptr ? ", which belongs to " + owner->name() : "",
@@ -183,6 +183,11 @@ at::Tensor SavedTensor::unpack_for(base::Node* owner) const {
   impl::set_version_counter(result, metadata.version.counter());
   if (tangent.defined()) result._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
   return result;
+}
+
+at::Tensor SavedTensor::call_unpack(base::Node* owner) const {
+  auto* ours = owner != nullptr ? dynamic_cast<HookedSave*>(hooks_.get()) : nullptr;
+  return ours != nullptr ? ours->unpack_for(owner) : hooks_->call_unpack_hook();
 }
 
 base::NodePtr SavedTensor::Metadata::history(const SavedTensor& saved, base::Node* owner) {

@@ -50,6 +50,7 @@ class OVERDRIVE_API SavedTensor {
   struct Metadata;
 
   at::Tensor unpack_for(torch::autograd::Node* owner) const;
+  at::Tensor call_unpack(torch::autograd::Node* owner) const;
   void pack(std::unique_ptr<torch::autograd::SavedVariableHooks> hooks, const at::Tensor& tensor);
   void note_metadata(const at::Tensor& tensor);
   void check_may_register() const;

@@ -10,7 +10,10 @@
 
 namespace overdrive::hooks {
 
-std::string SaveInfo::op() const { return node != nullptr ? node->name() : std::string(); }
+std::string SaveInfo::op() const {
+  if (node != nullptr) return node->name();
+  return node_name != nullptr ? *node_name : std::string();
+}
 
 SavedTensorHooks::SavedTensorHooks() : decisions_(std::make_unique<DecisionCache>()) {}
 SavedTensorHooks::~SavedTensorHooks() = default;

@@ -43,7 +43,9 @@ struct SaveInfo {
   // The node that is being made, where that is known: when the tensor is an output of it. Valid inside
   // pack() only.
   const torch::autograd::Node* node = nullptr;
-  // The name of that node, or "".
+  // Its name, where a late pack() knows no more than that. Valid inside pack() only.
+  const std::string* node_name = nullptr;
+  // The name of that node, or "": see Note [When an op is known].
   OVERDRIVE_API std::string op() const;
 };
 
@@ -60,8 +62,8 @@ struct Schedule {
 };
 
 struct UnpackInfo {
-  // The node that wants its tensor. Null when the tensor is looked at outside of a backward, or fetched
-  // ahead of one.
+  // The node that wants its tensor, alive until unpack() returns; fetched ahead, the node that the tensor was
+  // put down for, see SaveInfo. Null only when an op's tensor is looked at outside of a backward.
   torch::autograd::Node* node = nullptr;
   const SaveInfo& save;
 };
@@ -77,9 +79,17 @@ struct UnpackInfo {
 //
 // A hook with a schedule promises more: pack() and unpack() are functions of what they are given, so they may
 // be called early, late, on another thread, or not at all. A late pack() runs on the thread of a later save,
-// in its modes, and no longer knows the node. An early unpack() runs on a thread of ours, without grad mode,
-// on the tensor's device and otherwise in no mode at all; it does not know the node either, and when it throws
-// it is called again, by the node.
+// in its modes, and knows of the node its name at most. An early unpack() runs on a thread of ours, without
+// grad mode, on the tensor's device and otherwise in no mode at all; when it throws it is called again, by the
+// node.
+//
+// Note [When an op is known]
+// LibTorch tells whoever saves a tensor nothing of the node that it is saved for. An output of the node leads
+// to it; an input does not, and neither does anything on the way: the node exists by then, but only the op's
+// own code has it. (A RecordFunction callback would know the operator, but every op of the thread would pay
+// for it, saving or not.) Later the node can be met: whatever is computed from the op's results has it
+// in its history. So a pack() that comes late knows the name for inputs too, when one of the tensors saved
+// since then led to the node.
 class DecisionCache;
 
 class OVERDRIVE_API SavedTensorHooks {

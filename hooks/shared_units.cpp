@@ -28,14 +28,14 @@ SharedUnits::Units SharedUnits::of(const at::Tensor& tensor, const VersionCheck&
   }
   alive.erase(std::remove_if(alive.begin(), alive.end(),
                              [&](const auto& unit) {
-                               return !same_counter(unit->version().counter(), version.counter());
+                               return !same_counter(unit->memory().version().counter(), version.counter());
                              }),
               alive.end());
   return alive;
 }
 
 void SharedUnits::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) {
-  const Memory memory = memory_of(tensor, unit->version().saved_version());
+  const Memory memory = memory_of(tensor, unit->memory().version().saved_version());
   const base::MutexLock lock(mutex_);
   if (2 * used_ >= slots_.size()) make_room();
   size_t i = first_place(memory.storage);

@@ -30,8 +30,17 @@ bool is_packable(const at::Tensor& tensor) {
          has_plain_memory(impl) && impl.numel() != 0;
 }
 
-bool is_parameter(const at::Tensor& tensor) {
-  return is_leaf_that_requires_grad(tensor) || (tensor.is_view() && is_leaf_that_requires_grad(tensor._base()));
+// Of tensors that are no views the fields say it all; a view may have to make itself a node first.
+History history_of(const at::Tensor& tensor) {
+  static const base::NodePtr kNone;
+  const auto* meta =
+      static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
+  if (meta == nullptr) return {kNone, 0, false};
+  if (!meta->is_view_) return {meta->grad_fn_, meta->output_nr_, !meta->grad_fn_ && meta->requires_grad_};
+  const base::NodePtr& node = tensor.grad_fn();
+  return {
+      node, static_cast<uint32_t>(tensor.output_nr()),
+      is_leaf_that_requires_grad(tensor) || (tensor.is_view() && is_leaf_that_requires_grad(tensor._base()))};
 }
 
 }  // namespace overdrive::hooks

@@ -11,7 +11,12 @@ namespace overdrive::hooks {
 // storage that is really there. A number in a tensor's clothes (wrapped) is not either.
 OVERDRIVE_API bool is_packable(const at::Tensor& tensor);
 
-// A leaf that requires grad, or a view of one: it stays in memory anyhow.
-OVERDRIVE_API bool is_parameter(const at::Tensor& tensor);
+// Where a tensor comes from.
+struct History {
+  const base::NodePtr& node;  // of the tensor, and good as long as it is; null for a leaf
+  uint32_t output_nr;         // of the node
+  bool parameter;             // a leaf that requires grad, or a view of one: it stays in memory anyhow
+};
+OVERDRIVE_API History history_of(const at::Tensor& tensor);
 
 }  // namespace overdrive::hooks

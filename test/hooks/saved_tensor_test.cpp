@@ -61,6 +61,16 @@ TEST_F(SavedTensorOwn, IsGivenToTheHooksOfItsScope) {
       testing::StartsWith("Calling register_hooks on a saved tensor whose hooks have already been set."));
 }
 
+TEST_F(SavedTensorOwn, TellsTheHookWhichNodeUnpacksOutsideOfABackwardToo) {
+  const Tensor y = leaf_of({3}) * 2;
+  SavedTensor saved(y);
+  saved.register_hooks(copying_);
+  saved.unpack(*y.grad_fn());
+  saved.unpack();
+  EXPECT_THAT(copying_->nodes, testing::ElementsAre(y.grad_fn()->name(), ""))
+      << "nobody said for whom the second time";
+}
+
 TEST_F(SavedTensorOwn, WorksInANodeUnderEveryHook) {
   struct Cube : torch::autograd::Node {
     SavedTensor x, y;
