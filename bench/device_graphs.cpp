@@ -47,6 +47,7 @@ Graph from_cpu(const edge_list& chains, const at::Tensor& first) {
   graph.roots = {Edge(station(at::ones({1}), chains, first), 0)};
   graph.root_gradients = {at::ones({1})};
   graph.runs_to_warm_up = 2;
+  graph.threads_live_on = true;
   return graph;
 }
 
@@ -95,6 +96,7 @@ Graph one_device(int64_t nodes) {
   graph.root_gradients = {at::ones_like(y)};
   graph.leaves = {x};
   graph.runs_to_warm_up = 2;
+  graph.threads_live_on = true;
   return graph;
 }
 

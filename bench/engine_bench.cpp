@@ -32,8 +32,25 @@ double time_runs(Graph& graph, int runs, Run&& run) {
   return median(std::move(seconds));
 }
 
+// The engine that runs `graph`, for as long as it lives. One whose threads are to live on is not installed in
+// the place of the other, but called beside it.
+class RunsOn {
+ public:
+  RunsOn(EngineKind kind, Graph& graph) : graph_(graph), use_(graph.threads_live_on ? kOurs : kind) {
+    if (kind == EngineKind::kStock && graph.threads_live_on) graph.engine = &base::Engine::get_base_engine();
+  }
+  ~RunsOn() { graph_.engine = nullptr; }
+  RunsOn(const RunsOn&) = delete;
+  RunsOn& operator=(const RunsOn&) = delete;
+
+ private:
+  static constexpr EngineKind kOurs = EngineKind::kOverdrive;
+  Graph& graph_;
+  const UseEngine use_;
+};
+
 double time_engine(EngineKind kind, Graph& graph, int runs) {
-  UseEngine engine(kind);
+  const RunsOn engine(kind, graph);
   for (int i = 0; i < graph.runs_to_warm_up; ++i) {
     graph.prepare();
     graph.run();
@@ -68,7 +85,7 @@ int runs_per_sample(Graph& graph, double sample_seconds) {
 
 nlohmann::json instructions_per_node(EngineKind kind, Graph& graph, int64_t nodes) {
   InstructionCounter counter;
-  UseEngine engine(kind);
+  const RunsOn engine(kind, graph);
   graph.prepare();
   const auto before = counter.read();
   graph.run();
@@ -103,6 +120,8 @@ Samples measure_pairs(Graph& graph, int pairs, int runs) {
 
 nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, double sample_seconds) {
   Graph graph = kind.build(size);
+  std::optional<UseEngine> ours;  // from the first sample to the last
+  if (graph.threads_live_on) ours.emplace(EngineKind::kOverdrive);
   const int64_t nodes = graph.nodes();
   const int runs = runs_per_sample(graph, sample_seconds);
   const Samples samples = measure_pairs(graph, pairs, runs);

@@ -26,6 +26,9 @@ struct Graph {
   // Runs after a change of the engine that are not counted: they start what later ones use, threads for
   // example, and meet the caches that the other engine has filled.
   int runs_to_warm_up = 1;
+  // Neither engine's threads end while the other one runs. Otherwise ours do whenever stock's turn comes, and
+  // what is measured is threads that have just been started.
+  bool threads_live_on = false;
   // How many nodes a run visits when the edges do not tell (0: they do).
   int64_t nodes_visited = 0;
   // Work to be done before every run and not to be measured; may be empty.
@@ -35,8 +38,9 @@ struct Graph {
 
   int64_t nodes() const;
   void prepare();
-  // The backward as Tensor::backward() would do it, on the default engine of the moment.
+  // The backward as Tensor::backward() would do it: on the default engine of the moment, or on `engine`.
   void run() const;
+  base::Engine* engine = nullptr;
 };
 
 // What `bench engine` knows how to build.

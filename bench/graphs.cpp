@@ -17,9 +17,9 @@ void Graph::prepare() {
 }
 
 void Graph::run() const {
-  torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, keep_graph,
-                                                        /*create_graph=*/false,
-                                                        /*accumulate_grad=*/true, /*outputs=*/{});
+  base::Engine& runs = engine != nullptr ? *engine : base::Engine::get_default_engine();
+  runs.execute(roots, root_gradients, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true,
+               /*outputs=*/{});
 }
 
 namespace {
