@@ -67,14 +67,12 @@ class DeviceQueue {
 
   void sleep(base::MutexLock& lock) OVERDRIVE_REQUIRES(mutex_) {
     asleep_ = true;
-    count_awake(-1);
     lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return !asleep_; });
   }
   // True once for each sleep: a thread that is on its way up needs no second call.
   bool rouse() OVERDRIVE_REQUIRES(mutex_) {
     if (!asleep_) return false;
     asleep_ = false;
-    count_awake(1);
     return true;
   }
 

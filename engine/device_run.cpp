@@ -113,8 +113,7 @@ void DeviceRun::run_alone() {
 }
 
 void DeviceRun::run_with_workers() {
-  std::optional<AwakeScope> awake;  // a worker is counted already
-  if (home_ == nullptr) awake.emplace();
+  const Participants here(static_cast<int>(queues_.size()));
   TaskQueue& queue = *queues_[kMainLane];
   const auto any = [](const DeviceTask&) { return true; };
   const auto over = [this] { return is_over(); };

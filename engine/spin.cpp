@@ -1,5 +1,7 @@
 #include "engine/spin.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -20,13 +22,17 @@ long now() {
 constexpr long kLoss = 100'000;
 constexpr long kRest = 1'000'000'000;
 
-std::atomic<int> awake{0};
+std::atomic<int> participants{0};
 std::atomic<long> nobody_before{0};  // until this time nobody spins
 
-// The thread that is waited for needs one, too.
+int count_processors() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
 bool is_room() {
-  static const int processors = static_cast<int>(std::thread::hardware_concurrency());
-  return processors > 1 && awake.load(std::memory_order_relaxed) <= processors;
+  static const int processors = count_processors();
+  return participants.load(std::memory_order_relaxed) <= processors;
 }
 
 void pause() {
@@ -39,8 +45,11 @@ void pause() {
 
 }  // namespace
 
-void count_awake(int change) { awake.fetch_add(change, std::memory_order_relaxed); }
-void forget_awake() { awake.store(0, std::memory_order_relaxed); }
+Participants::Participants(int threads) : threads_(threads) {
+  participants.fetch_add(threads_, std::memory_order_relaxed);
+}
+Participants::~Participants() { participants.fetch_sub(threads_, std::memory_order_relaxed); }
+void Participants::forget_all() { participants.store(0, std::memory_order_relaxed); }
 
 Spin::Spin() : begin_(now()), granted_(begin_ >= nobody_before.load(std::memory_order_relaxed)) {}
 

@@ -1,25 +1,28 @@
 // Waiting awake, for a moment: when a hand-over between two threads is near, falling asleep costs more
-// than the wait. Any thread. Threads that run backwards with workers are counted while they are awake;
-// nobody spins while there are more of them than processors, so that a spinner is never in the way of the
-// thread that it waits for. When it is other programs that want the processors, nobody spins for a second.
+// than the wait. Any thread. Backwards with workers count their threads while they run; nobody spins while
+// there are more of them than processors. A system that has few processors puts threads that wake each other on
+// the same one, where a hand-over costs a microsecond or two; a spinner would keep that one busy, drive them
+// apart, and make each hand-over ten times as dear. When it is other programs that want the
+// processors, nobody spins for a second.
 #pragma once
 
 namespace overdrive::engine {
 
 constexpr long kSpinNanoseconds = 20'000;
 
-// One more, or one less, of those that are awake. Whoever wakes a thread counts it, not the thread itself.
-void count_awake(int change);
-// In a child of fork(), which has none of the threads.
-void forget_awake();
-
-// A thread that takes part in backwards with workers, while it does.
-class AwakeScope {
+// A number of threads that take part in a backward, while they do, asleep or not.
+class Participants {
  public:
-  AwakeScope() { count_awake(1); }
-  ~AwakeScope() { count_awake(-1); }
-  AwakeScope(const AwakeScope&) = delete;
-  AwakeScope& operator=(const AwakeScope&) = delete;
+  explicit Participants(int threads);
+  ~Participants();
+  Participants(const Participants&) = delete;
+  Participants& operator=(const Participants&) = delete;
+
+  // In a child of fork(), which has none of the threads.
+  static void forget_all();
+
+ private:
+  const int threads_;
 };
 
 class Spin {

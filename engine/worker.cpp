@@ -41,7 +41,6 @@ void Worker::stop() {
 void Worker::serve() {
   name_thread(device_);
   thread_context().worker = this;
-  const AwakeScope awake;
   const auto any = [](const DeviceTask&) { return true; };
   const auto over = [this] { return stopping_.load(std::memory_order_acquire); };
   while (std::optional<DeviceTask> task = queue_->take(any, over, Patience::kSleep)) {

@@ -96,7 +96,7 @@ void WorkerGroup::start_afresh_in_child() {
   auto* const lost = new Places;
   lost->swap(get().places_);
   get().after_fork_ = true;
-  forget_awake();
+  Participants::forget_all();
   get().mutex_.unlock();
 }
 
