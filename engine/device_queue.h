@@ -39,10 +39,22 @@ class DeviceQueue {
   // without the queue's lock and must take none.
   template <typename Wanted, typename Over>
   std::optional<Task> take(Wanted&& wanted, Over&& over, Patience patience) OVERDRIVE_EXCLUDES(mutex_) {
+    if (patience == Patience::kNone && !has_tasks()) return std::nullopt;
     if (patience == Patience::kLookAround) spin_until([&] { return has_tasks() || over(); });
     base::MutexLock lock(mutex_);
     while (patience != Patience::kNone && tasks_.empty() && !over()) sleep(lock);
     if (over() || tasks_.empty() || !wanted(tasks_.top())) return std::nullopt;
+    return pop();
+  }
+
+  // What take() would give after push(task), by the thread that takes. Costs nothing where nothing waits.
+  template <typename Wanted>
+  std::optional<Task> exchange(Task&& task, Wanted&& wanted) OVERDRIVE_EXCLUDES(mutex_) {
+    if (!has_tasks() && wanted(task)) return std::move(task);
+    base::MutexLock lock(mutex_);
+    tasks_.push(std::move(task));
+    size_.store(tasks_.size(), std::memory_order_release);
+    if (!wanted(tasks_.top())) return std::nullopt;
     return pop();
   }
 

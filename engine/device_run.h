@@ -3,8 +3,8 @@
 // node's steps, hooks and sums is that of Run, and so is Note [Lifetime]; in addition gradients on an
 // accelerator are ordered by streams. Which thread runs what DevicePlan says.
 //
-// Note [Threads of a run]: what two threads may touch is the state of a node that has not run, under one of
-// `locks_`, and the counters. A node that is ready belongs to the thread that takes it from a queue. A
+// Note [Threads of a run]: what two threads may touch is the state of a node that has not run, which Arrivals
+// locks, and the counters. A node that is ready belongs to the thread that takes it from a queue. A
 // worker enters the run while it holds one of its tasks and counts itself in `load_` before that task is
 // done, so the run is over when there are no tasks and then nobody inside; whoever leaves last may touch
 // nothing of it afterwards but the caller's queue, which it holds a reference to. A worker that may sleep
@@ -12,16 +12,32 @@
 // looks at `staying_` after that: one of them sees the other. A thread that waits for a run of its own serves
 // its queue, so that two workers may wait for each other's devices: of all threads that wait, the one whose
 // backward began last has nobody but running nodes to wait for.
+//
+// Note [Locks of a run]: no thread of a run asks for one of these while it holds another, so there is no order
+// to keep. Nodes and hooks run under none of them.
+//
+//   caller -- plan_devices -- take() .......................... WorkerGroup: the worker, its thread if new
+//     |
+//     +-- run_with_workers --+
+//                            +-- step -- distribute -- arrive() . Arrivals, of the node: the sum of what came
+//   worker -- work -- serve -+      |             |
+//     |                             |             +-- push() .... TaskQueue, of the node's lane: a hand-over
+//     |                             +-- add_leaf() ............. CallerStreams: whom to wait for at the end
+//     +-- take() .............................................. TaskQueue, its own; released to sleep
+//
+// Two things happen under a lock that are not ours alone: a worker's thread is started under WorkerGroup's (so
+// that there is one), which asks the system and counts; and a sum is made under Arrivals', which is the host's
+// code and, of a tensor subclass, perhaps the program's: docs/threading.md says why.
 #pragma once
 
-#include "engine/active_run.h"
+#include "engine/arrivals.h"
 #include "engine/device_plan.h"
 #include "engine/first_error.h"
 #include "engine/run.h"
+#include "engine/seat.h"
 #include "engine/stream_sync.h"
 #include "engine/worker_group.h"
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -47,27 +63,27 @@ class DeviceRun {
   void work(Worker& worker, DeviceTask task, Stay stay);
 
  private:
-  class Seat;
-
+  // Who runs what.
   void run_alone();
   void run_with_workers();
-  void serve(Worker& worker, DeviceTask task, Stay stay);
+  void serve(Worker& worker, Lane lane, DeviceTask task, Stay stay);
+  template <typename Wanted, typename Over>
+  std::optional<DeviceTask> task_after(Seat& seat, DeviceTask& done, Wanted&& wanted, Over&& over,
+                                       Patience patience);
   void finish(DeviceTask& task);
+  void make_ready(Seat& seat, uint32_t index, base::NodePtr node);
+  void put_into_queue(Lane lane, DeviceTask task);
   bool has_tasks() const { return load_.load() >= kOneTask; }
   bool is_over() const { return load_.load() == 0; }
-  size_t lane_of(const Worker& worker) const;
+  Lane lane_of(const Worker& worker) const;
 
+  // One node.
   void step(Seat& seat, uint32_t index, const base::NodePtr& keep);
   void evaluate(Seat& seat, uint32_t index);
   void evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream);
-  void take_inputs(uint32_t index, torch::autograd::InputBuffer* sums, base::variable_list& inputs);
-  void distribute(uint32_t index, base::variable_list& outputs, const std::optional<c10::Stream>& stream);
+  void distribute(Seat& seat, uint32_t index, base::variable_list& outputs,
+                  const std::optional<c10::Stream>& stream);
   uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
-  bool arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
-              const std::optional<c10::Stream>& producer);
-  void add(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
-           const std::optional<c10::Stream>& producer);
-  void make_ready(uint32_t index, base::NodePtr node);
 
   // Fixed before the first task is ready.
   OverdriveEngine& engine_;
@@ -75,29 +91,27 @@ class DeviceRun {
   const DevicePlan& devices_;
   const RunOptions options_;
   const bool grad_mode_;
-  std::unique_ptr<Seat> caller_;
   Worker* const home_;                              // whose thread called, if it is a worker's
   std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
   std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
 
-  // The calling thread's, without workers. Its main lane is the thread's own heap.
+  // The calling thread's. Without workers its main lane is the thread's own heap.
+  Seat caller_;
   ReadyHeap<ReadyTask> aside_;
 
   // Each element is used by one thread: see Note [Threads of a run].
-  std::vector<uint32_t> visits_;                                     // of the worker of each lane
-  std::vector<std::unique_ptr<torch::autograd::InputBuffer>> sums_;  // of gradients on accelerators
+  std::vector<uint32_t> visits_;  // of the worker of each lane
   base::variable_list captured_;
 
-  static constexpr size_t kLocks = 64;
-  std::array<base::Mutex, kLocks> locks_;  // of nodes that wait, by their index
+  // Any thread's.
+  Arrivals arrivals_;
   CallerStreams streams_;
   FirstError error_;
   // Tasks that are ready or running, and workers inside. One word, so that of those who leave only the last
   // wakes the caller.
   static constexpr uint64_t kOneInside = 1, kOneTask = uint64_t{1} << 32;
   std::atomic<uint64_t> load_{0};
-  std::atomic<uint32_t> staying_{0};     // of the workers inside, how many may be asleep
-  std::atomic<uint32_t> incomplete_{0};  // nodes that some but not all gradients have reached
+  std::atomic<uint32_t> staying_{0};  // of the workers inside, how many may be asleep
 };
 
 }  // namespace overdrive::engine

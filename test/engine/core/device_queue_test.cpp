@@ -93,6 +93,23 @@ TEST(DeviceQueue, WakesASleeperWhenTheWaitIsOver) {
   taker.join();
 }
 
+TEST(DeviceQueue, ExchangesATaskForTheBestOne) {
+  Queue queue;
+  EXPECT_EQ(queue.exchange({{0, 5}, 1}, any)->id, 1);
+  queue.push({{0, 4}, 2});
+  EXPECT_EQ(queue.exchange({{0, 5}, 3}, any)->id, 3);
+  EXPECT_EQ(queue.exchange({{0, 3}, 4}, any)->id, 2);
+  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 4);
+}
+
+TEST(DeviceQueue, KeepsAnExchangedTaskWhenTheBestIsNotWanted) {
+  Queue queue;
+  queue.push({{1, 0}, 1});
+  EXPECT_FALSE(queue.exchange({{0, 5}, 2}, [](const Task& task) { return task.id == 2; }).has_value());
+  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 1);
+  EXPECT_EQ(queue.take(any, never, Patience::kNone)->id, 2);
+}
+
 TEST(Spin, IsForBackwardsThatHaveAProcessorForEachThread) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
