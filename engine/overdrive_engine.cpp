@@ -10,6 +10,8 @@
 #include "engine/shadow_check.h"
 #include "engine/thread_context.h"
 
+#include <pthread.h>
+
 #include <limits>
 
 namespace overdrive::engine {
@@ -51,10 +53,13 @@ const char* OverdriveEngine::reason_to_forward() const {
 
 // The host's device threads and its pool for deep nests belong to the first engine of the process
 // that asks for them, whichever it is. It must be the one that would have had them without us.
-// Not at install(): counting devices may start a driver, and forbids fork.
+// Not at install(): counting devices may start a driver, and forbids fork. A child of fork() asks again, at
+// every backward: it is there that the host refuses them.
 void OverdriveEngine::own_device_pool() {
   if (device_pool_owned_.load(std::memory_order_acquire)) return;
   previous().initialize_device_threads_pool();
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { get().device_pool_owned_.store(false); });
+  TORCH_INTERNAL_ASSERT(registered == 0);
   device_pool_owned_.store(true, std::memory_order_release);
 }
 

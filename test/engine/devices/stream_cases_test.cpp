@@ -33,8 +33,9 @@ struct Case {
 
 std::string name_of(const Case& c) {
   static const char* const kWhere[] = {"OnConsumer", "OnProducer", "Elsewhere"};
+  static const char* const kLastProducer[] = {"First", "Second", "Third"};
   static const char* const kCapture[] = {"", "Override", "Stale", "StaleDefaultStream"};
-  return std::string(kWhere[static_cast<int>(c.where)]) + (c.producers == 1 ? "First" : "Second") +
+  return std::string(kWhere[static_cast<int>(c.where)]) + kLastProducer[c.producers - 1] +
          (c.producer_has_stream ? "" : "NoStream") + kCapture[static_cast<int>(c.capture)];
 }
 
@@ -148,17 +149,19 @@ Outcome outcome_on(const Case& c) {
   return outcome;
 }
 
+// Every place of the gradient, first and later producers, with and without a stream, and every way in which the
+// consumer's stream may be overridden.
 std::vector<Case> all_cases() {
+  std::vector<Capture> captures{Capture::kNone};
+  if (kSeesStaleCaptures<at::Context>)
+    captures.insert(captures.end(), {Capture::kOverride, Capture::kStale, Capture::kStaleDefaultStream});
   std::vector<Case> cases;
   for (const Where where : {Where::kOnConsumer, Where::kOnProducer, Where::kElsewhere}) {
-    for (const int producers : {1, 2}) {
-      for (const bool has_stream : {true, false})
-        cases.push_back({where, producers, has_stream, Capture::kNone});
+    for (const int producers : {1, 2, 3}) {
+      for (const bool has_stream : {true, false}) {
+        for (const Capture capture : captures) cases.push_back({where, producers, has_stream, capture});
+      }
     }
-  }
-  if (!kSeesStaleCaptures<at::Context>) return cases;
-  for (const Capture capture : {Capture::kOverride, Capture::kStale, Capture::kStaleDefaultStream}) {
-    for (const int producers : {1, 2}) cases.push_back({Where::kOnConsumer, producers, true, capture});
   }
   return cases;
 }
@@ -170,7 +173,8 @@ TEST_P(StreamCases, AreTheSameOnBothEngines) {
   const Outcome stock = outcome_on<test::StockEngine>(c);
   if (c.capture == Capture::kNone) {
     EXPECT_EQ(stock.error, test::Caught{});
-    EXPECT_EQ(stock.value, c.producers == 1 ? 6 : 14);
+    constexpr double kSums[] = {6, 14, 24};
+    EXPECT_EQ(stock.value, kSums[c.producers - 1]);
     EXPECT_EQ(stock.consumer_stream, kConsumerStream);
   }
   EXPECT_EQ(outcome_on<test::Overdrive>(c), stock);
@@ -216,99 +220,6 @@ TEST_F(StreamsOfLeaves, ThatRecordAreTheSameOnBothEngines) {
     const auto error = [&] { return error_of_a_leaf_that_records(overridden); };
     EXPECT_EQ(test::on<test::Overdrive>(error), test::on<test::StockEngine>(error));
   }
-}
-
-OVERDRIVE_DEVICE_CONTRACT(Streams);
-
-TYPED_TEST(Streams, ALeafsGradientMayBeUsedOnTheCallersStream) {
-  // forward on stream 2; the caller's stream is 1 when it calls backward, and it reads the gradient there
-  const Tensor x = test::device_leaf(1);
-  Tensor y;
-  {
-    fake::wait_for(fake::stream(1, 2), fake::stream(1, 0));
-    const c10::StreamGuard guard(fake::stream(1, 2));
-    y = (x * 3).sum();
-  }
-  fake::wait_for(fake::stream(1, 1), fake::stream(1, 2));
-  const c10::StreamGuard guard(fake::stream(1, 1));
-  y.backward();
-  const Tensor use = x.grad() * 2;
-  EXPECT_TRUE(torch::equal(use.cpu(), torch::full({2}, 6.0)));
-}
-
-TYPED_TEST(Streams, ACapturedGradientToo) {
-  const Tensor x = test::device_leaf(1);
-  Tensor y;
-  {
-    fake::wait_for(fake::stream(1, 2), fake::stream(1, 0));
-    const c10::StreamGuard guard(fake::stream(1, 2));
-    y = (x * 3).exp();
-  }
-  fake::wait_for(fake::stream(1, 0), fake::stream(1, 2));
-  const Tensor g = torch::autograd::grad({y.sum()}, {x})[0];
-  EXPECT_TRUE(torch::equal((g * 2).cpu(), torch::full({2}, 3.0).exp() * 6));
-}
-
-TYPED_TEST(Streams, TwoSideStreamsJoin) {
-  const Tensor x = test::device_leaf(2);
-  const auto branch = [&](int id, double factor) {
-    fake::wait_for(fake::stream(2, id), fake::stream(2, 0));
-    Tensor out;
-    {
-      const c10::StreamGuard guard(fake::stream(2, id));
-      out = (x * factor).exp();
-    }
-    fake::wait_for(fake::stream(2, 0), fake::stream(2, id));
-    return out;
-  };
-  (branch(1, 2) + branch(2, 3)).sum().backward();
-  const Tensor wanted = torch::full({2}, 2.0).exp() * 2 + torch::full({2}, 3.0).exp() * 3;
-  EXPECT_TRUE(torch::allclose(x.grad().cpu(), wanted));
-}
-
-TYPED_TEST(Streams, CallbacksRunOnTheCallersThreadAndStreams) {
-  const Tensor x = test::device_leaf(0);
-  const Tensor y = (x * 2).to(fake::device(1));
-  const auto here = std::this_thread::get_id();
-  std::thread::id there;
-  std::vector<int64_t> streams;
-  Tensor doubled;
-  y.register_hook([&](const Tensor&) {
-    torch::autograd::Engine::get_default_engine().queue_callback([&] {
-      there = std::this_thread::get_id();
-      for (const int device : {0, 1}) streams.push_back(fake::current_stream(device).id());
-      doubled = x.grad() * 2;
-    });
-  });
-  const Tensor loss = y.sum();
-  fake::wait_for(fake::stream(0, 3), fake::stream(0, 0));
-  fake::wait_for(fake::stream(1, 2), fake::stream(1, 0));
-  {
-    const c10::MultiStreamGuard guard(std::vector<c10::Stream>{fake::stream(0, 3), fake::stream(1, 2)});
-    loss.backward();
-    EXPECT_TRUE(torch::equal(doubled.cpu(), torch::full({2}, 4.0)));
-  }
-  EXPECT_EQ(streams, (std::vector<int64_t>{3, 2}));
-  // Stock may run them on the thread that happened to finish last.
-  if (TypeParam::kOverdrive) {
-    EXPECT_EQ(there, here);
-  }
-}
-
-TYPED_TEST(Streams, WhatANodeLeavesCurrentTheCallerDoesNotSee) {
-  const Tensor x = test::device_leaf(0);
-  const Tensor y = x * 2;
-  y.register_hook([](const Tensor&) {
-    c10::impl::getDeviceGuardImpl(fake::kType)->setDevice(fake::device(3));
-    // On stock's thread it would stay for the tests that follow.
-    if (TypeParam::kOverdrive) c10::impl::getDeviceGuardImpl(fake::kType)->exchangeStream(fake::stream(2, 1));
-  });
-  int device_in_next = -1;
-  x.register_hook([&](const Tensor&) { device_in_next = fake::current_device(); });
-  y.sum().backward();
-  EXPECT_EQ(device_in_next, 0);
-  EXPECT_EQ(fake::current_device(), 0);
-  EXPECT_EQ(fake::current_stream(2).id(), 0);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ constinit thread_local std::array<c10::StreamId, kDevices> streams_of_thread{};
 struct State {
   std::function<void(const Kernel&)> watcher;
   std::atomic<bool> ignore_waits{false};
+  std::atomic<Driver> driver{Driver::kFine};
   std::atomic<uint64_t> records{0};
   std::atomic<uint64_t> waits{0};
   std::atomic<uint64_t> recorded_streams{0};
@@ -47,6 +48,8 @@ Stream stream_of(DeviceIndex index, c10::StreamId id) {
   return Stream(Stream::UNSAFE, Device(kType, index), id);
 }
 
+DeviceIndex device_count() { return state().driver.load() == Driver::kUnreachable ? 0 : kDevices; }
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   at::DeviceType type() const override { return kType; }
   Device exchangeDevice(Device to) const override {
@@ -54,10 +57,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     set_device(index_of(to));
     return before;
   }
-  Device getDevice() const override { return {kType, device_of_thread}; }
+  Device getDevice() const override {
+    TORCH_CHECK(state().driver.load() != Driver::kFailed, "the fake driver has failed");
+    return {kType, device_of_thread};
+  }
   void setDevice(Device to) const override { set_device(to.index()); }
   void uncheckedSetDevice(Device to) const noexcept override { device_of_thread = to.index(); }
-  DeviceIndex deviceCount() const noexcept override { return kDevices; }
+  DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
   Stream getStream(Device of) const override {
     const DeviceIndex index = index_of(of);  // of a device that does not exist, too
@@ -144,7 +150,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(DeviceIndex) const override { return true; }
-  DeviceIndex deviceCount() const override { return kDevices; }
+  DeviceIndex deviceCount() const override { return device_count(); }
   void setCurrentDevice(DeviceIndex to) const override { set_device(to); }
   DeviceIndex getCurrentDevice() const override { return device_of_thread; }
   DeviceIndex exchangeDevice(DeviceIndex to) const override {
@@ -217,6 +223,7 @@ void on_kernel(std::function<void(const Kernel&)> watcher) { state().watcher = s
 std::vector<std::string> violations() { return checker().violations(); }
 void clear_violations() { checker().clear_violations(); }
 void ignore_waits(bool ignore) { state().ignore_waits = ignore; }
+void set_driver(Driver driver) { state().driver = driver; }
 void set_capturing(int device, int id, bool capturing) {
   state().capturing[static_cast<size_t>(stream_number(stream(device, id)))] = capturing;
 }

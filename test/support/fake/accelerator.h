@@ -45,6 +45,11 @@ void ignore_waits(bool ignore);
 // A stream that is being captured into a graph, as the device guard reports it.
 void set_capturing(int device, int stream, bool capturing);
 
+// How the driver is. Like CUDA's, one that cannot be reached counts no devices and says nothing; one that has
+// failed throws when it is asked which device is current.
+enum class Driver { kFine, kUnreachable, kFailed };
+void set_driver(Driver driver);
+
 // How often the guard was asked since reset_calls().
 struct Calls {
   uint64_t records = 0;

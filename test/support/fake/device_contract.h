@@ -16,6 +16,8 @@ namespace overdrive::test {
 // Names of the threads of this process that begin with `prefix`, sorted.
 std::vector<std::string> threads_named(const std::string& prefix);
 std::string name_of_this_thread();
+// Processor time that those threads have used so far.
+double cpu_seconds_of_threads_named(const std::string& prefix);
 
 // A leaf of ones (or `value`) on a device.
 at::Tensor device_leaf(int device, at::IntArrayRef sizes = {2}, double value = 1);
