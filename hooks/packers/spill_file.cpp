@@ -10,7 +10,8 @@
 
 namespace overdrive::hooks {
 
-SpillFile::SpillFile(const std::string& folder) : path_(folder + "/overdrive-spill-XXXXXX") {
+SpillFile::SpillFile(const std::string& folder, bool drop_cached)
+    : drop_cached_(drop_cached), path_(folder + "/overdrive-spill-XXXXXX") {
   descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);  // mode 0600
   TORCH_CHECK(descriptor_ >= 0, "spill_to_disk cannot make a file in \"", folder, "\": ", std::strerror(errno),
               ". Give it a folder that exists and may be written to.");
@@ -21,6 +22,7 @@ SpillFile::~SpillFile() { ::close(descriptor_); }
 
 void SpillFile::write(const void* from, int64_t bytes, int64_t at) const {
   const char* next = static_cast<const char*>(from);
+  const int64_t all = bytes, begin = at;
   while (bytes > 0) {
     const ssize_t done = ::pwrite(descriptor_, next, static_cast<size_t>(bytes), at);
     if (done < 0 && errno == EINTR) continue;
@@ -30,10 +32,14 @@ void SpillFile::write(const void* from, int64_t bytes, int64_t at) const {
     at += done;
     bytes -= done;
   }
+  if (!drop_cached_) return;
+  flush(all, begin);
+  drop(all, begin);
 }
 
 void SpillFile::read(void* to, int64_t bytes, int64_t at) const {
   char* next = static_cast<char*>(to);
+  const int64_t all = bytes, begin = at;
   while (bytes > 0) {
     const ssize_t done = ::pread(descriptor_, next, static_cast<size_t>(bytes), at);
     if (done < 0 && errno == EINTR) continue;
@@ -44,6 +50,23 @@ void SpillFile::read(void* to, int64_t bytes, int64_t at) const {
     at += done;
     bytes -= done;
   }
+  if (drop_cached_) drop(all, begin);
+}
+
+// Only what is on the disk can be dropped. Where the file lies in memory anyhow, nothing happens.
+void SpillFile::flush(int64_t bytes, int64_t at) const {
+  constexpr unsigned kAndWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  int failed = 0;
+  do {
+    failed = ::sync_file_range(descriptor_, at, bytes, kAndWait);
+  } while (failed != 0 && errno == EINTR);
+  TORCH_CHECK(failed == 0 || errno == ENOSYS, "spill_to_disk cannot write ", bytes, " bytes at ", at, " of \"",
+              path_, "\": ", std::strerror(errno), ".");
+}
+
+void SpillFile::drop(int64_t bytes, int64_t at) const {
+  ::posix_fadvise(descriptor_, at, (bytes + kPage - 1) / kPage * kPage, POSIX_FADV_DONTNEED);  // a wish
 }
 
 }  // namespace overdrive::hooks

@@ -10,22 +10,32 @@ namespace overdrive::hooks {
 
 class SpillFile {
  public:
-  // Throws with the folder's name when it cannot be made there.
-  explicit SpillFile(const std::string& folder);
+  // Throws with the folder's name when it cannot be made there. `drop_cached`: the system is to keep no copy in
+  // memory of what is written and read.
+  explicit SpillFile(const std::string& folder, bool drop_cached = false);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  int64_t reserve(int64_t bytes) { return end_.fetch_add(bytes, std::memory_order_relaxed); }
+  // Whole pages: the system drops no others, and would have to read what is left of one to write beside it.
+  int64_t reserve(int64_t bytes) {
+    return end_.fetch_add((bytes + kPage - 1) / kPage * kPage, std::memory_order_relaxed);
+  }
   int64_t reserved() const { return end_.load(std::memory_order_relaxed); }
 
-  // All of it or an error that names the file.
+  // All of it or an error that names the file. What is not to be cached is on the disk when write() returns.
   void write(const void* from, int64_t bytes, int64_t at) const;
   void read(void* to, int64_t bytes, int64_t at) const;
 
   const std::string& path() const { return path_; }
 
  private:
+  static constexpr int64_t kPage = 4096;
+
+  void flush(int64_t bytes, int64_t at) const;
+  void drop(int64_t bytes, int64_t at) const;
+
+  const bool drop_cached_;
   std::string path_;  // as it was, for messages
   int descriptor_ = -1;
   std::atomic<int64_t> end_{0};

@@ -127,7 +127,7 @@ class SpillToDisk final : public SavedTensorHooks {
   std::shared_ptr<SpillFile> file() OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
     std::shared_ptr<SpillFile> file = file_.lock();
-    if (file == nullptr) file_ = file = std::make_shared<SpillFile>(options_.folder);
+    if (file == nullptr) file_ = file = std::make_shared<SpillFile>(options_.folder, options_.drop_cached);
     return file;
   }
 

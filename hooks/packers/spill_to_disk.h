@@ -22,6 +22,11 @@ struct SpillOptions {
   int64_t min_bytes = 4096;
   // Bytes that may wait to be written; a pack beyond them waits until there is room.
   int64_t max_waiting_bytes = int64_t{256} << 20;
+  // The system keeps a copy of a file in memory (its page cache) for as long as it has no other use for that
+  // memory. Those are the first bytes to go when memory is short, so most programs want it to. With true each
+  // tensor is flushed to the disk when it is written, and no copy stays: memory is free at once and for
+  // certain, as where a container's limit counts cached pages too, and each tensor comes from the disk again.
+  bool drop_cached = false;
 };
 
 OVERDRIVE_API HooksPtr spill_to_disk(SpillOptions options = {});

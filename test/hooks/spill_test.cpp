@@ -4,11 +4,16 @@
 #include "test/hooks/packers_fixture.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 namespace overdrive::hooks {
@@ -28,8 +33,9 @@ class Spilling : public Packers {
     fs::remove_all(folder_);
     Packers::TearDown();
   }
-  HooksPtr spill(int64_t max_waiting_bytes = 0) {
-    return spill_to_disk({.folder = folder_, .min_bytes = 0, .max_waiting_bytes = max_waiting_bytes});
+  HooksPtr spill(bool drop_cached = false) {
+    return spill_to_disk(
+        {.folder = folder_, .min_bytes = 0, .max_waiting_bytes = 0, .drop_cached = drop_cached});
   }
   // Descriptors of this process that are open on files of the folder.
   std::vector<int> open_files() const {
@@ -41,6 +47,20 @@ class Spilling : public Packers {
     }
     return found;
   }
+  // The share of the first bytes of the one open file that the system has in memory.
+  double cached_share(size_t bytes) const {
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, open_files().at(0), 0);
+    TORCH_CHECK(mapped != MAP_FAILED, std::strerror(errno));
+    std::vector<unsigned char> pages((bytes + 4095) / 4096);
+    ::mincore(mapped, bytes, pages.data());
+    ::munmap(mapped, bytes);
+    const auto there = std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
+    return static_cast<double>(there) / static_cast<double>(pages.size());
+  }
+  bool lies_in_memory() const {
+    struct statfs about {};
+    return ::statfs(folder_.c_str(), &about) == 0 && about.f_type == TMPFS_MAGIC;
+  }
   // Packs one more, so that what was packed before has been written: the second waits for the first.
   static void settle(const HooksPtr& hooks) {
     const Tensor small = at::ones({1});
@@ -51,17 +71,35 @@ class Spilling : public Packers {
 };
 
 TEST_F(Spilling, BringsBackTheBits) {
-  const HooksPtr hooks = spill();
-  for (const Tensor& x : {at::randn({300, 5}), at::randn({4, 6}).t(), at::randn({4, 6}).narrow(1, 0, 2),
-                          at::randint(100, {9}, at::kLong), at::tensor({kNaN, kInf})}) {
-    const SaveInfo info = info_of(x);
+  for (const HooksPtr& hooks : {spill(), spill(/*drop_cached=*/true)}) {
+    for (const Tensor& x : {at::randn({300, 5}), at::randn({4, 6}).t(), at::randn({4, 6}).narrow(1, 0, 2),
+                            at::randint(100, {9}, at::kLong), at::tensor({kNaN, kInf})}) {
+      const SaveInfo info = info_of(x);
+      Packed packed = hooks->pack(x, info);
+      settle(hooks);
+      for (int twice = 0; twice < 2; ++twice) {
+        const Tensor back = hooks->unpack(packed, {.node = nullptr, .save = info});
+        EXPECT_TRUE(same_bits(back.contiguous(), x.contiguous()));
+        EXPECT_NE(back.data_ptr(), x.data_ptr()) << "it never left";
+      }
+    }
+  }
+}
+
+TEST_F(Spilling, LeavesNoCopyInMemoryWhenToldTo) {
+  if (lies_in_memory()) GTEST_SKIP() << folder_ << " is itself in memory";
+  const Tensor x = at::randn({1 << 18});
+  const SaveInfo info = info_of(x);
+  for (const bool drop_cached : {false, true}) {
+    const HooksPtr hooks = spill(drop_cached);
     Packed packed = hooks->pack(x, info);
     settle(hooks);
-    for (int twice = 0; twice < 2; ++twice) {
-      const Tensor back = hooks->unpack(packed, {.node = nullptr, .save = info});
-      EXPECT_TRUE(same_bits(back.contiguous(), x.contiguous()));
-      EXPECT_NE(back.data_ptr(), x.data_ptr()) << "it never left";
-    }
+    EXPECT_NEAR(cached_share(x.nbytes()), drop_cached ? 0 : 1, 0.1) << "written";
+    EXPECT_TRUE(same_bits(hooks->unpack(packed, {.node = nullptr, .save = info}), x));
+    EXPECT_NEAR(cached_share(x.nbytes()), drop_cached ? 0 : 1, 0.1) << "read";
+    packed = {};
+    settle(hooks);
+    for (int i = 0; i < 5'000 && !open_files().empty(); ++i) ::usleep(1'000);
   }
 }
 
