@@ -1,13 +1,40 @@
 // Memory for what a packer makes on the CPU: without the dispatcher, so in whatever mode the thread is. Large
-// pieces ask for huge pages: such memory comes fresh from the system each time, and finding a page for every
-// 4 KiB of it costs several times what writing it does. Functions; any thread.
+// pieces come fresh from the system each time, and finding pages for one and clearing them costs as much as
+// filling it does: so they ask for huge pages, and a few that nobody uses any more are kept for the next. Owned
+// by a packer; pieces may outlive it. Any thread.
 #pragma once
 
+#include "engine/base/mutex.h"
 #include "engine/base/torch_types.h"
+
+#include <map>
+#include <memory>
 
 namespace overdrive::hooks {
 
-at::Tensor cpu_memory(at::IntArrayRef sizes, at::ScalarType type);
-at::Tensor cpu_memory(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type);
+class LargeMemory : public std::enable_shared_from_this<LargeMemory> {
+ public:
+  // From here on a piece is large.
+  static constexpr int64_t kLarge = int64_t{4} << 20;
+
+  // Keeps so many bytes that nobody uses; what comes back beyond them is freed.
+  explicit LargeMemory(int64_t most_idle_bytes) : most_idle_bytes_(most_idle_bytes) {}
+
+  at::Tensor tensor(at::IntArrayRef sizes, at::ScalarType type) OVERDRIVE_EXCLUDES(mutex_);
+  at::Tensor tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type)
+      OVERDRIVE_EXCLUDES(mutex_);
+
+ private:
+  struct Borrowed;
+
+  at::Tensor on_piece(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type, int64_t bytes);
+  c10::DataPtr take(int64_t bytes) OVERDRIVE_EXCLUDES(mutex_);
+  void give_back(c10::DataPtr piece, int64_t bytes) noexcept OVERDRIVE_EXCLUDES(mutex_);
+
+  const int64_t most_idle_bytes_;
+  base::Mutex mutex_;
+  std::multimap<int64_t, c10::DataPtr> idle_ OVERDRIVE_GUARDED_BY(mutex_);  // by size
+  int64_t idle_bytes_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+};
 
 }  // namespace overdrive::hooks

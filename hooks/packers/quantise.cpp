@@ -13,21 +13,12 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // elements worth a thread
 
-at::Tensor memory_of(at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
-  if (!device.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(type).device(device));
-  return cpu_memory(sizes, type);
-}
-at::Tensor memory_like(const at::Tensor& tensor, at::ScalarType type) {
-  if (!tensor.is_cpu())
-    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(type));
-  return cpu_memory(tensor.sizes(), tensor.strides(), type);
-}
-
 int64_t blocks_of(int64_t count, int64_t block) { return (count + block - 1) / block; }
 
 class Quantise final : public SavedTensorHooks {
  public:
-  explicit Quantise(const QuantiseOptions& options) : options_(options) {}
+  explicit Quantise(const QuantiseOptions& options)
+      : options_(options), memory_(std::make_shared<LargeMemory>(options.most_idle_bytes)) {}
 
   Packed pack(const at::Tensor& tensor, const SaveInfo& info) override {
     // Elements in the order of memory; where there are gaps, a copy without.
@@ -69,6 +60,15 @@ class Quantise final : public SavedTensorHooks {
   }
 
  private:
+  at::Tensor memory_of(at::IntArrayRef sizes, at::ScalarType type, c10::Device device) const {
+    if (!device.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(type).device(device));
+    return memory_->tensor(sizes, type);
+  }
+  at::Tensor memory_like(const at::Tensor& tensor, at::ScalarType type) const {
+    if (tensor.is_cpu()) return memory_->tensor(tensor.sizes(), tensor.strides(), type);
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(type));
+  }
+
   Packed pack_int8(const at::Tensor& tensor, const SaveInfo& info) const {
     at::Tensor codes = memory_like(tensor, at::kChar);
     at::Tensor scales = memory_of({blocks_of(tensor.numel(), options_.block)}, at::kFloat, tensor.device());
@@ -133,6 +133,7 @@ class Quantise final : public SavedTensorHooks {
   }
 
   const QuantiseOptions options_;
+  const std::shared_ptr<LargeMemory> memory_;
 };
 
 }  // namespace
@@ -143,6 +144,7 @@ HooksPtr quantise(QuantiseOptions options) {
   TORCH_CHECK(block >= 16 && block <= 4096 && (block & (block - 1)) == 0, "quantise() was given blocks of ",
               block, " elements; it takes a power of two from 16 to 4096.");
   check_not_negative("quantise", "min_bytes", options.min_bytes);
+  check_not_negative("quantise", "most_idle_bytes", options.most_idle_bytes);
   TORCH_CHECK(int8 || block == QuantiseOptions{}.block,
               "quantise() was given a block size with bfloat16, which has no blocks.");
   TORCH_CHECK(options.rounding == Rounding::kStochastic || options.seed == 0,

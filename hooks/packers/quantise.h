@@ -26,6 +26,8 @@ struct QuantiseOptions {
   int64_t block = 128;       // elements that share a scale, a power of two from 16 to 4096; kInt8 only
   uint64_t seed = 0;         // kStochastic only
   int64_t min_bytes = 4096;  // smaller tensors stay as they are
+  // Large pieces of CPU memory that nobody uses are kept up to so many bytes: fresh ones cost as much again.
+  int64_t most_idle_bytes = int64_t{128} << 20;
 };
 
 OVERDRIVE_API HooksPtr quantise(QuantiseOptions options = {});

@@ -122,5 +122,23 @@ TEST_F(Quantised, RefusesOptionsThatMakeNoSense) {
               HasSubstr("has no blocks"));
 }
 
+TEST_F(Quantised, LargeMemoryIsUsedAgainUpToALimit) {
+  const Tensor x = at::randn({1 << 21});  // 8 MiB, 2 of them packed
+  const auto place_of_result = [&](const HooksPtr& hooks) { return through(hooks, x).data_ptr(); };
+  const HooksPtr keeps = quantise();
+  EXPECT_EQ(place_of_result(keeps), place_of_result(keeps));
+  const Tensor held = through(keeps, x);
+  EXPECT_NE(place_of_result(keeps), held.data_ptr()) << "somebody has it";
+  EXPECT_TRUE(same_bits(through(keeps, x), held));
+
+  Tensor outlives;
+  {
+    const HooksPtr gone = quantise({.type = QuantisedType::kBFloat16, .most_idle_bytes = 0});
+    outlives = through(gone, x);
+  }
+  EXPECT_TRUE(same_bits(outlives, x.to(at::kBFloat16).to(at::kFloat)));
+  EXPECT_THAT(message_of([] { quantise({.most_idle_bytes = -1}); }).message, HasSubstr("most_idle_bytes = -1"));
+}
+
 }  // namespace
 }  // namespace overdrive::hooks
