@@ -5,6 +5,8 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <set>
+
 namespace overdrive::hooks {
 namespace {
 
@@ -145,6 +147,17 @@ TEST_F(Offload, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(message_of([] { offload_to_cpu({.min_bytes = -1}); }).message, HasSubstr("min_bytes = -1"));
   EXPECT_THAT(message_of([] { offload_to_cpu({.most_idle_bytes = -1}); }).message,
               HasSubstr("most_idle_bytes = -1"));
+}
+
+// A backward that makes a graph saves tensors, too, and those of the device's nodes on another thread.
+TEST_F(Offload, AScopeTravelsWithABackwardToTheDevicesThread) {
+  const Tensor x = leaf_of({4}), w = on_device({4});
+  const Tensor loss = (x.exp().to(fake::device(0)) * w).sin().sum();
+  const ScopedHooks scope(copying_);
+  torch::autograd::grad({loss}, {x, w}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+  std::set<uint64_t> threads;
+  for (const SaveInfo& save : copying_->saves) threads.insert(save.thread);
+  EXPECT_GT(threads.size(), 1u) << copying_->saves.size() << " tensors were saved";
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The packers that are made of others, and recompute.
 #include "test/hooks/packers_fixture.h"
 
+#include <functional>
+
 namespace overdrive::hooks {
 namespace {
 
@@ -38,6 +40,37 @@ TEST_F(Packers, FiltersLetOthersPass) {
   EXPECT_THAT(message_of([&] { min_bytes(-1, copying_); }).message, HasSubstr("-1"));
   EXPECT_THAT(message_of([&] { only_types({}, copying_); }).message, HasSubstr("no types"));
   EXPECT_THAT(message_of([&] { where(nullptr, copying_); }).message, HasSubstr("needs a condition"));
+}
+
+TEST_F(Packers, AGraphThatIsNeverRunGoesUnderEachOfThem) {
+  const auto again = [](const Tensor& t, const SaveInfo&) -> MakeAgain { return [t] { return t; }; };
+  const std::vector<std::function<HooksPtr()>> all{
+      [] { return keep(); },
+      [] { return quantise({.min_bytes = 0}); },
+      [] { return spill_to_disk({.folder = {}, .min_bytes = 0}); },
+      [] { return spill_to_disk({.folder = {}, .min_bytes = 0, .drop_cached = true}); },
+      [] { return offload_to_cpu(); },
+      [&] { return recompute(again); },
+      [] { return compose(quantise({.min_bytes = 0}), spill_to_disk({.folder = {}, .min_bytes = 0})); },
+      [] { return min_bytes(8, keep()); },
+      [] { return schedulable(quantise({.min_bytes = 0}), {.window_tensors = 1}); }};
+  for (const auto& make : all) {
+    base::WeakNodePtr node{base::NodePtr()};
+    std::weak_ptr<SavedTensorHooks> hooks;
+    std::string name;
+    {
+      const HooksPtr made = make();
+      hooks = made;
+      name = made->name();
+      const ScopedHooks scope(made);
+      const Tensor x = leaf_of({4, 4}), y = x * 2;
+      Tensor z = y.exp() * y.t().sin();
+      z.narrow(0, 0, 2).mul_(y.narrow(0, 1, 2));
+      node = (z.matmul(y).tanh() * y).sum().grad_fn();
+    }
+    EXPECT_TRUE(node.expired()) << name << ": the graph owns itself";
+    EXPECT_TRUE(hooks.expired()) << name << ": somebody still has it";
+  }
 }
 
 TEST_F(Packers, ComposePacksWhatTheFirstMade) {
