@@ -4,10 +4,10 @@
 
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linear_ops.h>
 #include <ATen/ops/mm_ops.h>
 #include <ATen/ops/mv_ops.h>
-#include <c10/core/GradMode.h>
 
 #include <optional>
 
@@ -18,27 +18,12 @@ namespace {
 using at::Tensor;
 using c10::DispatchKeySet;
 
-// Dense tensors with nothing special about them: no wrapper, batch, lazy conjugate, zero
-// tensor or subclass, whose tangent could be found elsewhere than where we look.
-bool is_plain(const Tensor& tensor) {
-  constexpr DispatchKeySet kPlain = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                    c10::autocast_dispatch_keyset | DispatchKeySet(c10::DispatchKey::Dense) |
-                                    DispatchKeySet(DispatchKeySet::RAW, c10::full_backend_mask);
-  return tensor.defined() && kPlain.has_all(tensor.key_set());
-}
-
-// Two factors, exactly one of which has a tangent. Below all layers only: a layer wraps the
-// value, and would keep the tangent as its own.
-//
-// Not where reverse mode records the product: it would save the factors while tangents
-// are out of sight, and a saved-tensor hook would lose them.
+// Two factors, exactly one of which has a tangent.
 struct Factors {
   Tensor a, b;  // the tangent in the place of the factor that has one
 
   static std::optional<Factors> with_one_tangent(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
-    if (keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return {};
-    if (!c10::AutogradState::get_tls_state().get_fw_grad_mode() || !is_plain(a) || !is_plain(b)) return {};
-    if (c10::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad())) return {};
+    if (!can_use_plain_rule(keys, a, b)) return {};
     const Tensor &tangent_of_a = a._fw_grad(0), &tangent_of_b = b._fw_grad(0);
     if (tangent_of_a.defined() == tangent_of_b.defined()) return {};
     Factors factors{tangent_of_a.defined() ? tangent_of_a : a, tangent_of_b.defined() ? tangent_of_b : b};
@@ -47,16 +32,34 @@ struct Factors {
   }
 };
 
-// The value as if nothing had a tangent.
-template <typename Op, typename... Args>
-Tensor value_of(DispatchKeySet keys, const Args&... args) {
-  c10::AutoFwGradMode disabled(false);
-  return Op::redispatch(keys & kBelow, args...);
+// A matrix that lies transposed is rearranged by each product; where few rows meet a large
+// one, that is a seventh of the time. So value and tangent come from one product of all rows
+// then. It gains nothing where the matrix lies as it is read, and costs where it is small.
+bool pays_to_join(const Tensor& rows, const Tensor& tangent, const Tensor& matrix) {
+  constexpr int64_t kFew = 4, kMany = 128, kLarge = int64_t{1} << 18;
+  return rows.device().is_cpu() && rows.dim() == 2 && matrix.dim() == 2 && rows.size(0) >= kFew &&
+         rows.size(0) <= kMany && matrix.numel() >= kLarge && matrix.stride(0) == 1 &&
+         matrix.stride(1) >= matrix.size(0) && !is_recorded(tangent);
 }
 
-Tensor with_tangent(Tensor value, const Tensor& tangent) {
-  value._set_fw_grad(tangent, 0, /*is_inplace_op=*/false);
-  return value;
+Tensor joined_product(DispatchKeySet keys, const Tensor& rows, const Tensor& tangent, const Tensor& matrix) {
+  const int64_t count = rows.size(0);
+  Tensor value, slope;
+  {
+    c10::AutoFwGradMode no_tangents(false);
+    Tensor both = at::_ops::mm::redispatch(keys & kBelow, at::cat({rows, tangent}), matrix);
+    value = both.narrow(0, 0, count).clone();
+    slope = both.narrow(0, count, count).clone();
+  }
+  return with_tangent(value, slope);
+}
+
+Tensor matrix_product(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
+  auto factors = Factors::with_one_tangent(keys, a, b);
+  if (!factors) return at::_ops::mm::redispatch(keys & kBelow, a, b);
+  if (factors->b.is_same(b) && pays_to_join(a, factors->a, b)) return joined_product(keys, a, factors->a, b);
+  return with_tangent(value_of<at::_ops::mm>(keys, a, b),
+                      at::_ops::mm::redispatch(keys & kBelow, factors->a, factors->b));
 }
 
 template <typename Op>
@@ -73,7 +76,7 @@ Tensor linear(DispatchKeySet keys, const Tensor& input, const Tensor& weight,
               const std::optional<Tensor>& bias) {
   Tensor added = bias.value_or(Tensor());
   auto factors = is_plain_or_absent(added) ? Factors::with_one_tangent(keys, input, weight) : std::nullopt;
-  if (factors && added.defined() && c10::GradMode::is_enabled() && added.requires_grad()) factors.reset();
+  if (factors && added.defined() && is_recorded(added)) factors.reset();
   if (!factors) return at::_ops::linear::redispatch(keys & kBelow, input, weight, bias);
   Tensor value = value_of<at::_ops::linear>(keys, input, weight, bias);
   std::optional<Tensor> tangent_of_bias;
@@ -85,8 +88,7 @@ Tensor linear(DispatchKeySet keys, const Tensor& input, const Tensor& weight,
 Tensor addmm(DispatchKeySet keys, const Tensor& added, const Tensor& a, const Tensor& b,
              const c10::Scalar& beta, const c10::Scalar& alpha) {
   auto factors = is_plain(added) ? Factors::with_one_tangent(keys, a, b) : std::nullopt;
-  bool recorded = c10::GradMode::is_enabled() && added.requires_grad();
-  if (!factors || recorded || added._fw_grad(0).defined() || !alpha.equal(1)) {
+  if (!factors || is_recorded(added) || added._fw_grad(0).defined() || !alpha.equal(1)) {
     return at::_ops::addmm::redispatch(keys & kBelow, added, a, b, beta, alpha);
   }
   Tensor value = value_of<at::_ops::addmm>(keys, added, a, b, beta, alpha);
@@ -96,7 +98,7 @@ Tensor addmm(DispatchKeySet keys, const Tensor& added, const Tensor& a, const Te
 }  // namespace
 
 void add_product_rules(torch::Library& table) {
-  table.impl("mm", TORCH_FN(product<at::_ops::mm>));
+  table.impl("mm", TORCH_FN(matrix_product));
   table.impl("bmm", TORCH_FN(product<at::_ops::bmm>));
   table.impl("mv", TORCH_FN(product<at::_ops::mv>));
   table.impl("linear", TORCH_FN(linear));

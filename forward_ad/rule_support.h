@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/GradMode.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -26,8 +27,45 @@ bool any_tangent(const Tensors&... tensors) {
   return c10::AutogradState::get_tls_state().get_fw_grad_mode() && (has_tangent(tensors) || ...);
 }
 
+// Dense tensors with nothing special about them: no wrapper, batch, lazy conjugate, zero
+// tensor or subclass, whose tangent could be found elsewhere than where we look.
+inline bool is_plain(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kPlain = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                         c10::autocast_dispatch_keyset |
+                                         c10::DispatchKeySet(c10::DispatchKey::Dense) |
+                                         c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask);
+  return tensor.defined() && kPlain.has_all(tensor.key_set());
+}
+
+inline bool is_recorded(const at::Tensor& tensor) {
+  return c10::GradMode::is_enabled() && tensor.requires_grad();
+}
+
+// For rules that compute value and tangent apart: plain tensors, below all layers, since a
+// layer wraps the value and would keep the tangent as its own. Not where reverse mode
+// records the operator: it would save tensors while tangents are out of sight, and a
+// saved-tensor hook would lose them.
+inline bool can_use_plain_rule(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  return !keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+         c10::AutogradState::get_tls_state().get_fw_grad_mode() && is_plain(a) && is_plain(b) &&
+         !is_recorded(a) && !is_recorded(b);
+}
+
+// The value as if nothing had a tangent.
+template <typename Op, typename... Args>
+at::Tensor value_of(c10::DispatchKeySet keys, const Args&... args) {
+  c10::AutoFwGradMode disabled(false);
+  return Op::redispatch(keys & kBelow, args...);
+}
+
+inline at::Tensor with_tangent(at::Tensor value, const at::Tensor& tangent) {
+  value._set_fw_grad(tangent, 0, /*is_inplace_op=*/false);
+  return value;
+}
+
 // Each adds the rules of one file to LibTorch's table.
 void add_product_rules(torch::Library& table);
+void add_elementwise_rules(torch::Library& table);
 void add_activation_rules(torch::Library& table);
 void add_loss_rules(torch::Library& table);
 void add_norm_rules(torch::Library& table);

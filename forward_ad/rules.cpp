@@ -17,6 +17,7 @@ struct Registration {
   Registration() {
     fallback.fallback(torch::CppFunction::makeFallthrough());
     add_product_rules(table);
+    add_elementwise_rules(table);
     add_activation_rules(table);
     add_loss_rules(table);
     add_norm_rules(table);

@@ -16,7 +16,7 @@ namespace overdrive::forward_ad::rules {
 // - definitions: the operator in terms of others, which have formulas themselves. So it can
 //   be differentiated to any order, and by reverse mode too. Most of these are backward
 //   operators, which forward over reverse mode meets.
-// - for plain tensors, value and tangent with fewer passes than LibTorch's formula takes.
+// - for plain tensors, value and tangent with less work than LibTorch's formula takes.
 //
 // A thread of a pool has the key with its caller's dispatch keys.
 //

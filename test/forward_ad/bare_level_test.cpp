@@ -156,6 +156,23 @@ TEST_F(Bare, AThreadOfAPoolIsInside) {
   EXPECT_TRUE(close(jvp(f, x, v).tangent, 3 * x * v));
 }
 
+TEST_F(Bare, AThreadOfAnotherLevelsPoolIsNotInside) {
+  Tensor x = random({3}), v = random({3});
+  auto f = [&](const Tensor& t) {
+    elsewhere([&] {
+      DualLevel own;  // beside the bare level, not inside
+      at::ThreadLocalState callers;
+      elsewhere([&] {
+        at::ThreadLocalStateGuard guard(callers);
+        EXPECT_TRUE(close(unpack_dual(make_dual(x, v, own) * x, own).tangent, x * v));
+        EXPECT_THAT(error_of([&] { make_dual(t, x, own); }), HasSubstr("that another thread runs"));
+      });
+    });
+    return t * t;
+  };
+  EXPECT_TRUE(close(jvp(f, x, v).tangent, 2 * x * v));
+}
+
 TEST_F(Bare, AThreadEntersALevelOpenedInside) {
   Tensor x = random({3}), v = random({3}), w = random({3});
   auto f = [&](const Tensor& t) {

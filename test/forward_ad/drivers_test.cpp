@@ -164,6 +164,18 @@ TEST_F(Drivers, HvpIsTheSameBothWays) {
   EXPECT_TRUE(close(hvp(f, x, v, HvpMode::kReverseOverReverse).product, reverse.product, 1e-10));
 }
 
+TEST_F(Drivers, HvpTakesListsOfTensors) {
+  auto f = [](const Tensors& x) { return (x[0] * x[0] * x[1].sin()).sum(); };
+  Tensors x{random({2}), random({2})}, v{random({2}), random({2})};
+  for (HvpMode mode : {HvpMode::kForwardOverReverse, HvpMode::kReverseOverReverse}) {
+    auto [value, gradient, product] = hvp(f, x, v, mode);
+    EXPECT_TRUE(close(value, f(x)));
+    EXPECT_TRUE(close(gradient[1], x[0] * x[0] * x[1].cos()));
+    EXPECT_TRUE(close(product[0], 2 * x[1].sin() * v[0] + 2 * x[0] * x[1].cos() * v[1]));
+    EXPECT_TRUE(close(product[1], 2 * x[0] * x[1].cos() * v[0] - x[0] * x[0] * x[1].sin() * v[1]));
+  }
+}
+
 TEST_F(Drivers, NthDerivativeReachesHighOrders) {
   Tensor x = number(0.7);
   auto sin = [](const Tensor& t) { return t.sin(); };

@@ -57,6 +57,22 @@ TEST_F(Rules, ProductsAreThoseOfTheFormulas) {
   }
 }
 
+// Value and tangent of few rows by a large matrix come from one product.
+TEST_F(Rules, AProductByALargeMatrixIsThatOfTheFormula) {
+  Tensor weight = random({512, 512}), x = random({8, 512}), v = random({8, 512});
+  for (const Tensor& matrix : {weight, weight.t()}) {
+    auto [value, tangent] = jvp([&](const Tensor& t) { return t.mm(matrix); }, x, v);
+    EXPECT_TRUE(close(value, x.mm(matrix)));
+    EXPECT_TRUE(close(tangent, v.mm(matrix)));
+    EXPECT_FALSE(value.is_view());
+    Tensor direction = v.clone().set_requires_grad(true);
+    auto recorded = jvp([&](const Tensor& t) { return t.mm(matrix); }, x, direction);
+    EXPECT_FALSE(recorded.value.requires_grad());
+    EXPECT_TRUE(close(torch::autograd::grad({recorded.tangent.sum()}, {direction})[0],
+                      at::ones_like(v).mm(matrix.t())));
+  }
+}
+
 // A product that reverse mode records must save its factors with their tangents, also
 // when a hook takes them away.
 TEST_F(Rules, ReverseModeByHandSeesTheTangents) {
