@@ -20,8 +20,6 @@ Tensors::iterator first_with_gradient(Tensors& outputs) {
   });
 }
 
-bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
-
 }  // namespace
 
 Checkpointing::Checkpointing(Function fn, Tensors inputs, Options options)
@@ -37,8 +35,7 @@ Checkpointing::~Checkpointing() = default;
 
 Tensors Checkpointing::checkpoint() {
   const at::Device device = detail::first_defined(inputs_, options_).device();
-  if (!at::GradMode::is_enabled()) return fn_(inputs_);
-  detail::check_reverse_mode_only(inputs_);
+  if (detail::runs_plainly(inputs_)) return fn_(inputs_);
   segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
   Tensors outputs = segment_->run(inputs_);
   // The phony requires a gradient, so the node has a place in the graph even where no input needs one.
@@ -79,19 +76,15 @@ Tensors Checkpointing::recompute(Tensors outputs) {
 
 namespace detail {
 
-void check_no_layers() {
-  TORCH_CHECK(
-      !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
-      "checkpoint: this call is inside a functorch transform or a level of forward mode, and what its tensors "
-      "stand for there would be lost between the two runs of the region.");
+bool inside_layers() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
-void check_reverse_mode_only(const Tensors& inputs) {
-  check_no_layers();
-  TORCH_CHECK(
-      std::none_of(inputs.begin(), inputs.end(), has_tangent),
-      "checkpoint: the form kEarly knows reverse mode only, but an input has a tangent of forward mode. "
-      "Use the form kOnDemand.");
+bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
+
+bool runs_plainly(const Tensors& inputs) {
+  return !at::GradMode::is_enabled() || inside_layers() ||
+         std::any_of(inputs.begin(), inputs.end(), has_tangent);
 }
 
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {

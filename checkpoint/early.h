@@ -33,7 +33,8 @@ class OVERDRIVE_API Checkpointing {
   Checkpointing& operator=(const Checkpointing&) = delete;
 
   // fn's outputs. Those of a type that can have gradients require them, whether fn's would or not: nobody
-  // knows before fn has run again. The others have no history. Where grad mode is off this is just fn.
+  // knows before fn has run again. The others have no history. This is just fn where grad mode is off, and in
+  // forward mode: inside its levels, and for inputs with a tangent.
   Tensors checkpoint();
 
   // The outputs, or what was made of them, with the recomputation tied to the first one that requires a
@@ -58,10 +59,12 @@ OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& opt
 
 // The first defined tensor; an error when there is none.
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
-// An error inside a functorch transform or a level of forward_ad/.
-void check_no_layers();
-// An error there and for inputs with tangents, which would be lost between the two runs.
-void check_reverse_mode_only(const Tensors& inputs);
+// Inside a functorch transform or a level of forward_ad/.
+bool inside_layers();
+// There, without grad mode, and for inputs with tangents: what a level knows of a tensor ends with it, and what
+// the first run saves of tangents a second run might not find.
+bool runs_plainly(const Tensors& inputs);
+bool has_tangent(const at::Tensor& tensor);
 
 }  // namespace detail
 

@@ -2,6 +2,7 @@
 
 #include "checkpoint/phase.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <utility>
@@ -58,16 +59,20 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
         " of its inputs in place, so it cannot run again from the same inputs. Clone it first, or leave "
         "the operation out of the region.");
   }
+  // It came in with what the function captures. Nobody would find it in the second run.
+  TORCH_CHECK(
+      std::none_of(outputs.begin(), outputs.end(), detail::has_tangent), "The function of ", name(),
+      " gave a tensor with a tangent of forward mode, though no input has one. Pass the tensor that brings it "
+      "as an argument: then the region runs as the plain function.");
   if (options_.check_determinism) outputs_ = looks_of(outputs, options_.checksum);
   return outputs;
 }
 
-Tensors Region::run_again(const Tensors& inputs, bool graph) const {
+Tensors Region::run_again(const Tensors& inputs) const {
   Tensors outputs;
   run_again_within(inputs, [&](const Function& function, const Tensors& arguments) -> std::optional<Tensors> {
-    std::optional<WithoutGraph> no_graph;
-    if (!graph) no_graph.emplace();
-    outputs = function(arguments);
+    const WithoutGraph no_graph;
+    outputs = function(without_history(arguments));
     return outputs;
   });
   return outputs;

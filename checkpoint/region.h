@@ -24,11 +24,12 @@ class Region {
   // history, or with one.
   Tensors run_first(const Tensors& inputs, bool graph);
 
-  // In the modes and with the random numbers of the first run. The outputs are compared with the first ones.
-  Tensors run_again(const Tensors& inputs, bool graph) const;
+  // In the modes and with the random numbers of the first run, without a graph. The outputs are compared with
+  // the first ones.
+  Tensors run_again(const Tensors& inputs) const;
 
-  // The same with a graph, for who has to be inside the modes too: `call` calls the function, and gives
-  // nothing where it did not finish.
+  // The same with a graph: `call` calls the function, and gives nothing where it did not finish. It is inside
+  // the modes, too: an operator out there may be in layers that the first run did not have.
   using Call = std::function<std::optional<Tensors>(const Function&, const Tensors&)>;
   void run_again_within(const Tensors& inputs, const Call& call) const;
 

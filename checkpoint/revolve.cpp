@@ -26,8 +26,7 @@ struct Chain {
 
   at::Tensor run(size_t layer, const at::Tensor& state, bool first) {
     Region& region = *regions[layer];
-    return first ? region.run_first({state}, /*graph=*/false)[0]
-                 : region.run_again({state.detach()}, /*graph=*/false)[0];
+    return first ? region.run_first({state}, /*graph=*/false)[0] : region.run_again({state})[0];
   }
 };
 
@@ -63,9 +62,8 @@ class WayBack {
   void step(size_t layer, const at::Tensor& state) {
     // Below the first layer there is always somebody who wants the gradient; at the chain's input, ask.
     const bool wanted = layer > 0 || state.requires_grad();
-    at::Tensor input = state.detach();
-    if (wanted && is_differentiable(input)) input.set_requires_grad(true);
-    gradient_ = Tape(*chain_.regions[layer], {input}).pull({gradient_})[0];
+    Tape tape(*chain_.regions[layer], {state}, {wanted && is_differentiable(state)});
+    gradient_ = tape.pull({gradient_})[0];
   }
 
   Chain& chain_;
@@ -148,12 +146,11 @@ at::Tensor run_with_revolve(const std::vector<Layer>& layers, const at::Tensor& 
               "checkpoint_sequential: Revolve is of the early form. For the form kOnDemand use Segments or "
               "Selective.");
   const at::Device device = detail::first_defined({input}, options).device();
-  if (layers.size() == 1 || !at::GradMode::is_enabled()) {
+  if (layers.size() == 1 || detail::runs_plainly({input})) {
     at::Tensor state = input;
     for (const Layer& layer : layers) state = layer(state);
     return state;
   }
-  detail::check_reverse_mode_only({input});
   auto chain = std::make_unique<Chain>();
   at::Tensor state = run_forward(*chain, layers, input, snapshots, options);
   if (is_differentiable(state)) {

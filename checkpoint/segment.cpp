@@ -52,7 +52,7 @@ std::unique_ptr<Tape> Segment::make_tape(base::Node* node) {
   for (const hooks::SavedTensor& input : inputs_) {
     inputs.push_back(node != nullptr ? input.unpack(*node) : input.unpack());
   }
-  auto tape = std::make_unique<Tape>(region_, inputs);
+  auto tape = std::make_unique<Tape>(region_, inputs, requiring_grad(inputs));
   if (options().ahead_bytes > 0) usual_bytes = tape->bytes();
   return tape;
 }

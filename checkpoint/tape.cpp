@@ -49,22 +49,29 @@ at::Tensor with_history(const at::Tensor& tensor, const base::NodePtr& node) {
   return alias;
 }
 
-Tape::Tape(const Region& region, const Tensors& inputs) : inputs_(base::make_node<InputGradients>()) {
-  Tensors ends;
-  ends.reserve(inputs.size());
-  for (const at::Tensor& input : inputs) {
-    const bool wanted = input.defined() && input.requires_grad();
-    requires_grad_.push_back(wanted);
-    ends.push_back(wanted ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
-  }
-  if (region.options().ahead_bytes == 0) {
-    outputs_ = region.run_again(ends, /*graph=*/true);
-    return;
-  }
-  region.run_again_within(ends, [this](const Function& function, const Tensors& arguments) {
+std::vector<bool> requiring_grad(const Tensors& tensors) {
+  std::vector<bool> requiring;
+  requiring.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
+  return requiring;
+}
+
+Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
+    : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {
+  region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
+    Tensors ends;
+    ends.reserve(arguments.size());
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const at::Tensor& input = arguments[i];
+      ends.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
+    }
+    if (region.options().ahead_bytes == 0) {
+      outputs_ = function(ends);
+      return std::optional(outputs_);
+    }
     const auto meter = std::make_shared<NetBytes>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-    outputs_ = function(arguments);
+    outputs_ = function(ends);
     bytes_ = meter->bytes;
     return std::optional(outputs_);
   });
@@ -89,7 +96,7 @@ Tensors Tape::pull(const Tensors& gradients) {
   const base::variable_list& received = end_of(inputs_).received;
   Tensors of_inputs;
   next = 0;
-  for (const bool wanted : requires_grad_) {
+  for (const bool wanted : wanted_) {
     of_inputs.push_back(wanted && next < received.size() ? received[next] : at::Tensor());
     if (wanted) ++next;
   }

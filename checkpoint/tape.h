@@ -8,23 +8,26 @@ namespace overdrive::checkpoint {
 
 class Tape {
  public:
-  // Runs the region again, with a graph. Gradients are made for the inputs that require them.
-  Tape(const Region& region, const Tensors& inputs);
+  // Runs the region again, with a graph. Gradients are made for the inputs that are wanted.
+  Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted);
 
   // Runs a backward from the outputs: parameters inside the region get their gradients, those of the inputs
   // are returned, in order, undefined where there is none. `gradients` has one for each differentiable
   // output of the first run; where the output needs no gradient this time, both are left out. Once.
   Tensors pull(const Tensors& gradients);
 
-  // Of the tensors that it keeps, as far as they are on the CPU; counted where there is a limit (ahead_bytes).
+  // Of the tensors that it keeps, counted where there is a limit (ahead_bytes).
   int64_t bytes() const { return bytes_; }
 
  private:
   base::NodePtr inputs_;  // where the graph ends
   Tensors outputs_;
-  std::vector<bool> requires_grad_;
+  std::vector<bool> wanted_;
   int64_t bytes_ = 0;
 };
+
+// Which of the tensors require a gradient.
+std::vector<bool> requiring_grad(const Tensors& tensors);
 
 // Whether a tensor of this type can have a gradient at all: then Checkpoint has an output for it.
 bool is_differentiable(const at::Tensor& tensor);

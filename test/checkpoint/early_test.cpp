@@ -99,18 +99,36 @@ TYPED_TEST(Early, RefusesASecondBackwardUnlessTheGraphWasKept) {
   EXPECT_THAT(error_of([&] { y.backward(); }), HasSubstr("second time"));
 }
 
-TYPED_TEST(Early, RefusesForwardMode) {
+TYPED_TEST(Early, RunsPlainlyForATangent) {
   const auto level = torch::autograd::forward_ad::enter_dual_level();
   const Tensor dual = at::_make_dual(this->x.detach(), at::ones_like(this->x), 0);
-  const std::string error = error_of([&] { checkpoint([](const Tensor& t) { return t * 2; }, dual); });
+  const Tensor y = checkpoint([](const Tensor& t) { return t * 2; }, dual);
+  const Tensor tangent = std::get<1>(at::_unpack_dual(y, 0)).clone();
   torch::autograd::forward_ad::exit_dual_level(level);
-  EXPECT_THAT(error, HasSubstr("knows reverse mode only"));
+  EXPECT_TRUE(same_bits(tangent, at::full({4, 8}, 2.0f)));
 }
 
-TYPED_TEST(Early, RefusesFunctorchLayers) {
+TYPED_TEST(Early, RunsPlainlyInsideFunctorchLayers) {
   const forward_ad::DualLevel level;
-  EXPECT_THAT(error_of([&] { checkpoint([](const Tensor& t) { return t * 2; }, this->x); }),
-              HasSubstr("a functorch transform or a level of forward mode"));
+  Tensor y;
+  const Function f = [&](const Tensors& t) {
+    EXPECT_FALSE(is_checkpointing());
+    return Tensors{t[0] * 2};
+  };
+  Checkpointing region(f, {forward_ad::make_dual(this->x.detach(), at::ones_like(this->x), level)});
+  y = region.recompute(region.checkpoint())[0];
+  EXPECT_TRUE(same_bits(forward_ad::unpack_dual(y, level).tangent, at::full({4, 8}, 2.0f)));
+}
+
+// {x} --Checkpoint--> {index}, {values} --Fork--> --Join-->
+TYPED_TEST(Early, RidesOnTheFirstFloatingOutput) {
+  Checkpointing region([](const Tensors& t) { return Tensors{t[0].argmax(1), t[0] * 2, t[0] * 3}; }, {this->x});
+  const Tensors outputs = region.recompute(region.checkpoint());
+  EXPECT_FALSE(outputs[0].requires_grad());
+  EXPECT_EQ(outputs[1].grad_fn()->name(), "Join");
+  EXPECT_EQ(outputs[2].grad_fn()->name(), "Checkpoint");
+  (outputs[1] + outputs[2]).sum().backward();
+  EXPECT_TRUE(same_bits(this->x.grad(), at::full({4, 8}, 5.0f)));
 }
 
 TYPED_TEST(Early, AllowsABackwardInsideTheRegion) {

@@ -237,9 +237,16 @@ TEST_F(OnDemand, AFailedRecomputationCanBeTriedAgain) {
   EXPECT_TRUE(same_bits(x.grad(), torch::autograd::grad({block(x).sum()}, {x})[0]));
 }
 
-TEST_F(OnDemand, RefusesFunctorchLayers) {
-  const forward_ad::DualLevel level;
-  EXPECT_THAT(error_of([&] { forward(); }), HasSubstr("a functorch transform or a level of forward mode"));
+TEST_F(OnDemand, RunsPlainlyInsideFunctorchLayers) {
+  const auto f = [this](const Tensor& t) {
+    ++runs;
+    return block(t);
+  };
+  const auto region = [&](const Tensor& t) { return checkpoint({.form = Form::kOnDemand}, f, t); };
+  const auto [value, pullback] = forward_ad::vjp(region, x);
+  EXPECT_TRUE(same_bits(pullback(at::ones({4, 8})).detach(),
+                        forward_ad::vjp(f, x).pullback(at::ones({4, 8})).detach()));
+  EXPECT_EQ(runs, 2) << "once each: nothing was dropped";
 }
 
 }  // namespace
