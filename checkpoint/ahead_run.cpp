@@ -1,7 +1,5 @@
 #include "checkpoint/ahead_run.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/SequenceNumber.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,16 +9,6 @@ namespace overdrive::checkpoint {
 
 namespace {
 std::atomic<int64_t> held{0};
-}
-
-Surroundings::Surroundings() : threads_(at::get_num_threads()), next_node_(at::sequence_number::peek()) {
-  std::fegetenv(&floating_point_);
-}
-
-void Surroundings::take_over() const {
-  std::fesetenv(&floating_point_);
-  if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
-  while (at::sequence_number::peek() < next_node_) at::sequence_number::get_and_increment();
 }
 
 AheadRun::AheadRun(int graph_task, Make make)

@@ -3,30 +3,15 @@
 // same time. What is ordered, and when, is look_ahead.h's business.
 #pragma once
 
+#include "checkpoint/surroundings.h"
 #include "checkpoint/tape.h"
 #include "engine/base/mutex.h"
 
-#include <cfenv>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 
 namespace overdrive::checkpoint {
-
-// What decides the bits of a result besides the modes of a region: threads inside an operation, rounding and
-// denormals. And the number of the next node, so that nodes made elsewhere come after those that are there.
-class Surroundings {
- public:
-  // Of this thread.
-  Surroundings();
-  // Makes this thread like that one. For good: the thread has no others.
-  void take_over() const;
-
- private:
-  int threads_;
-  uint64_t next_node_;
-  std::fenv_t floating_point_{};
-};
 
 class AheadRun {
  public:

@@ -86,10 +86,7 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
 };
 
 DroppedTensors::DroppedTensors(Function function, const Tensors& inputs, const Options& options)
-    : region_(std::move(function), options) {
-  inputs_.reserve(inputs.size());
-  for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
-}
+    : region_(std::move(function), options), inputs_(inputs) {}
 
 Tensors DroppedTensors::run(const Tensors& inputs) {
   const auto set_open = [this](bool open) {
@@ -160,12 +157,9 @@ std::vector<DroppedTensors::Expected> DroppedTensors::expected() const {
 }
 
 Tensors DroppedTensors::recompute() const {
-  Tensors inputs;
-  inputs.reserve(inputs_.size());
-  for (const hooks::SavedTensor& input : inputs_) inputs.push_back(input.unpack());
   const auto capture = std::make_shared<Capture>(region_, expected());
   // The scope is opened inside the modes of the first run.
-  region_.run_again_within(inputs, [&capture](const Function& function, const Tensors& arguments) {
+  region_.run_again_within(inputs_.unpack(), [&capture](const Function& function, const Tensors& arguments) {
     const hooks::ScopedHooks scope(capture, kOfARegion);
     return capture->run(function, arguments);
   });

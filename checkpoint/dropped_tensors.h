@@ -4,6 +4,7 @@
 #pragma once
 
 #include "checkpoint/region.h"
+#include "checkpoint/saved_inputs.h"
 #include "engine/base/mutex.h"
 #include "hooks/hooks.h"
 
@@ -66,7 +67,7 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
 
   // Unchanged after the first run.
   Region region_;
-  std::vector<hooks::SavedTensor> inputs_;
+  SavedInputs inputs_;
 
   mutable base::Mutex mutex_;
   bool open_ OVERDRIVE_GUARDED_BY(mutex_) = false;

@@ -36,14 +36,17 @@ std::vector<Recompute*> next_regions(base::Node& from, int64_t count) {
 }  // namespace
 
 LookAhead::LookAhead(Recompute& now) {
-  // Regions on the CPU run on the thread that called the backward, as do all CPU nodes that draw.
-  const bool calling_thread = now.segment().how_ahead() != Segment::Ahead::kNo;
   for (Recompute* next : next_regions(now, now.segment().options().ahead)) {
     Segment& segment = next->segment();
-    if (segment.how_ahead() == Segment::Ahead::kOnThisThread) {
-      if (calling_thread) others_.push_back(next);
-    } else if (segment.how_ahead() == Segment::Ahead::kAnywhere) {
-      if (auto run = segment.order_ahead()) AheadThread::get().order(std::move(run));
+    switch (segment.how_ahead()) {
+      case Segment::Ahead::kNo:
+        break;
+      case Segment::Ahead::kOnItsThread:
+        if (segment.device() == now.segment().device()) others_.push_back(next);
+        break;
+      case Segment::Ahead::kAnywhere:
+        if (auto run = segment.order_ahead()) AheadThread::get().order(std::move(run));
+        break;
     }
   }
 }

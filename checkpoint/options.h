@@ -35,9 +35,9 @@ struct Options {
   Policy policy = {};
   // And the hook for those that are to be packed.
   hooks::HooksPtr packer = nullptr;
-  // Early: begin to run so many of the regions that come next again while this one's gradient is being made,
-  // on a thread of Overdrive's; the function must allow that. Those that drew random numbers run on the
-  // backward's own thread.
+  // Early: begin to run so many of the regions that come next again while this one's gradient is being made, if
+  // they have an `ahead` too: on a thread of Overdrive's, and on a device on a stream of their own. The
+  // function must allow that. Those that drew random numbers run on the thread where their turn would come.
   int64_t ahead = 0;
   // The most bytes that recomputations made ahead may hold, in the whole process; 0 for no limit. A region is
   // taken to need as much as the last one did.

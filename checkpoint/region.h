@@ -38,6 +38,7 @@ class Region {
 
   // In its first run, as far as somebody looked (preserve_rng).
   bool draws_random_numbers() const { return !rng_.empty(); }
+  bool draws_on_cpu() const { return rng_.has_cpu(); }
 
   const Options& options() const { return options_; }
   // For messages: "checkpointed region 3 (encoder)"

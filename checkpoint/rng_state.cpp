@@ -58,7 +58,7 @@ RngState RngState::of_devices_in_use(const std::vector<at::Tensor>& tensors) {
 }
 
 void RngState::add(const at::Device& device) {
-  if (auto generator = generator_of(device)) generators_.push_back({*generator, state_of(*generator)});
+  if (auto generator = generator_of(device)) generators_.push_back({device, *generator, state_of(*generator)});
 }
 
 void RngState::keep_what_moved() {
@@ -66,15 +66,22 @@ void RngState::keep_what_moved() {
                 [](const State& before) { return same_bytes(before.state, state_of(before.generator)); });
 }
 
+bool RngState::has_cpu() const {
+  return std::any_of(generators_.begin(), generators_.end(),
+                     [](const State& state) { return state.device.is_cpu(); });
+}
+
 RngReplay::RngReplay(const RngState& state) {
   if (state.empty()) return;
   alone_ = std::unique_lock(replay_mutex());
-  for (const auto& [generator, before] : state.generators_) outer_.push_back({generator, state_of(generator)});
-  for (const auto& [generator, before] : state.generators_) set_state(generator, before);
+  for (const auto& [device, generator, before] : state.generators_) {
+    outer_.push_back({device, generator, state_of(generator)});
+  }
+  for (const auto& moved : state.generators_) set_state(moved.generator, moved.state);
 }
 
 RngReplay::~RngReplay() {
-  for (const auto& [generator, outer] : outer_) set_state(generator, outer);
+  for (const auto& outer : outer_) set_state(outer.generator, outer.state);
 }
 
 }  // namespace overdrive::checkpoint

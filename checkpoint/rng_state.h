@@ -22,10 +22,13 @@ class RngState {
   // Forgets the generators that are still where they were.
   void keep_what_moved();
   bool empty() const { return generators_.empty(); }
+  // Whether the CPU's is among those that are left.
+  bool has_cpu() const;
 
  private:
   friend class RngReplay;
   struct State {
+    at::Device device;
     at::Generator generator;
     at::Tensor state;
   };

@@ -4,12 +4,12 @@
 #pragma once
 
 #include "checkpoint/ahead_run.h"
+#include "checkpoint/saved_inputs.h"
 #include "checkpoint/tape.h"
 #include "engine/base/mutex.h"
-#include "hooks/hooks.h"
 
 #include <memory>
-#include <vector>
+#include <optional>
 
 namespace overdrive::checkpoint {
 
@@ -29,9 +29,12 @@ class Segment {
   // The tape, made now if nobody has made one. It is used once.
   std::unique_ptr<Tape> take(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
 
-  // Whether the region may run again before its turn, and where; known after the first run.
-  enum class Ahead { kNo, kOnThisThread, kAnywhere };
+  // Whether the region may run again before its turn, and where; known after the first run. Its own thread is
+  // that of all regions on its device.
+  enum class Ahead { kNo, kOnItsThread, kAnywhere };
   Ahead how_ahead() const;
+  // What all its tensors are on, inputs and outputs; none where they are not together.
+  const std::optional<c10::Device>& device() const { return device_; }
   // Orders that from inside a backward; recompute() will find it. Null when it was ordered already, or when
   // it would need too much memory.
   std::shared_ptr<AheadRun> order_ahead() OVERDRIVE_EXCLUDES(mutex_);
@@ -42,15 +45,16 @@ class Segment {
   void release() OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  // Without a node, errors do not name it.
-  std::unique_ptr<Tape> make_tape(base::Node* node);
+  std::unique_ptr<Tape> make_tape(const Tensors& inputs) const;
+  std::unique_ptr<Tape> make_tape_ahead() const;
   std::unique_ptr<Tape> take_ahead() OVERDRIVE_EXCLUDES(mutex_);
   // Nobody will ask for what was ordered; waits for it where it runs just now.
   void call_off_ahead() OVERDRIVE_EXCLUDES(mutex_);
 
   Region region_;
-  bool may_run_anywhere_ = false;           // all is on the CPU, and the inputs are at hand
-  std::vector<hooks::SavedTensor> inputs_;  // as the members of a node: a backward that keeps its graph reads
+  std::optional<c10::Device> device_;
+  base::StreamMark first_run_;  // its end, where the region may run again on another stream
+  SavedInputs inputs_;
 
   base::Mutex mutex_;
   std::unique_ptr<Tape> tape_ OVERDRIVE_GUARDED_BY(mutex_);

@@ -77,6 +77,13 @@ Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted
   });
 }
 
+void Tape::note_stream(c10::Device device) {
+  elsewhere_ = true;
+  made_ = base::StreamMark::here(device);
+}
+
+// The nodes run on the stream of the recomputation; the engine makes it wait for the seeds, and ours at the end
+// for the gradients.
 Tensors Tape::pull(const Tensors& gradients) {
   const Tensors outputs = std::move(outputs_);
   base::edge_list roots;
@@ -99,6 +106,7 @@ Tensors Tape::pull(const Tensors& gradients) {
   for (const bool wanted : wanted_) {
     of_inputs.push_back(wanted && next < received.size() ? received[next] : at::Tensor());
     if (wanted) ++next;
+    if (elsewhere_ && of_inputs.back().defined()) base::note_use_here(of_inputs.back());
   }
   return of_inputs;
 }

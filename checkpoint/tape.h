@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checkpoint/region.h"
+#include "engine/base/stream_mark.h"
 
 namespace overdrive::checkpoint {
 
@@ -16,6 +17,11 @@ class Tape {
   // output of the first run; where the output needs no gradient this time, both are left out. Once.
   Tensors pull(const Tensors& gradients);
 
+  // It was made on another stream than it will be pulled on, which is that device's current one now.
+  void note_stream(c10::Device device);
+  // This thread's current stream goes on when it is made.
+  void wait() const { made_.wait(); }
+
   // Of the tensors that it keeps, counted where there is a limit (ahead_bytes).
   int64_t bytes() const { return bytes_; }
 
@@ -24,6 +30,8 @@ class Tape {
   Tensors outputs_;
   std::vector<bool> wanted_;
   int64_t bytes_ = 0;
+  bool elsewhere_ = false;
+  base::StreamMark made_;
 };
 
 // Which of the tensors require a gradient.

@@ -2,6 +2,7 @@
 #include "test/checkpoint/checkpoint_fixture.h"
 
 #include <atomic>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -92,6 +93,55 @@ TEST_F(RunAhead, RunsElsewhereWhileTheGradientIsBeingMade) {
   };
   chain({first, last}, Options{.ahead = 1}).sum().backward();
   EXPECT_TRUE(elsewhere);
+}
+
+// The same, with a region inside each: it runs first while the one around it runs again.
+TEST_F(RunAhead, FlagsAreUpOnTheOtherThread) {
+  const auto here = std::this_thread::get_id();
+  std::mutex mutex;
+  std::set<std::string> elsewhere;
+  std::atomic<int> begun = 0;
+  const auto note = [&](const char* region) {
+    if (std::this_thread::get_id() == here) return;
+    const std::lock_guard lock(mutex);
+    elsewhere.insert(c10::str(region, is_checkpointing() ? " c" : " -", is_recomputing() ? "r" : "-"));
+  };
+  const Block first = [&](const Tensor& t) {
+    const Tensor y = checkpoint(
+        [&](const Tensor& u) {
+          note("inner");
+          return block(u);
+        },
+        t.sin());
+    note("outer");
+    if (is_recomputing()) {
+      ++begun;
+      begun.notify_all();
+    }
+    return y;
+  };
+  const Block last = [&](const Tensor& t) {
+    const Tensor y = block(t);
+    if (is_recomputing()) {
+      y.register_hook([&](const Tensor&) {
+        for (int now = begun; now < 2; now = begun) begun.wait(now);
+      });
+    }
+    return y;
+  };
+  chain({first, first, last}, Options{.ahead = 2}).sum().backward();
+  EXPECT_THAT(elsewhere, ElementsAre("inner cr", "outer -r"));
+}
+
+TEST_F(RunAhead, LeavesRegionsThatDoNotAllowIt) {
+  const auto here = std::this_thread::get_id();
+  std::atomic<int> elsewhere = 0;
+  const Block noting = [&](const Tensor& t) {
+    if (is_recomputing()) elsewhere += std::this_thread::get_id() != here;
+    return block(t);
+  };
+  checkpoint({.ahead = 3}, noting, checkpoint(noting, checkpoint(noting, x))).sum().backward();
+  EXPECT_EQ(elsewhere, 0);
 }
 
 TEST_F(RunAhead, StopsAtTheLimitOfMemory) {

@@ -27,6 +27,7 @@ struct State {
   std::function<void(const Kernel&)> watcher;
   std::atomic<bool> ignore_waits{false};
   std::atomic<Driver> driver{Driver::kFine};
+  std::atomic<bool> own_generators{false};
   std::atomic<uint64_t> records{0};
   std::atomic<uint64_t> waits{0};
   std::atomic<uint64_t> recorded_streams{0};
@@ -70,7 +71,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream_of(index, index < kDevices ? streams_of_thread[static_cast<size_t>(index)] : 0);
   }
   Stream getDefaultStream(Device of) const override { return stream_of(index_of(of), 0); }
-  Stream getNewStream(Device of, int) const override { return stream_of(index_of(of), 1); }
+  Stream getNewStream(Device of, int) const override {
+    static std::atomic<int> next{0};
+    return stream_of(index_of(of), 1 + next++ % (kStreams - 1));
+  }
   Stream exchangeStream(Stream to) const override {
     const Stream before = getStream(to.device());
     streams_of_thread[static_cast<size_t>(to.device_index())] = to.id();
@@ -163,9 +167,15 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     static auto* const one = new HostMemory;
     return one;
   }
-  // Random numbers are the CPU's, as everything is.
-  const at::Generator& getDefaultGenerator(DeviceIndex) const override {
-    return at::detail::getDefaultCPUGenerator();
+  // Random numbers are the CPU's, as everything is, unless a test wants others.
+  const at::Generator& getDefaultGenerator(DeviceIndex of) const override {
+    if (!state().own_generators) return at::detail::getDefaultCPUGenerator();
+    static auto* const all = [] {
+      auto* const generators = new std::array<at::Generator, kDevices>;
+      for (at::Generator& one : *generators) one = at::make_generator<at::CPUGeneratorImpl>(1);
+      return generators;
+    }();
+    return (*all)[static_cast<size_t>(of < 0 ? device_of_thread : of)];
   }
   DeviceIndex maybeExchangeDevice(DeviceIndex to) const override { return exchangeDevice(to); }
 };
@@ -224,6 +234,7 @@ std::vector<std::string> violations() { return checker().violations(); }
 void clear_violations() { checker().clear_violations(); }
 void ignore_waits(bool ignore) { state().ignore_waits = ignore; }
 void set_driver(Driver driver) { state().driver = driver; }
+void use_own_generators(bool own) { state().own_generators = own; }
 void set_capturing(int device, int id, bool capturing) {
   state().capturing[static_cast<size_t>(stream_number(stream(device, id)))] = capturing;
 }

@@ -50,6 +50,10 @@ void set_capturing(int device, int stream, bool capturing);
 enum class Driver { kFine, kUnreachable, kFailed };
 void set_driver(Driver driver);
 
+// Gives each device a generator of its own, for who draws from it by name; the operators go on drawing from the
+// CPU's, which else is that of all devices.
+void use_own_generators(bool own);
+
 // How often the guard was asked since reset_calls().
 struct Calls {
   uint64_t records = 0;

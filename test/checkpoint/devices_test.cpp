@@ -1,0 +1,74 @@
+// Regions on devices: phonies, random numbers, and a region that moves elsewhere.
+#include "test/checkpoint/device_fixture.h"
+
+#include <ATen/Context.h>
+
+namespace overdrive::checkpoint {
+namespace {
+
+class OnDevices : public DeviceCheckpointTest, public testing::WithParamInterface<Form> {
+ protected:
+  void SetUp() override {
+    DeviceCheckpointTest::SetUp();
+    leaf = x.detach().to(test::fake::device(1)).requires_grad_();
+  }
+  Options options() const { return {.form = GetParam()}; }
+
+  Tensor leaf;
+};
+INSTANTIATE_TEST_SUITE_P(Form, OnDevices, testing::Values(Form::kEarly, Form::kOnDemand), form_name);
+
+TEST_P(OnDevices, HaveThePlainFunctionsBits) {
+  const auto f = [](const Tensor& t) { return t.sin().exp() * t.tanh(); };
+  const auto gradient = [&](const Tensor& y) {
+    leaf.mutable_grad() = Tensor();
+    y.sum().backward();
+    return leaf.grad().cpu();
+  };
+  const Tensor want = gradient(f(leaf));
+  EXPECT_TRUE(same_bits(gradient(checkpoint(options(), f, leaf)), want));
+}
+
+// Of a generator that is not the CPU's.
+TEST_P(OnDevices, DrawTheSameNumbersAgain) {
+  test::fake::use_own_generators(true);
+  at::Generator generator = at::globalContext().defaultGenerator(leaf.device());
+  const auto f = [&](const Tensor& t) {
+    const Tensor numbers = at::rand(t.sizes(), generator, at::kFloat).to(t.device());
+    return (t * numbers).sin();
+  };
+  const auto step = [&](bool plain) {
+    generator.set_current_seed(5);
+    leaf.mutable_grad() = Tensor();
+    const Tensor y = plain ? f(leaf) : checkpoint(options(), f, leaf);
+    y.sum().backward();
+    return Tensors{y.detach().cpu(), leaf.grad().cpu(), at::rand({3}, generator, at::kFloat)};
+  };
+  const Tensors want = step(true), got = step(false);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
+}
+
+TEST_P(OnDevices, AnotherDeviceTheSecondTimeIsAnError) {
+  Options named = options();
+  named.name = "stem";
+  named.early_stop = false;
+  int runs = 0;
+  const auto f = [&](const Tensor& t) {
+    return t.exp().sin().to(++runs == 1 ? test::fake::device(2) : test::fake::device(3));
+  };
+  const Tensor y = checkpoint(named, f, leaf);
+  EXPECT_THAT(error_of([&] { y.sum().backward(); }),
+              testing::AllOf(HasSubstr("(stem) gave another output 0"), HasSubstr("on fake:2"),
+                             HasSubstr("on fake:3")));
+}
+
+using DevicePhonies = DeviceCheckpointTest;
+TEST_F(DevicePhonies, AreOnePerDevice) {
+  const Tensor first = phony(test::fake::device(0), true), second = phony(test::fake::device(1), true);
+  EXPECT_FALSE(first.is_same(second));
+  EXPECT_TRUE(first.is_same(phony(test::fake::device(0), true)));
+  EXPECT_EQ(second.device(), test::fake::device(1));
+}
+
+}  // namespace
+}  // namespace overdrive::checkpoint
