@@ -1,6 +1,8 @@
 // Question: what does a pipeline gain when a stage runs again before its gradient arrives, and not after? Four
 // devices of the fake accelerator, whose kernels take a known time each; the devices work at the same time
-// as far as the engine lets them. Prints both ways and their ratio: pipeline_bench [ROUNDS] [FILE.json]
+// as far as the engine lets them. And what do stages on the CPU gain by threads of their own, in the forward?
+// Their layers sleep for a known time, so processors do not count. Prints both ways and their ratio:
+// pipeline_bench [ROUNDS] [FILE.json]
 #include "bench/environment.h"
 #include "bench/output_file.h"
 #include "bench/statistics.h"
@@ -90,6 +92,41 @@ void compare(int64_t chunks, int rounds, nlohmann::json& rows) {
                   {"step_ratio", of_step.middle}});
 }
 
+Pipeline cpu_pipeline(int64_t chunks, bool threads) {
+  const checkpoint::Layer layer = [](const at::Tensor& t) {
+    std::this_thread::sleep_for(kKernel);
+    return t.sin();
+  };
+  const checkpoint::Stage stage{
+      .layers = std::vector<checkpoint::Layer>(4, layer), .device = at::kCPU, .parameters = {}};
+  const std::vector<checkpoint::Stage> stages(kStages, stage);
+  return Pipeline(stages, {.chunks = chunks, .cpu_threads = threads});
+}
+
+// The first micro-batch runs in turn; the others fill the stages and leave them again.
+double least_cpu_ratio(int64_t chunks) {
+  return static_cast<double>(2 * kStages + chunks - 2) / static_cast<double>(kStages * chunks);
+}
+
+void compare_threads(int64_t chunks, int rounds, nlohmann::json& rows) {
+  const Pipeline apart = cpu_pipeline(chunks, true), in_turn = cpu_pipeline(chunks, false);
+  const at::Tensor x = at::ones({chunks, 4}).requires_grad_();
+  std::vector<double> ratios;
+  for (int i = 0; i < rounds; ++i) {
+    const Seconds a = time_of(apart, x), b = time_of(in_turn, x);
+    ratios.push_back((a.step - a.backward) / (b.step - b.backward));
+  }
+  const Interval ratio = median_interval(ratios);
+  std::printf("CPU, %lld micro-batches: forward %.3f [%.3f, %.3f] of one thread's, at best %.3f\n",
+              static_cast<long long>(chunks), ratio.middle, ratio.lo, ratio.hi, least_cpu_ratio(chunks));
+  rows.push_back({{"chunks", chunks},
+                  {"stages", kStages},
+                  {"cpu_forward_ratio", ratio.middle},
+                  {"cpu_forward_ratio_lo", ratio.lo},
+                  {"cpu_forward_ratio_hi", ratio.hi},
+                  {"cpu_forward_ratio_least", least_cpu_ratio(chunks)}});
+}
+
 void run(int rounds, const std::string& file) {
   const ScopedInstall installed;
   fake::on_kernel([](const fake::Kernel& kernel) {
@@ -100,6 +137,7 @@ void run(int rounds, const std::string& file) {
   nlohmann::json rows = nlohmann::json::array();
   for (const int64_t chunks : {1, 2, 4, 8}) compare(chunks, rounds, rows);
   fake::on_kernel(nullptr);
+  for (const int64_t chunks : {4, 8}) compare_threads(chunks, rounds, rows);
   if (file.empty()) return;
   OutputFile output(file);
   output.write(

@@ -2,10 +2,17 @@
 
 #include "checkpoint/dependency.h"
 #include "checkpoint/early.h"
+#include "checkpoint/phase.h"
+#include "checkpoint/pipeline/stage_threads.h"
 #include "checkpoint/pipeline/transfer.h"
+#include "checkpoint/rng_state.h"
+#include "checkpoint/surroundings.h"
+#include "hooks/hooks.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -71,23 +78,79 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options) : options
                 " is on ", stage.device, ", which does not say on which one of these devices.");
     stages_.push_back(std::make_shared<const Stage>(std::move(stage)));
   }
+  const bool on_cpu =
+      std::all_of(stages_.begin(), stages_.end(), [](const auto& stage) { return stage->device.is_cpu(); });
+  if (on_cpu && options_.cpu_threads) threads_ = std::make_shared<StageThreads>(stages_.size());
+}
+
+// One part of a batch on its way through the stages.
+struct Pipeline::MicroBatch {
+  at::Tensor value;
+  bool checkpointed;
+  at::Tensor waiting = {};  // the phony of the stage before
+
+  void join_waiting() {
+    // Through what has no gradient, none comes back to wait for.
+    const at::Tensor phony = std::exchange(waiting, at::Tensor());
+    if (phony.defined() && value.requires_grad()) value = join(value, phony);
+  }
+};
+
+std::vector<Pipeline::MicroBatch> Pipeline::cut(const at::Tensor& batch) const {
+  std::vector<MicroBatch> parts;
+  for (at::Tensor& part : batch.split_with_sizes(parts_of(batch, options_.chunks))) {
+    parts.push_back({std::move(part), options_.checkpointed == Checkpointed::kAlways});
+  }
+  if (options_.checkpointed == Checkpointed::kExceptLast) {
+    for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i].checkpointed = true;
+  }
+  return parts;
 }
 
 at::Tensor Pipeline::forward(const at::Tensor& batch) const {
-  const std::vector<int64_t> parts = parts_of(batch, options_.chunks);
+  std::vector<MicroBatch> parts = cut(batch);
   for (size_t i = 0; parts.size() > 1 && i < stages_.size(); ++i) {
     const std::string obstacle = stages_[i]->obstacle ? stages_[i]->obstacle() : "";
     TORCH_CHECK(obstacle.empty(), "Pipeline: in stage ", i, ", ", obstacle, ".");
   }
-  const std::vector<at::Tensor> micro_batches = batch.split_with_sizes(parts);
-  std::vector<at::Tensor> outputs;
-  for (size_t j = 0; j < micro_batches.size(); ++j) {
-    const bool last = j + 1 == micro_batches.size();
-    const bool checkpointed = options_.checkpointed == Checkpointed::kAlways ||
-                              (options_.checkpointed == Checkpointed::kExceptLast && !last);
-    outputs.push_back(run_micro_batch(micro_batches[j], checkpointed));
+  size_t next = 0;
+  if (may_use_threads(parts.size())) {
+    RngState numbers = RngState::of_devices_in_use({});
+    const uint64_t first_node = next_node();
+    run_in_turn(parts[next++]);
+    numbers.keep_what_moved();
+    if (numbers.empty()) {
+      run_on_threads(parts, next_node() - first_node);
+      next = parts.size();
+    }
   }
+  for (; next < parts.size(); ++next) run_in_turn(parts[next]);
+  std::vector<at::Tensor> outputs;
+  for (MicroBatch& part : parts) outputs.push_back(std::move(part.value));
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
+}
+
+// Not where something of this thread's has a part in what the stages do, other than its modes.
+bool Pipeline::may_use_threads(size_t parts) const {
+  return threads_ != nullptr && stages_.size() > 1 && parts > 1 && !is_checkpointing() && !is_recomputing() &&
+         !detail::inside_layers() && hooks::active_hooks() == nullptr &&
+         !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+void Pipeline::run_in_turn(MicroBatch& part) const {
+  for (size_t i = 0; i < stages_.size(); ++i) step(i, part);
+}
+
+// All but the first.
+void Pipeline::run_on_threads(std::vector<MicroBatch>& parts, uint64_t nodes) const {
+  RngState numbers = RngState::of_devices_in_use({});
+  threads_->run(1, parts.size(), nodes, [&](size_t part, size_t stage) { step(stage, parts[part]); });
+  numbers.keep_what_moved();
+  // Who drew, and in which order, nobody knows: recomputations would draw others without a word.
+  TORCH_CHECK(numbers.empty(),
+              "Pipeline: while stages worked at the same time, somebody drew random numbers from the "
+              "CPU's generator: a stage that had drawn none for the first micro-batch, or another thread. Set "
+              "PipelineOptions::cpu_threads to false.");
 }
 
 // Note [Recomputing a stage before its gradient]
@@ -95,33 +158,24 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 //                 `-- Recompute i --'
 // The gradient of stage i+1's output runs into Join first. From there Recompute i may run, on stage i's device,
 // while stage i+1 makes the gradient that Fork waits for.
-at::Tensor Pipeline::run_micro_batch(at::Tensor value, bool checkpointed) const {
-  at::Tensor waiting;  // the phony of the stage before
-  const auto join_waiting = [&waiting, &value] {
-    // Through what has no gradient, none comes back to wait for.
-    const at::Tensor phony = std::exchange(waiting, at::Tensor());
-    if (phony.defined() && value.requires_grad()) value = join(value, phony);
-  };
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    const std::shared_ptr<const Stage>& stage = stages_[i];
-    value = transfer(value, stage->device);
-    if (!checkpointed || !at::GradMode::is_enabled()) {
-      value = run(*stage, value);
-      continue;
-    }
+void Pipeline::step(size_t i, MicroBatch& part) const {
+  const std::shared_ptr<const Stage>& stage = stages_[i];
+  part.value = transfer(part.value, stage->device);
+  if (!part.checkpointed || !at::GradMode::is_enabled()) {
+    part.value = run(*stage, part.value);
+  } else {
     Options region = options_.region;
     region.name += (region.name.empty() ? "stage " : ", stage ") + std::to_string(i);
     Checkpointing checkpointing([stage](const Tensors& inputs) { return Tensors{run(*stage, inputs[0])}; },
-                                {value}, std::move(region));
+                                {part.value}, std::move(region));
     Tensors outputs = checkpointing.checkpoint();
     at::Tensor phony;
     if (options_.recompute_before_gradient) phony = checkpointing.recompute_before(outputs);
-    value = outputs[0];
-    join_waiting();
-    waiting = std::move(phony);
+    part.value = outputs[0];
+    part.join_waiting();
+    part.waiting = std::move(phony);
   }
-  join_waiting();
-  return value;
+  if (i + 1 == stages_.size()) part.join_waiting();
 }
 
 }  // namespace overdrive::checkpoint

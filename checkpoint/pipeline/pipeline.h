@@ -5,9 +5,10 @@
 //   Pipeline pipeline(stages_of(*sequential, {2, 3}, {gpu0, gpu1}), {.chunks = 8});
 //   pipeline.forward(x).sum().backward();
 //
-// Owns its layers together with the graphs that were built of them. One thread at a time: the forward runs on
-// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves. Which
-// thread runs what in the backward is the engine's business: it has a worker for each device.
+// Owns its layers together with the graphs that were built of them. One thread at a time. The forward runs on
+// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves. Where
+// all stages are on the CPU, each has a thread of its own for all micro-batches but the first. Which thread
+// runs what in the backward is the engine's business: it has a worker for each device.
 #pragma once
 
 #include "checkpoint/options.h"
@@ -31,6 +32,10 @@ struct PipelineOptions {
   enum class Checkpointed { kAlways, kExceptLast, kNever } checkpointed = Checkpointed::kExceptLast;
   // Run a stage again while the gradient is still being made in the stage behind it, or when it is there.
   bool recompute_before_gradient = true;
+  // Let stages on the CPU work at the same time. That needs layers of different stages to have nothing in
+  // common that they write to. Stages that draw random numbers are found by the first micro-batch, and then all
+  // run in turn.
+  bool cpu_threads = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
 };
@@ -44,6 +49,8 @@ struct Stage {
   std::function<std::string()> obstacle = {};
 };
 
+class StageThreads;
+
 class OVERDRIVE_API Pipeline {
  public:
   explicit Pipeline(std::vector<Stage> stages, PipelineOptions options = {});
@@ -52,10 +59,17 @@ class OVERDRIVE_API Pipeline {
   at::Tensor forward(const at::Tensor& batch) const;
 
  private:
-  at::Tensor run_micro_batch(at::Tensor value, bool checkpointed) const;
+  struct MicroBatch;
+
+  std::vector<MicroBatch> cut(const at::Tensor& batch) const;
+  void run_in_turn(MicroBatch& part) const;
+  void run_on_threads(std::vector<MicroBatch>& parts, uint64_t nodes) const;
+  bool may_use_threads(size_t parts) const;
+  void step(size_t stage, MicroBatch& part) const;
 
   std::vector<std::shared_ptr<const Stage>> stages_;
   PipelineOptions options_;
+  std::shared_ptr<StageThreads> threads_;  // null where a stage is not on the CPU
 };
 
 namespace detail {

@@ -27,13 +27,13 @@ void JobThread::push(std::function<void()> job) {
   {
     const MutexLock lock(mutex_);
     if (stop_) return;
-    jobs_.push_back(std::move(job));
     if (process_ != ::getpid()) {
       if (thread_.joinable()) new (&thread_) std::thread;
       new (&changed_) std::condition_variable;  // after fork() the parent's thread still waits on it
       thread_ = std::thread([this] { loop(); });
       process_ = ::getpid();
     }
+    jobs_.push_back(std::move(job));  // where there is a thread: a refused job may be gone tomorrow
   }
   changed_.notify_one();
 }

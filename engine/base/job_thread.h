@@ -21,6 +21,7 @@ class JobThread {
   JobThread(const JobThread&) = delete;
   JobThread& operator=(const JobThread&) = delete;
 
+  // Throws std::system_error when the system refuses the thread; the job is not kept then.
   void push(std::function<void()> job) OVERDRIVE_EXCLUDES(mutex_);
   // Ends the thread after the jobs that are left. What is pushed afterwards is dropped.
   void stop() OVERDRIVE_EXCLUDES(mutex_);

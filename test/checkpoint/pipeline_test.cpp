@@ -1,10 +1,5 @@
 // A chain split over devices: the CPU, and the fake accelerator with a checker of its streams.
-#include "checkpoint/pipeline/pipeline.h"
-#include "test/checkpoint/checkpoint_fixture.h"
-#include "test/support/engines.h"
-#include "test/support/fake/device_contract.h"
-
-#include <torch/nn.h>
+#include "test/checkpoint/pipeline_fixture.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,97 +7,6 @@
 
 namespace overdrive::checkpoint {
 namespace {
-
-using Checkpointed = PipelineOptions::Checkpointed;
-namespace nn = torch::nn;
-
-std::vector<at::Device> cpus(size_t count) { return std::vector<at::Device>(count, at::Device(at::kCPU)); }
-std::vector<at::Device> fakes(int count) {
-  std::vector<at::Device> devices;
-  for (int i = 0; i < count; ++i) devices.push_back(test::fake::device(i));
-  return devices;
-}
-
-// nn::Module::to() cannot bring a parameter to a foreign device, so this layer is made there.
-struct PlacedImpl : nn::Module {
-  PlacedImpl(int64_t in, int64_t out, const at::TensorOptions& where)
-      : weight(register_parameter("weight", at::randn({out, in}).div(3).to(where))),
-        bias(register_parameter("bias", at::randn({out}).to(where))) {}
-  Tensor forward(const Tensor& t) { return at::addmm(bias, t, weight.t()); }
-  Tensor weight, bias;
-};
-TORCH_MODULE(Placed);
-
-// Seven layers, of which four have parameters, on these devices.
-nn::Sequential model(const std::vector<at::Device>& at, at::ScalarType dtype = at::kFloat) {
-  torch::manual_seed(2);
-  const auto where = [&](size_t i) { return at::TensorOptions(dtype).device(at[i]); };
-  return nn::Sequential(Placed(6, 12, where(0)), nn::Tanh(), Placed(12, 12, where(1)), nn::GELU(),
-                        Placed(12, 12, where(2)), nn::Sigmoid(), Placed(12, 5, where(3)));
-}
-
-struct NormedImpl : nn::Module {
-  NormedImpl() : norm(register_module("norm", nn::BatchNorm1d(6))) {}
-  Tensor forward(const Tensor& t) { return norm->forward(t); }
-  nn::BatchNorm1d norm;
-};
-TORCH_MODULE(Normed);
-
-struct Results {
-  Tensor output, input_gradient;
-  Tensors gradients;
-};
-
-Results results(nn::Sequential& layers, const Tensor& x, const std::function<Tensor(const Tensor&)>& forward) {
-  const Tensor input = x.detach().clone().requires_grad_();
-  layers->zero_grad(/*set_to_none=*/true);
-  const Tensor y = forward(input);
-  y.square().sum().backward();
-  Results all{y.detach().cpu(), input.grad(), {}};
-  for (const Tensor& parameter : layers->parameters()) all.gradients.push_back(parameter.grad().cpu());
-  return all;
-}
-
-// The unsplit model, over the same micro-batches in the same order.
-Tensor in_micro_batches(nn::Sequential& layers, const Tensor& x, int64_t chunks) {
-  Tensors outputs;
-  for (const Tensor& part : x.split_with_sizes(even_parts(x.size(0), chunks))) {
-    outputs.push_back(layers->forward(part));
-  }
-  return at::cat(outputs);
-}
-
-void expect_same_bits(const Results& got, const Results& want) {
-  EXPECT_TRUE(same_bits(got.output, want.output));
-  EXPECT_TRUE(same_bits(got.input_gradient, want.input_gradient));
-  for (size_t i = 0; i < want.gradients.size(); ++i) {
-    EXPECT_TRUE(same_bits(got.gradients[i], want.gradients[i])) << "parameter " << i;
-  }
-}
-
-class PipelineTest : public CheckpointTest {
- protected:
-  void SetUp() override {
-    CheckpointTest::SetUp();
-    test::fake::clear_violations();
-  }
-  void TearDown() override {
-    test::fake::on_kernel(nullptr);
-    EXPECT_THAT(test::fake::violations(), testing::IsEmpty());
-    CheckpointTest::TearDown();
-  }
-
-  void expect_equal_to_unsplit(const std::vector<at::Device>& devices, const PipelineOptions& options) {
-    const Tensor batch = at::randn({7, 6});
-    nn::Sequential whole = model(cpus(4));
-    const Results want =
-        results(whole, batch, [&](const Tensor& t) { return in_micro_batches(whole, t, options.chunks); });
-    nn::Sequential split = model({devices[0], devices[1], devices[2], devices[2]});
-    const Pipeline pipeline(stages_of(*split, {2, 2, 3}, devices), options);
-    const Results got = results(split, batch, [&](const Tensor& t) { return pipeline.forward(t).cpu(); });
-    expect_same_bits(got, want);
-  }
-};
 
 TEST_F(PipelineTest, HasTheBitsOfTheUnsplitModel) {
   for (const auto& devices : {cpus(3), fakes(3)}) {
@@ -113,6 +17,8 @@ TEST_F(PipelineTest, HasTheBitsOfTheUnsplitModel) {
           expect_equal_to_unsplit(
               devices, {.chunks = chunks, .checkpointed = checkpointed, .recompute_before_gradient = early});
         }
+        expect_equal_to_unsplit(devices,
+                                {.chunks = chunks, .checkpointed = checkpointed, .region = {.ahead = 2}});
       }
     }
   }
@@ -227,49 +133,6 @@ TEST_F(PipelineTest, CopiesOnStreamsOfTheirOwn) {
   EXPECT_THAT(streams, testing::AllOf(testing::SizeIs(2), testing::Each(testing::Ne(0))));
   y.sum().backward();
   EXPECT_TRUE(same_bits(leaf.grad().cpu(), at::full({4, 3}, 4.0f)));
-}
-
-TEST_F(PipelineTest, RefusesABatchSmallerThanTheChunks) {
-  nn::Sequential layers = model(cpus(4));
-  const Pipeline pipeline(stages_of(*layers, {3, 4}, cpus(2)), {.chunks = 4});
-  EXPECT_THAT(error_of([&] {
-                pipeline.forward(at::randn({3, 6}));
-              }),
-              HasSubstr("a batch of 3 cannot be cut into 4 micro-batches"));
-}
-
-TEST_F(PipelineTest, RefusesAParameterOfTwoStages) {
-  nn::Linear shared(6, 6);
-  nn::Sequential layers(shared, nn::Tanh(), shared);
-  EXPECT_THAT(error_of([&] {
-                stages_of(*layers, {2, 1}, fakes(2));
-              }),
-              HasSubstr("stages 0 and 1 share a parameter of sizes [6, 6]"));
-  EXPECT_TRUE(shared->weight.is_cpu()) << "nothing was moved";
-}
-
-TEST_F(PipelineTest, RefusesAStageOnNoDevice) {
-  nn::Sequential layers = model(cpus(4));
-  EXPECT_THAT(error_of([&] { stages_of(*layers, {3, 4}, cpus(1)); }), HasSubstr("stage 1 is on no device"));
-  EXPECT_THAT(error_of([&] { stages_of(*layers, {3, 3}, cpus(2)); }), HasSubstr("the model has 7"));
-  EXPECT_THAT(
-      error_of([&] { Pipeline({{.layers = {}, .device = at::Device(test::fake::kType), .parameters = {}}}); }),
-      HasSubstr("does not say on which one"));
-}
-
-TEST_F(PipelineTest, RefusesBatchNormInTraining) {
-  nn::Sequential layers(nn::Linear(6, 6), Normed());
-  const Pipeline pipeline(stages_of(*layers, {1, 1}, cpus(2)), {.chunks = 2});
-  const Tensor batch = at::randn({4, 6});
-  EXPECT_THAT(
-      error_of([&] { pipeline.forward(batch); }),
-      testing::AllOf(HasSubstr("in stage 1, module 1.norm (torch::nn::BatchNorm1dImpl) is in training mode"),
-                     HasSubstr("Call eval()")));
-  layers->eval();
-  EXPECT_TRUE(same_bits(pipeline.forward(batch).detach(), in_micro_batches(layers, batch, 2).detach()));
-  layers->train();
-  const Pipeline unsplit(stages_of(*layers, {1, 1}, cpus(2)), {.chunks = 1});
-  EXPECT_EQ(error_of([&] { unsplit.forward(batch); }), "(no error)") << "one micro-batch is the batch";
 }
 
 }  // namespace
