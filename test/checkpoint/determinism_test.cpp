@@ -18,6 +18,21 @@ TEST_P(Determinism, OtherShapesAreAnError) {
               testing::AllOf(HasSubstr("(encoder)"), HasSubstr("[4, 8]"), HasSubstr("[2, 8]")));
 }
 
+TEST_P(Determinism, OtherTypesAreAnError) {
+  int runs = 0;
+  Options named = options();
+  named.name = "encoder";
+  named.early_stop = false;
+  const auto f = [&](const Tensor& t) {
+    return std::pair(block(t), ++runs == 1 ? t * 2 : (t * 2).to(at::kDouble));
+  };
+  const auto [first, second] = checkpoint(named, f, x);
+  const Tensor sum = (first + second).sum();
+  EXPECT_THAT(error_of([&] { sum.backward(); }),
+              testing::AllOf(HasSubstr("(encoder) gave another output 1"), HasSubstr("Float[4, 8] on cpu"),
+                             HasSubstr("Double[4, 8] on cpu")));
+}
+
 TEST_P(Determinism, OtherNumbersOfTensorsAreAnError) {
   int runs = 0;
   const auto f = [&](const Tensor& t) { return ++runs == 1 ? Tensors{block(t), t.exp()} : Tensors{block(t)}; };

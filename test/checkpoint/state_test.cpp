@@ -104,6 +104,53 @@ TEST_P(State, FlagsOfNestedRegionsCombine) {
   EXPECT_THAT(timeline.events(), ElementsAre("c-", "c-", "cr", "-r", "-r"));
 }
 
+TEST_P(State, AnErrorInANestedRegionTakesAllFlagsDown) {
+  int runs = 0;
+  const auto inner = [&](const Tensor& t) {
+    TORCH_CHECK(++runs == 1, "the inner region fails");
+    return block(t);
+  };
+  const auto outer = [&](const Tensor& t) { return block(checkpoint(options(), inner, t.sin())); };
+  const Tensor y = checkpoint(options(), outer, x);
+  EXPECT_THAT(error_of([&] { y.sum().backward(); }), HasSubstr("the inner region fails"));
+  EXPECT_FALSE(is_checkpointing() || is_recomputing());
+}
+
+// Parts without a graph, by a guard and by hand: they have none in the second run either.
+TEST_P(State, GradModeInsideIsThatOfTheFunction) {
+  const auto f = [&](const Tensor& t) {
+    Tensor constant;
+    {
+      const at::NoGradGuard no_grad;
+      constant = block(t).exp();
+    }
+    const Tensor y = block(t) * constant;
+    const bool before = c10::GradMode::is_enabled();
+    c10::GradMode::set_enabled(false);
+    const Tensor other = y.sin();
+    c10::GradMode::set_enabled(before);
+    return y + other;
+  };
+  expect_same([&] { return f(x); }, [&] { return checkpoint(options(), f, x); });
+}
+
+TEST_P(State, GradModeIsNotThatOfTheBackward) {
+  std::vector<bool> modes;
+  const auto f = [&](const Tensor& t) {
+    modes.push_back(c10::GradMode::is_enabled());
+    return block(t);
+  };
+  const Tensor y = checkpoint(options(), f, x).sum();
+  {
+    const at::NoGradGuard no_grad;
+    y.backward();
+    EXPECT_FALSE(c10::GradMode::is_enabled());
+  }
+  EXPECT_THAT(modes, ElementsAre(GetParam() == Form::kOnDemand, true))
+      << "the early form's first run has no graph";
+  EXPECT_TRUE(same_bits(x.grad(), torch::autograd::grad({block(x).sum()}, {x})[0]));
+}
+
 TEST_P(State, AutocastIsThatOfTheForward) {
   const auto autocast = [](bool on) {
     at::autocast::set_autocast_enabled(at::kCPU, on);
