@@ -1,48 +1,14 @@
-// Runs a graph of `graph_kinds()` under Google Benchmark on one engine. Owned by the *_bench.cpp
-// programs; for profiles and trends. Ratios to stock come from engine_bench, which alternates.
+// Runs graphs of `graph_kinds()` under Google Benchmark, one engine at a time. Owned by the *_bench.cpp programs,
+// which name the graphs; for profiles and trends. Ratios to stock come from engine_bench, which alternates.
+// Without LibTorch's headers, so that a program compiles at once.
 #pragma once
 
-#include "bench/engine_switch.h"
-#include "bench/graph.h"
-
-#include <ATen/Parallel.h>
-#include <benchmark/benchmark.h>
-
-#include <algorithm>
 #include <string>
 #include <vector>
 
 namespace overdrive::bench {
 
-inline void time_graph(benchmark::State& state, EngineKind engine, const GraphKind& kind) {
-  at::set_num_threads(1);
-  UseEngine use(engine);
-  Graph graph = kind.build(state.range(0));
-  const int64_t nodes = graph.nodes();
-  for (auto _ : state) {
-    state.PauseTiming();
-    graph.prepare();
-    state.ResumeTiming();
-    graph.run();
-  }
-  state.SetItemsProcessed(state.iterations() * nodes);
-}
-
-// Registers `names` for both engines, e.g. "chain/stock/1000".
-inline int run_graphs(int argc, char** argv, const std::vector<std::string>& names) {
-  for (const GraphKind& kind : graph_kinds()) {
-    if (std::find(names.begin(), names.end(), kind.name) == names.end()) continue;
-    for (EngineKind engine : {EngineKind::kStock, EngineKind::kOverdrive}) {
-      auto* timed = benchmark::RegisterBenchmark(
-          (kind.name + "/" + name(engine)).c_str(),
-          [engine, &kind](benchmark::State& state) { time_graph(state, engine, kind); });
-      for (int64_t size : kind.sizes) timed->Arg(size);
-    }
-  }
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+// A program's main(): times the graphs `names` on both engines, e.g. as "chain/stock/1000". The exit status.
+int run_graphs(int argc, char** argv, const std::vector<std::string>& names);
 
 }  // namespace overdrive::bench

@@ -10,10 +10,14 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# overdrive_in_pieces(TARGET...): with OVERDRIVE_UNITY, eight sources of the target are compiled at once.
-# LibTorch's headers leave about 5 s of instantiations to every translation unit, precompiled or not.
-function(overdrive_in_pieces)
-  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+# overdrive_in_pieces(TARGET [SOURCES]): with OVERDRIVE_UNITY, eight sources of the target, or as many as named, are
+# compiled at once. LibTorch's headers leave about 5 s of instantiations to every translation unit, precompiled or not.
+function(overdrive_in_pieces target)
+  set(sources 8)
+  if(ARGC GREATER 1)
+    set(sources ${ARGV1})
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_BATCH_SIZE ${sources})
 endfunction()
 
 set(CMAKE_CXX_STANDARD 20)

@@ -37,7 +37,7 @@ TEST_P(Faults, IsFoundWithinFiveHundredPrograms) {
   FAIL() << "no program of " << kPrograms << " shows it";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Faults, testing::Range(1, static_cast<int>(Fault::kCount_)),
+INSTANTIATE_TEST_SUITE_P(All, Faults, testing::Range(1, static_cast<int>(Fault::kHowMany)),
                          [](const auto& fault) {
                            return std::string(base::kFaultNames[static_cast<size_t>(fault.param)]);
                          });
