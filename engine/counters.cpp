@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int64_t> all_waiting_bytes{0};
 
-constexpr size_t kCounters = static_cast<size_t>(Count::kCount_);
+constexpr size_t kCounters = static_cast<size_t>(Count::kHowMany);
 
 // Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
 // no lock prefix, and a reader sees a value that was right a moment ago.

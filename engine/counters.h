@@ -30,7 +30,7 @@ enum class Count : int {
   kAheadMisses,
   kAheadUnused,
   kAheadBytes,
-  kCount_,  // how many there are
+  kHowMany,  // that is, of these
 };
 
 // Bytes of saved tensors that wait to be packed now; a negative number takes back. Not a count of what was
@@ -45,7 +45,7 @@ void count(Count which, uint64_t n = 1);
 void count_forwarded(const char* reason);
 
 struct CounterTotals {
-  std::array<uint64_t, static_cast<size_t>(Count::kCount_)> counts{};
+  std::array<uint64_t, static_cast<size_t>(Count::kHowMany)> counts{};
   std::map<std::string, uint64_t> forwarded;
 
   uint64_t operator[](Count which) const { return counts[static_cast<size_t>(which)]; }

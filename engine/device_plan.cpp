@@ -20,9 +20,9 @@ void check_device(Node& node, c10::Device device) {
   TORCH_CHECK(guard != nullptr, "node ", node.name(), " is on ", device,
               ", but nothing in this process provides ", device.type(),
               " devices (no device guard is registered). Is its library loaded?");
-  const int count = guard->deviceCount();
+  const c10::DeviceIndex count = guard->deviceCount();
   TORCH_CHECK(device.has_index() && device.index() < count, "node ", node.name(), " is on ", device,
-              ", but this process sees ", count, " ", device.type(), " devices.");
+              ", but this process sees ", static_cast<int>(count), " ", device.type(), " devices.");
 }
 
 bool is_leaf(Node& node) { return host::kind_of(node) == host::NodeKind::kAccumulateGrad; }

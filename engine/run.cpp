@@ -142,7 +142,8 @@ uint32_t Run::target_of(uint32_t index, size_t edge_index, const Edge& edge) con
 
 void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   PlannedNode& planned = memory_.plan.nodes[target];
-  const bool last = --planned.waiting == 0;
+  planned.waiting -= 1;
+  const bool last = planned.waiting == 0;
   if (options_.graph_views) note_arrival(*options_.task, planned.node);
   if (!planned.may_run) return;
   if (OVERDRIVE_FAULT(kLoseUndefined) && !gradient.defined()) {

@@ -98,7 +98,7 @@ void SavedTensor::note_metadata(const at::Tensor& tensor) {
   } else if (as_ == SavedAs::kInput) {
     metadata.grad_fn = tensor.grad_fn();
   }
-  if (at::Tensor tangent = tensor._fw_grad(0); tangent.defined()) {
+  if (const at::Tensor& tangent = tensor._fw_grad(0); tangent.defined()) {
     CapturedTangents tangents = CapturedTangents::capture(tensor);
     if (!tangents.levels().empty()) {
       metadata.tangents = std::move(tangents);

@@ -26,10 +26,10 @@ enum class Fault : int {
   kReleaseTooEarly,    // a node's variables are released before its post-hooks
   kForgetCallback,     // the last final callback does not run
   kSkipValidation,     // outputs of a node are not checked
-  kCount_
+  kHowMany
 };
 
-inline constexpr std::array<std::string_view, static_cast<int>(Fault::kCount_)> kFaultNames = {
+inline constexpr std::array<std::string_view, static_cast<int>(Fault::kHowMany)> kFaultNames = {
     "none",
     "swap_hooks",
     "drop_tie_rule",
@@ -44,7 +44,7 @@ inline constexpr std::array<std::string_view, static_cast<int>(Fault::kCount_)> 
 
 inline Fault fault_from_environment() {
   const char* name = std::getenv("OVERDRIVE_TEST_FAULT");
-  for (int i = 0; name && i < static_cast<int>(Fault::kCount_); ++i) {
+  for (int i = 0; name && i < static_cast<int>(Fault::kHowMany); ++i) {
     if (kFaultNames[i] == name) return static_cast<Fault>(i);
   }
   return Fault::kNone;

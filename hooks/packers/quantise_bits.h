@@ -15,10 +15,10 @@
 namespace overdrive::hooks {
 namespace {
 
-constexpr float kLargestCode = 126;
-constexpr int8_t kNaN = -128, kMinusInfinity = -127, kInfinity = 127;
-constexpr float kFloatMax = 3.40282346638528859812e+38F;
-constexpr float kTooSmall = 1.5e-36F;  // below it a scale would lose its digits
+inline constexpr float kLargestCode = 126;
+inline constexpr int8_t kNaN = -128, kMinusInfinity = -127, kInfinity = 127;
+inline constexpr float kFloatMax = 3.40282346638528859812e+38F;
+inline constexpr float kTooSmall = 1.5e-36F;  // below it a scale would lose its digits
 
 // A bijection of 32 bits that leaves no pattern behind (two rounds of xor, shift and multiply).
 OVERDRIVE_ON_ALL inline uint32_t mixed(uint32_t x) {

@@ -3,7 +3,7 @@
 namespace overdrive::hooks {
 
 #ifdef OVERDRIVE_AVX2_KERNELS
-extern const QuantiseKernels quantise_kernels_avx2;
+extern const QuantiseKernels kAvx2Kernels;
 #endif
 
 namespace {
@@ -15,7 +15,7 @@ const QuantiseKernels& portable_quantise_kernels() { return kPortable; }
 const QuantiseKernels& quantise_kernels() {
 #ifdef OVERDRIVE_AVX2_KERNELS
   static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (avx2) return quantise_kernels_avx2;
+  if (avx2) return kAvx2Kernels;
 #endif
   return kPortable;
 }

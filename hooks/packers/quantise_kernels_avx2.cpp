@@ -3,7 +3,7 @@
 
 namespace overdrive::hooks {
 
-extern const QuantiseKernels quantise_kernels_avx2;
-const QuantiseKernels quantise_kernels_avx2{"AVX2", to_int8, from_int8, to_bfloat16, from_bfloat16};
+extern const QuantiseKernels kAvx2Kernels;
+const QuantiseKernels kAvx2Kernels{"AVX2", to_int8, from_int8, to_bfloat16, from_bfloat16};
 
 }  // namespace overdrive::hooks

@@ -50,7 +50,7 @@ class Spilled {
     TORCH_CHECK(version_.is_current(), "A tensor of sizes ", at::IntArrayRef(sizes_),
                 " was changed in place after spill_to_disk began to write it to \"", file_->path(),
                 "\", so the bytes there are of no use.");
-    const at::Tensor tensor = in_memory();
+    at::Tensor tensor = in_memory();
     if (tensor.defined()) return tensor;
     at::Tensor result(at::detail::empty_strided_cpu(sizes_, strides_, dtype_));
     file_->read(result.data_ptr(), bytes_, at_);
