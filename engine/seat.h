@@ -31,7 +31,7 @@ class Seat {
   Seat& operator=(const Seat&) = delete;
 
   void begin_node(base::Node* node) {
-    ++nodes_run_;
+    if (nodes_run_++ == 0) device_.restore();
     made_several = false;
     active.node = node;
     if (current_node_ != nullptr) *current_node_ = host::bits_of(*node);

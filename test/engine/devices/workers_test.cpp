@@ -115,21 +115,30 @@ TEST_F(Workers, AreNeverStartedWithThreadsCaller) {
   EXPECT_EQ(stats().threads, 0u);
 }
 
+// {root on the CPU} --> {on 5} --> {on 6} --> {on 5}: nodes that touch nothing themselves.
 TEST_F(Workers, SetTheirOwnDeviceAndNoOther) {
-  std::map<std::string, std::set<int>> devices;
+  using Set = std::pair<std::string, int>;
+  std::set<Set> seen;
   std::mutex mutex;
-  const Tensor x = device_leaf(5);
-  const Tensor y = (x * 2).to(fake::device(6));
-  const Tensor c = y.cpu();
-  for (const Tensor& tensor : {x, y}) {
-    tensor.register_hook([&](const Tensor&) {
-      std::lock_guard lock(mutex);
-      devices[test::name_of_this_thread()].insert(fake::current_device());
-    });
+  const auto note = [&](int device) {
+    const std::lock_guard lock(mutex);
+    seen.insert({test::name_of_this_thread(), device});
+  };
+  test::NodePtr first;
+  for (const int device : {5, 6, 5}) {
+    const auto edges = first != nullptr ? test::edge_list{test::edge(first)} : test::edge_list{};
+    const auto body = [note, count = edges.size()](test::variable_list&&) {
+      note(fake::current_device());
+      return test::variable_list(count);
+    };
+    first = test::make_node("node", edges, body, torch::empty({2}, fake::options(device)));
   }
-  c.sum().backward();
-  EXPECT_EQ(devices["od-fake:5"], (std::set<int>{5}));
-  EXPECT_EQ(devices["od-fake:6"], (std::set<int>{6}));
+  const auto root = test::make_node("root", {test::edge(first)},
+                                    [](test::variable_list&&) { return test::variable_list(1); });
+  fake::on_set_device(note);
+  test::run({.roots = {test::edge(root)}});
+  fake::on_set_device(nullptr);
+  EXPECT_EQ(seen, (std::set<Set>{{"od-fake:5", 5}, {"od-fake:6", 6}}));
 }
 
 // {x, whose accumulator was made on the default stream} --*2 on stream 1--> loss

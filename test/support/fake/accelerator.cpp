@@ -25,6 +25,7 @@ constinit thread_local std::array<c10::StreamId, kDevices> streams_of_thread{};
 
 struct State {
   std::function<void(const Kernel&)> watcher;
+  std::function<void(int)> device_watcher;
   std::atomic<bool> ignore_waits{false};
   std::atomic<Driver> driver{Driver::kFine};
   std::atomic<bool> own_generators{false};
@@ -42,6 +43,7 @@ DeviceIndex index_of(Device device) { return device.has_index() ? device.index()
 
 void set_device(DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < kDevices, "the fake accelerator has no device ", static_cast<int>(index));
+  if (state().device_watcher) state().device_watcher(index);
   device_of_thread = index;
 }
 
@@ -63,7 +65,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return {kType, device_of_thread};
   }
   void setDevice(Device to) const override { set_device(to.index()); }
-  void uncheckedSetDevice(Device to) const noexcept override { device_of_thread = to.index(); }
+  void uncheckedSetDevice(Device to) const noexcept override { set_device(to.index()); }
   DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
   Stream getStream(Device of) const override {
@@ -230,6 +232,7 @@ Stream current_stream(int device) {
 }
 
 void on_kernel(std::function<void(const Kernel&)> watcher) { state().watcher = std::move(watcher); }
+void on_set_device(std::function<void(int)> watcher) { state().device_watcher = std::move(watcher); }
 std::vector<std::string> violations() { return checker().violations(); }
 void clear_violations() { checker().clear_violations(); }
 void ignore_waits(bool ignore) { state().ignore_waits = ignore; }

@@ -35,6 +35,10 @@ struct Kernel {
 // nobody. Changed while no kernel runs.
 void on_kernel(std::function<void(const Kernel&)> watcher);
 
+// Called whenever a thread makes a device current, on that thread: on hardware it may get a context there,
+// which takes memory. Null for nobody. Changed while no kernel runs.
+void on_set_device(std::function<void(int device)> watcher);
+
 // What the checker has found so far, and a new beginning.
 std::vector<std::string> violations();
 void clear_violations();

@@ -100,6 +100,7 @@ void DeviceContractBase::SetUp() {
 
 void DeviceContractBase::TearDown() {
   fake::on_kernel(nullptr);
+  fake::on_set_device(nullptr);
   // Threads of stock's let go of their last node a moment after the caller has returned.
   settle([] { return FunctionNode::live() == 0; });
   ContractBase::TearDown();
