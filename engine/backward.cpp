@@ -68,13 +68,11 @@ class Backward {
     std::optional<c10::Device> home;
     if (context_.worker != nullptr) home = context_.worker->device();
     devices_.emplace(memory_->plan, options_.threads, home);
-    for (Lane lane = 1; lane <= devices_->devices().size();) {
-      if (workers_.add(engine_, devices_->devices()[lane - 1])) {
-        ++lane;
-      } else {
-        devices_->give_to_caller(lane);
-      }
+    const auto& workers = workers_.take(engine_, devices_->devices());
+    for (size_t lane = workers.size(); lane > 0; --lane) {
+      if (workers[lane - 1] == nullptr) devices_->give_to_caller(static_cast<Lane>(lane));
     }
+    workers_.drop_missing();
   }
   bool hands_over() const { return devices_.has_value() && devices_->hands_over(); }
 

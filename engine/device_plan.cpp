@@ -33,8 +33,11 @@ DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Dev
   std::optional<c10::Device> main_device;
   std::optional<c10::Device> checked;
   bool one_device = true;
+  Devices of_nodes;
+  of_nodes.reserve(plan.nodes.size());
   for (const PlannedNode& planned : plan.nodes) {
     const c10::Device device = device_of(*planned.node);
+    of_nodes.push_back(device);
     if (device.type() != c10::kCPU && device != checked) {
       check_device(*planned.node, device);
       checked = device;
@@ -49,23 +52,22 @@ DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Dev
       threads != Threads::kCaller && c10::AutogradState::get_tls_state().get_multithreading_enabled();
   if (!may_hand_over) return;
   if (threads == Threads::kAuto && one_device) {
-    if (main_device.has_value()) put_aside(plan, *main_device);
+    if (main_device.has_value()) put_aside(of_nodes, *main_device);
     return;
   }
-  hand_over(plan, home);
+  hand_over(of_nodes, home);
 }
 
-void DevicePlan::put_aside(const Plan& plan, c10::Device main_device) {
-  lanes_.reserve(plan.nodes.size());
-  for (const PlannedNode& planned : plan.nodes) {
-    lanes_.push_back(device_of(*planned.node) == main_device ? kMainLane : kAsideLane);
+void DevicePlan::put_aside(const Devices& of_nodes, c10::Device main_device) {
+  lanes_.reserve(of_nodes.size());
+  for (const c10::Device& device : of_nodes) {
+    lanes_.push_back(device == main_device ? kMainLane : kAsideLane);
   }
 }
 
-void DevicePlan::hand_over(const Plan& plan, std::optional<c10::Device> home) {
-  lanes_.reserve(plan.nodes.size());
-  for (const PlannedNode& planned : plan.nodes) {
-    const c10::Device device = device_of(*planned.node);
+void DevicePlan::hand_over(const Devices& of_nodes, std::optional<c10::Device> home) {
+  lanes_.reserve(of_nodes.size());
+  for (const c10::Device& device : of_nodes) {
     lanes_.push_back(device.type() == c10::kCPU || device == home ? kMainLane : lane_for(device));
   }
 }

@@ -36,8 +36,10 @@ class DevicePlan {
   Lane lane_of(uint32_t node) const { return lanes_.empty() ? kMainLane : lanes_[node]; }
 
  private:
-  void put_aside(const Plan& plan, c10::Device main_device);
-  void hand_over(const Plan& plan, std::optional<c10::Device> home);
+  using Devices = std::vector<c10::Device>;  // of each node
+
+  void put_aside(const Devices& of_nodes, c10::Device main_device);
+  void hand_over(const Devices& of_nodes, std::optional<c10::Device> home);
   Lane lane_for(c10::Device device);
 
   c10::DeviceType type_ = c10::kCPU;

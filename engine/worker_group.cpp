@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <system_error>
 
 namespace overdrive::engine {
@@ -17,10 +19,10 @@ using base::MutexLock;
 
 std::atomic<bool> there_is_a_group{false};
 
-void warn_of_refused_thread(c10::Device device, const std::system_error& error) {
+void warn_of_refused_thread(c10::Device device, const std::string& why) {
   static std::atomic<bool> warned{false};
   if (warned.exchange(true)) return;
-  TORCH_WARN("Overdrive could not start a thread for ", device, " (", error.what(),
+  TORCH_WARN("Overdrive could not start a thread for ", device, " (", why,
              "); the threads that call backward run its nodes themselves.");
 }
 
@@ -42,37 +44,58 @@ void WorkerGroup::retire_all() {
   if (there_is_a_group.load(std::memory_order_acquire)) get().retire();
 }
 
-std::shared_ptr<Worker> WorkerGroup::take(OverdriveEngine& engine, c10::Device device) {
-  try {
-    MutexLock lock(mutex_);
-    if (after_fork_) {
-      // The first call in a child makes the host's intra-op pool anew, and two threads at once break it:
-      // workers make this call when they start.
-      at::init_num_threads();
-      after_fork_ = false;
-    }
-    Place& place = places_[{device.type(), device.index()}];
-    if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
-    ++place.users;
-    return place.worker;
-  } catch (const std::system_error& error) {
-    warn_of_refused_thread(device, error);
-    return nullptr;
-  }
-}
-
-void WorkerGroup::give_back(const std::shared_ptr<Worker>& worker) {
-  std::shared_ptr<Worker> ended;
+void WorkerGroup::take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into) {
+  into.reserve(into.size() + devices.size());
+  std::optional<c10::Device> refused;
+  std::string why;
   {
     MutexLock lock(mutex_);
-    const auto at = places_.find({worker->device().type(), worker->device().index()});
-    // Not there in a child of fork().
-    if (at == places_.end() || at->second.worker != worker) return;
-    if (--at->second.users != 0 || !at->second.retired) return;
-    ended = std::move(at->second.worker);
-    places_.erase(at);
+    for (const c10::Device& device : devices) {
+      try {
+        into.push_back(take_one(engine, device));
+      } catch (const std::system_error& error) {
+        into.push_back(nullptr);
+        refused = device;
+        why = error.what();
+      }
+    }
   }
-  ended->stop();
+  // Outside the lock: a warning runs the program's own handler.
+  if (refused.has_value()) warn_of_refused_thread(*refused, why);
+}
+
+std::shared_ptr<Worker> WorkerGroup::take_one(OverdriveEngine& engine, c10::Device device) {
+  if (after_fork_) {
+    // The first call in a child makes the host's intra-op pool anew, and two threads at once break it:
+    // workers make this call when they start.
+    at::init_num_threads();
+    after_fork_ = false;
+  }
+  Place& place = places_[{device.type(), device.index()}];
+  if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
+  ++place.users;
+  return place.worker;
+}
+
+void WorkerGroup::give_back(const Workers& workers) {
+  Workers ended;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& worker : workers) {
+      if (worker != nullptr && ends_without(*worker)) ended.push_back(worker);
+    }
+  }
+  for (const auto& worker : ended) worker->stop();
+}
+
+// One user less: true when it was the last of a worker that is to end.
+bool WorkerGroup::ends_without(const Worker& worker) {
+  const auto at = places_.find({worker.device().type(), worker.device().index()});
+  // Not there in a child of fork().
+  if (at == places_.end() || at->second.worker.get() != &worker) return false;
+  if (--at->second.users != 0 || !at->second.retired) return false;
+  places_.erase(at);
+  return true;
 }
 
 void WorkerGroup::retire() {

@@ -16,10 +16,13 @@ class WorkerGroup {
   static WorkerGroup& get();
   WorkerGroup();
 
-  // The worker of `device`, started if need be; in use until it is given back. Null when the system
+  using Workers = std::vector<std::shared_ptr<Worker>>;
+
+  // Adds the worker of each device, started if need be; in use until it is given back. Null where the system
   // refuses a thread.
-  std::shared_ptr<Worker> take(OverdriveEngine& engine, c10::Device device) OVERDRIVE_EXCLUDES(mutex_);
-  void give_back(const std::shared_ptr<Worker>& worker) OVERDRIVE_EXCLUDES(mutex_);
+  void take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into)
+      OVERDRIVE_EXCLUDES(mutex_);
+  void give_back(const Workers& workers) OVERDRIVE_EXCLUDES(mutex_);
 
   // Ends and joins the workers that are not in use, now, and the others when they are given back. Makes no
   // group where there is none: a fork may come at any moment.
@@ -32,6 +35,8 @@ class WorkerGroup {
     bool retired = false;
   };
   void retire() OVERDRIVE_EXCLUDES(mutex_);
+  std::shared_ptr<Worker> take_one(OverdriveEngine& engine, c10::Device device) OVERDRIVE_REQUIRES(mutex_);
+  bool ends_without(const Worker& worker) OVERDRIVE_REQUIRES(mutex_);
 
   using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
 
@@ -50,22 +55,21 @@ class WorkerLease {
  public:
   WorkerLease() = default;
   ~WorkerLease() {
-    for (const auto& worker : workers_) WorkerGroup::get().give_back(worker);
+    if (!workers_.empty()) WorkerGroup::get().give_back(workers_);
   }
   WorkerLease(const WorkerLease&) = delete;
   WorkerLease& operator=(const WorkerLease&) = delete;
 
-  // False when the system refuses a thread.
-  bool add(OverdriveEngine& engine, c10::Device device) {
-    std::shared_ptr<Worker> worker = WorkerGroup::get().take(engine, device);
-    if (worker == nullptr) return false;
-    workers_.push_back(std::move(worker));
-    return true;
+  // Null where the system refuses a thread.
+  const WorkerGroup::Workers& take(OverdriveEngine& engine, const std::vector<c10::Device>& devices) {
+    WorkerGroup::get().take(engine, devices, workers_);
+    return workers_;
   }
-  const std::vector<std::shared_ptr<Worker>>& workers() const { return workers_; }
+  void drop_missing() { std::erase(workers_, nullptr); }
+  const WorkerGroup::Workers& workers() const { return workers_; }
 
  private:
-  std::vector<std::shared_ptr<Worker>> workers_;
+  WorkerGroup::Workers workers_;
 };
 
 }  // namespace overdrive::engine
