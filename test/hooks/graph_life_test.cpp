@@ -116,5 +116,44 @@ TYPED_TEST(GraphLife, NeverRun) {
   EXPECT_TRUE(hooks.expired()) << "somebody still has the hooks";
 }
 
+class GraphInInferenceMode : public HooksTest {};
+
+// Found by the fuzzer: what a hook made there was an inference tensor, which took no version counter.
+TEST_F(GraphInInferenceMode, UnpacksOrdinaryTensors) {
+  struct Infers : torch::autograd::Function<Infers> {
+    static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a) {
+      context->save_for_backward({a, a.narrow(0, 0, 2)});
+      return a.sum();
+    }
+    static test::variable_list backward(torch::autograd::AutogradContext* context, test::variable_list grads) {
+      test::variable_list saved;
+      {
+        const c10::InferenceMode inference;
+        saved = context->get_saved_variables();
+        EXPECT_TRUE(c10::InferenceMode::is_enabled());
+      }
+      EXPECT_FALSE(saved[0].is_inference() || saved[1].is_inference());
+      return {grads[0] * saved[0] + saved[1].sum()};
+    }
+  };
+  const auto copies = make_hooks(
+      [](const Tensor& tensor, const SaveInfo&) {
+        return Packed{{tensor.clone()}, {}};
+      },
+      [](Packed& packed, const UnpackInfo&) { return packed.tensors[0].clone(); }, {.lossless = true});
+  for (const bool share : {true, false}) {
+    for (const HooksPtr& hooks : {HooksPtr(copies), schedulable(copies), keep()}) {
+      const Tensor x = leaf_of({3});
+      Tensor loss;
+      {
+        const ScopedHooks scope(hooks, {.skip_parameters = false, .share = share});
+        loss = Infers::apply(x);
+      }
+      loss.backward();
+      EXPECT_TRUE(at::equal(x.grad(), x.detach() + x.detach().narrow(0, 0, 2).sum()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace overdrive::hooks
