@@ -19,6 +19,8 @@ using c10::DispatchKeySet;
 using Forward = at::_ops::_scaled_dot_product_flash_attention_for_cpu;
 using Backward = at::_ops::_scaled_dot_product_flash_attention_for_cpu_backward;
 
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
 struct Call {
   const Tensor &query, &key, &value;
   double dropout;
@@ -32,7 +34,6 @@ struct Call {
   double factor() const { return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1)))); }
 
   Tensor scores() const {
-    constexpr double kNever = -std::numeric_limits<double>::infinity();
     Tensor scores = query.matmul(key.transpose(-2, -1)) * factor();
     if (is_causal) {
       Tensor seen = at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril();
@@ -40,6 +41,12 @@ struct Call {
     }
     if (!mask || !mask->defined()) return scores;
     return mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), kNever) : scores + *mask;
+  }
+
+  // A query that sees no key gets zeros, as from the kernel.
+  static Tensor weights_of(const Tensor& scores) {
+    Tensor sees_none = (scores == kNever).all(-1, /*keepdim=*/true);
+    return scores.masked_fill(sees_none, 0).softmax(-1).masked_fill(sees_none, 0);
   }
 };
 
@@ -51,7 +58,7 @@ std::tuple<Tensor, Tensor> attention(DispatchKeySet keys, const Tensor& query, c
     return Forward::redispatch(keys & kBelow, query, key, value, dropout, is_causal, mask, scale);
   }
   Tensor scores = call.scores();
-  return {scores.softmax(-1).matmul(value), scores.logsumexp(-1)};
+  return {Call::weights_of(scores).matmul(value), scores.logsumexp(-1)};
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(DispatchKeySet keys, const Tensor& grad,
@@ -65,7 +72,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(DispatchKeySet keys, const
     return Backward::redispatch(keys & kBelow, grad, query, key, value, output, logsumexp, dropout, is_causal,
                                 mask, scale);
   }
-  Tensor weights = call.scores().softmax(-1);
+  Tensor weights = Call::weights_of(call.scores());
   Tensor of_weights = weights * grad.matmul(value.transpose(-2, -1));
   Tensor of_scores = (of_weights - weights * of_weights.sum(-1, /*keepdim=*/true)) * call.factor();
   return {of_scores.matmul(key), of_scores.transpose(-2, -1).matmul(query),
