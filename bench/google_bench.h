@@ -1,6 +1,6 @@
-// Runs graphs of `graph_kinds()` under Google Benchmark, one engine at a time. Owned by the *_bench.cpp programs,
-// which name the graphs; for profiles and trends. Ratios to stock come from engine_bench, which alternates.
-// Without LibTorch's headers, so that a program compiles at once.
+// Runs graphs of `graph_kinds()` under Google Benchmark, one engine at a time. Owned by the *_bench.cpp
+// programs, which name the graphs; for profiles and trends. Ratios to stock come from engine_bench, which
+// alternates. Without LibTorch's headers, so that a program compiles at once.
 #pragma once
 
 #include <string>
