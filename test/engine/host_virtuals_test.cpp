@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <set>
