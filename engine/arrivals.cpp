@@ -23,7 +23,8 @@ bool Arrivals::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   base::MutexLock lock(locks_[target % kLocks]);
   PlannedNode& planned = memory_.plan.nodes[target];
   TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
-  const bool last = --planned.waiting == 0;
+  planned.waiting -= 1;
+  const bool last = planned.waiting == 0;
   if (viewed_ != nullptr) note_arrival(*viewed_, planned.node);
   if (!planned.may_run) return false;
   add(target, edge, std::move(gradient), producer);

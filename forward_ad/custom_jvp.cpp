@@ -168,7 +168,8 @@ Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
     if (input.defined()) living_wrapper(input);
   }
   if (stack.empty()) return below_all_layers(function, living);
-  const Layer top = stack.back();
+  // A copy: what is called below leaves the layer.
+  const Layer top = stack.back();  // NOLINT(performance-unnecessary-copy-initialization)
   switch (top.key()) {
     case ft::TransformType::Jvp:
       return on_forward_layer(function, living, top, stack.size());

@@ -75,9 +75,12 @@ def known_tests(build):
     names = set()
     for test in json.loads(shown.stdout)["tests"]:
         names.add(test["name"])
-        program = next((word for word in test.get("command", []) if word.endswith("_test")), None)
+        words = test.get("command", [])
+        program = next((word for word in words if word.endswith(("_test", "_tests"))), None)
         if program and Path(program).is_file():
-            listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+            # With the filter of this test, so that one which nothing runs is not known.
+            chosen = [word for word in words if word.startswith("--gtest_filter=")]
+            listing = subprocess.run([program, *chosen, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
             names |= gtest_names(listing.stdout)
     return names
 
