@@ -77,7 +77,7 @@ check-format: setup-format
 
 ## tidy:      clang-tidy over the library, sixteen sources at a time: LibTorch's headers take most of a minute to check
 tidy: setup-tidy setup-clang configure-tidy
-	ls build-tidy/engine/CMakeFiles/overdrive.dir/Unity/*.cxx hooks/packers/quantise_kernels*.cpp | \
+	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
 ## coverage:  line coverage of the suite, a row per folder, in build-coverage/

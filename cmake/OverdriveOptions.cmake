@@ -21,7 +21,10 @@ function(overdrive_in_pieces target)
 endfunction()
 
 # Tests spend a fifth of their build time in the optimiser and gain nothing from it; under a sanitizer they do.
-set(OVERDRIVE_TEST_OPTIMISATION $<IF:$<BOOL:${OVERDRIVE_SANITIZE}>,-O1,-O0>)
+set(OVERDRIVE_TEST_OPTIMISATION -O0)
+if(OVERDRIVE_SANITIZE)
+  set(OVERDRIVE_TEST_OPTIMISATION -O1)
+endif()
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

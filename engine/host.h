@@ -49,12 +49,14 @@ NodeKind kind_of(const base::Node& node);
 // loop for every node (4.3 us each).
 //
 // The bits of a NodePtr.
-#ifdef OVERDRIVE_SHARED_NODES
 struct NodeBits {
-  base::Node* node;
-  void* owner;  // what counts; a std::weak_ptr has the same
+  base::Node* node = nullptr;
+#ifdef OVERDRIVE_SHARED_NODES
+  void* owner = nullptr;  // what counts; a std::weak_ptr has the same
+#endif
   friend bool operator==(const NodeBits&, const NodeBits&) = default;
 };
+#ifdef OVERDRIVE_SHARED_NODES
 inline NodeBits bits_of(base::Node& node) {
   const base::WeakNodePtr self = node.weak_from_this();
   static_assert(sizeof(NodeBits) == sizeof self);
@@ -63,8 +65,7 @@ inline NodeBits bits_of(base::Node& node) {
   return bits;
 }
 #else
-using NodeBits = base::Node*;
-inline NodeBits bits_of(base::Node& node) { return &node; }
+inline NodeBits bits_of(base::Node& node) { return {&node}; }
 #endif
 static_assert(sizeof(NodeBits) == sizeof(base::NodePtr));
 

@@ -126,6 +126,7 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
   }
   for (; next < parts.size(); ++next) run_in_turn(parts[next]);
   std::vector<at::Tensor> outputs;
+  outputs.reserve(parts.size());
   for (MicroBatch& part : parts) outputs.push_back(std::move(part.value));
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
 }
