@@ -36,7 +36,8 @@ double time_runs(Graph& graph, int runs, Run&& run) {
 // the place of the other, but called beside it.
 class RunsOn {
  public:
-  RunsOn(EngineKind kind, Graph& graph) : graph_(graph), use_(graph.threads_live_on ? kOurs : kind) {
+  RunsOn(EngineKind kind, Graph& graph)
+      : graph_(graph), use_(graph.threads_live_on ? EngineKind::kOverdrive : kind) {
     if (kind == EngineKind::kStock && graph.threads_live_on) graph.engine = &base::Engine::get_base_engine();
   }
   ~RunsOn() { graph_.engine = nullptr; }
@@ -44,7 +45,6 @@ class RunsOn {
   RunsOn& operator=(const RunsOn&) = delete;
 
  private:
-  static constexpr EngineKind kOurs = EngineKind::kOverdrive;
   Graph& graph_;
   const UseEngine use_;
 };

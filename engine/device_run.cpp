@@ -124,7 +124,7 @@ void DeviceRun::serve(Worker& worker, Lane lane, DeviceTask first, Stay stay) {
   while (task.has_value()) {
     step(seat, task->node, task->keep);
     if (stay == Stay::kForOneTask) {
-      if (seat.next.has_value()) put_into_queue(lane, *std::exchange(seat.next, std::nullopt));
+      if (seat.next.has_value()) put_into_queue(lane, seat.take_next());
       finish(*task);
       return;
     }
@@ -143,7 +143,7 @@ std::optional<DeviceTask> DeviceRun::task_after(Seat& seat, DeviceTask& done, Wa
     return queue.take(wanted, over, patience);
   }
   done.keep = nullptr;
-  return queue.exchange(*std::exchange(seat.next, std::nullopt), wanted);
+  return queue.exchange(seat.take_next(), wanted);
 }
 
 // Who stays has counted itself before it looks at the tasks, so either it sees that there are none or it is
@@ -165,7 +165,7 @@ void DeviceRun::make_ready(Seat& seat, uint32_t index, base::NodePtr node) {
     return;
   }
   seat.made_several = true;
-  if (seat.next.has_value()) put_into_queue(lane, *std::exchange(seat.next, std::nullopt));
+  if (seat.next.has_value()) put_into_queue(lane, seat.take_next());
   put_into_queue(lane, std::move(task));
 }
 

@@ -157,8 +157,7 @@ bool may_wait_for_leaf(const c10::Stream& caller, const c10::Stream& leaf) {
       "torch.autograd.graph.set_override_stale_capture_stream(True).");
   TORCH_WARN_ONCE(
       "Skipping the end-of-backward sync between a leaf stream and the caller's current stream because exactly "
-      "one "
-      "of them is capturing a CUDA graph (see torch.autograd.graph.set_override_stale_capture_stream).");
+      "one of them is capturing a CUDA graph (see torch.autograd.graph.set_override_stale_capture_stream).");
   return false;
 #else
   return true;

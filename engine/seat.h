@@ -12,6 +12,7 @@
 #include "engine/thread_state.h"
 
 #include <optional>
+#include <utility>
 
 namespace overdrive::engine {
 
@@ -42,6 +43,9 @@ class Seat {
     state_.restore_after_node(user_code);
     device_.restore();
   }
+
+  // The task in `next`, which is then empty.
+  DeviceTask take_next() { return *std::exchange(next, std::nullopt); }
 
   const Lane lane;  // whose nodes run here
   ActiveRun active;

@@ -39,7 +39,7 @@ struct Call {
       Tensor seen = at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril();
       scores = scores.masked_fill(seen.logical_not(), kNever);
     }
-    if (!mask || !mask->defined()) return scores;
+    if (!is_given(mask)) return scores;
     return mask->scalar_type() == at::kBool ? scores.masked_fill(mask->logical_not(), kNever) : scores + *mask;
   }
 

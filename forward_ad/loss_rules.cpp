@@ -36,7 +36,7 @@ Tensor nll_gradient(const Tensor& grad, const Tensor& self, const Tensor& target
   Tensor target_class = target.unsqueeze(classes), counted = target_class != ignore_index;
   target_class = at::where(counted, target_class, at::zeros_like(target_class));
   Tensor chosen = at::scatter(at::zeros_like(self), classes, target_class, -1);
-  if (weight && weight->defined()) {
+  if (is_given(weight)) {
     std::vector<int64_t> shape(static_cast<size_t>(self.dim()), 1);
     shape[static_cast<size_t>(classes)] = weight->numel();
     chosen = chosen * weight->view(shape);

@@ -25,8 +25,6 @@ using Dims = std::vector<int64_t>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using MaybeTensor = std::optional<Tensor>;
 
-bool is_given(const MaybeTensor& tensor) { return tensor.has_value() && tensor->defined(); }
-
 // Half precision is LibTorch's: it computes the statistics in another type.
 bool is_full_precision(const Tensor& input) { return !at::isReducedFloatingType(input.scalar_type()); }
 

@@ -15,6 +15,10 @@ namespace overdrive::forward_ad::rules {
 inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 inline constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
+inline bool is_given(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined();
+}
+
 inline bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
 inline bool has_tangent(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && has_tangent(*tensor);

@@ -1,34 +1,18 @@
 #include "hooks/hooked_save.h"
 
+#include "engine/base/outside_inference.h"
 #include "engine/node_under_way.h"
 #include "hooks/inside_hook.h"
 #include "hooks/look_ahead.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
-#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <utility>
 
 namespace overdrive::hooks {
 namespace {
-
-// While one lives, tensors that are made are ordinary ones, as the one that was saved is: code of a node may be
-// in inference mode when it asks, and what is made there can have no version counter.
-class OrdinaryTensors {
- public:
-  OrdinaryTensors() {
-    if (!c10::InferenceMode::is_enabled()) return;
-    off_.emplace(/*enabled=*/false);
-    no_grad_.emplace();  // as in inference mode
-  }
-
- private:
-  std::optional<c10::InferenceMode> off_;
-  std::optional<c10::NoGradGuard> no_grad_;
-};
 
 // The node that is being made on this thread took the last number.
 uint64_t last_sequence_nr() { return at::sequence_number::peek() - 1; }
@@ -100,7 +84,7 @@ std::optional<Geometry> more_or_less_than(const Geometry& place, const SharedUni
 
 void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   const InsideHook inside;
-  const OrdinaryTensors ordinary;
+  const base::OutsideInference ordinary;
   HookScope& scope = *scope_;
   check_in_place_ = scope.options.check_in_place;
   VersionCheck version(tensor);
@@ -179,7 +163,8 @@ void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const 
 at::Tensor HookedSave::call_unpack_hook() { return unpack_for(engine::node_under_way()); }
 
 at::Tensor HookedSave::unpack_for(base::Node* node) {
-  const OrdinaryTensors ordinary;
+  // Code of a node may be in inference mode when it asks, and what is made there has no version counter.
+  const base::OutsideInference ordinary;
   // Whatever the options say: what was changed before it was packed is gone.
   if (!version().is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed(node);
   if (plain_) return plain_->memory.cut(plain_->memory.unpack(plain_->packed, node), part_.get());

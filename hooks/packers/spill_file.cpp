@@ -66,7 +66,7 @@ void SpillFile::flush(int64_t bytes, int64_t at) const {
 }
 
 void SpillFile::drop(int64_t bytes, int64_t at) const {
-  ::posix_fadvise(descriptor_, at, (bytes + kPage - 1) / kPage * kPage, POSIX_FADV_DONTNEED);  // a wish
+  ::posix_fadvise(descriptor_, at, whole_pages(bytes), POSIX_FADV_DONTNEED);  // a wish
 }
 
 }  // namespace overdrive::hooks

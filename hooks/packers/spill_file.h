@@ -18,9 +18,7 @@ class SpillFile {
   SpillFile& operator=(const SpillFile&) = delete;
 
   // Whole pages: the system drops no others, and would have to read what is left of one to write beside it.
-  int64_t reserve(int64_t bytes) {
-    return end_.fetch_add((bytes + kPage - 1) / kPage * kPage, std::memory_order_relaxed);
-  }
+  int64_t reserve(int64_t bytes) { return end_.fetch_add(whole_pages(bytes), std::memory_order_relaxed); }
   int64_t reserved() const { return end_.load(std::memory_order_relaxed); }
 
   // All of it or an error that names the file. What is not to be cached is on the disk when write() returns.
@@ -30,8 +28,10 @@ class SpillFile {
   const std::string& path() const { return path_; }
 
  private:
-  static constexpr int64_t kPage = 4096;
-
+  static int64_t whole_pages(int64_t bytes) {
+    constexpr int64_t kPage = 4096;
+    return (bytes + kPage - 1) / kPage * kPage;
+  }
   void flush(int64_t bytes, int64_t at) const;
   void drop(int64_t bytes, int64_t at) const;
 
