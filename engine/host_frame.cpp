@@ -73,6 +73,7 @@ class FrameNode final : public Node {
     body_ = &body;
     request_ = request;
     error_ = nullptr;
+    names_ = {};
   }
   void disarm() {
     body_ = nullptr;
@@ -84,6 +85,7 @@ class FrameNode final : public Node {
 
  protected:
   variable_list apply(variable_list&&) override {
+    [[maybe_unused]] const auto state = names_.state();
     try {
       (*body_)();
     } catch (std::exception&) {
@@ -104,6 +106,7 @@ class FrameNode final : public Node {
   const std::function<void()>* body_ = nullptr;
   const FrameRequest* request_ = nullptr;
   std::exception_ptr error_;
+  [[no_unique_address]] host::NamesOfHooks names_;
 };
 
 // Frames are made once and kept by their thread. Not in anomaly mode, where a new node takes a

@@ -126,14 +126,16 @@ TYPED_TEST(ThreadState, AGradModeLeftOnBuildsNoGraphInALeaf) {
   EXPECT_FALSE(x.grad().requires_grad());
 }
 
-TYPED_TEST(ThreadState, ANodeRunsInTheStateOfTheCaller) {
+TYPED_TEST(ThreadState, ANodeAndItsHooksRunInTheStateOfTheCaller) {
   const auto scenario = [](const std::function<void()>& enter) {
     std::string inside, after;
+    const auto look = [&] { inside += thread_state() + '\n'; };
     std::thread([&] {
       auto node = make_node("node", {}, [&](variable_list&&) {
-        inside = thread_state();
+        look();
         return variable_list{};
       });
+      for (const By by : {By::kTensorHook, By::kPreHook, By::kPostHook}) leave_by(by, node, look);
       const Backward call{.roots = {edge(node)}, .grads = {one()}};
       enter();
       const auto before = thread_state();
