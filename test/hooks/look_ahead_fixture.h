@@ -39,6 +39,7 @@ class Watched : public SavedTensorHooks {
       } else {
         asked_.push_back(info.save.id);
         asked_for_.push_back(std::move(node));
+        asked_on_.push_back(std::this_thread::get_id());
       }
     }
     changed_.notify_all();
@@ -67,6 +68,10 @@ class Watched : public SavedTensorHooks {
     const std::lock_guard lock(mutex_);
     return asked_for_;
   }
+  std::vector<std::thread::id> asked_on() {
+    const std::lock_guard lock(mutex_);
+    return asked_on_;
+  }
   // What is being fetched at this moment goes a little later.
   bool lets_go_of_what_was_fetched() {
     const auto is_gone = [](const auto& memory) { return memory.use_count() == 0; };
@@ -88,6 +93,7 @@ class Watched : public SavedTensorHooks {
   std::condition_variable changed_;
   std::vector<uint64_t> fetched_, asked_;
   std::vector<std::string> fetched_for_, asked_for_;
+  std::vector<std::thread::id> asked_on_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;
 };
 

@@ -1,6 +1,6 @@
 // offload_to_cpu on an accelerator that does not exist: the bits come back, and no copy, kernel or buffer is
 // used before what it needs is done.
-#include "test/hooks/hooks_fixture.h"
+#include "test/hooks/look_ahead_fixture.h"
 #include "test/support/fake/accelerator.h"
 
 #include <c10/core/StreamGuard.h>
@@ -141,6 +141,31 @@ TEST_F(Offload, SaysThatThereIsNothingToDoForTheCpu) {
   (x * 2).sin().exp().sum().backward();
   ASSERT_EQ(handler.heard.size(), 1u);
   EXPECT_THAT(handler.heard[0], HasSubstr("nothing to do for tensors that are on the CPU"));
+}
+
+TEST_F(Offload, WhatIsFetchedAheadIsFetchedOnItsOwnDevice) {
+  std::atomic<int> fetched{0}, elsewhere{0};
+  const auto watching =
+      make_hooks([](const Tensor& tensor, const SaveInfo&) { return Packed{.tensors = {tensor}, .state = {}}; },
+                 [&](Packed& packed, const UnpackInfo&) {
+                   if (is_on_the_fetching_thread()) {
+                     const c10::impl::VirtualGuardImpl now(packed.tensors[0].device().type());
+                     elsewhere += now.getDevice() != packed.tensors[0].device();
+                     ++fetched;
+                     fetched.notify_all();
+                   }
+                   return packed.tensors[0];
+                 },
+                 {.lossless = true});
+  const Tensor x = on_device({8}, 3);
+  Tensor loss;
+  {
+    const ScopedHooks scope(schedulable(watching, {.window_tensors = 0}));
+    loss = x.exp().sin().sum();
+  }
+  loss.register_hook([&](const Tensor&) { fetched.wait(0); });
+  loss.backward();
+  EXPECT_EQ(elsewhere, 0);
 }
 
 TEST_F(Offload, RefusesOptionsThatMakeNoSense) {

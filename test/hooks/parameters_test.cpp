@@ -45,6 +45,7 @@ class Parameters : public HooksTest {
     const auto with = std::make_shared<CopyingHooks>();
     expect_same_gradients(with, leaves, forward, {.skip_parameters = false});
     EXPECT_GT(with->saves.size(), copying_->saves.size()) << "there was no parameter to skip";
+    EXPECT_THAT(with->saves, testing::Contains(testing::Field(&SaveInfo::parameter, true)));
   }
   const Tensor x_ = at::randn({2, 4});
 };

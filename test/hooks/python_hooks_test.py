@@ -1,10 +1,11 @@
 """Hooks of a Python process: they work where no scope of ours is open, and ours win where both are, with one
-warning. Ours serve Python's own backward too."""
+warning. Ours serve Python's own backward too, but not compiled autograd."""
 import ctypes
 import sys
 import warnings
 
 import torch
+from torch._dynamo import compiled_autograd
 
 overdrive = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 plugin = ctypes.CDLL(sys.argv[2], mode=ctypes.RTLD_GLOBAL)
@@ -49,4 +50,20 @@ try:
             check(False, "disabling")
 except RuntimeError as error:
     check("no hooks in here" in str(error), "disabling: " + str(error))
+# Compiled autograd takes hooks of Python only (LibTorch's rule). It says so, and the graph is as it was.
+x.grad = None
+plugin.open_scope()
+y = (x * 2).exp().sum()
+plugin.close_scope()
+try:
+    with compiled_autograd._enable(lambda graph: graph):
+        y.backward()
+    check(False, "compiled autograd ran a graph of ours")
+except RuntimeError as error:
+    check("only supports python saved tensor hooks" in str(error), "compiled autograd: " + str(error))
+y.backward()
+check(torch.equal(x.grad, 2 * (torch.ones(3) * 2).exp()), "the graph that compiled autograd refused")
+with compiled_autograd._enable(lambda graph: graph):
+    (x * 2).exp().sum().backward()
+check(torch.equal(x.grad, 4 * (torch.ones(3) * 2).exp()), "compiled autograd without hooks")
 check(overdrive.overdrive_uninstall() == 1, "uninstall")
