@@ -1,6 +1,7 @@
 #include "forward_ad/bare_level.h"
 #include "forward_ad/drivers.h"
 #include "forward_ad/dual.h"
+#include "forward_ad/halves.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/normal_mode.h"
 
@@ -57,10 +58,12 @@ class DriverLevel : public DualLevel {
   bool is_bare_;
 };
 
-// Level 0 stays open when another thread needs it, and with it a plain tensor's tangent.
-void drop_tangents(Tensors& tensors) {
+// Level 0 stays open when another thread needs it, and with it a plain tensor's tangent. And
+// a value would keep its tangent's memory, where the two lie side by side.
+void leave_no_trace(Tensors& tensors) {
   for (at::Tensor& tensor : tensors) {
     if (plain_tangent(tensor).defined()) tensor = tensor._fw_primal(0);
+    tensor = apart(tensor);
   }
 }
 
@@ -85,8 +88,9 @@ Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
     for (const at::Tensor& aux : output.aux) result.output.aux.push_back(level.unpack(aux).primal);
   }
   if (bare) {
-    drop_tangents(result.output.values);
-    drop_tangents(result.output.aux);
+    leave_no_trace(result.output.values);
+    leave_no_trace(result.output.aux);
+    for (at::Tensor& tangent : result.tangents) tangent = apart(tangent);
   }
   // Outside the level: what is made inside belongs to its layer.
   for (size_t i = 0; i < result.tangents.size(); ++i) {

@@ -2,6 +2,8 @@
 // LibTorch's own kernel. Private: a rules file includes it, and nobody else.
 #pragma once
 
+#include "forward_ad/halves.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DispatchKeySet.h>
@@ -67,10 +69,18 @@ inline at::Tensor with_tangent(at::Tensor value, const at::Tensor& tangent) {
   return value;
 }
 
+// Such a tensor's results are to lie beside their tangents, too.
+inline bool lies_beside_its_tangent(const at::Tensor& plain) {
+  const at::Tensor& tangent = plain._fw_grad(0);
+  return plain.device().is_cpu() && is_plain(tangent) && are_side_by_side(plain, tangent) &&
+         Halves::can_have(plain.sizes(), plain.scalar_type());
+}
+
 // Each adds the rules of one file to LibTorch's table.
 void add_product_rules(torch::Library& table);
 void add_elementwise_rules(torch::Library& table);
 void add_activation_rules(torch::Library& table);
+void add_side_by_side_rules(torch::Library& table);
 void add_loss_rules(torch::Library& table);
 void add_norm_rules(torch::Library& table);
 void add_attention_rules(torch::Library& table);
