@@ -4,6 +4,7 @@
 #include "checkpoint/dependency.h"
 #include "checkpoint/on_demand.h"
 #include "checkpoint/recompute_node.h"
+#include "engine/base/tangent.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -80,11 +81,9 @@ bool inside_layers() {
   return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
-bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
-
 bool runs_plainly(const Tensors& inputs) {
   return !at::GradMode::is_enabled() || inside_layers() ||
-         std::any_of(inputs.begin(), inputs.end(), has_tangent);
+         std::any_of(inputs.begin(), inputs.end(), base::has_tangent);
 }
 
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {

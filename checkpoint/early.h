@@ -64,7 +64,6 @@ bool inside_layers();
 // There, without grad mode, and for inputs with tangents: what a level knows of a tensor ends with it, and what
 // the first run saves of tangents a second run might not find.
 bool runs_plainly(const Tensors& inputs);
-bool has_tangent(const at::Tensor& tensor);
 
 }  // namespace detail
 

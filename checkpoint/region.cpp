@@ -1,6 +1,7 @@
 #include "checkpoint/region.h"
 
 #include "checkpoint/phase.h"
+#include "engine/base/tangent.h"
 
 #include <algorithm>
 #include <atomic>
@@ -61,7 +62,7 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
   }
   // It came in with what the function captures. Nobody would find it in the second run.
   TORCH_CHECK(
-      std::none_of(outputs.begin(), outputs.end(), detail::has_tangent), "The function of ", name(),
+      std::none_of(outputs.begin(), outputs.end(), base::has_tangent), "The function of ", name(),
       " gave a tensor with a tangent of forward mode, though no input has one. Pass the tensor that brings it "
       "as an argument: then the region runs as the plain function.");
   if (options_.check_determinism) outputs_ = looks_of(outputs, options_.checksum);

@@ -2,6 +2,7 @@
 // LibTorch's own kernel. Private: a rules file includes it, and nobody else.
 #pragma once
 
+#include "engine/base/tangent.h"
 #include "forward_ad/halves.h"
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +22,7 @@ inline bool is_given(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined();
 }
 
-inline bool has_tangent(const at::Tensor& tensor) { return tensor.defined() && tensor._fw_grad(0).defined(); }
+using base::has_tangent;
 inline bool has_tangent(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && has_tangent(*tensor);
 }
