@@ -71,6 +71,12 @@ bool RngState::has_cpu() const {
                      [](const State& state) { return state.device.is_cpu(); });
 }
 
+bool RngWatch::have_moved() const {
+  RngState moved = before_;
+  moved.keep_what_moved();
+  return !moved.empty();
+}
+
 RngReplay::RngReplay(const RngState& state) {
   if (state.empty()) return;
   alone_ = std::unique_lock(replay_mutex());

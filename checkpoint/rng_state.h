@@ -37,6 +37,15 @@ class RngState {
   std::vector<State> generators_;
 };
 
+// Whether anybody has drawn from the CPU's generator since this was made.
+class RngWatch {
+ public:
+  bool have_moved() const;
+
+ private:
+  RngState before_ = RngState::of_devices_in_use({});
+};
+
 // Puts the generators where they were, for the length of a scope. One thread at a time: they are the
 // process's, and two that replay at once would get each other's numbers.
 class RngReplay {

@@ -23,7 +23,7 @@ class InputGradients final : public base::Node {
     return {};
   }
 
-  base::variable_list received;
+  base::variable_list received;  // by the backward under way
 };
 
 // What the thread allocates and keeps, by the reports that allocators make to a profiler.
@@ -59,22 +59,33 @@ std::vector<bool> requiring_grad(const Tensors& tensors) {
 Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
     : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {
   region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
-    Tensors ends;
-    ends.reserve(arguments.size());
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const at::Tensor& input = arguments[i];
-      ends.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
-    }
-    if (region.options().ahead_bytes == 0) {
-      outputs_ = function(ends);
-      return std::optional(outputs_);
-    }
+    if (region.options().ahead_bytes == 0) return std::optional(run(function, arguments));
     const auto meter = std::make_shared<NetBytes>();
     const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-    outputs_ = function(ends);
+    std::optional outputs = run(function, arguments);
     bytes_ = meter->bytes;
-    return std::optional(outputs_);
+    return outputs;
   });
+}
+
+Tape::Tape(const Function& function, const Tensors& inputs, Tensors& outputs)
+    : inputs_(base::make_node<InputGradients>()), wanted_(requiring_grad(inputs)) {
+  outputs = run(function, inputs);
+}
+
+Tensors Tape::run(const Function& function, const Tensors& inputs) {
+  Tensors ends;
+  ends.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    ends.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
+  }
+  Tensors outputs = function(ends);
+  for (const at::Tensor& output : outputs) {
+    if (!is_differentiable(output)) continue;
+    roots_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output) : base::Edge());
+  }
+  return outputs;
 }
 
 void Tape::note_stream(c10::Device device) {
@@ -84,25 +95,23 @@ void Tape::note_stream(c10::Device device) {
 
 // The nodes run on the stream of the recomputation; the engine makes it wait for the seeds, and ours at the end
 // for the gradients.
-Tensors Tape::pull(const Tensors& gradients) {
-  const Tensors outputs = std::move(outputs_);
+Tensors Tape::pull(const Tensors& gradients, bool keep_graph) {
+  const base::edge_list outputs = keep_graph ? roots_ : std::move(roots_);
   base::edge_list roots;
   base::variable_list seeds;
-  size_t next = 0;
-  for (const at::Tensor& output : outputs) {
-    if (!is_differentiable(output)) continue;
-    const at::Tensor& gradient = gradients[next++];
-    if (!output.requires_grad() || !gradient.defined()) continue;
-    roots.push_back(torch::autograd::impl::gradient_edge(output));
-    seeds.push_back(gradient);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].is_valid() || !gradients[i].defined()) continue;
+    roots.push_back(outputs[i]);
+    seeds.push_back(gradients[i]);
   }
+  end_of(inputs_).received.clear();  // what a backward left behind that failed
   if (!roots.empty()) {
-    base::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
+    base::Engine::get_default_engine().execute(roots, seeds, keep_graph, /*create_graph=*/false,
                                                /*accumulate_grad=*/true, {});
   }
-  const base::variable_list& received = end_of(inputs_).received;
+  const base::variable_list received = std::move(end_of(inputs_).received);
   Tensors of_inputs;
-  next = 0;
+  size_t next = 0;
   for (const bool wanted : wanted_) {
     of_inputs.push_back(wanted && next < received.size() ? received[next] : at::Tensor());
     if (wanted) ++next;

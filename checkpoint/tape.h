@@ -1,5 +1,5 @@
-// One recomputation of a region, recorded: its outputs with their graph, which ends at the inputs, and the
-// way back through it. Owned by who needs the gradients; one thread at a time.
+// One run of a function, recorded: the graph of its outputs, which ends at the inputs, and the way back through
+// it. Owned by who needs the gradients; one thread at a time.
 #pragma once
 
 #include "checkpoint/region.h"
@@ -11,11 +11,14 @@ class Tape {
  public:
   // Runs the region again, with a graph. Gradients are made for the inputs that are wanted.
   Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted);
+  // Runs a function that is no region, and gives its outputs.
+  Tape(const Function& function, const Tensors& inputs, Tensors& outputs);
 
-  // Runs a backward from the outputs: parameters inside the region get their gradients, those of the inputs
+  // Runs a backward from the outputs: parameters inside the function get their gradients, those of the inputs
   // are returned, in order, undefined where there is none. `gradients` has one for each differentiable
-  // output of the first run; where the output needs no gradient this time, both are left out. Once.
-  Tensors pull(const Tensors& gradients);
+  // output of the first run; where the output needs no gradient this time, both are left out. Once, unless the
+  // graph is kept.
+  Tensors pull(const Tensors& gradients, bool keep_graph = false);
 
   // It was made on another stream than it will be pulled on, which is that device's current one now.
   void note_stream(c10::Device device);
@@ -26,9 +29,11 @@ class Tape {
   int64_t bytes() const { return bytes_; }
 
  private:
+  Tensors run(const Function& function, const Tensors& inputs);
+
   base::NodePtr inputs_;  // where the graph ends
-  Tensors outputs_;
   std::vector<bool> wanted_;
+  base::edge_list roots_;  // of the differentiable outputs; without a node where one needs no gradient
   int64_t bytes_ = 0;
   bool elsewhere_ = false;
   base::StreamMark made_;

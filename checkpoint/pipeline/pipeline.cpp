@@ -2,14 +2,12 @@
 
 #include "checkpoint/dependency.h"
 #include "checkpoint/early.h"
-#include "checkpoint/phase.h"
 #include "checkpoint/pipeline/stage_threads.h"
+#include "checkpoint/pipeline/staged_batch.h"
 #include "checkpoint/pipeline/transfer.h"
 #include "checkpoint/rng_state.h"
 #include "checkpoint/surroundings.h"
-#include "hooks/hooks.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
@@ -113,17 +111,9 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
     const std::string obstacle = stages_[i]->obstacle ? stages_[i]->obstacle() : "";
     TORCH_CHECK(obstacle.empty(), "Pipeline: in stage ", i, ", ", obstacle, ".");
   }
-  size_t next = 0;
-  if (may_use_threads(parts.size())) {
-    RngState numbers = RngState::of_devices_in_use({});
-    const uint64_t first_node = next_node();
-    run_in_turn(parts[next++]);
-    numbers.keep_what_moved();
-    if (numbers.empty()) {
-      run_on_threads(parts, next_node() - first_node);
-      next = parts.size();
-    }
-  }
+  const bool threads =
+      threads_ != nullptr && stages_.size() > 1 && parts.size() > 1 && StageThreads::may_work_for_this_thread();
+  size_t next = threads ? run_with_threads(parts) : 0;
   for (; next < parts.size(); ++next) run_in_turn(parts[next]);
   std::vector<at::Tensor> outputs;
   outputs.reserve(parts.size());
@@ -131,27 +121,40 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
 }
 
-// Not where something of this thread's has a part in what the stages do, other than its modes.
-bool Pipeline::may_use_threads(size_t parts) const {
-  return threads_ != nullptr && stages_.size() > 1 && parts > 1 && !is_checkpointing() && !is_recomputing() &&
-         !detail::inside_layers() && hooks::active_hooks() == nullptr &&
-         !at::autocast::is_autocast_enabled(at::kCPU);
-}
-
 void Pipeline::run_in_turn(MicroBatch& part) const {
   for (size_t i = 0; i < stages_.size(); ++i) step(i, part);
 }
 
-// All but the first.
-void Pipeline::run_on_threads(std::vector<MicroBatch>& parts, uint64_t nodes) const {
-  RngState numbers = RngState::of_devices_in_use({});
-  threads_->run(1, parts.size(), nodes, [&](size_t part, size_t stage) { step(stage, parts[part]); });
-  numbers.keep_what_moved();
-  // Who drew, and in which order, nobody knows: recomputations would draw others without a word.
-  TORCH_CHECK(numbers.empty(),
-              "Pipeline: while stages worked at the same time, somebody drew random numbers from the "
-              "CPU's generator: a stage that had drawn none for the first micro-batch, or another thread. Set "
-              "PipelineOptions::cpu_threads to false.");
+// The first one on this thread; all others on those of the stages, unless that one drew random numbers. How
+// many have run.
+size_t Pipeline::run_with_threads(std::vector<MicroBatch>& parts) const {
+  std::shared_ptr<StagedBatch> batch;  // where the threads go back, too
+  if (at::GradMode::is_enabled() && options_.checkpointed != Checkpointed::kNever) {
+    batch = std::make_shared<StagedBatch>(options_, threads_, parts.size(), stages_.size());
+  }
+  const auto step_forward = [&](size_t index, size_t i) {
+    MicroBatch& part = parts[index];
+    if (!batch) return step(i, part);
+    const auto function = [stage = stages_[i]](const Tensors& inputs) {
+      return Tensors{run(*stage, transfer(inputs[0], stage->device))};
+    };
+    part.value = batch->run(index, i, function, part.value, part.checkpointed);
+  };
+  const RngWatch numbers;
+  const uint64_t first_node = next_node();
+  for (size_t i = 0; i < stages_.size(); ++i) step_forward(0, i);
+  size_t done = 1;
+  if (!numbers.have_moved()) {
+    const uint64_t nodes = next_node() - first_node;
+    threads_->run({.begin = 1, .end = parts.size(), .nodes = nodes, .task = step_forward});
+    done = parts.size();
+  }
+  if (batch) {
+    std::vector<at::Tensor*> outputs;
+    for (size_t i = 0; i < done; ++i) outputs.push_back(&parts[i].value);
+    StagedBatch::tie(std::move(batch), outputs);
+  }
+  return done;
 }
 
 // Note [Recomputing a stage before its gradient]
@@ -165,10 +168,8 @@ void Pipeline::step(size_t i, MicroBatch& part) const {
   if (!part.checkpointed || !at::GradMode::is_enabled()) {
     part.value = run(*stage, part.value);
   } else {
-    Options region = options_.region;
-    region.name += (region.name.empty() ? "stage " : ", stage ") + std::to_string(i);
     Checkpointing checkpointing([stage](const Tensors& inputs) { return Tensors{run(*stage, inputs[0])}; },
-                                {part.value}, std::move(region));
+                                {part.value}, options_of_stage(options_.region, i));
     Tensors outputs = checkpointing.checkpoint();
     at::Tensor phony;
     if (options_.recompute_before_gradient) phony = checkpointing.recompute_before(outputs);

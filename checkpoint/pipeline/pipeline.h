@@ -6,9 +6,10 @@
 //   pipeline.forward(x).sum().backward();
 //
 // Owns its layers together with the graphs that were built of them. One thread at a time. The forward runs on
-// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves. Where
-// all stages are on the CPU, each has a thread of its own for all micro-batches but the first. Which thread
-// runs what in the backward is the engine's business: it has a worker for each device.
+// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves; which
+// thread runs what in the backward is the engine's business: it has a worker for each device. Where all stages
+// are on the CPU, each has a thread of its own, for the forward of all micro-batches but the first, and for the
+// backward.
 #pragma once
 
 #include "checkpoint/options.h"
@@ -32,9 +33,9 @@ struct PipelineOptions {
   enum class Checkpointed { kAlways, kExceptLast, kNever } checkpointed = Checkpointed::kExceptLast;
   // Run a stage again while the gradient is still being made in the stage behind it, or when it is there.
   bool recompute_before_gradient = true;
-  // Let stages on the CPU work at the same time. That needs layers of different stages to have nothing in
-  // common that they write to. Stages that draw random numbers are found by the first micro-batch, and then all
-  // run in turn.
+  // Let stages on the CPU work at the same time, forward and, unless nothing is checkpointed, back. That needs
+  // layers of different stages, and hooks in them and on their parameters, to have nothing in common that they
+  // write to. Stages that draw random numbers are found by the first micro-batch, and then all run in turn.
   bool cpu_threads = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
@@ -44,7 +45,7 @@ struct PipelineOptions {
 struct Stage {
   std::vector<Layer> layers;
   at::Device device{at::kCPU};
-  std::vector<at::Tensor> parameters;  // for noticing that stages share one
+  std::vector<at::Tensor> parameters;  // for noticing that stages share one, whose gradients would meet anyhow
   // Why the stage cannot work on parts of a batch now, or "". Asked before each forward.
   std::function<std::string()> obstacle = {};
 };
@@ -63,8 +64,7 @@ class OVERDRIVE_API Pipeline {
 
   std::vector<MicroBatch> cut(const at::Tensor& batch) const;
   void run_in_turn(MicroBatch& part) const;
-  void run_on_threads(std::vector<MicroBatch>& parts, uint64_t nodes) const;
-  bool may_use_threads(size_t parts) const;
+  size_t run_with_threads(std::vector<MicroBatch>& parts) const;
   void step(size_t stage, MicroBatch& part) const;
 
   std::vector<std::shared_ptr<const Stage>> stages_;

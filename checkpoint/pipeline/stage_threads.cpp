@@ -1,7 +1,13 @@
 #include "checkpoint/pipeline/stage_threads.h"
 
+#include "checkpoint/early.h"
+#include "checkpoint/phase.h"
+#include "checkpoint/rng_state.h"
 #include "checkpoint/run_state.h"
 #include "checkpoint/surroundings.h"
+#include "hooks/hooks.h"
+
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -12,15 +18,26 @@ namespace overdrive::checkpoint {
 
 namespace {
 
+thread_local bool tls_is_stage = false;
+
 // One batch on its way. On the caller's stack: it outlives all jobs.
 class Passage {
  public:
-  Passage(size_t begin, size_t end, size_t stages, const StageThreads::Task& task)
-      : task_(task), begin_(begin), stages_(stages), at_(stages, begin), end_(end), working_(stages) {}
+  Passage(const StageThreads::Work& work, size_t stages)
+      : task_(work.task),
+        prepare_(work.prepare),
+        begin_(work.begin),
+        stages_(stages),
+        at_(stages, work.begin),
+        end_(work.end),
+        working_(stages) {}
 
   // A stage's job.
   void work(size_t stage) noexcept {
-    for (size_t part = begin_; may_take(part, stage); ++part) {
+    tls_is_stage = true;
+    for (size_t part = begin_;; ++part) {
+      if (prepare_ && is_wanted(part)) prepare_(part, stage);
+      if (!may_take(part, stage)) break;
       std::exception_ptr error;
       try {
         task_(part, stage);
@@ -45,6 +62,11 @@ class Passage {
   }
 
  private:
+  bool is_wanted(size_t part) OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    return part < end_;
+  }
+
   // Waits until the stage before has done the part; false where it will not.
   bool may_take(size_t part, size_t stage) OVERDRIVE_EXCLUDES(mutex_) {
     base::MutexLock lock(mutex_);
@@ -74,7 +96,7 @@ class Passage {
     changed_.notify_all();
   }
 
-  const StageThreads::Task& task_;
+  const StageThreads::Task &task_, &prepare_;
   const size_t begin_;
   const size_t stages_;
 
@@ -92,32 +114,53 @@ StageThreads::StageThreads(size_t stages) {
   for (size_t i = 0; i < stages; ++i) threads_.emplace_back("overdrive-stage");
 }
 
-void StageThreads::run(size_t begin, size_t end, uint64_t nodes, const Task& task) {
+void StageThreads::run(const Work& work) {
+  const RngWatch numbers;
   number_nodes_from(next_node_);
   const Surroundings surroundings;
   const RunState modes;
   // Where the numbers of each part's next nodes begin: twice as far apart as they should need.
-  std::vector<uint64_t> next(end, next_node());
-  for (size_t part = begin; part < end; ++part) next[part] += (part - begin) * 2 * nodes;
-  const Task as_the_caller = [&](size_t part, size_t stage) {
+  std::vector<uint64_t> next(work.end, next_node());
+  for (size_t part = work.begin; part < work.end; ++part) next[part] += (part - work.begin) * 2 * work.nodes;
+  Work as_the_caller = work;
+  as_the_caller.task = [&](size_t part, size_t stage) {
     surroundings.take_over();
     number_nodes_from(next[part]);
     const RunStateScope scope(modes);
-    task(part, stage);
+    work.task(part, stage);
     next[part] = next_node();
   };
-  Passage passage(begin, end, threads_.size(), as_the_caller);
-  for (size_t stage = 0; stage < threads_.size(); ++stage) {
-    try {
-      threads_[stage].push([&passage, stage] { passage.work(stage); });
-    } catch (...) {  // the system refuses a thread
-      passage.refuse(stage, std::current_exception());
-      break;
+  if (work.prepare) {
+    as_the_caller.prepare = [&](size_t part, size_t stage) {
+      surroundings.take_over();
+      const RunStateScope scope(modes);
+      work.prepare(part, stage);
+    };
+  }
+  Passage passage(as_the_caller, threads_.size());
+  {
+    const base::MutexLock lock(pushing_);
+    for (size_t stage = 0; stage < threads_.size(); ++stage) {
+      try {
+        threads_[stage].push([&passage, stage] { passage.work(stage); });
+      } catch (...) {  // the system refuses a thread
+        passage.refuse(stage, std::current_exception());
+        break;
+      }
     }
   }
   passage.wait();
   number_nodes_from(*std::max_element(next.begin(), next.end()));
   next_node_ = checkpoint::next_node();
+  TORCH_CHECK(!numbers.have_moved(),
+              "Pipeline: while stages worked at the same time, somebody drew random numbers from the "
+              "CPU's generator: a stage that had drawn none for the first micro-batch, or another thread. Set "
+              "PipelineOptions::cpu_threads to false.");
+}
+
+bool StageThreads::may_work_for_this_thread() {
+  return !tls_is_stage && !is_checkpointing() && !is_recomputing() && !detail::inside_layers() &&
+         hooks::active_hooks() == nullptr && !at::autocast::is_autocast_enabled(at::kCPU);
 }
 
 }  // namespace overdrive::checkpoint
