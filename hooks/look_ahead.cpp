@@ -47,9 +47,15 @@ class Saved {
     return wanted;
   }
 
-  void fetch(const std::shared_ptr<PackUnit>& unit, const base::WeakNodePtr& node) {
-    thread_.push([weak_unit = std::weak_ptr(unit), weak_node = node] {
-      if (const auto alive = weak_unit.lock()) alive->fetch_ahead(weak_node.lock());
+  void fetch(const std::shared_ptr<PackUnit>& unit, const base::WeakNodePtr& node) OVERDRIVE_EXCLUDES(mutex_) {
+    {
+      const base::MutexLock lock(mutex_);
+      expected_.push_back(unit);
+    }
+    thread_.push([this, weak_unit = std::weak_ptr(unit), weak_node = node] {
+      const auto alive = weak_unit.lock();
+      expect_others_than(alive.get());
+      if (alive != nullptr) alive->fetch_ahead(weak_node.lock());
     });
   }
 
@@ -66,6 +72,19 @@ class Saved {
     std::weak_ptr<PackUnit> unit;
     Schedule schedule;
   };
+
+  // Before the thread is busy with one unit it tells the hooks of those in line.
+  void expect_others_than(const PackUnit* unit) OVERDRIVE_EXCLUDES(mutex_) {
+    std::vector<std::weak_ptr<PackUnit>> expected;
+    {
+      const base::MutexLock lock(mutex_);
+      expected.swap(expected_);
+    }
+    for (const auto& weak : expected) {
+      const auto other = weak.lock();
+      if (other != nullptr && other.get() != unit) other->expect_unpack();
+    }
+  }
 
   // A child of fork() has one thread, and it may not find a mutex held by one that is gone. At exit the
   // thread ends before LibTorch's own statics go, which were there first.
@@ -92,6 +111,7 @@ class Saved {
   base::Mutex mutex_;
   std::unordered_map<Key, std::vector<Entry>, Hash> known_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t look_for_dead_at_ OVERDRIVE_GUARDED_BY(mutex_) = 64;
+  std::vector<std::weak_ptr<PackUnit>> expected_ OVERDRIVE_GUARDED_BY(mutex_);  // in line since it last looked
   base::JobThread thread_{"overdrive-fetch"};
 };
 
@@ -133,9 +153,20 @@ LookAhead::~LookAhead() {
 
 void LookAhead::begins(uint32_t node) noexcept {
   try {
+    for (const auto& unit : passed_by(places_[node])) unit->passed_fetch();
     start(within_reach(places_[node]));
   } catch (...) {  // a thread that cannot be had, or memory: the nodes fetch for themselves
   }
+}
+
+LookAhead::Units LookAhead::passed_by(uint32_t place) {
+  Units passed;
+  const base::MutexLock lock(mutex_);
+  for (; done_ < wanted_.size() && wanted_[done_].place < place; ++done_) {
+    if (!wanted_[done_].started) continue;
+    if (auto unit = wanted_[done_].unit.lock()) passed.push_back(std::move(unit));
+  }
+  return passed;
 }
 
 std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
@@ -166,10 +197,14 @@ std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
 
 void LookAhead::start(const std::vector<Candidate>& candidates) {
   for (const Candidate& one : candidates) {
-    if (one.index == kNotNow || !one.unit->announce_fetch()) continue;
-    Saved::get().fetch(one.unit, one.node);
-    const base::MutexLock lock(mutex_);
-    wanted_[one.index].started = true;
+    if (one.index == kNotNow) continue;
+    const Prefetch::Announced announced = one.unit->announce_fetch();
+    if (announced == Prefetch::Announced::kNo) continue;
+    {
+      const base::MutexLock lock(mutex_);
+      wanted_[one.index].started = true;
+    }
+    if (announced == Prefetch::Announced::kToBeRun) Saved::get().fetch(one.unit, one.node);
   }
 }
 

@@ -29,7 +29,7 @@ struct Wanted {
   base::WeakNodePtr node;
   std::weak_ptr<PackUnit> unit;
   Schedule schedule;
-  bool started = false;
+  bool started = false;  // the unit was told that the node will ask
 };
 
 class LookAhead final : public engine::RunObserver {
@@ -49,6 +49,8 @@ class LookAhead final : public engine::RunObserver {
     std::shared_ptr<PackUnit> unit;
     base::WeakNodePtr node;
   };
+  using Units = std::vector<std::shared_ptr<PackUnit>>;
+  Units passed_by(uint32_t place) OVERDRIVE_EXCLUDES(mutex_);
   std::vector<Candidate> within_reach(uint32_t place) OVERDRIVE_EXCLUDES(mutex_);
   void start(const std::vector<Candidate>& candidates) OVERDRIVE_EXCLUDES(mutex_);
 
@@ -56,6 +58,7 @@ class LookAhead final : public engine::RunObserver {
   base::Mutex mutex_;
   std::vector<Wanted> wanted_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t next_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // the first that the run has not come to
+  size_t done_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // the first that it is not past
 };
 
 }  // namespace overdrive::hooks

@@ -13,20 +13,6 @@ namespace overdrive::hooks {
 
 using engine::Count;
 
-// While one lives, what is packed stays, even when a larger unit takes its place.
-class PackUnit::Reading {
- public:
-  explicit Reading(PackUnit& unit) : unit_(unit) { ++unit_.readers_; }
-  ~Reading() {
-    if (unit_.readers_.fetch_sub(1) == 1 && unit_.is_replaced_) unit_.drop_packed();
-  }
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
-
- private:
-  PackUnit& unit_;
-};
-
 PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
                    const SaveInfo& info, Timing timing)
     : memory_(std::move(hooks), source, geometry, std::move(version), info),
@@ -96,31 +82,48 @@ at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
   if (!is_simple_) {
     std::shared_ptr<PackUnit> other;
     at::Tensor memory;
+    base::StreamMark ready;
     bool packed = false;
     {
       const base::MutexLock lock(mutex_);
       other = larger_;
       packed = is_packed_;
       memory = waiting_.defined() ? waiting_ : still_alive();
+      ready = fetched_ready_;
     }
     if (other != nullptr) return other->fetch(part != nullptr ? part : &memory_.geometry(), node);
-    if (memory.defined()) return memory_.cut(std::move(memory), part);
+    if (memory.defined()) {
+      ready.wait();
+      base::note_use_here(memory);
+      return memory_.cut(std::move(memory), part);
+    }
     TORCH_INTERNAL_ASSERT(packed, "a tensor saved under ", memory_.hooks().name(), " is not there.");
   }
   at::Tensor memory = take_fetched();
-  if (!memory.defined()) memory = unpack(node);
+  if (!memory.defined()) memory = unpack_now(node);
   if (!is_simple_) remember(memory);
   return memory_.cut(std::move(memory), part);
+}
+
+at::Tensor PackUnit::unpack_now(base::Node* node) {
+  at::Tensor memory = unpack(node);
+  // Others may be about to ask, when this node is done with it.
+  if (prefetch_ != nullptr && !is_simple_) {
+    prefetch_->offer({memory, base::StreamMark::here(memory_.device())});
+  }
+  return memory;
 }
 
 // Only memory that unpack() made: the tensor that was saved is its program's, and may be written to.
 void PackUnit::remember(const at::Tensor& fetched) {
   const c10::Storage& storage = fetched.storage();
   if (storage.unsafeGetStorageImpl() == source_._unsafe_get_target()) return;
+  base::StreamMark ready = base::StreamMark::here(memory_.device());
   const base::MutexLock lock(mutex_);
   if (!shared_) return;
   fetched_ = storage.getWeakStorageImpl();
   fetched_offset_ = fetched.storage_offset();
+  fetched_ready_ = std::move(ready);
 }
 
 at::Tensor PackUnit::still_alive() {
@@ -183,73 +186,6 @@ bool PackUnit::is_lost() {
   const base::MutexLock lock(mutex_);
   if (waiting_.defined()) return !memory_.version().is_current();
   return !is_packed_ && larger_ == nullptr;
-}
-
-// --- fetched early ---
-
-bool PackUnit::announce_fetch() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->announce_fetch();
-  if (prefetch_ == nullptr) return false;
-  {
-    const base::MutexLock lock(mutex_);
-    if (!is_packed_) return false;
-    if (shared_ && fetched_.use_count() != 0) return false;  // somebody has it
-  }
-  return prefetch_->announce();
-}
-
-void PackUnit::fetch_ahead(base::NodePtr node) {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
-  if (prefetch_ == nullptr) return;
-  if (!node) return forget_fetched();
-  prefetch_->run([&] {
-    const base::NodePtr held = std::move(node);
-    return unpack_ahead(*held);
-  });
-}
-
-// On a stream beside the program's, which goes on meanwhile.
-Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
-  const Reading reading(*this);
-  {
-    const base::MutexLock lock(mutex_);
-    if (!is_packed_) return {};
-  }
-  const std::optional<c10::Device> device = memory_.accelerator();
-  const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
-  const c10::NoGradGuard no_grad;
-  at::Tensor memory = unpack(&node);
-  for (const at::Tensor& part : packed_.tensors) {
-    if (part.defined()) base::note_use_here(part);
-  }
-  engine::count(Count::kAheadBytes, memory.nbytes());
-  return {std::move(memory), base::StreamMark::here(memory_.device())};
-}
-
-void PackUnit::forget_fetched() {
-  if (const std::shared_ptr<PackUnit> other = larger()) other->forget_fetched();
-  if (prefetch_ != nullptr && prefetch_->forget()) engine::count(Count::kAheadUnused);
-}
-
-at::Tensor PackUnit::take_fetched() {
-  if (prefetch_ == nullptr) return {};
-  Prefetch::Result result = prefetch_->take();
-  switch (result.came) {
-    case Prefetch::Came::kNot:
-      engine::count(Count::kAheadMisses);
-      break;
-    case Prefetch::Came::kInTime:
-      engine::count(Count::kAheadHits);
-      break;
-    case Prefetch::Came::kLate:
-      engine::count(Count::kAheadWaits);
-      break;
-  }
-  if (result.fetched.tensor.defined()) {
-    result.fetched.ready.wait();
-    base::note_use_here(result.fetched.tensor);
-  }
-  return std::move(result.fetched.tensor);
 }
 
 }  // namespace overdrive::hooks

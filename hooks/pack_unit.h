@@ -52,9 +52,13 @@ class PackUnit {
   // Whether the tensor was changed in place before it was packed, so that nobody has what was saved.
   bool is_lost() OVERDRIVE_EXCLUDES(mutex_);
 
-  // Whether to have it fetched ahead: fetch_ahead() is then to be called soon, on any thread, for the node that
-  // will ask. All are those of the unit that took this one's place, if one did.
-  bool announce_fetch() OVERDRIVE_EXCLUDES(mutex_);
+  // A node will ask: whether fetch_ahead() is to be called soon, on any thread, for that node. All are those of
+  // the unit that took this one's place, if one did.
+  Prefetch::Announced announce_fetch() OVERDRIVE_EXCLUDES(mutex_);
+  // The node has asked by now, or never will.
+  void passed_fetch() OVERDRIVE_EXCLUDES(mutex_);
+  // Tells the hook what will be fetched, unless that has begun.
+  void expect_unpack() OVERDRIVE_EXCLUDES(mutex_);
   // Without a node it is called off. Does not hold the node when the node gets its tensor.
   void fetch_ahead(base::NodePtr node) OVERDRIVE_EXCLUDES(mutex_);
   void forget_fetched() OVERDRIVE_EXCLUDES(mutex_);
@@ -68,10 +72,11 @@ class PackUnit {
   std::pair<Packed, base::StreamMark> pack_late(const at::Tensor& source, const std::string& node_name) const;
   Prefetch::Fetched unpack_ahead(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor take_fetched();
+  at::Tensor unpack_now(base::Node* node);
   // Ends the waiting, of which others are told. The tensor, if one waited, is for the caller to let go.
   at::Tensor stop_waiting() OVERDRIVE_REQUIRES(mutex_);
   void remember(const at::Tensor& fetched) OVERDRIVE_EXCLUDES(mutex_);
-  // What was fetched before, if somebody still has it.
+  // What was fetched before, if somebody still has it; good after `fetched_ready_`.
   at::Tensor still_alive() OVERDRIVE_REQUIRES(mutex_);
   std::shared_ptr<PackUnit> larger() OVERDRIVE_EXCLUDES(mutex_);
 
@@ -100,6 +105,21 @@ class PackUnit {
   bool shared_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   WeakStorage fetched_ OVERDRIVE_GUARDED_BY(mutex_){c10::intrusive_ptr<c10::StorageImpl>()};
   int64_t fetched_offset_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  base::StreamMark fetched_ready_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+// While one lives, what is packed stays, even when a larger unit takes its place.
+class PackUnit::Reading {
+ public:
+  explicit Reading(PackUnit& unit) : unit_(unit) { ++unit_.readers_; }
+  ~Reading() {
+    if (unit_.readers_.fetch_sub(1) == 1 && unit_.is_replaced_) unit_.drop_packed();
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  PackUnit& unit_;
 };
 
 }  // namespace overdrive::hooks

@@ -4,11 +4,29 @@
 
 namespace overdrive::hooks {
 
-bool Prefetch::announce() {
+Prefetch::Announced Prefetch::announce() {
   const base::MutexLock lock(mutex_);
-  if (state_ != State::kNone) return false;
+  if (state_ == State::kUnwanted) return Announced::kNo;
+  ++will_ask_;
+  if (state_ != State::kNone) return Announced::kComing;
   state_ = State::kAnnounced;
-  return true;
+  return Announced::kToBeRun;
+}
+
+void Prefetch::passed() {
+  Fetched unused;  // goes without the lock
+  const base::MutexLock lock(mutex_);
+  if (will_ask_ > 0) --will_ask_;
+  // What nobody has taken may still be asked for: who asks when is a guess.
+  if (will_ask_ > 0 || !was_taken_) return;
+  std::swap(unused, result_);
+  was_taken_ = false;
+  state_ = State::kNone;
+}
+
+bool Prefetch::is_announced() {
+  const base::MutexLock lock(mutex_);
+  return state_ == State::kAnnounced;
 }
 
 void Prefetch::run(const std::function<Fetched()>& fetch) {
@@ -32,6 +50,14 @@ void Prefetch::run(const std::function<Fetched()>& fetch) {
   arrived_.notify_all();
 }
 
+void Prefetch::have(const Fetched& there) {
+  const base::MutexLock lock(mutex_);
+  if (state_ != State::kAnnounced) return;
+  result_ = there;
+  was_taken_ = true;
+  state_ = State::kReady;
+}
+
 Prefetch::Result Prefetch::take() {
   Result result;
   base::MutexLock lock(mutex_);
@@ -40,22 +66,32 @@ Prefetch::Result Prefetch::take() {
     lock.wait(arrived_, [this]() OVERDRIVE_REQUIRES(mutex_) { return state_ != State::kUnderWay; });
   }
   if (state_ == State::kReady) {
-    result = {std::exchange(result_, Fetched()), late ? Came::kLate : Came::kInTime};
+    was_taken_ = will_ask_ > 1;
+    result = {was_taken_ ? result_ : std::exchange(result_, Fetched()), late ? Came::kLate : Came::kInTime};
   }
-  if (state_ != State::kUnwanted) state_ = State::kNone;
+  if (state_ != State::kUnwanted && !was_taken_) state_ = State::kNone;
   return result;
+}
+
+void Prefetch::offer(const Fetched& made) {
+  const base::MutexLock lock(mutex_);
+  if (will_ask_ < 2 || state_ != State::kNone) return;
+  result_ = made;
+  was_taken_ = true;
+  state_ = State::kReady;
 }
 
 bool Prefetch::forget() {
   Fetched unused;  // goes without the lock
   const base::MutexLock lock(mutex_);
   std::swap(unused, result_);
+  will_ask_ = 0;
   if (state_ == State::kUnderWay || state_ == State::kUnwanted) {
     state_ = State::kUnwanted;
   } else {
     state_ = State::kNone;
   }
-  return unused.tensor.defined();
+  return unused.tensor.defined() && !std::exchange(was_taken_, false);
 }
 
 }  // namespace overdrive::hooks

@@ -27,7 +27,7 @@ class SavedMemory {
     return device_.is_cpu() ? std::nullopt : std::optional(device_);
   }
   int64_t bytes() const { return geometry_.numel() * static_cast<int64_t>(dtype_.itemsize()); }
-  const SavedTensorHooks& hooks() const { return *hooks_; }
+  SavedTensorHooks& hooks() const { return *hooks_; }
 
   // Whether a tensor of this geometry can be cut out of what unpack() gives.
   bool contains(const Geometry& other) const;

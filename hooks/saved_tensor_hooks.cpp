@@ -17,6 +17,7 @@ std::string SaveInfo::op() const {
 
 SavedTensorHooks::SavedTensorHooks() : decisions_(std::make_unique<DecisionCache>()) {}
 SavedTensorHooks::~SavedTensorHooks() = default;
+void SavedTensorHooks::expect(const Packed&) {}
 bool SavedTensorHooks::wants(const at::Tensor&, const SaveInfo&) { return true; }
 std::optional<uint64_t> SavedTensorHooks::cache_key() const { return std::nullopt; }
 bool SavedTensorHooks::lossless() const { return false; }

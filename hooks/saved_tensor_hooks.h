@@ -84,12 +84,16 @@ struct UnpackInfo {
 // node.
 //
 // Note [When an op is known]
-// LibTorch tells whoever saves a tensor nothing of the node that it is saved for. An output of the node leads
-// to it; an input does not, and neither does anything on the way: the node exists by then, but only the op's
-// own code has it. (A RecordFunction callback would know the operator, but every op of the thread would pay
-// for it, saving or not.) Later the node can be met: whatever is computed from the op's results has it
-// in its history. So a pack() that comes late knows the name for inputs too, when one of the tensors saved
-// since then led to the node.
+// LibTorch tells whoever saves a tensor nothing of the node that it is saved for: a SavedVariable is made of
+// the tensor and of whether it is an output, and put into the node afterwards. An output of the node leads to
+// it; an input does not. Nor does anything else: the node exists by then, but only a local variable of the op's
+// own code points to it. Its constructor leaves a number behind, the thread's counter gone up by one; its edges
+// tell the inputs' nodes that they have a parent, but not which. (A RecordFunction callback would know the
+// operator, but every op of the thread would pay for it, saving or not. The hook for new nodes of LibTorch 2.14
+// is called when all tensors have been saved. In anomaly mode the engine is asked for the node's metadata, but
+// from the constructor of the base class, when the node has no name yet.) Later the node can be met: whatever
+// is computed from the op's results has it in its history. So a pack() that comes late knows the name for
+// inputs too, when one of the tensors saved since then led to the node.
 class DecisionCache;
 
 class OVERDRIVE_API SavedTensorHooks {
@@ -101,6 +105,10 @@ class OVERDRIVE_API SavedTensorHooks {
 
   virtual Packed pack(const at::Tensor& tensor, const SaveInfo& info) = 0;
   virtual at::Tensor unpack(Packed& packed, const UnpackInfo& info) = 0;
+
+  // Under a schedule: unpack() of this is in line. For what goes on without a thread of ours, such as a read
+  // that the system begins. On any thread, perhaps while the same is unpacked; must not wait.
+  virtual void expect(const Packed& packed);
 
   // Whether to pack this tensor at all; others are kept as they are. It is the program's own tensor, not to
   // be kept.

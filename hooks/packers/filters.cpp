@@ -20,6 +20,7 @@ class Filter final : public SavedTensorHooks {
 
   Packed pack(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->pack(tensor, info); }
   at::Tensor unpack(Packed& packed, const UnpackInfo& info) override { return hooks_->unpack(packed, info); }
+  void expect(const Packed& packed) override { hooks_->expect(packed); }
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
     return predicate_(tensor, info) && hooks_->wants(tensor, info);
   }
@@ -59,6 +60,11 @@ class Composed final : public SavedTensorHooks {
     return first_->unpack(first, info);
   }
 
+  void expect(const Packed& packed) override {
+    for (const Part& part : std::any_cast<const std::shared_ptr<Whole>&>(packed.state)->parts) {
+      if (part.packed) second_->expect(*part.packed);
+    }
+  }
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return first_->wants(tensor, info); }
   std::optional<uint64_t> cache_key() const override { return first_->cache_key(); }
   bool lossless() const override { return first_->lossless() && second_->lossless(); }

@@ -14,6 +14,7 @@ class Schedulable final : public SavedTensorHooks {
 
   Packed pack(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->pack(tensor, info); }
   at::Tensor unpack(Packed& packed, const UnpackInfo& info) override { return hooks_->unpack(packed, info); }
+  void expect(const Packed& packed) override { hooks_->expect(packed); }
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->wants(tensor, info); }
   std::optional<uint64_t> cache_key() const override { return hooks_->cache_key(); }
   bool lossless() const override { return hooks_->lossless(); }

@@ -53,6 +53,10 @@ void SpillFile::read(void* to, int64_t bytes, int64_t at) const {
   if (drop_cached_) drop(all, begin);
 }
 
+void SpillFile::expect(int64_t bytes, int64_t at) const {
+  ::posix_fadvise(descriptor_, at, bytes, POSIX_FADV_WILLNEED);
+}
+
 // Only what is on the disk can be dropped. Where the file lies in memory anyhow, nothing happens.
 void SpillFile::flush(int64_t bytes, int64_t at) const {
   constexpr unsigned kAndWait =

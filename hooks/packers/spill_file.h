@@ -24,6 +24,8 @@ class SpillFile {
   // All of it or an error that names the file. What is not to be cached is on the disk when write() returns.
   void write(const void* from, int64_t bytes, int64_t at) const;
   void read(void* to, int64_t bytes, int64_t at) const;
+  // The system begins to read it, as far as it likes.
+  void expect(int64_t bytes, int64_t at) const;
 
   const std::string& path() const { return path_; }
 

@@ -45,6 +45,10 @@ class Spilled {
     return nullptr;
   }
 
+  void expect() const {
+    if (!in_memory().defined()) file_->expect(bytes_, at_);
+  }
+
   at::Tensor read() const {
     // Whether it was written before the change, nobody knows: an operator tells of a change when it is over.
     TORCH_CHECK(version_.is_current(), "A tensor of sizes ", at::IntArrayRef(sizes_),
@@ -93,6 +97,9 @@ class SpillToDisk final : public SavedTensorHooks {
     return std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->read();
   }
 
+  void expect(const Packed& packed) override {
+    std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->expect();
+  }
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
     return tensor.device().is_cpu() && info.bytes >= options_.min_bytes;
   }

@@ -46,6 +46,7 @@ class Watched : public SavedTensorHooks {
     if (ahead && fails_ahead) throw std::runtime_error("a disk is on fire");
     return result;
   }
+  void expect(const Packed&) override { ++expected; }
   bool lossless() const override { return true; }
 
   void wait_for(size_t fetched) {
@@ -85,6 +86,7 @@ class Watched : public SavedTensorHooks {
     return false;
   }
 
+  std::atomic<size_t> expected{0};
   std::function<void()> before_fetch;
   bool fails_ahead = false;
 
@@ -95,6 +97,31 @@ class Watched : public SavedTensorHooks {
   std::vector<std::string> fetched_for_, asked_for_;
   std::vector<std::thread::id> asked_on_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;
+};
+
+// Keeps the fetching thread busy with a graph of its own, until it is let go.
+class BusyThread {
+ public:
+  BusyThread() {
+    const auto hooks = std::make_shared<Watched>();
+    hooks->before_fetch = [this] {
+      started_.arrive_and_wait();
+      go_on_.arrive_and_wait();
+    };
+    const ScopedHooks scope(schedulable(hooks, {.window_tensors = 0}));
+    loss_ = leaf_of({2}).exp().sum();
+    // The node must not be there before the thread: it would unpack by itself.
+    loss_.register_hook([this](const Tensor&) { started_.arrive_and_wait(); });
+    backward_ = std::thread([this] { loss_.backward(); });
+    started_.arrive_and_wait();
+  }
+  ~BusyThread() { backward_.join(); }
+  void let_go() { go_on_.arrive_and_wait(); }
+
+ private:
+  test::Gate started_{3}, go_on_{2};
+  Tensor loss_;
+  std::thread backward_;
 };
 
 class Ahead : public HooksTest {

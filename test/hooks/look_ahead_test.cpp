@@ -95,6 +95,44 @@ TEST_F(Ahead, ANodeWaitsForWhatIsUnderWay) {
   EXPECT_TRUE(same_bits(x_.grad(), torch::autograd::grad({build(nullptr, x_)}, {x_})[0]));
 }
 
+// {x} --Exp--> {a} --Sin--> {b}: both save a, and Sin lets it go before Exp asks.
+TEST_F(Ahead, WhatTwoNodesWantIsFetchedOnce) {
+  const Tensor expected = torch::autograd::grad({x_.exp().sin().sum()}, {x_})[0];
+  const auto gradient = [&](std::function<void()> at_first) {
+    Tensor loss;
+    {
+      const ScopedHooks scope(ahead());
+      loss = x_.exp().sin().sum();
+    }
+    at_the_beginning(loss, std::move(at_first));
+    return torch::autograd::grad({loss}, {x_})[0];
+  };
+  EXPECT_TRUE(same_bits(gradient([&] { watched_->wait_for(1); }), expected));
+  EXPECT_THAT(watched_->fetched(), testing::SizeIs(1));
+  EXPECT_THAT(watched_->asked(), IsEmpty());
+  EXPECT_TRUE(watched_->lets_go_of_what_was_fetched());
+  // And when the first of them comes before the thread does.
+  BusyThread busy;
+  EXPECT_TRUE(same_bits(gradient([] {}), expected));
+  EXPECT_THAT(watched_->fetched(), testing::SizeIs(1));
+  EXPECT_THAT(watched_->asked(), testing::SizeIs(1));
+  busy.let_go();
+}
+
+TEST_F(Ahead, HooksAreToldWhatIsInLine) {
+  BusyThread busy;
+  const Tensor loss = build(min_bytes(1, ahead()), x_);
+  at_the_beginning(loss, [&] {
+    busy.let_go();
+    watched_->wait_for(kTensors);
+  });
+  loss.backward();
+  EXPECT_EQ(watched_->expected, kTensors - 1) << "all but the one that is fetched first";
+  const HooksPtr composed = compose(keep(), watched_);
+  composed->expect(composed->pack(x_.detach(), SaveInfo{}));
+  EXPECT_EQ(watched_->expected, kTensors);
+}
+
 TEST_F(Ahead, UnmarkedHooksStayOnTheThreadThatAsks) {
   build(watched_, x_).backward();
   EXPECT_THAT(watched_->fetched(), IsEmpty());

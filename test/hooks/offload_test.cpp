@@ -107,6 +107,36 @@ TEST_F(Offload, BuffersAreUsedAgainWhenTheirCopiesAreDone) {
   }
 }
 
+// {x} --Exp--> {a} --Sin, on stream 1--> {b} --+--> {loss}
+//               +-----Cos, on stream 2--> {c} --+
+// All three save a. Whoever asks second finds it there, and its stream has not waited for the copy yet.
+TEST_F(Offload, WhatNodesOnTwoStreamsShareIsWaitedForByBoth) {
+  const auto gradient = [](const HooksPtr& hooks) {
+    torch::manual_seed(3);
+    const Tensor x = on_device({64});
+    const auto main = fake::stream(0, 0);
+    Tensor loss;
+    {
+      const ScopedHooks scope(hooks);
+      const Tensor a = x.exp();
+      std::vector<Tensor> parts;
+      for (const int stream : {1, 2}) {
+        const c10::StreamGuard on(fake::stream(0, stream));
+        fake::wait_for(fake::stream(0, stream), main);
+        parts.push_back(stream == 1 ? a.sin() : a.cos());
+        fake::wait_for(main, fake::stream(0, stream));
+      }
+      loss = (parts[0] + parts[1]).sum();
+    }
+    loss.backward();
+    return x.grad().cpu();
+  };
+  const Tensor expected = gradient(nullptr);
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_TRUE(same_bits(gradient(schedulable(all(), {.window_tensors = 0, .depth = 8})), expected));
+  }
+}
+
 TEST_F(Offload, StridesAndTypes) {
   const HooksPtr hooks = all();
   for (const Tensor& cpu :

@@ -50,6 +50,7 @@ TEST_P(ExactTraining, EndsAtTheVeryParameters) {
 
 HooksPtr copies() { return std::make_shared<CopyingHooks>(); }
 HooksPtr spill() { return spill_to_disk({.folder = {}, .min_bytes = 0}); }
+HooksPtr uncached() { return spill_to_disk({.folder = {}, .min_bytes = 0, .drop_cached = true}); }
 HooksPtr made_again() {  // recomputes what it kept, by a copy
   return recompute([](const Tensor& t, const SaveInfo&) -> MakeAgain {
     return [kept = t.clone()] { return kept.clone(); };
@@ -58,6 +59,7 @@ HooksPtr made_again() {  // recomputes what it kept, by a copy
 HooksPtr composed() { return compose(copies(), spill()); }
 HooksPtr scheduled() { return schedulable(copies(), {.window_tensors = 20, .depth = 4}); }
 HooksPtr scheduled_spill() { return schedulable(spill()); }
+HooksPtr scheduled_uncached() { return schedulable(uncached(), {.window_tensors = 0}); }
 HooksPtr large_only() { return min_bytes(4096, spill()); }
 
 INSTANTIATE_TEST_SUITE_P(All, ExactTraining,
@@ -65,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(All, ExactTraining,
                                          ExactPacker{"spill", spill}, ExactPacker{"recompute", made_again},
                                          ExactPacker{"composed", composed}, ExactPacker{"filtered", large_only},
                                          ExactPacker{"scheduled", scheduled},
-                                         ExactPacker{"scheduled_spill", scheduled_spill}),
+                                         ExactPacker{"scheduled_spill", scheduled_spill},
+                                         ExactPacker{"scheduled_uncached", scheduled_uncached}),
                          [](const auto& packer) { return packer.param.name; });
 
 class LossyTraining : public testing::Test {
