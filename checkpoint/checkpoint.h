@@ -4,7 +4,7 @@
 //   Tensor y = checkpoint(block, x);                                   // block(x), with less memory
 //   auto [y, n] = checkpoint({.checksum = true}, f, x, 3, mask);       // any arguments and results
 //
-// The arguments are copied, tensors among them (Tensor, optional, vector, tuples of these) are kept as the
+// The arguments are copied, tensors among them (values.h says where they are found) are kept as the
 // backward needs them, all others pass untouched. The function runs once now and once in the backward, on
 // the backward's thread; it must do the same both times, except for what it does with random numbers, and it
 // must outlive the graph in what it refers to. Capture parameters, pass activations: the region runs a backward

@@ -1,6 +1,7 @@
 #include "checkpoint/dropped_tensors.h"
 
 #include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <optional>
 #include <utility>
@@ -14,6 +15,11 @@ namespace {
 struct NothingLeftToDo {
   const void* capture;
 };
+
+// Whether this thread computes beside that one. One that works for a backward inside the region does not.
+bool is_beside(std::thread::id runner) {
+  return std::this_thread::get_id() != runner && torch::autograd::get_current_graph_task_id() == -1;
+}
 
 }  // namespace
 
@@ -29,6 +35,7 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
   }
 
   hooks::Packed pack(const at::Tensor& tensor, const hooks::SaveInfo&) override {
+    if (is_beside(runner_)) return {.tensors = {tensor}, .state = {}};  // so there will be too few
     if (found.size() == expected_.size()) {
       ++surplus_;  // or the function went on all the same
     } else {
@@ -80,6 +87,7 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
 
   const Region& region_;
   const std::vector<Expected> expected_;
+  const std::thread::id runner_ = std::this_thread::get_id();
   size_t needed_ = 0;  // behind these, nothing was dropped
   size_t surplus_ = 0;
   bool stopped_ = false;
@@ -92,10 +100,17 @@ Tensors DroppedTensors::run(const Tensors& inputs) {
   const auto set_open = [this](bool open) {
     const base::MutexLock lock(mutex_);
     open_ = open;
+    runner_ = std::this_thread::get_id();
   };
   set_open(true);
   const auto close = c10::make_scope_exit([&] { set_open(false); });
-  return region_.run_first(inputs, /*graph=*/true);
+  Tensors outputs = region_.run_first(inputs, /*graph=*/true);
+  const base::MutexLock lock(mutex_);
+  TORCH_CHECK(
+      !others_saved_, "The function of ", name(),
+      " has several threads compute for it, so what they save would come in another order when it runs again. "
+      "Use the form kEarly, or leave the threads out of the region.");
+  return outputs;
 }
 
 bool DroppedTensors::is_open() const {
@@ -106,6 +121,7 @@ bool DroppedTensors::is_open() const {
 size_t DroppedTensors::note(const at::Tensor& tensor, bool dropped) {
   Looks looks(tensor, options().checksum);
   const base::MutexLock lock(mutex_);
+  others_saved_ = others_saved_ || is_beside(runner_);
   tensors_.push_back({.looks = std::move(looks), .dropped = dropped, .wanted = dropped, .recomputed = {}});
   return tensors_.size() - 1;
 }

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace overdrive::checkpoint {
@@ -36,7 +37,8 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   // Whether that is under way. Its scope of hooks may still be met later, in modes that were copied in it.
   bool is_open() const OVERDRIVE_EXCLUDES(mutex_);
 
-  // Notes a tensor.
+  // Notes a tensor. Those of other threads come in an order that may be another in the second run; the first
+  // run then ends with an error.
   std::shared_ptr<Place> drop(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
   // Notes one that is not dropped: the second run will meet it too.
   void pass(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
@@ -71,6 +73,8 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
 
   mutable base::Mutex mutex_;
   bool open_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+  std::thread::id runner_ OVERDRIVE_GUARDED_BY(mutex_);  // of the first run
+  bool others_saved_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   std::vector<Dropped> tensors_ OVERDRIVE_GUARDED_BY(mutex_);
   uint64_t runs_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // that left their tensors here
 };

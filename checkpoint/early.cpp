@@ -39,6 +39,11 @@ Tensors Checkpointing::checkpoint() {
   if (detail::runs_plainly(inputs_)) return fn_(inputs_);
   segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
   Tensors outputs = segment_->run(inputs_);
+  // It would have no gradient, and nobody would be told.
+  TORCH_CHECK(
+      !outputs.empty(), "checkpoint", options_.name.empty() ? "" : " (" + options_.name + ")",
+      ": there is no tensor among the results of the function. Tensors are found in optionals, containers, "
+      "tuples and pairs of the standard library; others, such as members of a class, get no gradient.");
   // The phony requires a gradient, so the node has a place in the graph even where no input needs one.
   base::edge_list next{torch::autograd::impl::gradient_edge(phony(device, true))};
   for (const at::Tensor& input : inputs_) {

@@ -61,6 +61,7 @@ void Segment::call_off_ahead() {
 
 Tensors Segment::run(const Tensors& inputs) {
   Tensors outputs = region_.run_first(inputs, /*graph=*/false);
+  shared_outputs_ = SharedOutputs(outputs);
   if (options().ahead == 0) return outputs;
   if (!inputs_.have_hooks()) device_ = common_device(inputs, outputs);
   if (device_) first_run_ = base::StreamMark::here(*device_);
@@ -96,6 +97,7 @@ void Segment::recompute(base::Node& node) {
 }
 
 std::unique_ptr<Tape> Segment::take(base::Node& node) {
+  shared_outputs_.check(region_.name());
   std::unique_ptr<Tape> tape;
   {
     const base::MutexLock lock(mutex_);

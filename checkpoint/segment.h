@@ -5,6 +5,7 @@
 
 #include "checkpoint/ahead_run.h"
 #include "checkpoint/saved_inputs.h"
+#include "checkpoint/shared_outputs.h"
 #include "checkpoint/tape.h"
 #include "engine/base/mutex.h"
 
@@ -55,6 +56,7 @@ class Segment {
   std::optional<c10::Device> device_;
   base::StreamMark first_run_;  // its end, where the region may run again on another stream
   SavedInputs inputs_;
+  SharedOutputs shared_outputs_;
 
   base::Mutex mutex_;
   std::unique_ptr<Tape> tape_ OVERDRIVE_GUARDED_BY(mutex_);

@@ -129,7 +129,8 @@ void Pipeline::run_in_turn(MicroBatch& part) const {
 // many have run.
 size_t Pipeline::run_with_threads(std::vector<MicroBatch>& parts) const {
   std::shared_ptr<StagedBatch> batch;  // where the threads go back, too
-  if (at::GradMode::is_enabled() && options_.checkpointed != Checkpointed::kNever) {
+  if (options_.cpu_threads_back && at::GradMode::is_enabled() &&
+      options_.checkpointed != Checkpointed::kNever) {
     batch = std::make_shared<StagedBatch>(options_, threads_, parts.size(), stages_.size());
   }
   const auto step_forward = [&](size_t index, size_t i) {

@@ -37,6 +37,8 @@ struct PipelineOptions {
   // layers of different stages, and hooks in them and on their parameters, to have nothing in common that they
   // write to. Stages that draw random numbers are found by the first micro-batch, and then all run in turn.
   bool cpu_threads = true;
+  // The backward, too: hooks then run on the stages' threads.
+  bool cpu_threads_back = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
 };

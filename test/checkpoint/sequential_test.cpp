@@ -157,5 +157,30 @@ TEST_F(Sequential, HoldsLessMemory) {
   EXPECT_LT(peak([&] { return checkpoint_sequential(chain, big, Revolve{12}); }), 0.20 * whole);
 }
 
+// 10,000 layers: tensors for the kept states and the step under way; and no call inside another for each layer.
+TEST_F(Sequential, WithRevolveALongChainNeedsNeitherMemoryNorStack) {
+  constexpr int64_t kLayers = 10'000, kSnapshots = 20;
+  const Tensor state = at::randn({1024}).requires_grad_();
+  uintptr_t lowest = UINTPTR_MAX, highest = 0;
+  const std::vector<Layer> chain(kLayers, [&](const Tensor& t) {
+    const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+    lowest = std::min(lowest, here);
+    highest = std::max(highest, here);
+    ++calls;
+    return t.sin();
+  });
+  plain(chain, state).sum().backward();
+  const Tensor want = state.grad().clone();
+  state.mutable_grad() = Tensor();
+  lowest = UINTPTR_MAX;
+  highest = calls = 0;
+  const int64_t peak =
+      bench::PeakBytes::of([&] { checkpoint_sequential(chain, state, Revolve{kSnapshots}).sum().backward(); });
+  EXPECT_TRUE(same_bits(state.grad(), want));
+  EXPECT_EQ(calls, kLayers + fewest_reruns(kLayers, kSnapshots));
+  EXPECT_LT(peak, (kSnapshots + 10) * static_cast<int64_t>(state.nbytes()));
+  EXPECT_LT(highest - lowest, 64 * 1024) << "bytes of stack between the first layer and the deepest";
+}
+
 }  // namespace
 }  // namespace overdrive::checkpoint

@@ -32,6 +32,16 @@ TEST_P(State, TheGeneratorIsLeftAsItWasByTheRecomputation) {
   EXPECT_TRUE(at::equal(generator_state(), before));
 }
 
+TEST_P(State, NothingIsPutBackWhereNothingWasDrawn) {
+  const auto f = [&](const Tensor& t) {
+    if (is_recomputing()) at::rand({1});
+    return block(t);
+  };
+  const Tensor y = checkpoint(options(), f, x), before = generator_state();
+  y.sum().backward();
+  EXPECT_FALSE(at::equal(generator_state(), before));
+}
+
 TEST_P(State, WithoutPreserveRngTheRecomputationDrawsAnew) {
   Options other = options();
   other.preserve_rng = false;

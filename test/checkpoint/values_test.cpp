@@ -1,6 +1,9 @@
 // What may go into a region and come out of it.
 #include "test/checkpoint/checkpoint_fixture.h"
 
+#include <array>
+#include <map>
+
 namespace overdrive::checkpoint {
 namespace {
 
@@ -29,6 +32,24 @@ TEST_P(Values, MayBeTensorsAmongOtherThings) {
   };
   expect_same([&] { return sum(f(x, 3, list, second, "text")); },
               [&] { return sum(checkpoint(options(), f, x, 3, list, std::optional<Tensor>(second), "text")); });
+}
+
+TEST_P(Values, AreFoundInContainersOfTheStandardLibrary) {
+  using Map = std::map<std::string, Tensor>;
+  const auto f = [&](const std::optional<std::tuple<Tensor, int>>& maybe,
+                     const std::vector<std::vector<Tensor>>& nested) {
+    const Tensor y = block(std::get<0>(*maybe)) + nested[1][0];
+    return std::tuple<std::array<Tensor, 2>, Map, std::vector<int>>({y, y.sin()},
+                                                                    {{"a", y.cos()}, {"b", y.exp()}}, {1, 2});
+  };
+  const auto sum = [](const std::tuple<std::array<Tensor, 2>, Map, std::vector<int>>& r) {
+    const auto& [array, map, numbers] = r;
+    return array[0] + array[1] * map.at("a") + map.at("b") * numbers[1];
+  };
+  const auto arguments = [&] { return std::optional(std::tuple(x * 1, 2)); };
+  const std::vector<std::vector<Tensor>> nested{{}, {at::ones({4, 8})}};
+  expect_same([&] { return sum(f(arguments(), nested)); },
+              [&] { return sum(checkpoint(options(), f, arguments(), nested)); });
 }
 
 TEST_P(Values, OfIntegerTypeComeBackDetached) {
@@ -63,6 +84,19 @@ TEST_P(Values, WithoutATensorAreAnError) {
                     options(), [&](int n) { return weight * n; }, 2);
               }),
               HasSubstr("there is no tensor among the inputs"));
+}
+
+// In the early form it would have lost its gradient.
+TEST_P(Values, InAClassAreNotFound) {
+  struct Mine {
+    Tensor tensor;
+  };
+  const auto f = [&](const Tensor& t) { return Mine{block(t)}; };
+  if (GetParam() == Form::kEarly) {
+    EXPECT_THAT(error_of([&] { checkpoint(options(), f, x); }), HasSubstr("no tensor among the results"));
+  } else {
+    expect_same([&] { return f(x).tensor; }, [&] { return checkpoint(options(), f, x).tensor; });
+  }
 }
 
 TEST_P(Values, UndefinedOnesArePassedOn) {
@@ -130,6 +164,35 @@ TEST_P(Values, MustNotBeAnInputWrittenInPlace) {
                     options(), [](Tensor t) { return t.mul_(2); }, y);
               }),
               HasSubstr("changed tensor 0 of its inputs in place"));
+}
+
+TEST_P(Values, ThatShareMemoryMustNotBeWrittenInPlace) {
+  const auto both = [&](const Tensor& t) {
+    const Tensor y = block(t);
+    return std::pair(y, y.view({-1}));
+  };
+  const auto captured = [&](const Tensor& t) { return std::pair(block(t), weight.view({-1})); };
+  const auto sum = [](std::pair<Tensor, Tensor> r, bool write) {
+    if (write) r.first.mul_(2);
+    return r.first.sum() * r.second.sin().sum();
+  };
+  expect_same([&] { return sum(both(x), false); }, [&] { return sum(checkpoint(options(), both, x), false); });
+  if (GetParam() == Form::kOnDemand) {
+    return expect_same([&] { return sum(both(x), true); },
+                       [&] { return sum(checkpoint(options(), both, x), true); });
+  }
+  const Tensor y = sum(checkpoint(options(), both, x), true);
+  EXPECT_THAT(error_of([&] { y.backward(); }), HasSubstr("Output 1 of checkpointed region"));
+  auto [value, view] = checkpoint(options(), captured, x);
+  view.detach().mul_(2);
+  const Tensor z = value.sum() * view.sum();
+  EXPECT_THAT(error_of([&] { z.backward(); }), HasSubstr("shares its memory"));
+  // Beside each other they may be.
+  const auto apart = [&](const Tensor& t) {
+    const Tensor u = block(t);
+    return std::pair(u.slice(0, 0, 2), u.slice(0, 2));
+  };
+  expect_same([&] { return sum(apart(x), true); }, [&] { return sum(checkpoint(options(), apart, x), true); });
 }
 
 TEST_P(Values, ChangedBetweenForwardAndRecomputationAreTheUsualError) {
