@@ -4,6 +4,7 @@
 #include "forward_ad/custom_pullback.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
+#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -26,8 +27,8 @@
 // mode records the same tensors, like on a reverse layer too: the node keeps the inputs
 // with their tangents, which LibTorch's own node for a Function would not see.
 //
-// The price is that a pullback runs forward() again. Rejected: recording the call once
-// below the reverse layer. On a forward layer there is no node that could be recorded.
+// The price is that a pullback runs forward() again, with the same random numbers. Rejected: recording the call
+// once below the reverse layer. On a forward layer there is no node that could be recorded.
 
 namespace overdrive::forward_ad::detail {
 
@@ -151,12 +152,37 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
   return outputs;
 }
 
+// The pullback runs forward() again, and that must be the same function.
+Tensors run_first(const CustomFunctionPtr& function, const Tensors& inputs, auto run) {
+  if (function->numbers) return run();
+  function->numbers = std::make_shared<SameRandomNumbers>(inputs);
+  Tensors outputs = run();
+  function->numbers->keep_what_moved();
+  return outputs;
+}
+
 Tensors below_all_layers(const CustomFunctionPtr& function, const Tensors& inputs) {
   Tensors tangents;
   for (const at::Tensor& input : inputs)
     tangents.push_back(input.defined() ? plain_tangent(input) : at::Tensor());
-  return any_defined(tangents) ? on_plain_tensors(function, inputs, std::move(tangents))
-                               : function->apply(inputs);
+  if (!any_defined(tangents)) return function->apply(inputs);
+  return run_first(function, inputs, [&] { return on_plain_tensors(function, inputs, std::move(tangents)); });
+}
+
+Tensors on_top_layer(const CustomFunctionPtr& function, const Tensors& inputs) {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  // A copy: what is called below leaves the layer.
+  const Layer top = stack.back();  // NOLINT(performance-unnecessary-copy-initialization)
+  switch (top.key()) {
+    case ft::TransformType::Jvp:
+      return on_forward_layer(function, inputs, top, stack.size());
+    case ft::TransformType::Grad:
+      return on_reverse_layer(function, inputs, top, stack.size());
+    case ft::TransformType::Vmap:
+      return on_vmap_layer(function, inputs, top, stack.size());
+    default:
+      TORCH_CHECK(false, function->name, " cannot run under functionalization.");
+  }
 }
 
 }  // namespace
@@ -167,19 +193,8 @@ Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
   for (at::Tensor& input : living) {
     if (input.defined()) living_wrapper(input);
   }
-  if (stack.empty()) return below_all_layers(function, living);
-  // A copy: what is called below leaves the layer.
-  const Layer top = stack.back();  // NOLINT(performance-unnecessary-copy-initialization)
-  switch (top.key()) {
-    case ft::TransformType::Jvp:
-      return on_forward_layer(function, living, top, stack.size());
-    case ft::TransformType::Grad:
-      return on_reverse_layer(function, living, top, stack.size());
-    case ft::TransformType::Vmap:
-      return on_vmap_layer(function, living, top, stack.size());
-    default:
-      TORCH_CHECK(false, function->name, " cannot run under functionalization.");
-  }
+  return stack.empty() ? below_all_layers(function, living)
+                       : run_first(function, living, [&] { return on_top_layer(function, living); });
 }
 
 }  // namespace overdrive::forward_ad::detail

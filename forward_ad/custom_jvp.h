@@ -32,6 +32,8 @@
 
 namespace overdrive::forward_ad {
 
+class SameRandomNumbers;
+
 namespace detail {
 
 struct CustomFunction {
@@ -44,6 +46,8 @@ struct CustomFunction {
   bool double_vjp = false;
   // Made of the backward() of another.
   bool is_pullback = false;
+  // Where the first call found the generators, if it used them: noted by call_custom().
+  mutable std::shared_ptr<SameRandomNumbers> numbers = nullptr;
 };
 
 // Runs the function for the layers on this thread's stack, one after the other.

@@ -2,10 +2,12 @@
 
 #include "engine/base/torch_types.h"
 #include "forward_ad/reverse.h"
+#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <optional>
 #include <utility>
 
 namespace overdrive::forward_ad::detail {
@@ -26,6 +28,8 @@ CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_co
   pullback->apply = [function, input_count](const Tensors& arguments) {
     auto middle = arguments.begin() + static_cast<int64_t>(input_count);
     auto call = [&](const Tensors& inputs) -> Output {
+      std::optional<DrawnAgain> again;
+      if (function->numbers) again.emplace(*function->numbers);
       Tensors outputs = function->apply(inputs);
       TORCH_CHECK(!function->is_pullback || any_requires_grad(outputs), "The backward of ", function->name,
                   " is not made of differentiable operators, so it cannot be differentiated again, which the "

@@ -1,6 +1,7 @@
 #include "forward_ad/driver_functions.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/normal_mode.h"
+#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -132,7 +133,9 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
   check_real(inputs, "jacfwd", "inputs");
   Jacobian result;
   bool first = true;
+  SameRandomNumbers numbers(inputs);
   auto push = [&](const Tensors& tangents) {
+    numbers.rewind();
     Jvp r = jvp(f, inputs, tangents);
     // The values do not depend on the direction; keep the first, before a layer above goes.
     if (std::exchange(first, false)) result.output = std::move(r.output);

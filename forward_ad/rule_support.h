@@ -81,6 +81,7 @@ inline bool lies_beside_its_tangent(const at::Tensor& plain) {
 void add_product_rules(torch::Library& table);
 void add_elementwise_rules(torch::Library& table);
 void add_activation_rules(torch::Library& table);
+void add_in_place_rules(torch::Library& table);
 void add_side_by_side_rules(torch::Library& table);
 void add_loss_rules(torch::Library& table);
 void add_norm_rules(torch::Library& table);

@@ -19,6 +19,7 @@ struct Registration {
     add_product_rules(table);
     add_elementwise_rules(table);
     add_activation_rules(table);
+    add_in_place_rules(table);
     add_side_by_side_rules(table);
     add_loss_rules(table);
     add_norm_rules(table);

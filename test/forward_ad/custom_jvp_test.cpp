@@ -149,6 +149,40 @@ TEST_F(Custom, TakesOtherArgumentsAndGivesLists) {
   EXPECT_TRUE(close(jvp(without, x[0], v[0]).tangent, v[0]));
 }
 
+// Its pullback runs forward() again, and that must drop the same elements.
+struct Dropout : DoubleVjp<Dropout> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x) {
+    Tensor mask = at::rand_like(x) > 0.5;
+    ctx->save_for_backward({mask});
+    return x * mask;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return {grads[0] * ctx->get_saved_variables()[0]};
+  }
+};
+
+TEST_F(Custom, DrawsTheSameRandomNumbersAgain) {
+  Tensor x = random({64}).abs() + 1;
+  auto cubes = [](const Tensor& t) { return Dropout::apply(t).pow(3); };
+  auto [value, slope] = jvp(cubes, x, x);
+  EXPECT_TRUE(close(slope, 3 * value));
+  auto [again, pullback] = vjp(cubes, x);
+  at::rand({3});
+  at::Tensor next = at::rand({1});
+  EXPECT_TRUE(close(pullback(x), 3 * again)) << "what is drawn in between does not matter";
+  EXPECT_FALSE(at::equal(at::rand({1}), next)) << "and what is drawn later is new";
+  EXPECT_TRUE(close(pullback(x), 3 * again));
+  auto sum = [&](const Tensor& t) {
+    Tensor dropped = Dropout::apply(t);
+    return with_aux(dropped.pow(3).sum(), {dropped});
+  };
+  for (HvpMode mode : {HvpMode::kForwardOverReverse, HvpMode::kReverseOverReverse}) {
+    auto r = hvp(sum, x, x, mode);
+    EXPECT_TRUE(close(r.gradient, 3 * r.aux[0].pow(2)));
+    EXPECT_TRUE(close(r.product, 6 * r.aux[0].pow(2)));
+  }
+}
+
 struct WrongShape : CustomJvp<WrongShape> {
   static Tensor forward(AutogradContext*, const Tensor& x) { return x.sum(); }
   static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0]}; }

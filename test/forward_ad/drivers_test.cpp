@@ -121,6 +121,24 @@ TEST_F(Drivers, JacobiansFallBackToALoopWithOneWarning) {
   EXPECT_EQ(warnings.texts.size(), 1u) << "a loop by choice needs no warning";
 }
 
+// jacfwd runs the function once for each chunk; these must be runs of one function.
+TEST_F(Drivers, EachRunForAJacobianDrawsTheSameRandomNumbers) {
+  Tensor x = random({6});
+  auto noisy = [](const Tensor& t) { return at::dropout(t.sin(), 0.5, /*train=*/true) * at::rand_like(t); };
+  for (bool vectorize : {true, false}) {
+    for (int64_t chunk : {1, 4, 6}) {
+      SCOPED_TRACE("vectorize " + std::to_string(vectorize) + ", chunk " + std::to_string(chunk));
+      torch::manual_seed(11);
+      Tensor forward = jacfwd(noisy, x, {chunk, vectorize}), after_forward = random({1});
+      torch::manual_seed(11);
+      Tensor reverse = jacrev(noisy, x, {chunk, vectorize}), after_reverse = random({1});
+      EXPECT_TRUE(close(forward, reverse));
+      EXPECT_TRUE(close(after_forward, after_reverse)) << "and the program goes on as after one run";
+    }
+  }
+  EXPECT_FALSE(at::equal(jacfwd(noisy, x), jacfwd(noisy, x))) << "another call draws other numbers";
+}
+
 TEST_F(Drivers, JacobiansDoNotHideTheFunctionsOwnErrors) {
   int calls = 0;
   auto broken = [&](const Tensor& x) -> Tensor {

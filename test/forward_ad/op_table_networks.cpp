@@ -59,6 +59,18 @@ std::vector<OpCase> networks() {
          return at::scaled_dot_product_attention(x, x.exp(), x.sin(), fixed({3, 3}) > 0.2);
        },
        0.2, 0.8, 5, 1, kNotInReverse},
+      {"attention_with_grouped_queries", Shape{1, 4, 3, 2},
+       [](const Tensor& x) {
+         return at::scaled_dot_product_attention(x.sin(), x.narrow(1, 0, 2).exp(), x.narrow(1, 1, 2), {}, 0,
+                                                 false, {}, /*enable_gqa=*/true);
+       },
+       0.2, 0.8, 5, 1, kNotInReverse},
+      {"attention_with_grouped_queries_causal", Shape{1, 3, 3, 2},
+       [](const Tensor& x) {
+         return at::scaled_dot_product_attention(x, x.narrow(1, 2, 1).exp(), x.narrow(1, 1, 1).sin(), {}, 0,
+                                                 true, 0.7, /*enable_gqa=*/true);
+       },
+       0.2, 0.8, 5, 1, kNotInReverse},
       {"layer_norm_without_weights", kMatrix, [](const Tensor& x) { return at::layer_norm(x.exp(), {3}); }, 0.2,
        0.8, 5, 2, kOfStatistics},
       {"layer_norm_of_its_weights", Shape{2, 2, 2},

@@ -84,8 +84,16 @@ std::vector<OpCase> views_and_in_place() {
          y.mul_(y);
          return y;
        },
-       0.2, 0.8, 0, 0,
-       "LibTorch's formula for mul_ reads the tangent of `other` after it has written that of `self`"},
+       0.2, 0.8, 5, 0,
+       "LibTorch's node saves the tensor whose history it becomes: its backward refuses, and it keeps itself "
+       "alive"},
+      {"mul_in_place_by_a_view_of_itself", kMatrix,
+       [](const Tensor& x) {
+         Tensor y = x.exp();
+         y[0].mul_(y[0]).mul_(y[1]);
+         return y;
+       },
+       0.2, 0.8, 5, 0, "as mul_in_place_by_itself"},
       {"sigmoid_in_place", kFlat,
        [](const Tensor& x) {
          Tensor y = x * x;

@@ -10,6 +10,7 @@ namespace {
 using at::Tensor;
 
 using Rules = ForwardAdTest;
+using Function = std::function<Tensor(const Tensor&)>;
 
 Tensor derivative_of(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
   return jvp(f, x, at::ones_like(x)).tangent;
@@ -112,6 +113,75 @@ TEST_F(Rules, BatchNormKeepsItsRunningStatistics) {
   };
   Tensors plain = after(false), dual = after(true);
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(close(dual[i], plain[i])) << i;
+}
+
+TEST_F(Rules, AttentionWithDropoutIsDifferentiatedWithItsMask) {
+  Tensor x = random({1, 4, 3, 2}), v = random({1, 4, 3, 2});
+  for (bool grouped : {false, true}) {
+    auto attention = [&](const Tensor& t) {
+      torch::manual_seed(11);
+      Tensor keys = grouped ? t.narrow(1, 0, 2) : t;
+      return at::scaled_dot_product_attention(t.sin(), keys.exp(), keys, {}, 0.5, true, {}, grouped);
+    };
+    auto number = [&](const Tensor& t) { return attention(t).square().sum(); };
+    constexpr double kStep = 1e-5;
+    Tensor slope = (attention(x + kStep * v) - attention(x - kStep * v)) / (2 * kStep);
+    EXPECT_TRUE(close(jvp(attention, x, v).tangent, slope, 1e-6));
+    EXPECT_TRUE(
+        close(hvp(number, x, v).product, hvp(number, x, v, HvpMode::kReverseOverReverse).product, 1e-10));
+    DualLevel layered;
+    EXPECT_TRUE(close(jvp(attention, x, v).tangent, slope, 1e-6));
+  }
+}
+
+// The fused operator itself has none, which is LibTorch's limit.
+TEST_F(Rules, FusedAttentionWithDropoutSaysWhatToCall) {
+  Tensor x = random({1, 2, 3, 2});
+  auto fused = [](const Tensor& t) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(t, t, t, /*dropout_p=*/0.5));
+  };
+  std::string what = error_of([&] { jvp(fused, x, x); });
+  EXPECT_THAT(what, testing::HasSubstr("_scaled_dot_product_flash_attention_for_cpu has no dropout"));
+  EXPECT_THAT(what, testing::HasSubstr("scaled_dot_product_attention() takes other operators then"));
+}
+
+// LibTorch's formulas read the operand's tangent after that of the tensor has been written.
+TEST_F(Rules, AnOperatorInPlaceWithItselfIsThatWithACopy) {
+  Tensor x = random({3, 3}).abs() + 0.5, v = random({3, 3});
+  using InPlace = std::function<void(Tensor&, const Tensor&)>;
+  const InPlace operators[] = {
+      [](Tensor& y, const Tensor& z) { y.mul_(z); },
+      [](Tensor& y, const Tensor& z) { y.div_(z); },
+      [](Tensor& y, const Tensor& z) { y.pow_(z); },
+      [](Tensor& y, const Tensor& z) { y.xlogy_(z); },
+      [](Tensor& y, const Tensor& z) { y.atan2_(z); },
+      [](Tensor& y, const Tensor& z) { y.hypot_(z); },
+      [](Tensor& y, const Tensor& z) { y.addcmul_(z, z, 3); },
+      [](Tensor& y, const Tensor& z) { y.addcdiv_(z * 2, z); },
+      [](Tensor& y, const Tensor& z) { y.lerp_(z * 2, z); },
+      [](Tensor& y, const Tensor& z) { y.lerp_(z, z * 2); },
+      [](Tensor& y, const Tensor& z) { y.add_(z, 2); },
+      [](Tensor& y, const Tensor& z) { y.sub_(z, 2); },
+      [](Tensor& y, const Tensor& z) { y.lerp_(z, 0.25); },
+      [](Tensor& y, const Tensor& z) { y.copysign_(z); },
+  };
+  for (size_t i = 0; i < std::size(operators); ++i) {
+    SCOPED_TRACE("operator " + std::to_string(i));
+    auto call = [&](bool copy, bool part) {
+      return [&, copy, part](const Tensor& t) {
+        Tensor y = t * 1, written = part ? y[0] : y;
+        operators[i](written, copy ? written.clone() : written);
+        return y * t;
+      };
+    };
+    for (bool part : {false, true}) {
+      Function itself = call(false, part), a_copy = call(true, part);
+      EXPECT_TRUE(close(jvp(itself, x, v).tangent, jvp(a_copy, x, v).tangent));
+      EXPECT_TRUE(close(jacfwd(itself, x, {.chunk_size = 2}), jacfwd(a_copy, x)));
+      DualLevel layered;
+      EXPECT_TRUE(close(jvp(itself, x, v).tangent, jvp(a_copy, x, v).tangent));
+    }
+  }
 }
 
 TEST_F(Rules, AreGoneWithTheLevel) {
