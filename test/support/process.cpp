@@ -2,6 +2,7 @@
 
 #include "test/support/pch.h"
 
+#include <link.h>
 #include <pthread.h>
 
 #include <exception>
@@ -31,13 +32,28 @@ void* run_job(void* argument) {
   return nullptr;
 }
 
+// What the thread-locals of all libraries take: they lie on a new thread's stack, 230 KiB of it with the CUDA
+// libraries.
+size_t bytes_of_thread_locals() {
+  size_t bytes = 0;
+  const auto add = [](dl_phdr_info* library, size_t, void* sum) {
+    for (int i = 0; i < library->dlpi_phnum; ++i) {
+      const auto& segment = library->dlpi_phdr[i];
+      if (segment.p_type == PT_TLS) *static_cast<size_t*>(sum) += segment.p_memsz + segment.p_align;
+    }
+    return 0;
+  };
+  dl_iterate_phdr(add, &bytes);
+  return bytes;
+}
+
 }  // namespace
 
 void on_stack_of(size_t bytes, const std::function<void()>& body) {
   Job job{body, nullptr};
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, bytes);
+  pthread_attr_setstacksize(&attributes, bytes + bytes_of_thread_locals());
   pthread_t thread;
   const int failed = pthread_create(&thread, &attributes, run_job, &job);
   pthread_attr_destroy(&attributes);
