@@ -44,7 +44,7 @@ endforeach()
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/outside" -B "${WORK_DIR}/outside" -G "${GENERATOR}"
     -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D CMAKE_BUILD_TYPE=Release
     -D "CMAKE_PREFIX_PATH=${WORK_DIR}/moved" -D "Torch_DIR=${TORCH_DIR}"
-    -D "QUICKSTART=${CMAKE_CURRENT_LIST_DIR}/../../examples/quickstart.cpp")
+    ${TOOLKIT} -D "QUICKSTART=${CMAKE_CURRENT_LIST_DIR}/../../examples/quickstart.cpp")
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/outside")
 run("${WORK_DIR}/outside/outside")
 run("${WORK_DIR}/outside/quickstart")
