@@ -45,7 +45,7 @@ std::string Region::name() const {
 
 Tensors Region::run_first(const Tensors& inputs, bool graph) {
   const std::vector<int64_t> versions = versions_of(inputs);
-  if (options_.preserve_rng) rng_ = RngState::of_devices_in_use(inputs);
+  if (options_.preserve_rng) rng_ = base::GeneratorStates::of_devices_in_use(inputs);
   Tensors outputs;
   {
     const PhaseScope phase(PhaseScope::Phase::kCheckpointing);
@@ -93,9 +93,9 @@ void Region::check_backward() const {
   TORCH_CHECK(base::Engine::get_default_engine().is_checkpoint_valid(),
               "Checkpointing is not compatible with .grad() or when an `inputs` parameter is passed to "
               ".backward(). Please use .backward() and do not pass its `inputs` argument, or give ",
-              name(), " the form kOnDemand.");
+              name(), " ", kOtherForm, ".");
   TORCH_CHECK(!at::GradMode::is_enabled(), "A backward with create_graph=true through ", name(),
-              ": the form kEarly has no gradient of a gradient. Use the form kOnDemand.");
+              ": the form kEarly has no gradient of a gradient. Use ", kOtherForm, ".");
 }
 
 void Region::check_outputs(const Tensors& outputs) const {

@@ -6,8 +6,8 @@
 #include "checkpoint/early.h"
 #include "checkpoint/looks.h"
 #include "checkpoint/options.h"
-#include "checkpoint/rng_state.h"
 #include "checkpoint/run_state.h"
+#include "engine/base/generator_states.h"
 
 #include <functional>
 #include <optional>
@@ -15,6 +15,10 @@
 #include <vector>
 
 namespace overdrive::checkpoint {
+
+// What the early form cannot do, for messages: a pipeline's stages are regions of that form.
+inline constexpr const char* kOtherForm =
+    "the form kOnDemand (for a Pipeline's stages: PipelineOptions::checkpointed = kNever)";
 
 class Region {
  public:
@@ -53,7 +57,7 @@ class Region {
   const Options options_;
   const uint64_t number_;
   const RunState state_;
-  RngState rng_;
+  base::GeneratorStates rng_;
   std::vector<Looks> outputs_;
 };
 

@@ -1,5 +1,7 @@
 #include "checkpoint/shared_outputs.h"
 
+#include "checkpoint/region.h"
+
 #include <ATen/MemoryOverlap.h>
 
 namespace overdrive::checkpoint {
@@ -41,8 +43,8 @@ void SharedOutputs::check(const std::string& region) const {
     TORCH_CHECK(
         output.version.current_version() == output.noted, "Output ", output.index, " of ", region,
         " shares its memory with another output or with a tensor that the function captures, and was changed "
-        "in place. The form kEarly cannot see that in the other one's gradient: use the form kOnDemand, or "
-        "clone the output.");
+        "in place. The form kEarly cannot see that in the other one's gradient: use ",
+        kOtherForm, ", or clone the output.");
   }
 }
 

@@ -1,10 +1,10 @@
 #include "forward_ad/custom_jvp.h"
 
+#include "engine/base/generator_states.h"
 #include "forward_ad/bare_level.h"
 #include "forward_ad/custom_pullback.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
-#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -155,7 +155,7 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
 // The pullback runs forward() again, and that must be the same function.
 Tensors run_first(const CustomFunctionPtr& function, const Tensors& inputs, auto run) {
   if (function->numbers) return run();
-  function->numbers = std::make_shared<SameRandomNumbers>(inputs);
+  function->numbers = std::make_shared<base::GeneratorStates>(base::GeneratorStates::of_devices_in_use(inputs));
   Tensors outputs = run();
   function->numbers->keep_what_moved();
   return outputs;

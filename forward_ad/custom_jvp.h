@@ -30,9 +30,11 @@
 #include <type_traits>
 #include <utility>
 
-namespace overdrive::forward_ad {
+namespace overdrive::base {
+class GeneratorStates;
+}
 
-class SameRandomNumbers;
+namespace overdrive::forward_ad {
 
 namespace detail {
 
@@ -47,7 +49,7 @@ struct CustomFunction {
   // Made of the backward() of another.
   bool is_pullback = false;
   // Where the first call found the generators, if it used them: noted by call_custom().
-  mutable std::shared_ptr<SameRandomNumbers> numbers = nullptr;
+  mutable std::shared_ptr<base::GeneratorStates> numbers = nullptr;
 };
 
 // Runs the function for the layers on this thread's stack, one after the other.

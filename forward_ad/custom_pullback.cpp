@@ -1,8 +1,8 @@
 #include "forward_ad/custom_pullback.h"
 
+#include "engine/base/generator_states.h"
 #include "engine/base/torch_types.h"
 #include "forward_ad/reverse.h"
-#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -28,7 +28,7 @@ CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_co
   pullback->apply = [function, input_count](const Tensors& arguments) {
     auto middle = arguments.begin() + static_cast<int64_t>(input_count);
     auto call = [&](const Tensors& inputs) -> Output {
-      std::optional<DrawnAgain> again;
+      std::optional<base::GeneratorsBack> again;
       if (function->numbers) again.emplace(*function->numbers);
       Tensors outputs = function->apply(inputs);
       TORCH_CHECK(!function->is_pullback || any_requires_grad(outputs), "The backward of ", function->name,

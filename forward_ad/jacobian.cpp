@@ -1,7 +1,7 @@
+#include "engine/base/generator_states.h"
 #include "forward_ad/driver_functions.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/normal_mode.h"
-#include "forward_ad/same_random_numbers.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -133,12 +133,16 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
   check_real(inputs, "jacfwd", "inputs");
   Jacobian result;
   bool first = true;
-  SameRandomNumbers numbers(inputs);
+  // Each run draws what the first drew.
+  auto numbers = base::GeneratorStates::of_devices_in_use(inputs);
   auto push = [&](const Tensors& tangents) {
-    numbers.rewind();
+    numbers.restore();  // a run by vmap may have drawn, and then failed
     Jvp r = jvp(f, inputs, tangents);
     // The values do not depend on the direction; keep the first, before a layer above goes.
-    if (std::exchange(first, false)) result.output = std::move(r.output);
+    if (std::exchange(first, false)) {
+      result.output = std::move(r.output);
+      numbers.keep_what_moved();
+    }
     return std::move(r.tangents);
   };
   Tensors columns = in_chunks("jacfwd", inputs, options, push);

@@ -5,7 +5,7 @@
 #include "checkpoint/pipeline/stage_threads.h"
 #include "checkpoint/pipeline/staged_batch.h"
 #include "checkpoint/pipeline/transfer.h"
-#include "checkpoint/rng_state.h"
+#include "checkpoint/random_replay.h"
 #include "checkpoint/surroundings.h"
 
 #include <ATen/ops/cat.h>

@@ -2,7 +2,7 @@
 
 #include "checkpoint/early.h"
 #include "checkpoint/phase.h"
-#include "checkpoint/rng_state.h"
+#include "checkpoint/random_replay.h"
 #include "checkpoint/run_state.h"
 #include "checkpoint/surroundings.h"
 #include "hooks/hooks.h"
