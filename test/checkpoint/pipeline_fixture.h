@@ -7,10 +7,19 @@
 
 #include <torch/nn.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 namespace overdrive::checkpoint {
 
 using Checkpointed = PipelineOptions::Checkpointed;
 namespace nn = torch::nn;
+
+// For a failing test to end.
+inline void wait_for(const std::atomic<bool>& there) {
+  for (int i = 0; i < 10'000 && !there; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 inline std::vector<at::Device> cpus(size_t count) {
   return std::vector<at::Device>(count, at::Device(at::kCPU));

@@ -2,8 +2,6 @@
 #include "test/checkpoint/pipeline_fixture.h"
 
 #include <atomic>
-#include <chrono>
-#include <thread>
 
 namespace overdrive::checkpoint {
 namespace {
@@ -100,8 +98,7 @@ TEST_F(PipelineTest, RunsAStageAgainBeforeItsGradientArrives) {
     const Tensor y = t * 3;
     if (is_recomputing()) {
       y.register_hook([&](const Tensor&) {
-        // For a failing test to end.
-        for (int i = 0; i < 10'000 && !again; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        wait_for(again);
         was_again = again;
       });
     }
