@@ -123,7 +123,8 @@ class Quantise final : public SavedTensorHooks {
             .second = static_cast<uint32_t>(spread(key) >> 32)};
   }
 
-  // Whole blocks to each thread.
+  // Whole blocks at a time. LibTorch's threads share them only where this library is compiled with -fopenmp,
+  // which ours is not: LibTorch brings an OpenMP runtime of its own, and two in a process do not go together.
   template <typename Body>
   void in_blocks(int64_t count, const Body& body) const {
     const int64_t block = options_.block;
