@@ -1,6 +1,7 @@
 #include "engine/backward.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/thread_end.h"
 #include "engine/base/whole_graph_node.h"
 #include "engine/counters.h"
 #include "engine/device_run.h"
@@ -25,11 +26,12 @@ namespace {
 
 using namespace torch::autograd;
 
-// Stock warns of backward(create_graph=true), once in a process unless told to warn always. The frame
-// makes it do so; when it has, no frame is needed for that.
+// Stock warns of backward(create_graph=true), once in a process unless told to warn always; again when the
+// program's handler threw. The frame makes it do so; when it has, no frame is needed for that.
+std::atomic<bool> warned_of_create_graph{false};
+
 bool owes_create_graph_warning() {
-  static std::atomic<bool> warned{false};
-  return !warned.exchange(true, std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
+  return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
 
 class Backward {
@@ -166,7 +168,7 @@ class Backward {
     try {
       body(warnings);
     } catch (...) {
-      warnings.replay();
+      if (!base::thread_is_ending()) warnings.replay();
       throw;
     }
     warnings.replay();
@@ -203,6 +205,7 @@ class Backward {
                                .pruned = memory_->plan.pruned(),
                                .roots = &call_.roots};
     HostFrame::run(engine_, request, [&] {
+      if (owes_warning_) warned_of_create_graph.store(true, std::memory_order_relaxed);
       GraphTask& task = *host::current_graph_task();
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph, &task.thread_locals_);
       run_plan(state, &task);

@@ -1,5 +1,6 @@
 #include "engine/device_run.h"
 
+#include "engine/base/thread_end.h"
 #include "engine/host_frame.h"
 #include "engine/node_call.h"
 #include "engine/overdrive_engine.h"
@@ -185,7 +186,7 @@ Lane DeviceRun::lane_of(const Worker& worker) const {
   return lane;
 }
 
-// Nothing comes out of here: after an error there is nothing to run, but every task is still taken.
+// No error comes out of here: after one there is nothing to run, but every task is still taken.
 void DeviceRun::step(Seat& seat, uint32_t index, const base::NodePtr& keep) {
   if (error_.happened()) return;
   try {
@@ -207,6 +208,8 @@ void DeviceRun::step(Seat& seat, uint32_t index, const base::NodePtr& keep) {
       seat.end_node(/*user_code=*/true);
     } catch (...) {  // the device cannot be set back; the error before it says why
     }
+    // With workers in the run nobody may leave; the system then ends the process.
+    if (base::thread_is_ending() && !devices_.hands_over()) throw;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "engine/fresh_stack.h"
 
+#include "engine/base/thread_end.h"
+
 #include <pthread.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -76,6 +78,7 @@ class StackMemory {
 struct Call {
   const std::function<void()>* body = nullptr;
   std::exception_ptr error;
+  bool over = false;  // the body has returned, or thrown `error`
   ucontext_t here{};
   ucontext_t there{};
   const void* old_bottom = nullptr;  // what the address sanitizer knows of the old stack
@@ -84,23 +87,46 @@ struct Call {
   void* new_fiber = nullptr;
 };
 
+void leave(Call& call) {
+#if defined(OVERDRIVE_ASAN)
+  __sanitizer_start_switch_fiber(nullptr, call.old_bottom, call.old_size);
+#endif
+#if defined(OVERDRIVE_TSAN)
+  __tsan_switch_to_fiber(call.old_fiber, 0);
+#endif
+  swapcontext(&call.there, &call.here);
+}
+
+void run_body(Call& call) {
+  try {
+    (*call.body)();
+  } catch (...) {
+    if (base::thread_is_ending()) throw;
+    call.error = std::current_exception();
+  }
+  call.over = true;
+}
+
+// The end of a thread unwinds its stack, which no catch may hold up and which cannot go on from this stack
+// to the one before: it is left here, in the middle, and begun again there. What the thread would have
+// returned is lost.
+struct LeaveWhenThreadEnds {
+  Call& call;
+  ~LeaveWhenThreadEnds() {
+    if (!call.over) leave(call);
+  }
+};
+
 void enter(unsigned low, unsigned high) {
   auto* call = reinterpret_cast<Call*>(static_cast<uintptr_t>(low) | static_cast<uintptr_t>(high) << 32);
 #if defined(OVERDRIVE_ASAN)
   __sanitizer_finish_switch_fiber(nullptr, &call->old_bottom, &call->old_size);
 #endif
-  try {
-    (*call->body)();
-  } catch (...) {
-    call->error = std::current_exception();
+  {
+    const LeaveWhenThreadEnds guard{*call};
+    run_body(*call);
   }
-#if defined(OVERDRIVE_ASAN)
-  __sanitizer_start_switch_fiber(nullptr, call->old_bottom, call->old_size);
-#endif
-#if defined(OVERDRIVE_TSAN)
-  __tsan_switch_to_fiber(call->old_fiber, 0);
-#endif
-  swapcontext(&call->there, &call->here);
+  leave(*call);
 }
 
 void switch_to(Call& call, const StackMemory& stack) {
@@ -149,6 +175,7 @@ void call_on_fresh_stack(const std::function<void()>& body) {
   current_stack = {reinterpret_cast<uintptr_t>(stack.bottom()), StackMemory::kSize};
   switch_to(call, stack);
   current_stack = outer;
+  if (!call.over) pthread_exit(PTHREAD_CANCELED);
   if (call.error) std::rethrow_exception(std::move(call.error));
 }
 

@@ -1,5 +1,6 @@
 #include "engine/host_frame.h"
 
+#include "engine/base/thread_end.h"
 #include "engine/host.h"
 #include "engine/overdrive_engine.h"
 #include "engine/thread_context.h"
@@ -93,6 +94,7 @@ class FrameNode final : public Node {
       throw;
     } catch (...) {
       abandon_task();
+      if (base::thread_is_ending()) throw;
       error_ = std::current_exception();
       throw ForeignError();
     }

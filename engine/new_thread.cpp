@@ -1,5 +1,7 @@
 #include "engine/new_thread.h"
 
+#include "engine/base/thread_end.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <c10/util/Exception.h>
@@ -15,6 +17,7 @@ void call_on_new_thread(const std::function<void()>& body) {
   const at::ThreadLocalState state;
   c10::WarningHandler* const warnings = c10::WarningUtils::get_warning_handler();
   std::exception_ptr error;
+  bool over = false;  // not if the body ended its thread
   std::thread thread;
   try {
     thread = std::thread([&] {
@@ -24,8 +27,11 @@ void call_on_new_thread(const std::function<void()>& body) {
       const c10::WarningUtils::WarningHandlerGuard same_warnings(warnings);
       try {
         body();
+        over = true;
       } catch (...) {
+        if (base::thread_is_ending()) throw;
         error = std::current_exception();
+        over = true;
       }
     });
   } catch (const std::system_error& refused) {
@@ -35,6 +41,7 @@ void call_on_new_thread(const std::function<void()>& body) {
     return;
   }
   thread.join();
+  if (!over) pthread_exit(PTHREAD_CANCELED);
   if (error) std::rethrow_exception(std::move(error));
 }
 

@@ -1,6 +1,7 @@
 #include "engine/run.h"
 
 #include "engine/base/fault.h"
+#include "engine/base/thread_end.h"
 #include "engine/counters.h"
 #include "engine/grad_sum.h"
 #include "engine/graph_views.h"
@@ -69,7 +70,7 @@ void Run::step(ReadyTask& task) {
     run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
   } catch (...) {
     memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
-    report(task.keep);
+    if (!base::thread_is_ending()) report(task.keep);
     show_outer_node();
     state_.restore_after_user_code();
     throw;

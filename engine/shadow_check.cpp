@@ -50,20 +50,22 @@ class Leaves {
   std::unordered_set<at::TensorImpl*> seen_;
 };
 
-// Adds the leaves that a call accumulates into. False when it has hooks, so that it must not run twice.
+// Adds the leaves that a call accumulates into. False when it has hooks, so that it must not run twice; no
+// gradient is touched then.
 bool add_leaves(const BackwardCall& call, Leaves& leaves) {
-  bool has_hooks = false;
+  variable_list found;
   for (const Edge& root : call.roots) {
     if (!root.is_valid()) continue;
     RunMemoryLease memory(thread_context());
     memory->plan.build({root.function.get(), false, call.outputs, call.accumulate_grad});
-    has_hooks = has_hooks || memory->plan.has_hooks();
+    if (memory->plan.has_hooks()) return false;
     for (const PlannedNode& planned : memory->plan.nodes) {
       if (host::kind_of(*planned.node) != host::NodeKind::kAccumulateGrad) continue;
-      leaves.add(static_cast<AccumulateGrad*>(planned.node)->variable);
+      found.push_back(static_cast<AccumulateGrad*>(planned.node)->variable);
     }
   }
-  return !has_hooks;
+  for (const at::Tensor& leaf : found) leaves.add(leaf);
+  return true;
 }
 
 // The stock half of a check on this thread. A node of it may run a backward, which comes to us.

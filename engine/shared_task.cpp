@@ -25,7 +25,8 @@ void SharedTask::run_callbacks() {
   std::unique_lock<std::mutex> lock(task_.final_callbacks_lock_);
   // By index: a callback may queue more.
   for (size_t i = 0; i < task_.final_callbacks_.size(); ++i) {
-    const std::function<void()> callback = std::move(task_.final_callbacks_[i]);
+    // What it holds goes with the task, as in stock. It is called where it does not move when the list grows.
+    const auto& callback = callbacks_run_.emplace_back(std::move(task_.final_callbacks_[i]));
     lock.unlock();
     callback();
     lock.lock();

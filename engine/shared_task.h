@@ -6,6 +6,7 @@
 #include "engine/base/torch_types.h"
 
 #include <functional>
+#include <list>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -32,6 +33,7 @@ class SharedTask {
   c10::SmallVector<base::Node*, 4> graph_roots_;
   std::vector<at::Tensor> captured_vars_;
   std::vector<std::function<void()>> final_callbacks_;
+  std::list<std::function<void()>> callbacks_run_;  // go before those that an error left
   uint64_t id_;
   bool keep_graph_;
 };

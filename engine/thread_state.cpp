@@ -21,7 +21,7 @@ ThreadModes ThreadModes::read(const ThreadPlaces& places) {
   modes.excluded_keys = places.keys.excluded_;
   modes.autograd_bits = bits_of(places.autograd);
   modes.record_function_on = places.record_function.tls_record_function_enabled_;
-  modes.record_function_callbacks = places.record_function.sorted_tls_callbacks_.size();
+  modes.record_function_callbacks = mark_of(places.record_function);
   modes.saved_hooks_on = !places.saved_hooks.disabled_error_message.has_value();
   modes.saved_hooks = places.saved_hooks.stack.size();
   modes.reapply_views = at::functionalization::impl::getFunctionalizationReapplyViewsTLS();
@@ -59,8 +59,9 @@ ThreadState::~ThreadState() {
 void ThreadState::restore_after_user_code() {
   if (watch_ == Watch::kHostCode) {
     restore_after_host_code();
-  } else if (quick_look_differs() || !(ThreadModes::read(places_) == modes_))
+  } else if (quick_look_differs() || is_in_layer() || !(ThreadModes::read(places_) == modes_)) {
     repair();
+  }
 }
 
 void ThreadState::repair() {
@@ -77,7 +78,7 @@ void ThreadState::repair() {
 }
 
 const at::ThreadLocalState* ThreadState::whole_if_unchanged() const {
-  if (watch_ != Watch::kUserCode) return nullptr;
+  if (watch_ != Watch::kUserCode || is_in_layer()) return nullptr;
   ThreadModes now = ThreadModes::read(places_);
   constexpr uint32_t kGradMode = 1;
   now.autograd_bits = (now.autograd_bits & ~kGradMode) | (modes_.autograd_bits & kGradMode);

@@ -41,13 +41,20 @@ struct ThreadModes {
   bool reapply_views = false;
   at::ScalarType autocast_cpu_type = at::ScalarType::Undefined;
   at::ScalarType autocast_gpu_type = at::ScalarType::Undefined;
-  size_t record_function_callbacks = 0;
+  uint64_t record_function_callbacks = 0;  // a mark of which there are and which are on
   size_t saved_hooks = 0;
   const void* debug_info = nullptr;
   const void* functorch = nullptr;
   c10::WarningHandler* warning_handler = nullptr;
 
   static ThreadModes read(const ThreadPlaces& places);
+  static uint64_t mark_of(const at::RecordFunctionTLS& record_function) {
+    uint64_t mark = 0;
+    for (const auto& callback : record_function.sorted_tls_callbacks_) {
+      mark = mark * 31 + 2 * callback.handle_ + static_cast<uint64_t>(callback.enabled_);
+    }
+    return mark;
+  }
   // Older versions of the host have no such switch: always on.
   template <typename State>
   static bool enforces_grad_layout(const State& state) {
@@ -108,6 +115,11 @@ class ThreadState {
   bool quick_look_differs() const {
     return places_.keys.included_ != modes_.included_keys || places_.keys.excluded_ != modes_.excluded_keys ||
            ThreadModes::bits_of(places_.autograd) != modes_.autograd_bits;
+  }
+  // Inside a functorch layer: layers that user code leaves on top lie in the same object, under the same keys.
+  bool is_in_layer() const {
+    constexpr c10::DispatchKeySet kLayers(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+    return (modes_.included_keys & kLayers.raw_repr()) != 0;
   }
   void repair();
 

@@ -30,9 +30,10 @@ std::string why_off() {
   if (installed()) return "";
   const std::string failure = why_install_fails();
   if (!failure.empty()) return failure;
-  const char* off = std::getenv("OVERDRIVE");
-  if (off != nullptr && std::string(off) == "0")
-    return "OVERDRIVE=0 keeps the preload library from installing it";
+  const char* variable = std::getenv("OVERDRIVE");
+  const std::string wanted = variable == nullptr || *variable == '\0' ? "1" : variable;
+  if (wanted == "0") return "OVERDRIVE=0 keeps the preload library from installing it";
+  if (wanted != "1") return "OVERDRIVE is \"" + wanted + "\", but must be one of 0|1";
   return "this process neither preloads liboverdrive_autoload.so nor has called overdrive::install(), "
          "which would work here";
 }

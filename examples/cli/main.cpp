@@ -28,7 +28,10 @@ CLI::Validator above_zero() {
 }
 
 CLI::Validator zero_or_above() {
-  return number_that([](double value) { return value >= 0; }, "from 0 on");
+  // CLI11 would take a larger one for the largest that there is.
+  constexpr double kTooLarge = 18446744073709551616.0;
+  return number_that([](double value) { return value >= 0 && value < kTooLarge; },
+                     "from 0 on that fits into 64 bits");
 }
 
 CLI::App* Program::add(const std::string& name, const std::string& what, const std::string& example,

@@ -15,7 +15,8 @@ overdrive_add_test(engine_contract_sums_test
   SOURCES contract_sums_test.cpp contract_other_tensors_test.cpp
   LIBS overdrive_test_support LABELS engine contract)
 overdrive_add_test(engine_contract_threads_test
-  SOURCES contract_nested_test.cpp contract_threads_test.cpp contract_size_test.cpp
+  SOURCES contract_nested_test.cpp contract_threads_test.cpp contract_thread_end_test.cpp
+          contract_size_test.cpp
   LIBS overdrive_test_support LABELS engine contract fast-tsan ENV OMP_NUM_THREADS=1 TIMEOUT 600)
 
 # The same graphs with RLIMIT_STACK at 256 KiB: the main thread's stack, and every new thread's.

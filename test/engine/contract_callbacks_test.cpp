@@ -83,6 +83,36 @@ TYPED_TEST(Callbacks, OneThatThrowsStopsTheRest) {
   EXPECT_EQ(timeline.events(), (Events{"first"}));
 }
 
+TYPED_TEST(Callbacks, WhatTheyHoldGoesWhenAllHaveRun) {
+  // Also where the backward borrows the task of the one around it.
+  for (const bool nested : {false, true}) {
+    for (const bool throws : {false, true}) {
+      Timeline timeline;
+      const auto held_by = [&](const std::string& name) {
+        return std::shared_ptr<void>(nullptr, [&timeline, name](void*) { timeline.add("gone: ", name); });
+      };
+      const auto inner = make_node("inner", {}, [&](variable_list&&) {
+        at_end([&timeline, held = held_by("first")] { timeline.add("first"); });
+        at_end([&timeline, throws, held = held_by("second")] {
+          timeline.add("second");
+          if (throws) throw std::logic_error("from a callback");
+        });
+        at_end([&timeline, held = held_by("third")] { timeline.add("third"); });
+        return variable_list{};
+      });
+      const auto play = [&] { message_of([&] { run({.roots = {edge(inner)}}); }); };
+      const auto outer = make_node("outer", {}, [&](variable_list&&) {
+        play();
+        return variable_list{};
+      });
+      nested ? (void)run({.roots = {edge(outer)}}) : play();
+      Events expected{"first", "second", "third", "gone: first", "gone: second", "gone: third"};
+      if (throws) expected.erase(expected.begin() + 2);
+      EXPECT_EQ(timeline.events(), expected) << (nested ? "nested" : "outermost");
+    }
+  }
+}
+
 TYPED_TEST(Callbacks, OneQueuedInABackwardThatFailsNeverRuns) {
   bool ran = false;
   auto failing =

@@ -138,6 +138,33 @@ struct Collector : c10::WarningHandler {
   std::vector<std::string> messages;
 };
 
+// Throws what it is told, as a program does that takes warnings for errors.
+struct Thrower final : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { throw std::runtime_error(warning.msg()); }
+};
+
+// How many of three backwards failed because of the warning, before anything ran.
+int failed_by_warnings() {
+  Thrower thrower;
+  c10::WarningUtils::WarningHandlerGuard guard(&thrower);
+  int failed = 0;
+  for (int i = 0; i < 3; ++i) {
+    auto x = leaf(2);
+    try {
+      (x * x).backward({}, true, true);
+    } catch (const std::runtime_error&) {
+      failed += x.grad().defined() ? 0 : 1;
+    }
+  }
+  return failed;
+}
+
+TYPED_TEST(GraphFlags, TheWarningAboutTheCycleComesAgainAfterAHandlerThatThrew) {
+  // In a process of its own, because a warning that was given is not given again.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::_Exit(failed_by_warnings()), testing::ExitedWithCode(3), "");
+}
+
 TYPED_TEST(GraphFlags, BackwardWithCreateGraphWarnsAboutTheCycleOnceAProcess) {
   // TORCH_WARN_ONCE in stock; always here, so that the test does not depend on who came first.
   c10::WarningUtils::set_warnAlways(true);

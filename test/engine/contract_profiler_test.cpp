@@ -144,6 +144,37 @@ TYPED_TEST(Profiler, ACallbackAddedByAHookIsHonouredFromTheNextNodeOn) {
   EXPECT_EQ(scenario(), "11");
 }
 
+std::vector<std::string> seen_by_callbacks;
+
+template <char kWhose>
+std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& range) {
+  seen_by_callbacks.push_back(std::string{kWhose, ' '} + range.name());
+  return nullptr;
+}
+
+TYPED_TEST(Profiler, ACallbackOfTheThreadThatAHookSwitchesOffOrExchangesIsBackForTheNextNode) {
+  // They are among the modes that stock sets anew for every node.
+  for (const bool exchange : {false, true}) {
+    seen_by_callbacks.clear();
+    auto last = make_node("last", {});
+    auto first = make_node("first", {edge(last)});
+    const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(note<'a'>));
+    add_pre_hook(first, [&](const variable_list& grads) {
+      if (exchange) {
+        at::removeCallback(handle);
+        at::addThreadLocalCallback(at::RecordFunctionCallback(note<'b'>));
+      } else {
+        at::disableCallback(handle);
+      }
+      return grads;
+    });
+    run({.roots = {edge(first)}});
+    at::clearThreadLocalCallbacks();
+    EXPECT_THAT(seen_by_callbacks, testing::Contains("a last")) << (exchange ? "exchanged" : "switched off");
+    EXPECT_THAT(seen_by_callbacks, testing::Not(testing::Contains("b last")));
+  }
+}
+
 TYPED_TEST(Profiler, ACallbackRemovedByAHookSeesNothingMore) {
   std::optional<RecordObserver> observer;
   observer.emplace(RecordObserver::Scope::kBackwardOnly);

@@ -115,6 +115,36 @@ TYPED_TEST(ThreadState, TheNextNodeStartsClean) {
   }
 }
 
+TYPED_TEST(ThreadState, ALayerLeftOnTopOfTheCallersIsGoneForTheNextNode) {
+  // Both layers are under the same dispatch keys, and in one object.
+  for (const bool nested : {false, true}) {
+    std::string before, next, after;
+    std::thread([&] {
+      auto last = make_node("next", {}, [&](variable_list&&) {
+        next = thread_state();
+        return variable_list{};
+      });
+      auto node = make_node("leaver", {edge(last)}, [&](variable_list&& in) {
+        before = thread_state();
+        leaks().back().leave();
+        return in;
+      });
+      auto outer = make_node("outer", {}, [&](variable_list&&) {
+        const FunctorchLayer layer(FunctorchLayer::Kind::kVmap);
+        run({.roots = {edge(node)}, .grads = {one()}});
+        after = thread_state();
+        return variable_list{};
+      });
+      const FunctorchLayer layer(FunctorchLayer::Kind::kVmap);
+      run({.roots = {edge(nested ? outer : node)}, .grads = {one()}});
+      if (!nested) after = thread_state();
+    }).join();
+    EXPECT_EQ(next, before) << nested;
+    EXPECT_EQ(after.substr(after.find(" layers=")),
+              nested ? before.substr(before.find(" layers=")) : " layers=1 quiet=0");
+  }
+}
+
 TYPED_TEST(ThreadState, AGradModeLeftOnBuildsNoGraphInALeaf) {
   // The silent one: AccumulateGrad in grad mode would make .grad ask for a gradient.
   auto x = leaf();

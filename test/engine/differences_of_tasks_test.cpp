@@ -114,6 +114,32 @@ TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
   expect_no_task_unless_asked(backward_of_sinh, task_of_the_kernel);
 }
 
+struct NodeWithLastWords : Body {
+  std::function<void()> last_words;
+  ~NodeWithLastWords() override { last_words(); }
+};
+
+TEST(Differences, ANodeThatTheRunAloneOwnedEndsInTheModesOfTheRun) {
+  // {root} --> {last}       the last node takes the root's edge away, so that nobody but the run has it
+  const auto modes_at_the_end = [] {
+    std::pair<bool, bool> modes{};
+    auto last = make_typed_node<NodeWithLastWords>();
+    last->add_input_metadata(torch::ones({1}));
+    last->last_words = [&] { modes = {torch::GradMode::is_enabled(), get_current_graph_task_id() != -1}; };
+    auto root = make_body([](variable_list&& gradients) { return std::move(gradients); });
+    root->set_next_edges({Edge(last, 0)});
+    last->body = [&root](variable_list&&) -> variable_list {
+      root->set_next_edges({});
+      return {};
+    };
+    last = {};
+    run(root);
+    return modes;
+  };
+  on_stock([&] { EXPECT_EQ(modes_at_the_end(), (std::pair{true, false})); });
+  on_ours([&] { EXPECT_EQ(modes_at_the_end(), (std::pair{false, true})); });
+}
+
 TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {
   using Reader = const std::unordered_set<Node*>* (*)();
   const auto reader = reinterpret_cast<Reader>(

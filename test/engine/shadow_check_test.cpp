@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
+#include "test/support/record_observer.h"
 #include "test/support/typed_node.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
@@ -24,6 +25,18 @@ class ShadowCheck : public testing::Test {
   }
   void TearDown() override { overdrive::uninstall(); }
 };
+
+TEST_F(ShadowCheck, TouchesNoGradientOfABackwardThatHasHooks) {
+  // Another thread may be adding to it.
+  auto x = torch::ones({4}, torch::requires_grad());
+  (x * 2).sum().backward();
+  auto y = x * 3;
+  y.register_hook([](const torch::Tensor& gradient) { return gradient; });
+  const overdrive::test::RecordObserver observer(overdrive::test::RecordObserver::Scope::kAll);
+  y.sum().backward();
+  EXPECT_EQ(observer.count("aten::clone"), 0);
+  EXPECT_TRUE(torch::equal(x.grad(), torch::full({4}, 5.0)));
+}
 
 // Multiplies its gradient by how often it has run: no two runs agree.
 struct Unsteady : torch::autograd::Node {

@@ -56,6 +56,32 @@ TEST(FreshStack, LetsErrorsOutWithTheirType) {
   EXPECT_THROW(call_on_fresh_stack([] { throw 42; }), int);
 }
 
+TEST(FreshStack, DestroysWhatIsOnEveryStackWhenTheThreadEnds) {
+  int destroyed = 0;
+  struct Guard {
+    int& count;
+    ~Guard() { ++count; }
+  };
+  std::function<void()> body = [&] {
+    const Guard outer{destroyed};
+    call_on_fresh_stack([&] {
+      const Guard middle{destroyed};
+      call_on_fresh_stack([&] {
+        const Guard inner{destroyed};
+        pthread_exit(nullptr);
+      });
+    });
+  };
+  pthread_t thread;
+  const auto start = [](void* out) -> void* {
+    (*static_cast<std::function<void()>*>(out))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, start, &body), 0);
+  pthread_join(thread, nullptr);
+  EXPECT_EQ(destroyed, 3);
+}
+
 TEST(FreshStack, LetsAnErrorPassThroughManyStacks) {
   const std::function<void(int)> nest = [&](int left) {
     if (left == 0) throw std::runtime_error("bottom");

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <thread>
 
 namespace {
 std::atomic<bool> refuse_threads{false};
@@ -44,6 +45,20 @@ TEST_F(WorkersInTrouble, AreReplacedByTheCallerWhenTheSystemRefusesThreads) {
   EXPECT_THAT(threads_named("od-"), testing::IsEmpty());
   backward_over({1, 2});
   EXPECT_EQ(threads_named("od-").size(), 2u);
+}
+
+TEST_F(WorkersInTrouble, AThreadMayEndInsideANodeOfAGraphOfOneDevice) {
+  bool survived = false;
+  std::thread([&] {
+    const Tensor x = device_leaf(1);
+    Tensor y = x * 2;
+    y.register_hook([](const Tensor&) { pthread_exit(nullptr); });
+    y.sum().backward();
+    survived = true;
+  }).join();
+  EXPECT_FALSE(survived);
+  backward_over({1});
+  backward_over({1, 2});
 }
 
 // {root} --> {far away, on `device`}
