@@ -2,12 +2,23 @@
 
 #include "engine/base/fault.h"
 #include "engine/gradient_check.h"
+#include "engine/lent_memory.h"
 
 #include <ATen/DeviceGuard.h>
 
 namespace overdrive::engine {
 
 using namespace torch::autograd;
+
+namespace {
+variable_list apply(Node& node, variable_list&& gradients) {
+  if (!LentMemory::in_use()) return node(std::move(gradients));
+  const LentMemory lent(gradients);
+  variable_list outputs = node(std::move(gradients));
+  lent.keep_out_of(outputs);
+  return outputs;
+}
+}  // namespace
 
 void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
   for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
@@ -20,7 +31,7 @@ variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
   if (!keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    variable_list outputs = node(std::move(gradients));
+    variable_list outputs = apply(node, std::move(gradients));
     check_gradients(node, outputs);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
@@ -31,7 +42,7 @@ variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
   variable_list outputs;
   {
     variable_list copy = gradients;
-    outputs = node(std::move(copy));
+    outputs = apply(node, std::move(copy));
   }
   if (OVERDRIVE_FAULT(kReleaseTooEarly) && !keep_graph) node.release_variables();
   check_gradients(node, outputs);
