@@ -19,6 +19,7 @@ at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackI
               "The unpack hook of ", hooks.name(), " returned a ", result.dtype().name(), " tensor of sizes ",
               result.sizes(), " on ", result.device(), "; it was to give back ", expected(),
               ". Sizes, type and device must be those that pack was given.");
+  if (result.is_inference()) result = result.clone();  // such a tensor has no version, and ends no derivative
   if (result.is_conj() || result.is_neg()) result = result.resolve_conj().resolve_neg();
   return with_strides(std::move(result), as.strides);
 }

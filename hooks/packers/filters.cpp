@@ -1,6 +1,7 @@
 #include "hooks/packers/filters.h"
 
 #include "hooks/checked_unpack.h"
+#include "hooks/tensor_kinds.h"
 
 #include <ATen/core/DimVector.h>
 
@@ -80,15 +81,21 @@ class Composed final : public SavedTensorHooks {
     std::optional<Packed> packed;
     at::DimVector sizes, strides;
     caffe2::TypeMeta dtype;
-    c10::Device device;
+    c10::Device device{c10::kCPU};
   };
   struct Whole {
     Packed first;
     std::vector<Part> parts;
   };
 
+  // To `second` it is as if an op had saved it: odd tensors pass, and what comes is plain memory.
   Part pack_part(at::Tensor& tensor, const SaveInfo& save) {
-    Part part{.packed = {}, .sizes = {}, .strides = {}, .dtype = tensor.dtype(), .device = tensor.device()};
+    Part part;
+    if (!tensor.defined() || !is_packable(tensor)) return part;
+    if (tensor.is_inference()) tensor = tensor.clone();
+    tensor = tensor.resolve_conj().resolve_neg();
+    part.dtype = tensor.dtype();
+    part.device = tensor.device();
     SaveInfo info = save;
     info.bytes = static_cast<int64_t>(tensor.nbytes());
     info.dtype = tensor.scalar_type();

@@ -169,6 +169,26 @@ TEST_F(WrongHooks, ThatThrowInPackArriveFromTheOp) {
   EXPECT_TRUE(same_bits(step(), expected));
 }
 
+TEST_F(WrongHooks, MayGiveBackATensorMadeInInferenceMode) {
+  const HooksPtr hooks = make_hooks(
+      [](const Tensor& t, const SaveInfo&) {
+        return Packed{{t.clone()}, {}};
+      },
+      [](Packed& packed, const UnpackInfo&) {
+        const c10::InferenceMode mode;
+        return packed.tensors[0] * 1;
+      });
+  const Tensor x = leaf_of({3});
+  Tensor loss;
+  {
+    const ScopedHooks scope(hooks);
+    loss = x.exp().sum();
+  }
+  const Tensor first = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  first.sum().backward();
+  EXPECT_TRUE(same_bits(x.grad(), x.detach().exp()));
+}
+
 TEST_F(WrongHooks, StridesAreNotTheirBusiness) {
   const auto hooks = make_hooks(
       [](const Tensor& t, const SaveInfo&) {

@@ -84,5 +84,48 @@ TEST_F(Packers, ComposePacksWhatTheFirstMade) {
   EXPECT_EQ(both->name(), "quantise (int8) and then CopyingHooks");
 }
 
+// A hook that makes of a tensor what `pack` says, and takes it back by `unpack`.
+HooksPtr made_into(const std::function<Tensor(const Tensor&)>& pack,
+                   const std::function<Tensor(const Tensor&)>& unpack) {
+  return make_hooks(
+      [pack](const Tensor& t, const SaveInfo&) {
+        return Packed{{pack(t), Tensor()}, {}};
+      },
+      [unpack](Packed& packed, const UnpackInfo&) {
+        TORCH_CHECK(!packed.tensors[1].defined());
+        return unpack(packed.tensors[0]);
+      },
+      {.lossless = true});
+}
+
+TEST_F(Packers, ComposeGivesTheSecondWhatAnOpCouldHaveSaved) {
+  const Tensor z = at::randn({8, 8}, at::kComplexFloat), x = at::randn({8, 8});
+  const auto same = [](const Tensor& t) { return t; };
+  const auto in_inference = [](const Tensor& t) {
+    const c10::InferenceMode mode;
+    return t.clone();
+  };
+  const HooksPtr conjugated = made_into([](const Tensor& t) { return t.conj(); },
+                                        [](const Tensor& t) { return t.conj().resolve_conj(); });
+  const HooksPtr negated =
+      made_into([](const Tensor& t) { return at::_neg_view(t); }, [](const Tensor& t) { return -t; });
+  const HooksPtr repeated = made_into(
+      [](const Tensor& t) {
+        return t.select(1, 0).expand({5, 8});
+      },
+      [x](const Tensor& t) {
+        return at::equal(t, x.select(1, 0).expand({5, 8})) ? x : t;
+      });
+  const HooksPtr sparse =
+      made_into([](const Tensor& t) { return t.to_sparse(); }, [](const Tensor& t) { return t.to_dense(); });
+  const HooksPtr inferred = made_into(in_inference, same);
+  for (const HooksPtr& second : {keep(), HooksPtr(copying_), spill_to_disk({.folder = {}, .min_bytes = 0})}) {
+    EXPECT_TRUE(same_bits(through(compose(conjugated, second), z), z)) << second->name();
+    for (const HooksPtr& first : {negated, repeated, sparse, inferred}) {
+      EXPECT_TRUE(same_bits(through(compose(first, second), x), x)) << second->name();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace overdrive::hooks
