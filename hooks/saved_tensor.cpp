@@ -49,9 +49,22 @@ struct SavedTensor::Metadata {
 };
 
 SavedTensor::SavedTensor() = default;
-SavedTensor::SavedTensor(SavedTensor&&) noexcept = default;
-SavedTensor& SavedTensor::operator=(SavedTensor&&) noexcept = default;
+SavedTensor::SavedTensor(SavedTensor&& other) noexcept : SavedTensor() { *this = std::move(other); }
 SavedTensor::~SavedTensor() = default;
+
+SavedTensor& SavedTensor::operator=(SavedTensor&& other) noexcept {
+  if (this == &other) return *this;
+  state_ = other.state_;
+  as_ = other.as_;
+  is_leaf_ = other.is_leaf_;
+  version_ = other.version_;
+  output_nr_ = other.output_nr_;
+  tensor_ = std::move(other.tensor_);
+  metadata_ = std::move(other.metadata_);
+  hooks_ = std::move(other.hooks_);
+  other.release();  // so that unpacking what is not there any more is an error
+  return *this;
+}
 
 SavedTensor::SavedTensor(const std::optional<at::Tensor>& tensor, SavedAs as)
     : SavedTensor(tensor.value_or(at::Tensor()), as) {}

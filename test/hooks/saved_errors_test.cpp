@@ -84,6 +84,19 @@ TEST_F(SavedTensorErrors, AChangedTensorIsNoticedThroughHooksToo) {
                                      "version 1; expected version 0 instead\\."));
 }
 
+TEST_F(SavedTensorErrors, WhatWasMovedAwayIsGone) {
+  for (const HooksPtr& hooks : {HooksPtr(), keep()}) {
+    const ScopedHooks scope(hooks);
+    SavedTensor first(at::ones({3}));
+    const SavedTensor second = std::move(first);
+    EXPECT_TRUE(second.unpack().defined());
+    EXPECT_THAT(message_of([&] { first.unpack(); }).message,
+                testing::StartsWith(torch::autograd::ERR_BACKWARD_TWICE));
+    first = SavedTensor(at::ones({2}));
+    EXPECT_EQ(first.unpack().numel(), 2);
+  }
+}
+
 TEST_F(SavedTensorErrors, AnOutputNeedsItsOwner) {
   Tensor y = leaf_of({3}) * 2;
   SavedTensor saved(y, SavedAs::kOutput);
