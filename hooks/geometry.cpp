@@ -54,6 +54,24 @@ bool Geometry::is_dense() const {
   return true;
 }
 
+int64_t Geometry::distinct() const {
+  int64_t different = 1;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (strides()[d] != 0) different *= sizes()[d];
+  }
+  return std::min(different, extent());
+}
+
+Geometry Geometry::each_once() const {
+  Geometry once{.dims = dims, .offset = offset};
+  if (distinct() == numel()) return once;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (strides()[d] == 0) once.dims.size_at(d) = 1;
+  }
+  // Windows that overlap, too, and what is a row but for the dimensions that were repeated.
+  return once.extent() <= once.numel() ? row(offset, extent()) : once;
+}
+
 namespace {
 
 c10::intrusive_ptr<c10::TensorImpl> plain_copy(const at::Tensor& tensor, const c10::VariableVersion& counter) {
@@ -88,9 +106,14 @@ at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10
 at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides) {
   if (same_numbers(tensor.strides(), strides)) return tensor;
   const c10::NoGradGuard no_grad;
-  at::Tensor result = at::empty_strided(tensor.sizes(), strides, tensor.options());
-  result.copy_(tensor);
-  return result;
+  at::Tensor once = tensor;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] == 0 && once.size(static_cast<int64_t>(d)) > 1)
+      once = once.narrow(static_cast<int64_t>(d), 0, 1);
+  }
+  at::Tensor result = at::empty_strided(once.sizes(), strides, tensor.options());
+  result.copy_(once);
+  return result.as_strided(tensor.sizes(), strides);
 }
 
 }  // namespace overdrive::hooks

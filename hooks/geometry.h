@@ -27,6 +27,11 @@ struct Geometry {
   // Whether the memory between the first element and the last belongs to the tensor, each element once.
   bool is_dense() const;
 
+  // How many elements lie in memory: those that the tensor repeats count once.
+  int64_t distinct() const;
+  // The memory that is read: no element twice, without conjugation and negation.
+  Geometry each_once() const;
+
   bool operator==(const Geometry&) const = default;
 };
 
@@ -42,7 +47,8 @@ inline bool same_numbers(at::IntArrayRef a, at::IntArrayRef b) {
   return true;
 }
 
-// The tensor itself when it already is what is asked for, else a copy with these strides.
+// The tensor itself when it already is what is asked for, else a copy with these strides (0 where elements are
+// repeated).
 at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides);
 
 }  // namespace overdrive::hooks

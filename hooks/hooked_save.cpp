@@ -1,6 +1,7 @@
 #include "hooks/hooked_save.h"
 
 #include "engine/base/outside_inference.h"
+#include "engine/lent_memory.h"
 #include "engine/node_under_way.h"
 #include "hooks/inside_hook.h"
 #include "hooks/look_ahead.h"
@@ -35,12 +36,15 @@ SaveInfo describe(const at::Tensor& tensor, const History& history, HookScope& s
                 .parameter = history.parameter};
   info.index = info.sequence_nr == last.sequence_nr ? last.index + 1 : 0;
   last = {info.sequence_nr, info.index};
-  if (history.node != nullptr && is_being_made(*history.node, info)) info.node = history.node.get();
+  // A view's history is made when somebody asks for it, which may be the node that saves it: then it looks like
+  // an output of that node.
+  const bool is_output = history.node != nullptr && is_being_made(*history.node, info) && !tensor.is_view();
+  if (is_output) info.node = history.node.get();
   return info;
 }
 
 int64_t bytes_of(const Geometry& geometry, const at::Tensor& tensor) {
-  return std::min(geometry.numel(), geometry.extent()) * static_cast<int64_t>(tensor.itemsize());
+  return geometry.distinct() * static_cast<int64_t>(tensor.itemsize());
 }
 
 at::IntArrayRef sizes_of(const at::Tensor& tensor) {
@@ -73,11 +77,8 @@ std::optional<Geometry> more_or_less_than(const Geometry& place, const SharedUni
   }
   const bool is_union = overlapping.empty() || (extent == end - begin && place.is_dense());
   if (!is_union) return Geometry::row(begin, end - begin);
-  if (extent < place.numel()) return Geometry::row(begin, extent);
-  if (!place.conj && !place.neg) return std::nullopt;
-  Geometry plain = place;
-  plain.conj = plain.neg = false;
-  return plain;
+  if (!place.conj && !place.neg && place.distinct() == place.numel()) return std::nullopt;
+  return place.each_once();
 }
 
 }  // namespace
@@ -85,16 +86,21 @@ std::optional<Geometry> more_or_less_than(const Geometry& place, const SharedUni
 void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   const InsideHook inside;
   const base::OutsideInference ordinary;
+  engine::LentMemory::use();
   HookScope& scope = *scope_;
   check_in_place_ = scope.options.check_in_place;
   VersionCheck version(tensor);
   const History history = history_of(tensor);
   SaveInfo info = describe(tensor, history, scope);
-  if (history.node != nullptr) note_producer(history, info);
+  if (history.node != nullptr) note_producer(history);
   if (is_packable(tensor) && !(info.parameter && scope.options.skip_parameters)) {
     const Geometry place = Geometry::of(tensor);
     info.bytes = bytes_of(place, tensor);
-    if (scope.wants(tensor, info)) return pack(tensor, std::move(version), place, info);
+    if (scope.wants(tensor, info)) {
+      PackUnit::Timing timing = scope.timing();
+      timing.may_share &= !may_change_unseen(tensor, history);
+      return pack(tensor, std::move(version), place, timing, info);
+    }
   }
   // Not the tensor itself where it has history: an output of the node would own its own node.
   kept_ = history.node != nullptr ? tensor.tensor_data() : tensor;
@@ -102,20 +108,19 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   scope_.reset();
 }
 
-void HookedSave::note_producer(const History& history, const SaveInfo& info) {
+void HookedSave::note_producer(const History& history) {
   output_nr_ = history.output_nr;
-  output_of_owner_ = info.node != nullptr;
-  if (!output_of_owner_) producer_ = history.node;
+  producer_ = history.node;
   if (scope_->timing().pack_later) scope_->pending.meet(*history.node);
 }
 
-void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info) {
+void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                      const PackUnit::Timing& timing, SaveInfo& info) {
   HookScope& scope = *scope_;  // lives as long as its units
-  const PackUnit::Timing timing = scope.timing();
   if (timing.may_share) {
-    pack_shared(tensor, std::move(version), place, info);
+    pack_shared(tensor, std::move(version), place, timing, info);
   } else {
-    make_new(tensor, std::move(version), place, {}, info);
+    make_new(tensor, std::move(version), place, timing, {}, info);
   }
   if (timing.is_plain()) return;
   if (timing.fetch_early) fetch_ahead_for(info, *scope.schedule, unit_);
@@ -124,7 +129,7 @@ void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geom
 }
 
 void HookedSave::pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                             SaveInfo& info) {
+                             const PackUnit::Timing& timing, SaveInfo& info) {
   SharedUnits::Units overlapping = scope_->units.of(tensor, version);
   if (!overlapping.empty()) {
     const bool lossless = scope_->hooks->lossless();
@@ -132,19 +137,19 @@ void HookedSave::pack_shared(const at::Tensor& tensor, VersionCheck version, con
     if (!overlapping.empty()) info.shared_with = overlapping.back()->memory().info().id;
     if (!lossless) overlapping.clear();
   }
-  if (unit_ == nullptr) return make_new(tensor, std::move(version), place, overlapping, info);
+  if (unit_ == nullptr) return make_new(tensor, std::move(version), place, timing, overlapping, info);
   unit_->share();
   if (!(place == unit_->memory().geometry())) part_ = std::make_unique<const Geometry>(place);
 }
 
 void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                          const SharedUnits::Units& overlapping, const SaveInfo& info) {
+                          const PackUnit::Timing& timing, const SharedUnits::Units& overlapping,
+                          const SaveInfo& info) {
   HookScope& scope = *scope_;
   const std::optional<Geometry> other = more_or_less_than(place, overlapping);
   if (other) part_ = std::make_unique<const Geometry>(place);
   const Geometry& packed = other ? *other : place;
   at::Tensor source = view_over(tensor, packed, version.counter());
-  const PackUnit::Timing timing = scope.timing();
   HooksPtr hooks(std::move(scope_), scope.hooks.get());  // and with them the scope
   if (timing.is_plain()) {
     plain_.emplace(std::move(hooks), source, packed, std::move(version), info);
@@ -166,19 +171,22 @@ at::Tensor HookedSave::unpack_for(base::Node* node) {
   // Code of a node may be in inference mode when it asks, and what is made there has no version counter.
   const base::OutsideInference ordinary;
   // Whatever the options say: what was changed before it was packed is gone.
-  if (!version().is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed(node);
-  if (plain_) return plain_->memory.cut(plain_->memory.unpack(plain_->packed, node), part_.get());
-  return unit_ != nullptr ? unit_->fetch(part_.get(), node) : kept_;
+  if (!version().is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed();
+  at::Tensor result = plain_ ? plain_->memory.cut(plain_->memory.unpack(plain_->packed, node), part_.get())
+                      : unit_ != nullptr ? unit_->fetch(part_.get(), node)
+                                         : kept_;
+  engine::LentMemory::note(result);
+  return result;
 }
 
-void HookedSave::refuse_changed(const base::Node* node) const {
+void HookedSave::refuse_changed() const {
   const base::NodePtr producer = producer_.lock();
   const SavedMemory* packed = memory();
   const at::Tensor looks_like = packed != nullptr ? packed->looks() : kept_;
   const at::IntArrayRef sizes =
       packed != nullptr ? (part_ ? *part_ : packed->geometry()).sizes() : sizes_of(kept_);
   hooks::refuse_changed({looks_like, sizes, version().counter().current_version(), version().saved_version(),
-                         output_of_owner_ ? node : producer.get(), output_nr_});
+                         producer.get(), output_nr_});
 }
 
 }  // namespace overdrive::hooks

@@ -37,18 +37,20 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
     Packed packed;
   };
 
-  void note_producer(const History& history, const SaveInfo& info);
-  void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info);
-  void pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place, SaveInfo& info);
+  void note_producer(const History& history);
+  void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+            const PackUnit::Timing& timing, SaveInfo& info);
+  void pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                   const PackUnit::Timing& timing, SaveInfo& info);
   void make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                const SharedUnits::Units& overlapping, const SaveInfo& info);
+                const PackUnit::Timing& timing, const SharedUnits::Units& overlapping, const SaveInfo& info);
   // Of what is packed, or null.
   const SavedMemory* memory() const { return plain_ ? &plain_->memory : unit_ ? &unit_->memory() : nullptr; }
   const VersionCheck& version() const {
     const SavedMemory* packed = memory();
     return packed != nullptr ? packed->version() : version_;
   }
-  [[noreturn]] void refuse_changed(const base::Node* node) const;
+  [[noreturn]] void refuse_changed() const;
 
   std::shared_ptr<HookScope> scope_;  // until packed
   // One of three: what is not packed, or the memory that is.
@@ -59,8 +61,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it
   bool check_in_place_ = true;
   uint32_t output_nr_ = 0;
-  bool output_of_owner_ = false;  // then the producer is the node that asks
-  // Weak: the node of an in-place op on a view would own itself.
+  // Weak: the node of an output would own itself.
   base::WeakNodePtr producer_{base::NodePtr()};
 };
 

@@ -30,8 +30,9 @@ SavedMemory::SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometr
 
 bool SavedMemory::holds_exactly(const Geometry& other) const {
   if (other.dims == geometry_.dims) return other.offset == geometry_.offset;
-  // What repeats elements was packed as a row.
-  return other.extent() < other.numel() && geometry_ == Geometry::row(other.offset, other.extent());
+  if (other.distinct() == other.numel()) return false;
+  const Geometry once = other.each_once();  // as it was packed
+  return once.dims == geometry_.dims && once.offset == geometry_.offset;
 }
 
 bool SavedMemory::contains(const Geometry& other) const {

@@ -4,7 +4,8 @@
 // Note [When memory is the same]: an address tells nothing, it may have been freed and used again. Memory is
 // the same when the storage object is (a unit holds it weakly, so that no other can take its place), it still
 // points where it did, and nobody wrote to it in between: same version of the same version counter. Writing
-// past the counter, through `data()`, is not seen; stock does not see it either.
+// past the counter, through `data()`, is not seen; stock does not see it either. What LibTorch itself writes to
+// in that way never comes here (may_change_unseen in tensor_kinds.h).
 #pragma once
 
 #include "engine/base/mutex.h"

@@ -19,4 +19,8 @@ struct History {
 };
 OVERDRIVE_API History history_of(const at::Tensor& tensor);
 
+// Whether operators may write to the tensor without raising its version, so that equal versions do not say
+// equal memory. Batch norms do so to their running statistics, which a norm in eval mode saves and reads.
+OVERDRIVE_API bool may_change_unseen(const at::Tensor& tensor, const History& history);
+
 }  // namespace overdrive::hooks

@@ -49,6 +49,21 @@ TEST_F(InPlace, TheMessageNamesTheNodeThatMadeTheTensor) {
   EXPECT_THAT(run(copying_), testing::HasSubstr("output 0 of Mul"));
 }
 
+// The view makes itself a node when the one that saves it asks for its inputs' nodes.
+TEST_F(InPlace, TheMessageNamesTheNodeOfAViewWhoseBaseHadBeenChanged) {
+  const auto run = [&](const HooksPtr& hooks) {
+    const Tensor x = leaf_of({4}), y = x * 1;
+    Tensor view = y.view({2, 2});
+    y.mul_(2);
+    const ScopedHooks scope(hooks);
+    const Tensor z = view * view;
+    view.add_(1);
+    return message_of([&] { z.sum().backward(); });
+  };
+  EXPECT_EQ(run(copying_), run(nullptr));
+  EXPECT_EQ(copying_->ops, (std::vector<std::string>{""}));
+}
+
 TEST_F(InPlace, TheCheckCanBeLeftOut) {
   Tensor y = leaf_of({3}) * 1, loss;
   {

@@ -87,6 +87,39 @@ TEST_F(Sharing, RepeatedElementsArePackedOnce) {
   EXPECT_THAT(copying_->packed, ElementsAre(Sizes{6}));
 }
 
+TEST_F(Sharing, RepeatedElementsArePackedOnceWithGapsBetweenThemToo) {
+  for (const bool lossless : {true, false}) {
+    copying_->is_lossless = lossless;
+    copying_->packed.clear();
+    const Tensor wide = y_.select(1, 0).expand({5, 4});  // every sixth element of memory, five times
+    save_and_look(wide, wide);
+    EXPECT_THAT(copying_->packed, ElementsAre(Sizes{1, 4}));
+    EXPECT_EQ(Look::seen[0].strides(), wide.strides());
+  }
+}
+
+// A norm in training mode writes to them and leaves their version alone.
+TEST_F(Sharing, RunningStatisticsOfANormAreNotShared) {
+  for (const bool lossless : {true, false}) {
+    copying_->is_lossless = lossless;
+    const auto run = [](const HooksPtr& hooks) {
+      torch::manual_seed(3);
+      torch::nn::BatchNorm1d norm(4);
+      const Tensor x = leaf_of({8, 4}), other = at::randn({8, 4}) * 3 + 1;
+      Tensor loss;
+      {
+        const ScopedHooks scope(hooks);
+        loss = norm(other).square().sum();
+        norm->eval();
+        loss = loss + norm(x).square().sum();
+      }
+      loss.backward();
+      return x.grad();
+    };
+    EXPECT_TRUE(same_bits(run(copying_), run(nullptr)));
+  }
+}
+
 TEST_F(Sharing, GapsBetweenElementsAreNotPacked) {
   const Tensor columns = y_.narrow(1, 0, 2);
   save_and_look(columns, columns);
