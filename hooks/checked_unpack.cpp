@@ -6,6 +6,23 @@
 
 namespace overdrive::hooks {
 
+namespace {
+
+std::string layout_of(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided ? std::string() : c10::str(tensor.layout(), " ");
+}
+
+// As LibTorch's ops make tensors: one of inference mode has no version and ends no derivative, one of zeros has
+// no memory, and conjugation is not for those who share it.
+at::Tensor ordinary(at::Tensor tensor) {
+  if (tensor.is_inference()) tensor = tensor.clone();
+  if (tensor._is_zerotensor()) tensor = at::zeros(tensor.sizes(), tensor.options());
+  if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
+  return tensor;
+}
+
+}  // namespace
+
 at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackInfo& info, const PackedAs& as) {
   at::Tensor result = hooks.unpack(packed, info);
   const auto expected = [&] {
@@ -16,12 +33,10 @@ at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackI
               " returned an undefined tensor; it was to give back ", expected(), ".");
   TORCH_CHECK(same_numbers(result.sizes(), as.sizes) && result.dtype() == as.dtype &&
                   result.device() == as.device && result.layout() == c10::kStrided,
-              "The unpack hook of ", hooks.name(), " returned a ", result.dtype().name(), " tensor of sizes ",
-              result.sizes(), " on ", result.device(), "; it was to give back ", expected(),
-              ". Sizes, type and device must be those that pack was given.");
-  if (result.is_inference()) result = result.clone();  // such a tensor has no version, and ends no derivative
-  if (result.is_conj() || result.is_neg()) result = result.resolve_conj().resolve_neg();
-  return with_strides(std::move(result), as.strides);
+              "The unpack hook of ", hooks.name(), " returned a ", layout_of(result), result.dtype().name(),
+              " tensor of sizes ", result.sizes(), " on ", result.device(), "; it was to give back ",
+              expected(), ". Sizes, type and device must be those that pack was given.");
+  return with_strides(ordinary(std::move(result)), as.strides);
 }
 
 }  // namespace overdrive::hooks
