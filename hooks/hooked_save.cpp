@@ -3,6 +3,7 @@
 #include "engine/base/outside_inference.h"
 #include "engine/lent_memory.h"
 #include "engine/node_under_way.h"
+#include "hooks/filled_later.h"
 #include "hooks/inside_hook.h"
 #include "hooks/look_ahead.h"
 
@@ -99,6 +100,10 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
     if (scope.wants(tensor, info)) {
       PackUnit::Timing timing = scope.timing();
       timing.may_share &= !may_change_unseen(tensor, history);
+      // Under a schedule nothing is packed before its operator is done with it.
+      if (history.node == nullptr && !info.parameter && !timing.pack_later) {
+        perhaps_unfilled_ = tensor.storage().getWeakStorageImpl();
+      }
       return pack(tensor, std::move(version), place, timing, info);
     }
   }
@@ -124,7 +129,7 @@ void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geom
   }
   if (timing.is_plain()) return;
   if (timing.fetch_early) fetch_ahead_for(info, *scope.schedule, unit_);
-  if (timing.pack_later) scope.pending.look();
+  if (timing.pack_later) scope.pending.look(info);
   scope_.reset();
 }
 
@@ -175,8 +180,16 @@ at::Tensor HookedSave::unpack_for(base::Node* node) {
   at::Tensor result = plain_ ? plain_->memory.cut(plain_->memory.unpack(plain_->packed, node), part_.get())
                       : unit_ != nullptr ? unit_->fetch(part_.get(), node)
                                          : kept_;
+  if (perhaps_unfilled_._unsafe_get_target() != nullptr && node != nullptr) check_filled(result, *node);
   engine::LentMemory::note(result);
   return result;
+}
+
+// A hook that keeps the tensor itself has what the operator put into it since.
+void HookedSave::check_filled(const at::Tensor& unpacked, const base::Node& node) const {
+  const bool is_the_tensor =
+      unpacked.storage().unsafeGetStorageImpl() == perhaps_unfilled_._unsafe_get_target();
+  if (!is_the_tensor && fills_what_it_saved(node)) refuse_filled_later(node, memory()->hooks().name());
 }
 
 void HookedSave::refuse_changed() const {

@@ -51,6 +51,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
     return packed != nullptr ? packed->version() : version_;
   }
   [[noreturn]] void refuse_changed() const;
+  void check_filled(const at::Tensor& unpacked, const base::Node& node) const;
 
   std::shared_ptr<HookScope> scope_;  // until packed
   // One of three: what is not packed, or the memory that is.
@@ -59,6 +60,8 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   std::optional<Plain> plain_;
   std::shared_ptr<PackUnit> unit_;
   std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it
+  // Of a tensor that its operator may fill only after it was packed: what it was, to know it again. Else null.
+  c10::weak_intrusive_ptr<c10::StorageImpl> perhaps_unfilled_{c10::intrusive_ptr<c10::StorageImpl>()};
   bool check_in_place_ = true;
   uint32_t output_nr_ = 0;
   // Weak: the node of an output would own itself.

@@ -53,9 +53,9 @@ void Pending::look_at(const base::Node& node, std::vector<Met>& met) {
   });
 }
 
-void Pending::look() {
+void Pending::look(const SaveInfo& now) {
   std::exception_ptr error;
-  for (const auto& unit : take_due()) {
+  for (const auto& unit : take_due(now)) {
     try {
       unit->pack_waiting();
     } catch (...) {
@@ -65,20 +65,24 @@ void Pending::look() {
   if (error) std::rethrow_exception(error);
 }
 
-void Pending::move_units(Waiting& from, Units& to) {
-  for (const auto& weak : from.units) {
-    if (auto unit = weak.lock()) to.push_back(std::move(unit));
-  }
-  from.units.clear();
+void Pending::move_units(Waiting& from, const SaveInfo& now, Units& to, Units& in_use) {
+  std::erase_if(from.units, [&](const auto& weak) {
+    auto unit = weak.lock();
+    if (unit == nullptr) return true;
+    const SaveInfo& info = unit->memory().info();
+    const bool is_in_use = info.thread == now.thread && info.sequence_nr == now.sequence_nr;
+    (is_in_use ? in_use : to).push_back(std::move(unit));
+    return !is_in_use;
+  });
 }
 
-Pending::Units Pending::take_due() {
-  Units due;  // outlives the lock: the last owner of a unit may be here
+Pending::Units Pending::take_due(const SaveInfo& now) {
+  Units due, in_use;  // outlive the lock: the last owner of a unit may be here
   const base::MutexLock lock(mutex_);
   int64_t bytes = 0, tensors = 0;
   for (Waiting& one : waiting_) {
     std::erase_if(one.units, [](const auto& unit) { return unit.expired(); });
-    if (one.storage.use_count() <= one.units.size()) move_units(one, due);
+    if (one.storage.use_count() <= one.units.size()) move_units(one, now, due, in_use);
     if (one.units.empty()) continue;
     bytes += one.bytes;
     tensors += static_cast<int64_t>(one.units.size());
@@ -86,9 +90,10 @@ Pending::Units Pending::take_due() {
   for (Waiting& one : waiting_) {
     if (tensors <= schedule_.window_tensors && bytes <= schedule_.window_bytes) break;
     if (one.units.empty()) continue;
-    bytes -= one.bytes;
     tensors -= static_cast<int64_t>(one.units.size());
-    move_units(one, due);
+    move_units(one, now, due, in_use);
+    tensors += static_cast<int64_t>(one.units.size());
+    if (one.units.empty()) bytes -= one.bytes;
   }
   std::erase_if(waiting_, [](const Waiting& one) { return one.units.empty(); });
   return due;

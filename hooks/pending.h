@@ -22,8 +22,9 @@ class Pending {
   // A node that a tensor which is being saved came from: units that were saved for this one or for those right
   // before it learn what it is called.
   void meet(const base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
-  // Packs what need not or may not wait any longer. Throws the first error of a pack(), after all of them.
-  void look() OVERDRIVE_EXCLUDES(mutex_);
+  // Packs what need not or may not wait any longer, but for what the node of `now` saved: its operator is not
+  // done with it, and may write to it (filled_later.h). Throws the first error of a pack(), after all of them.
+  void look(const SaveInfo& now) OVERDRIVE_EXCLUDES(mutex_);
 
  private:
   // What waits of one storage. Held weakly: a unit belongs to its graph, a storage to who uses it.
@@ -46,8 +47,9 @@ class Pending {
   static constexpr size_t kMostVisited = 16;
   using Units = std::vector<std::shared_ptr<PackUnit>>;
   void look_at(const base::Node& node, std::vector<Met>& met) OVERDRIVE_REQUIRES(mutex_);
-  static void move_units(Waiting& from, Units& to);
-  Units take_due() OVERDRIVE_EXCLUDES(mutex_);
+  // What is in use by an operator stays, and `in_use` has it, too.
+  static void move_units(Waiting& from, const SaveInfo& now, Units& to, Units& in_use);
+  Units take_due(const SaveInfo& now) OVERDRIVE_EXCLUDES(mutex_);
 
   const Schedule schedule_;
   base::Mutex mutex_;

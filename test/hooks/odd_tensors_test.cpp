@@ -189,6 +189,48 @@ TEST_F(WrongHooks, MayGiveBackATensorMadeInInferenceMode) {
   EXPECT_TRUE(same_bits(x.grad(), x.detach().exp()));
 }
 
+// LibTorch saves it, then draws it; the version does not tell.
+TEST_F(OddTensors, TheNoiseOfRreluIsPackedWhenItIsDrawnOrIsAnError) {
+  const auto run = [](const HooksPtr& hooks, bool in_place, bool training) {
+    torch::manual_seed(3);
+    const Tensor x = leaf_of({50});
+    Tensor loss;
+    {
+      const ScopedHooks scope(hooks);
+      Tensor y = x * 2;
+      y = in_place ? at::rrelu_(y, 0.1, 0.9, training) : at::rrelu(y, 0.1, 0.9, training);
+      loss = y.sum();
+    }
+    loss.backward();
+    return x.grad();
+  };
+  const HooksPtr copying = std::make_shared<CopyingHooks>();
+  for (const bool in_place : {false, true}) {
+    EXPECT_THAT(
+        message_of([&] { run(copying, in_place, true); }).message,
+        testing::AllOf(testing::HasSubstr("CopyingHooks packed"), testing::HasSubstr("noise of rrelu")));
+    EXPECT_TRUE(same_bits(run(copying, in_place, false), run(nullptr, in_place, false)));
+    for (const HooksPtr& hooks : {keep(), schedulable(copying), schedulable(copying, {.window_tensors = 1})}) {
+      EXPECT_TRUE(same_bits(run(hooks, in_place, true), run(nullptr, in_place, true))) << hooks->name();
+    }
+  }
+}
+
+TEST_F(WrongHooks, MayGiveBackATensorOfZerosWithoutMemory) {
+  const HooksPtr hooks =
+      make_hooks([](const Tensor&, const SaveInfo&) { return Packed(); },
+                 [](Packed&, const UnpackInfo&) { return at::_efficientzerotensor({3}, at::kFloat); });
+  const Tensor x = leaf_of({3});
+  Tensor loss;
+  {
+    const ScopedHooks scope(hooks);
+    const Tensor y = x * 1;
+    loss = y.sin().sum() + (y * y).sum();
+  }
+  loss.backward();
+  EXPECT_TRUE(at::equal(x.grad(), at::ones({3})));
+}
+
 TEST_F(WrongHooks, StridesAreNotTheirBusiness) {
   const auto hooks = make_hooks(
       [](const Tensor& t, const SaveInfo&) {
