@@ -43,9 +43,10 @@ History history_of(const at::Tensor& tensor) {
       is_leaf_that_requires_grad(tensor) || (tensor.is_view() && is_leaf_that_requires_grad(tensor._base()))};
 }
 
-// Whose they are nobody tells at the save; few others are rows of floats without history, and those are small.
+// Whose they are nobody tells at the save. Rows that are longer than any norm has channels are data.
 bool may_change_unseen(const at::Tensor& tensor, const History& history) {
-  return tensor.dim() == 1 && history.node == nullptr && !history.parameter && tensor.is_floating_point();
+  constexpr int64_t kMostChannels = 1 << 18;
+  return tensor.dim() == 1 && tensor.numel() <= kMostChannels && history.node == nullptr && !history.parameter && tensor.is_floating_point();
 }
 
 }  // namespace overdrive::hooks
