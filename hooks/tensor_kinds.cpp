@@ -46,7 +46,8 @@ History history_of(const at::Tensor& tensor) {
 // Whose they are nobody tells at the save. Rows that are longer than any norm has channels are data.
 bool may_change_unseen(const at::Tensor& tensor, const History& history) {
   constexpr int64_t kMostChannels = 1 << 18;
-  return tensor.dim() == 1 && tensor.numel() <= kMostChannels && history.node == nullptr && !history.parameter && tensor.is_floating_point();
+  return tensor.dim() == 1 && tensor.numel() <= kMostChannels && history.node == nullptr &&
+         !history.parameter && tensor.is_floating_point();
 }
 
 }  // namespace overdrive::hooks
