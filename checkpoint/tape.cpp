@@ -74,13 +74,12 @@ Tape::Tape(const Function& function, const Tensors& inputs, Tensors& outputs)
 }
 
 Tensors Tape::run(const Function& function, const Tensors& inputs) {
-  Tensors ends;
-  ends.reserve(inputs.size());
+  ends_.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
-    ends.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
+    ends_.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
   }
-  Tensors outputs = function(ends);
+  Tensors outputs = function(ends_);
   for (const at::Tensor& output : outputs) {
     if (!is_differentiable(output)) continue;
     roots_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output) : base::Edge());

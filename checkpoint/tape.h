@@ -33,6 +33,9 @@ class Tape {
 
   base::NodePtr inputs_;  // where the graph ends
   std::vector<bool> wanted_;
+  // What the function was given: over the inputs' memory, so it must not become anyone's gradient, as what only
+  // its node still has might. Without a region the program has the inputs all the time.
+  Tensors ends_;
   base::edge_list roots_;  // of the differentiable outputs; without a node where one needs no gradient
   int64_t bytes_ = 0;
   bool elsewhere_ = false;

@@ -218,6 +218,33 @@ TEST_P(Values, AreComputedPlainlyWithoutGradMode) {
   EXPECT_EQ(runs, 1);
 }
 
+struct ReturnsWhatItSaved : torch::autograd::Function<ReturnsWhatItSaved> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& gradient) {
+    context->save_for_backward({gradient});
+    return a * 1;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list) {
+    return {context->get_saved_variables()[0], {}};
+  }
+};
+
+// The last node that has the region's argument returns it, and the leaf would take it over.
+TEST_P(Values, AreNotTakenOverAsGradients) {
+  const Tensor first = at::randn({4, 8}).requires_grad_(), second = at::randn({4, 8}).requires_grad_();
+  const Tensor y = checkpoint(
+      options(),
+      [&](const Tensor& t) {
+        return ReturnsWhatItSaved::apply(first, t) + ReturnsWhatItSaved::apply(second, t) + t;
+      },
+      x);
+  const Tensor before = x.detach().clone();
+  y.sum().backward();
+  first.grad().zero_();
+  second.grad().zero_();
+  EXPECT_TRUE(at::equal(x, before));
+}
+
 TEST_P(Values, AreLetGoWithTheGraph) {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> watched;
   {
