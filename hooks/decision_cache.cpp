@@ -4,6 +4,7 @@ namespace overdrive::hooks {
 
 DecisionCache::Key DecisionCache::key_of(const at::Tensor& tensor, const SaveInfo& info, uint64_t key_of_hook) {
   Key key(tensor.sizes());
+  key.push_back(info.bytes);  // fewer where elements are repeated
   key.push_back(static_cast<int64_t>(key_of_hook));
   key.push_back(static_cast<int64_t>(info.dtype) << 32 | static_cast<int64_t>(tensor.device().type()) << 16 |
                 static_cast<int64_t>(tensor.device().index() + 1) << 1 | static_cast<int64_t>(info.parameter));

@@ -110,6 +110,7 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   // Not the tensor itself where it has history: an output of the node would own its own node.
   kept_ = history.node != nullptr ? tensor.tensor_data() : tensor;
   version_ = std::move(version);
+  if (scope.timing().pack_later) scope.pending.look(info);
   scope_.reset();
 }
 
@@ -162,7 +163,7 @@ void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const 
   }
   unit_ =
       std::make_shared<PackUnit>(std::move(hooks), std::move(source), packed, std::move(version), info, timing);
-  if (timing.pack_later) scope.pending.add(tensor, unit_, info);
+  if (timing.pack_later) scope.pending.add(tensor, unit_, overlapping, info);
   if (!timing.may_share) return;
   // A larger unit takes the place of those that it overlaps, so that what shared memory still does.
   if (!overlapping.empty()) unit_->share();

@@ -6,7 +6,8 @@
 
 namespace overdrive::hooks {
 
-void Pending::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit, const SaveInfo& info) {
+void Pending::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit,
+                  const SharedUnits::Units& smaller, const SaveInfo& info) {
   const c10::Storage& storage = tensor.storage();
   const base::MutexLock lock(mutex_);
   if (info.node == nullptr) {
@@ -18,6 +19,12 @@ void Pending::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& uni
   };
   const auto found = std::find_if(waiting_.begin(), waiting_.end(), is_there);
   if (found != waiting_.end()) {
+    // Those that hold nothing any more must not count as holders of the storage.
+    std::erase_if(found->units, [&](const std::weak_ptr<PackUnit>& one) {
+      return std::any_of(smaller.begin(), smaller.end(), [&](const std::shared_ptr<PackUnit>& replaced) {
+        return !one.owner_before(replaced) && !replaced.owner_before(one);
+      });
+    });
     found->units.push_back(unit);
   } else {
     waiting_.push_back({storage.getWeakStorageImpl(), static_cast<int64_t>(storage.nbytes()), {unit}});

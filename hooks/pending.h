@@ -6,6 +6,7 @@
 
 #include "engine/base/mutex.h"
 #include "hooks/pack_unit.h"
+#include "hooks/shared_units.h"
 
 #include <memory>
 #include <vector>
@@ -16,9 +17,10 @@ class Pending {
  public:
   explicit Pending(const Schedule& schedule) : schedule_(schedule) {}
 
-  // `tensor` is what the unit was made of, and `info` what is known of it.
-  void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit, const SaveInfo& info)
-      OVERDRIVE_EXCLUDES(mutex_);
+  // `tensor` is what the unit was made of, and `info` what is known of it. It takes the place of `smaller`,
+  // which have the tensor's storage.
+  void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit, const SharedUnits::Units& smaller,
+           const SaveInfo& info) OVERDRIVE_EXCLUDES(mutex_);
   // A node that a tensor which is being saved came from: units that were saved for this one or for those right
   // before it learn what it is called.
   void meet(const base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
@@ -43,9 +45,9 @@ class Pending {
     std::shared_ptr<PackUnit> unit;
     const base::Node* node;
   };
+  using Units = std::vector<std::shared_ptr<PackUnit>>;
   static constexpr size_t kMostNameless = 16;
   static constexpr size_t kMostVisited = 16;
-  using Units = std::vector<std::shared_ptr<PackUnit>>;
   void look_at(const base::Node& node, std::vector<Met>& met) OVERDRIVE_REQUIRES(mutex_);
   // What is in use by an operator stays, and `in_use` has it, too.
   static void move_units(Waiting& from, const SaveInfo& now, Units& to, Units& in_use);

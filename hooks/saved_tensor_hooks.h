@@ -37,7 +37,7 @@ struct SaveInfo {
   uint64_t thread = 0;       // as in Node::thread_id()
   uint64_t sequence_nr = 0;  // as in Node::sequence_nr()
   uint32_t index = 0;        // among the saves of that node, from 0
-  int64_t bytes = 0;
+  int64_t bytes = 0;         // of memory: elements that the tensor repeats count once
   at::ScalarType dtype = at::ScalarType::Undefined;
   bool parameter = false;  // a leaf that requires grad, or a view of one
   // The node that is being made, where that is known: when the tensor is an output of it. Valid inside
@@ -113,8 +113,8 @@ class OVERDRIVE_API SavedTensorHooks {
   // Whether to pack this tensor at all; others are kept as they are. It is the program's own tensor, not to
   // be kept.
   virtual bool wants(const at::Tensor& tensor, const SaveInfo& info);
-  // A hook whose wants() depends on nothing but this key and the tensor's type, device and sizes is asked
-  // once for each of those. Without a key it is asked every time.
+  // A hook whose wants() depends on nothing but this key and the tensor's type, device, sizes and bytes is
+  // asked once for each of those. Without a key it is asked every time.
   virtual std::optional<uint64_t> cache_key() const;
 
   // Promises that unpack() gives back the very bits. Then tensors that share memory are packed once.

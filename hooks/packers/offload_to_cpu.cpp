@@ -89,11 +89,10 @@ class OffloadToCpu final : public SavedTensorHooks {
     if (!packed.tensors.empty()) return packed.tensors[0];
     return std::any_cast<const std::shared_ptr<Offloaded>&>(packed.state)->back();
   }
-  bool wants(const at::Tensor& tensor, const SaveInfo&) override {
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
     const c10::DeviceType type = tensor.device().type();
     if (type == c10::kCPU) warn_of_cpu_tensor();
-    return type != c10::kCPU && at::accelerator::isAccelerator(type) &&
-           static_cast<int64_t>(tensor.nbytes()) >= options_.min_bytes;
+    return type != c10::kCPU && at::accelerator::isAccelerator(type) && info.bytes >= options_.min_bytes;
   }
   std::optional<uint64_t> cache_key() const override { return 0; }
   bool lossless() const override { return true; }

@@ -51,8 +51,7 @@ class Quantise final : public SavedTensorHooks {
 
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
     const bool has_kernels = tensor.is_cpu() || (tensor.is_cuda() && cuda::has_kernels());
-    return info.dtype == at::kFloat && has_kernels &&
-           static_cast<int64_t>(tensor.nbytes()) >= options_.min_bytes;
+    return info.dtype == at::kFloat && has_kernels && info.bytes >= options_.min_bytes;
   }
   std::optional<uint64_t> cache_key() const override { return 0; }
   std::string name() const override {

@@ -39,6 +39,23 @@ TEST_F(PendingTensors, ArePackedWhenTheirLastUseIsOver) {
   EXPECT_THAT(copying_->nodes, ElementsAre("SinBackward0")) << "which hands it to the other";
 }
 
+TEST_F(PendingTensors, AreLookedAtWhenSomethingIsSavedThatIsNotForTheHook) {
+  const ScopedHooks scope(min_bytes(16, waiting()));
+  Tensor a = y_.exp();
+  const Tensor b = a.sum();
+  a.reset();
+  const Tensor c = leaf_of({1}).exp();
+  EXPECT_THAT(copying_->packed, ElementsAre(Sizes{4}));
+}
+
+TEST_F(PendingTensors, StayWhileTheProgramHasAViewsBaseThatWasSavedLater) {
+  const ScopedHooks scope(waiting());
+  const Tensor x = leaf_of({8}) * 1;
+  const Tensor a = x.narrow(0, 0, 4).sin(), b = x.narrow(0, 4, 4).sin(), c = x.sin();
+  const Tensor d = leaf_of({2}).exp();
+  EXPECT_THAT(copying_->packed, IsEmpty()) << "the program has all of them";
+}
+
 TEST_F(PendingTensors, ArePackedWhenTooManyWait) {
   std::vector<Tensor> kept;
   const ScopedHooks scope(waiting(/*tensors=*/3));

@@ -111,6 +111,19 @@ TEST_F(Quantised, TakesFloatsOnly) {
 TEST_F(Quantised, LeavesSmallTensorsAlone) {
   EXPECT_FALSE(quantise()->wants(at::ones({1000}), info_of(at::ones({1000}))));
   EXPECT_TRUE(quantise({.min_bytes = 0})->wants(at::ones({1}), info_of(at::ones({1}))));
+  // A row that is repeated is no more than the row, whatever the sizes say that another tensor has, too.
+  const HooksPtr hooks = quantise();
+  const Tensor row = at::randn({64}), wide = row.expand({64, 64}), full = wide.contiguous();
+  for (const auto& [saved, is_exact] : {std::pair(full, false), std::pair(wide, true)}) {
+    const Tensor x = leaf_of({64, 64});
+    Tensor loss;
+    {
+      const ScopedHooks scope(hooks);
+      loss = (x * saved).sum();
+    }
+    loss.backward();
+    EXPECT_EQ(at::equal(x.grad(), saved), is_exact);
+  }
 }
 
 TEST_F(Quantised, RefusesOptionsThatMakeNoSense) {
