@@ -2,6 +2,7 @@
 
 #include "engine/grad_sum.h"
 #include "engine/graph_views.h"
+#include "engine/node_call.h"
 #include "engine/stream_sync.h"
 
 namespace overdrive::engine {
@@ -64,6 +65,7 @@ void Arrivals::take_inputs(uint32_t index, const Sums& sums, variable_list& inpu
     const bool is_sum = sums != nullptr && sums->buffer[i].defined();
     inputs.push_back(std::move(is_sum ? sums->buffer[i] : slot[i]));
   }
+  add_late_inputs(*memory_.plan.nodes[index].node, inputs);
 }
 
 }  // namespace overdrive::engine

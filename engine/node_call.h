@@ -11,6 +11,12 @@ namespace overdrive::engine {
 // for every node that a backward passes, also when its apply() is not needed.
 void call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
 
+// Of a node that a hook gave another output since the run was planned: nothing has come for its gradient.
+inline void add_late_inputs(const base::Node& node, base::variable_list& gradients) {
+  if (gradients.size() < node.num_inputs()) [[unlikely]]
+    gradients.resize(node.num_inputs());
+}
+
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up.
 base::variable_list call_node(base::Node& node, base::variable_list& gradients, bool keep_graph);
 

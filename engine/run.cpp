@@ -67,16 +67,25 @@ void Run::step(ReadyTask& task) {
   if (options_.observer != nullptr) [[unlikely]]
     options_.observer->begins(task.node);
   try {
-    run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
+    run_and_report(task, planned);
   } catch (...) {
-    memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
-    if (!base::thread_is_ending()) report(task.keep);
     show_outer_node();
     state_.restore_after_user_code();
     throw;
   }
   restore_state();
   show_outer_node();
+}
+
+// To report may fail, too: it asks the node its name.
+void Run::run_and_report(const ReadyTask& task, PlannedNode& planned) {
+  try {
+    run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
+  } catch (...) {
+    memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
+    if (!base::thread_is_ending()) report(task.keep);
+    throw;
+  }
 }
 
 // The error that is being handled, to the engine before us: it may have something to say of the node.
@@ -112,6 +121,7 @@ void Run::take_inputs(uint32_t index) {
   for (uint32_t i = 0; i < count; ++i) {
     memory_.inputs.push_back(OVERDRIVE_FAULT(kKeepGradient) ? slot[i] : std::move(slot[i]));
   }
+  add_late_inputs(*memory_.plan.nodes[index].node, memory_.inputs);
 }
 
 void Run::distribute(uint32_t index, variable_list& outputs) {

@@ -50,6 +50,7 @@ class Run {
  private:
   void run_ready();
   void step(ReadyTask& task);
+  void run_and_report(const ReadyTask& task, PlannedNode& planned);
   void evaluate(uint32_t index, PlannedNode& planned);
   void report(const base::NodePtr& node);
   void take_inputs(uint32_t index);

@@ -11,12 +11,15 @@ namespace overdrive::cli {
 
 namespace {
 
-CLI::Validator number_that(bool (*fits)(double), const char* what) {
+// CLI11 takes what is `too_large` for the largest number that there is.
+CLI::Validator number_that(bool (*fits)(double), const char* what, double too_large) {
   return CLI::Validator(
-      [=](const std::string& text) {
+      [=](const std::string& text) -> std::string {
         double value = 0;
-        const bool good = CLI::detail::lexical_cast(text, value) && fits(value);
-        return good ? std::string() : "\"" + text + "\" is not a number " + what;
+        if (!CLI::detail::lexical_cast(text, value) || !fits(value)) {
+          return "\"" + text + "\" is not a number " + what;
+        }
+        return value < too_large ? "" : "\"" + text + "\" is too large";
       },
       "");
 }
@@ -24,14 +27,11 @@ CLI::Validator number_that(bool (*fits)(double), const char* what) {
 }  // namespace
 
 CLI::Validator above_zero() {
-  return number_that([](double value) { return value > 0; }, "above 0");
+  return number_that([](double value) { return value > 0; }, "above 0", 0x1p63);
 }
 
 CLI::Validator zero_or_above() {
-  // CLI11 would take a larger one for the largest that there is.
-  constexpr double kTooLarge = 18446744073709551616.0;
-  return number_that([](double value) { return value >= 0 && value < kTooLarge; },
-                     "from 0 on that fits into 64 bits");
+  return number_that([](double value) { return value >= 0; }, "from 0 on", 0x1p64);
 }
 
 CLI::App* Program::add(const std::string& name, const std::string& what, const std::string& example,

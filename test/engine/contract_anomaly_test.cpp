@@ -3,8 +3,10 @@
 #include "test/support/caught.h"
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
+#include "test/support/typed_node.h"
 
 #include <regex>
+#include <thread>
 
 namespace overdrive::test {
 namespace {
@@ -54,6 +56,33 @@ TYPED_TEST(Anomaly, ANaNIsReportedWithTheNodeThatMadeIt) {
   EXPECT_EQ(scenario().error,
             (Caught{"c10::Error", "Function 'SqrtBackward0' returned nan values in its 0th output."}));
   EXPECT_EQ(scenario(), on<StockEngine>(scenario));
+}
+
+// Its name is asked for when its error is reported.
+struct Nameless final : Node {
+  bool failed = false;
+  std::string name() const override {
+    if (failed) throw std::underflow_error("no name");
+    return "Nameless";
+  }
+  variable_list apply(variable_list&&) override {
+    failed = true;
+    throw std::logic_error("no gradient");
+  }
+};
+
+TYPED_TEST(Anomaly, AnErrorOfTheReportReachesTheCallerAndTheNodeLosesNoOwner) {
+  // On a thread of its own: stock takes it for one that is inside a backward for ever.
+  std::thread([] {
+    DetectAnomalyGuard anomaly;
+    auto node = make_typed_node<Nameless>();
+    node->add_input_metadata(one());
+    const auto owners = node.use_count();
+    EXPECT_EQ(message_of([&] { run({.roots = {Edge(node, 0)}}); }),
+              (Caught{"std::underflow_error", "no name"}));
+    run({.roots = {edge(make_node("next", {}))}});
+    EXPECT_EQ(node.use_count(), owners);
+  }).join();
 }
 
 TYPED_TEST(Anomaly, TheTracebackIsPrintedOnceAndForTheFailingNode) {

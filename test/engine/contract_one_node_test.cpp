@@ -119,6 +119,27 @@ TYPED_TEST(OneNode, APostHookAddedDuringApplyGetsNoInputs) {
   node = nullptr;
 }
 
+TYPED_TEST(OneNode, AnInputAddedDuringTheRunIsUndefined) {
+  // {top} --> {low}       the hook of the one makes another output of the other
+  for (const bool pruned : {false, true}) {
+    auto x = leaf();
+    size_t inputs = 0;
+    auto low = make_node("low", {accumulator(x)}, [&](variable_list&& in) {
+      inputs = in.size();
+      return variable_list{in[0]};
+    });
+    auto top = make_node("top", {edge(low)});
+    add_pre_hook(top, [&](const variable_list& grads) {
+      low->add_input_metadata(one());
+      return grads;
+    });
+    const edge_list outputs = pruned ? edge_list{accumulator(x)} : edge_list{};
+    run({.roots = {edge(top)}, .outputs = outputs});
+    EXPECT_EQ(inputs, 2u);
+    EXPECT_EQ(value_of(x.grad()), 1);
+  }
+}
+
 TYPED_TEST(OneNode, APreHookAddedDuringATensorHookStillRuns) {
   Timeline timeline;
   auto node = make_node("node", {});
