@@ -3,6 +3,7 @@
 #include "engine/base/generator_states.h"
 #include "forward_ad/bare_level.h"
 #include "forward_ad/custom_pullback.h"
+#include "forward_ad/dual_layout.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/reverse.h"
 
@@ -92,6 +93,9 @@ Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& input
     BelowLayer below(position - 1);
     outputs = call_custom(function, values);
     if (any_defined(tangents)) slopes = tangents_of_outputs(function, values, outputs, std::move(tangents));
+    for (size_t i = 0; i < slopes.size(); ++i) {
+      if (slopes[i].defined()) outputs[i] = primal_that_takes(outputs[i], slopes[i]);
+    }
   }
   wrap_all(outputs, layer);
   wrap_all(slopes, layer);
@@ -128,8 +132,33 @@ Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, 
   return call_custom(function, inputs);
 }
 
+// Tangents and history of an argument do not see what the function writes into it.
+class WrittenArguments {
+ public:
+  explicit WrittenArguments(const Tensors& inputs) : inputs_(inputs) {
+    for (const at::Tensor& input : inputs) versions_.push_back(version_of(input));
+  }
+  void check(const CustomFunction& function) const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      TORCH_CHECK(version_of(inputs_[i]) == versions_[i], function.name, " writes into its tensor argument ", i,
+                  " (mark_dirty), which is not possible where that is differentiated by a level or a driver: "
+                  "let it return a new tensor.");
+    }
+  }
+
+ private:
+  static int64_t version_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return 0;
+    at::Tensor plain = innermost_of(tensor);
+    return plain.is_inference() ? 0 : plain._version();
+  }
+  const Tensors& inputs_;
+  std::vector<int64_t> versions_;
+};
+
 // Tangents and history on the same tensors: no layer takes them apart.
-Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& inputs, Tensors tangents) {
+Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& inputs, Tensors tangents,
+                         const WrittenArguments& written) {
   const bool record = c10::GradMode::is_enabled() && any_requires_grad(inputs);
   Tensors detached, primals, outputs;
   for (const at::Tensor& input : inputs) {
@@ -140,6 +169,7 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
     c10::AutoGradMode mode(c10::GradMode::is_enabled() && !record);
     outputs = function->apply(detached);
   }
+  written.check(*function);
   if (record) {
     Tensors shapes;
     for (const at::Tensor& output : outputs) shapes.push_back(output.detach());
@@ -147,7 +177,9 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
   }
   Tensors slopes = tangents_of_outputs(function, primals, outputs, std::move(tangents));
   for (size_t i = 0; i < slopes.size(); ++i) {
-    if (slopes[i].defined() && is_differentiable(outputs[i])) outputs[i]._set_fw_grad(slopes[i], 0, false);
+    if (!slopes[i].defined() || !is_differentiable(outputs[i])) continue;
+    outputs[i] = primal_that_takes(outputs[i], slopes[i]);
+    outputs[i]._set_fw_grad(with_layout_of(outputs[i], slopes[i]), 0, false);
   }
   return outputs;
 }
@@ -166,7 +198,9 @@ Tensors below_all_layers(const CustomFunctionPtr& function, const Tensors& input
   for (const at::Tensor& input : inputs)
     tangents.push_back(input.defined() ? plain_tangent(input) : at::Tensor());
   if (!any_defined(tangents)) return function->apply(inputs);
-  return run_first(function, inputs, [&] { return on_plain_tensors(function, inputs, std::move(tangents)); });
+  WrittenArguments written(inputs);
+  return run_first(function, inputs,
+                   [&] { return on_plain_tensors(function, inputs, std::move(tangents), written); });
 }
 
 Tensors on_top_layer(const CustomFunctionPtr& function, const Tensors& inputs) {
@@ -187,14 +221,30 @@ Tensors on_top_layer(const CustomFunctionPtr& function, const Tensors& inputs) {
 
 }  // namespace
 
+void check_list_argument(const std::string& name, at::TensorList list) {
+  for (at::Tensor tensor : list) {
+    while (tensor.defined()) {
+      auto* wrapper = living_wrapper(tensor);
+      TORCH_CHECK(!plain_tangent(tensor).defined() && !(wrapper != nullptr && tensor.requires_grad()), name,
+                  ": a tensor in a list argument is differentiated by a level or a driver, which sees tensor "
+                  "arguments only. Pass it as an argument of its own.");
+      if (wrapper == nullptr) break;
+      tensor = at::Tensor(wrapper->value());
+    }
+  }
+}
+
 Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
   const LayerStack& stack = ft::getDynamicLayerStack();
   Tensors living = inputs;
   for (at::Tensor& input : living) {
     if (input.defined()) living_wrapper(input);
   }
-  return stack.empty() ? below_all_layers(function, living)
-                       : run_first(function, living, [&] { return on_top_layer(function, living); });
+  if (stack.empty()) return below_all_layers(function, living);
+  WrittenArguments written(living);
+  Tensors outputs = run_first(function, living, [&] { return on_top_layer(function, living); });
+  written.check(*function);
+  return outputs;
 }
 
 }  // namespace overdrive::forward_ad::detail

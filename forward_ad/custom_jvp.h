@@ -9,11 +9,11 @@
 //     }
 //   };
 //
-// The rule gets the tensor arguments in order (a list argument is not a tensor argument),
-// then the other arguments of apply(), and returns a tangent per output; an undefined one
-// means zero. It is written in ordinary operators, so it can be differentiated again.
-// Such a Function works inside every driver, nested to any order, where LibTorch's own
-// apply() refuses; reverse mode inside a level calls forward() again, and where a vmap
+// The rule gets the tensor arguments in order (a list argument is not a tensor argument, and an
+// error where it has tangents), then the other arguments of apply(), and returns a tangent per
+// output; an undefined one means zero. forward() must not write into its arguments. It is written in ordinary
+// operators, so it can be differentiated again. Such a Function works inside every driver, nested to any order,
+// where LibTorch's own apply() refuses; reverse mode inside a level calls forward() again, and where a vmap
 // meets it a Jacobian is computed in a loop. Outside of all levels it is LibTorch's
 // apply(). Any thread.
 #pragma once
@@ -58,6 +58,15 @@ OVERDRIVE_API Tensors call_custom(const std::shared_ptr<const CustomFunction>& f
 template <typename T>
 inline constexpr bool kIsTensorArgument = std::same_as<std::remove_cvref_t<T>, at::Tensor> ||
                                           std::same_as<std::remove_cvref_t<T>, std::optional<at::Tensor>>;
+
+// Tensors in a list are no tensor arguments: an error where that would cost a derivative.
+OVERDRIVE_API void check_list_argument(const std::string& name, at::TensorList list);
+
+template <typename T>
+void check_argument(const std::string& name, const T& argument) {
+  if constexpr (std::convertible_to<const T&, at::TensorList> && !kIsTensorArgument<T>)
+    check_list_argument(name, argument);
+}
 
 template <typename T>
 void collect(Tensors& tensors, const T& argument) {
@@ -122,6 +131,7 @@ auto apply_custom(bool double_vjp, const Args&... args) {
   auto function = std::make_shared<CustomFunction>();
   function->name = c10::demangle_type<T>();
   function->double_vjp = double_vjp;
+  (check_argument(function->name, args), ...);
   function->apply = [kept = std::tuple<Args...>(without_tensor(args)...)](const Tensors& tensors) {
     size_t next = 0;
     auto call = [&](const auto&... each) {

@@ -83,7 +83,13 @@ void set_pullback(const CustomFunctionPtr& function, Tensors inputs, Tensors sha
                   Tensors& outputs) {
   auto node = base::make_node<PullbackNode>(function, std::move(inputs), std::move(shapes));
   node->set_next_edges(torch::autograd::collect_next_edges(history));
-  for (at::Tensor& output : outputs) torch::autograd::set_history(output, node);
+  for (at::Tensor& output : outputs) {
+    if (is_differentiable(output)) {
+      torch::autograd::set_history(output, node);
+    } else {
+      node->add_input_metadata(torch::autograd::Node::undefined_input());  // keeps its number
+    }
+  }
 }
 
 Tensors double_vjp(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,

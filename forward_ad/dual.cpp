@@ -1,15 +1,14 @@
 #include "forward_ad/dual.h"
 
 #include "forward_ad/bare_level.h"
+#include "forward_ad/dual_layout.h"
 #include "forward_ad/dual_meta.h"
 #include "forward_ad/host_level.h"
 #include "forward_ad/jvp_layer.h"
 #include "forward_ad/level_registry.h"
 
-#include <ATen/ops/_new_zeros_with_same_feature_meta.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/core/GradMode.h>
 
 #include <optional>
 #include <string>
@@ -99,41 +98,6 @@ at::Tensor on_all_layers(at::Tensor tensor, size_t position) {
   return tensor;
 }
 
-// LibTorch's idea of one layout: strides, where the memory begins, and how much of it
-// there is, since a view of the tangent is made with the numbers of a view of the primal.
-// Wrappers answer as they were when made, so the plain tensors are asked for the memory;
-// how much there is does not count on a vmap layer.
-bool same_memory(const at::Tensor& a, const at::Tensor& b, bool batched) {
-  auto* wrapper_a = ft::maybeGetTensorWrapper(a);
-  auto* wrapper_b = ft::maybeGetTensorWrapper(b);
-  if (wrapper_a || wrapper_b) {
-    return same_memory(wrapper_a ? wrapper_a->value() : a, wrapper_b ? wrapper_b->value() : b, batched);
-  }
-  auto* batched_a = ft::maybeGetBatchedImpl(a);
-  auto* batched_b = ft::maybeGetBatchedImpl(b);
-  if (batched_a || batched_b) {
-    return same_memory(batched_a ? batched_a->value() : a, batched_b ? batched_b->value() : b, true);
-  }
-  if (a.storage_offset() != b.storage_offset()) return false;
-  return batched || !a.has_storage() || !b.has_storage() || a.storage().nbytes() == b.storage().nbytes();
-}
-
-bool same_layout(const at::Tensor& a, const at::Tensor& b) {
-  if (a.layout() != at::kStrided) return true;
-  for (int64_t dim = 0; dim < a.dim(); ++dim) {
-    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
-  }
-  return same_memory(a, b, false);
-}
-
-// A tangent has the memory layout of its primal, so that a view of the one is a view of
-// the other (LibTorch's rule).
-at::Tensor with_layout_of(const at::Tensor& primal, const at::Tensor& tangent) {
-  if (same_layout(primal, tangent)) return tangent;
-  c10::AutoFwGradMode disabled(false);
-  return at::_new_zeros_with_same_feature_meta(tangent, primal).copy_(tangent);
-}
-
 // A formula may give a tangent without memory that stands for zeros; callers get memory,
 // made below the level, so that it does not belong to it.
 at::Tensor with_memory(const at::Tensor& tangent, const Place& place) {
@@ -213,13 +177,18 @@ Place place_of(const ForwardADLevel& level, uint64_t idx) {
   return {idx, layer.life(), layer.check_here()};
 }
 
+at::Tensor primal_for(const at::Tensor& value, const at::Tensor& slope, const Place& place) {
+  BelowLayer below_level(place.layers_below());
+  return primal_that_takes(value, slope);
+}
+
 at::Tensor make_bare_dual(const at::Tensor& primal, const at::Tensor& tangent, BareLevel& bare,
                           const Place& place) {
   TORCH_CHECK(BareLevel::here() == place.level, "Forward AD level ", place.level,
               " is open, but this thread has not entered it. Levels active on this thread: ",
               active_levels_text(), ".");
   at::Tensor value = below(primal, place, "primal"), slope = below(tangent, place, "tangent");
-  return bare.make_dual(value, slope);
+  return bare.make_dual(primal_for(value, slope, place), slope);
 }
 
 }  // namespace
@@ -231,8 +200,9 @@ at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64
   check_pair(primal, tangent, level);
   if (auto* bare = BareLevel::of(*open_level)) return make_bare_dual(primal, tangent, *bare, place);
   const JvpLayer& layer = JvpLayer::of(*open_level);
-  at::Tensor value = on_all_layers(below(primal, place, "primal"), place.position);
-  at::Tensor slope = on_all_layers(below(tangent, place, "tangent"), place.position);
+  at::Tensor value = below(primal, place, "primal"), slope = below(tangent, place, "tangent");
+  value = on_all_layers(primal_for(value, slope, place), place.position);
+  slope = on_all_layers(slope, place.position);
   BelowLayer without_inner(place.position);
   at::Tensor dual = layer.wrap(value);
   slope = with_layout_of(dual, layer.wrap(slope));

@@ -24,17 +24,9 @@ namespace {
 using at::Tensor;
 using c10::DispatchKeySet;
 
-// Below all wrappers, whose own memory nobody may ask for.
-const c10::StorageImpl* memory_of(Tensor tensor) {
-  while (true) {
-    if (auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) {
-      tensor = Tensor(wrapper->value());
-    } else if (auto* batched = at::functorch::maybeGetBatchedImpl(tensor)) {
-      tensor = Tensor(batched->value());
-    } else {
-      return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-    }
-  }
+// That of the plain tensor, since nobody may ask a wrapper for its own.
+const c10::StorageImpl* memory_of(const Tensor& tensor) {
+  return innermost_of(tensor).unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
 bool share_memory(const Tensor& self, const Tensor& operand) {

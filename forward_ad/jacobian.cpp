@@ -35,6 +35,9 @@ void check_real(const Tensors& tensors, const char* driver, const char* what) {
   }
 }
 
+// Of whole numbers or truth values: its derivative is zero, and has the input's type.
+bool is_discrete(const at::Tensor& tensor) { return !tensor.is_floating_point() && !tensor.is_complex(); }
+
 // Directions begin..end of the space of all elements of the tensors, one per row: row r
 // of list entry k is that tensor's part of direction begin + r.
 Tensors unit_directions(const Tensors& like, int64_t begin, int64_t end) {
@@ -157,7 +160,8 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
     Tensors row;
     int64_t offset = 0;
     for (const at::Tensor& input : inputs) {
-      row.push_back(last.narrow(-1, offset, input.numel()).reshape(joined(out_sizes, input.sizes())));
+      at::Tensor part = last.narrow(-1, offset, input.numel()).reshape(joined(out_sizes, input.sizes()));
+      row.push_back(is_discrete(part) ? part.to(input.scalar_type()) : part);
       offset += input.numel();
     }
     result.jacobian.push_back(std::move(row));
@@ -172,17 +176,28 @@ Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& 
   Vjp r = vjp(f, inputs);
   Jacobian result{std::move(r.output), {}};
   const Tensors& outputs = result.output.values;
-  check_real(outputs, "jacrev", "outputs");
-  Tensors rows = in_chunks("jacrev", outputs, options, r.pullback);
+  Tensors continuous;
+  for (const at::Tensor& output : outputs) {
+    if (!is_discrete(output)) continuous.push_back(output);
+  }
+  check_real(continuous, "jacrev", "outputs");
+  auto pull = [&](const Tensors& cotangents) {
+    Tensors all;
+    for (size_t i = 0, next = 0; i < outputs.size(); ++i)
+      all.push_back(is_discrete(outputs[i]) ? at::Tensor() : cotangents[next++]);
+    return r.pullback(all);
+  };
+  Tensors rows = in_chunks("jacrev", continuous, options, pull);
   int64_t offset = 0;
   for (const at::Tensor& output : outputs) {
+    const bool is_zero = rows.empty() || is_discrete(output);
     Tensors row;
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto sizes = joined(output.sizes(), inputs[i].sizes());
-      row.push_back(rows.empty() ? at::zeros(sizes, inputs[i].options())
-                                 : rows[i].narrow(0, offset, output.numel()).reshape(sizes));
+      row.push_back(is_zero ? at::zeros(sizes, inputs[i].options())
+                            : rows[i].narrow(0, offset, output.numel()).reshape(sizes));
     }
-    offset += output.numel();
+    if (!is_discrete(output)) offset += output.numel();
     result.jacobian.push_back(std::move(row));
   }
   return result;

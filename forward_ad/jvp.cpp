@@ -62,6 +62,7 @@ class DriverLevel : public DualLevel {
 // a value would keep its tangent's memory, where the two lie side by side.
 void leave_no_trace(Tensors& tensors) {
   for (at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
     if (plain_tangent(tensor).defined()) tensor = tensor._fw_primal(0);
     tensor = apart(tensor);
   }
@@ -85,7 +86,9 @@ Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
       result.output.values.push_back(std::move(parts.primal));
       result.tangents.push_back(std::move(parts.tangent));
     }
-    for (const at::Tensor& aux : output.aux) result.output.aux.push_back(level.unpack(aux).primal);
+    for (const at::Tensor& aux : output.aux) {
+      result.output.aux.push_back(aux.defined() ? level.unpack(aux).primal : aux);
+    }
   }
   if (bare) {
     leave_no_trace(result.output.values);

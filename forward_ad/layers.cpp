@@ -1,5 +1,7 @@
 #include "forward_ad/layers.h"
 
+#include "forward_ad/rules.h"
+
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
@@ -51,6 +53,18 @@ at::Tensor unwrap_from(const at::Tensor& tensor, LayerLife life) {
   return wrapper != nullptr && life_of(*wrapper) == life ? wrapper->value() : tensor;
 }
 
+at::Tensor innermost_of(at::Tensor tensor) {
+  for (;;) {
+    if (auto* wrapper = ft::maybeGetTensorWrapper(tensor)) {
+      tensor = at::Tensor(wrapper->value());
+    } else if (auto* batched = ft::maybeGetBatchedImpl(tensor)) {
+      tensor = at::Tensor(batched->value());
+    } else {
+      return tensor;
+    }
+  }
+}
+
 BelowLayer::BelowLayer(size_t keep) {
   while (ft::getDynamicLayerStack().size() > keep) taken_.push_back(ft::popDynamicLayer());
 }
@@ -86,13 +100,16 @@ std::optional<Layer> own_grad_layer(LayerLife life) {
   return std::nullopt;
 }
 
-VmapLayer::VmapLayer(int64_t batch) : batch_(batch) {
+VmapLayer::VmapLayer(int64_t batch) : batch_(batch), rules_were_included_(rules::include_here()) {
   // Random operators give each row the same numbers: the rows are columns of one Jacobian.
   position_ = static_cast<size_t>(
       ft::initAndPushDynamicLayer(ft::TransformType::Vmap, batch, ft::RandomnessType::Same));
 }
 
-VmapLayer::~VmapLayer() { drop_layers(position_ - 1); }
+VmapLayer::~VmapLayer() {
+  drop_layers(position_ - 1);
+  rules::restore_here(rules_were_included_);
+}
 
 at::Tensor VmapLayer::wrap(const at::Tensor& tensor) const {
   return ft::makeBatched(tensor, 0, static_cast<int64_t>(position_));

@@ -37,6 +37,9 @@ at::functorch::TensorWrapper* living_wrapper(at::Tensor& tensor);
 // What the wrapper holds, if it is one of this layer; else the tensor itself.
 at::Tensor unwrap_from(const at::Tensor& tensor, LayerLife life);
 
+// The plain tensor that wrappers and batches of all layers hold in the end.
+at::Tensor innermost_of(at::Tensor tensor);
+
 // Runs what follows with only the lowest `keep` layers of the stack.
 class BelowLayer {
  public:
@@ -85,6 +88,7 @@ class VmapLayer {
 
  private:
   int64_t batch_;
+  bool rules_were_included_;  // some stand in for LibTorch's of vmap, too
   size_t position_;
 };
 

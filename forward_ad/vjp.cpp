@@ -151,7 +151,9 @@ detail::Vjp vjp_in_normal_mode(const detail::Function& f, const Tensors& inputs)
   Tensors detached;
   for (const at::Tensor& input : inputs) detached.push_back(input.requires_grad() ? input.detach() : input);
   detail::Vjp result = vjp_below_layers(f, detached);
-  for (at::Tensor& aux : result.output.aux) aux = aux.detach();
+  for (at::Tensor& aux : result.output.aux) {
+    if (aux.defined()) aux = aux.detach();
+  }
   return result;
 }
 

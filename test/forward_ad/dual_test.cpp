@@ -5,6 +5,7 @@
 namespace overdrive::forward_ad {
 namespace {
 
+using at::Tensor;
 using testing::HasSubstr;
 
 using Dual = ForwardAdTest;
@@ -142,6 +143,40 @@ TEST_F(Dual, TakesATangentOfAnotherMemoryLayout) {
   at::Tensor dual = make_dual(x, v, level);
   EXPECT_TRUE(close(unpack_dual(dual, level).tangent, v));
   EXPECT_EQ(unpack_dual(dual.view({6}), level).tangent.sizes(), at::IntArrayRef({6}));
+}
+
+// An expanded primal has one place for several elements, its tangent has several numbers.
+TEST_F(Dual, TakesATangentWithMorePlacesThanItsPrimal) {
+  Tensor row = random({5}), v = random({2, 3}), complex = at::complex(random({2, 3}), random({2, 3})).conj();
+  auto f = [](const Tensor& x) { return x.t().exp() * x[0][0]; };
+  auto g = [&](const Tensor& x) { return f(x).sum(); };
+  for (const Tensor& x :
+       {row.narrow(0, 0, 3).expand({2, 3}), row[0].expand({2, 3}), row.narrow(0, 0, 4).unfold(0, 3, 1),
+        row.as_strided({2, 3}, {0, 2}), at::imag(complex)}) {
+    Tensor dense = x.clone(at::MemoryFormat::Contiguous).resolve_neg();
+    Tensor slope = jvp(f, dense, v).tangent, columns = jacfwd(f, dense), product = hvp(g, dense, v).product;
+    for (bool layered : {false, true}) {
+      SCOPED_TRACE("strides " + std::to_string(x.stride(0)) + ", layered " + std::to_string(layered));
+      std::optional<DualLevel> level;
+      if (layered) level.emplace();
+      EXPECT_TRUE(close(jvp(f, x, v).tangent, slope));
+      EXPECT_TRUE(close(jacfwd(f, x), columns));
+      EXPECT_TRUE(close(jacfwd(f, x, {.vectorize = false}), columns));
+      EXPECT_TRUE(close(hvp(g, x, v).product, product));
+    }
+    DualLevel outer, level;
+    Tensor dual = make_dual(make_dual(x, v, outer), 2 * v, level);
+    auto [primal, tangent] = unpack_dual(dual, level);
+    EXPECT_TRUE(close(unpack_dual(primal, outer).primal, dense));
+    EXPECT_TRUE(close(unpack_dual(primal, outer).tangent, v));
+    EXPECT_TRUE(close(unpack_dual(tangent, outer).primal, 2 * v));
+  }
+}
+
+TEST_F(Dual, OfAnExpandedPrimalIsPartOfTheGraphAround) {
+  Tensor row = random({3}).set_requires_grad(true), v = random({2, 3});
+  Tensor slope = jvp([](const Tensor& x) { return x.pow(3).sum(); }, row.expand({2, 3}), v).tangent;
+  EXPECT_TRUE(close(torch::autograd::grad({slope}, {row})[0], (6 * row * v).sum(0)));
 }
 
 TEST_F(Dual, RefusesPairsThatDoNotFit) {
