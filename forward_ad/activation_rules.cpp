@@ -54,12 +54,13 @@ Tensor mish_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& self
 }
 
 Tensor hardsigmoid_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& self) {
-  if (!any_tangent(grad, self)) return at::_ops::hardsigmoid_backward::redispatch(keys & kBelow, grad, self);
-  return at::where((self > -3).logical_and(self < 3), grad / 6, at::zeros_like(grad));
+  if (!any_derivative(grad, self)) return at::_ops::hardsigmoid_backward::redispatch(keys & kBelow, grad, self);
+  constexpr double kSixth = 1.0F / 6;  // as the kernel has it for every type
+  return at::where((self > -3).logical_and(self < 3), grad * kSixth, at::zeros_like(grad));
 }
 
 Tensor glu_tangent(DispatchKeySet keys, const Tensor& glu, const Tensor& x, const Tensor& dx, int64_t dim) {
-  if (!any_tangent(glu, x, dx)) return at::_ops::glu_jvp::redispatch(keys & kBelow, glu, x, dx, dim);
+  if (!any_derivative(glu, x, dx)) return at::_ops::glu_jvp::redispatch(keys & kBelow, glu, x, dx, dim);
   const int64_t half = x.size(dim) / 2;
   Tensor gate = at::sigmoid(x.narrow(dim, half, half));
   return dx.narrow(dim, 0, half) * gate + glu * (1 - gate) * dx.narrow(dim, half, half);

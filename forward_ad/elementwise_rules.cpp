@@ -130,7 +130,7 @@ Tensor sigmoid_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& o
 // x and x^2, of which the first is what the backward of the second makes.
 Tensor power(DispatchKeySet keys, const Tensor& x, const c10::Scalar& exponent) {
   const bool is_square = exponent.equal(2), has_rule = is_square || exponent.equal(1);
-  auto pair = has_rule ? Pair::of(keys, x, x) : std::nullopt;
+  auto pair = has_rule && !exponent.isComplex() ? Pair::of(keys, x, x) : std::nullopt;
   if (!pair) return at::_ops::pow_Tensor_Scalar::redispatch(keys & kBelow, x, exponent);
   if (is_square && pair->suits_one_pass()) {
     return in_one_pass(*pair, [](auto v, auto) -> decltype(v) {

@@ -45,7 +45,17 @@ inline bool is_plain(const at::Tensor& tensor) {
 }
 
 inline bool is_recorded(const at::Tensor& tensor) {
-  return c10::GradMode::is_enabled() && tensor.requires_grad();
+  return c10::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
+}
+inline bool is_recorded(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && is_recorded(*tensor);
+}
+
+// Also true where reverse mode records the operator: for those whose formula of reverse mode is
+// missing, or is wrong when it is differentiated again.
+template <typename... Tensors>
+bool any_derivative(const Tensors&... tensors) {
+  return any_tangent(tensors...) || (is_recorded(tensors) || ...);
 }
 
 // For rules that compute value and tangent apart: plain tensors, below all layers, since a
@@ -86,5 +96,9 @@ void add_side_by_side_rules(torch::Library& table);
 void add_loss_rules(torch::Library& table);
 void add_norm_rules(torch::Library& table);
 void add_attention_rules(torch::Library& table);
+void add_distance_rules(torch::Library& table);
+void add_linear_algebra_rules(torch::Library& table);
+void add_reduction_rules(torch::Library& table);
+void add_sampling_rules(torch::Library& table);
 
 }  // namespace overdrive::forward_ad::rules

@@ -24,6 +24,10 @@ struct Registration {
     add_loss_rules(table);
     add_norm_rules(table);
     add_attention_rules(table);
+    add_distance_rules(table);
+    add_linear_algebra_rules(table);
+    add_reduction_rules(table);
+    add_sampling_rules(table);
   }
 };
 

@@ -1,7 +1,7 @@
 // Forward rules of our own, for operators that LibTorch differentiates forward not at all,
 // wrongly, or at more cost than need be. Kept by the process for good; in use on a thread
-// from include_here() to restore_here(), which the levels call. Any thread. Leaves what a
-// level is to the levels. Private.
+// from include_here() to restore_here(), which the levels call, and the vmap layers of
+// Jacobians. Any thread. Leaves what a level is to the levels. Private.
 #pragma once
 
 namespace overdrive::forward_ad::rules {
@@ -11,7 +11,8 @@ namespace overdrive::forward_ad::rules {
 // it has a dispatch key for tests of its dispatcher (TESTING_ONLY_GenericMode), above all
 // others. A kernel there sees an operator before each layer does, with the layer's wrappers,
 // and in the end with plain tensors. Where no input has a tangent it hands the operator on.
-// Where one has, there are two kinds of rules:
+// Where one has (or, for some, where reverse mode records one: its formula then is the gradient of
+// a tangent's), there are two kinds of rules:
 //
 // - definitions: the operator in terms of others, which have formulas themselves. So it can
 //   be differentiated to any order, and by reverse mode too. Most of these are backward

@@ -69,6 +69,8 @@ Tensor relu(DispatchKeySet keys, const Tensor& x) {
 }
 
 Tensor silu(DispatchKeySet keys, const Tensor& x) {
+  // LibTorch's formula is wrong there.
+  if (x.is_complex() && any_derivative(x)) return x * at::sigmoid(x);
   if (!applies(keys, x)) return at::_ops::silu::redispatch(keys & kBelow, x);
   return side_by_side(x, [&](Tensor& value, Tensor& slope, const Tensor& tangent) {
     at::silu_out(value, x);

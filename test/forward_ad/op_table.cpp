@@ -21,9 +21,9 @@ at::Tensor indices(std::initializer_list<int64_t> values) {
 
 std::vector<OpCase> op_table() {
   std::vector<OpCase> table;
-  for (auto cases :
-       {&op_cases::elementwise, &op_cases::reductions, &op_cases::products, &op_cases::linear_algebra,
-        &op_cases::indexing, &op_cases::networks, &op_cases::losses, &op_cases::views_and_in_place}) {
+  for (auto cases : {&op_cases::elementwise, &op_cases::reductions, &op_cases::products,
+                     &op_cases::linear_algebra, &op_cases::indexing, &op_cases::networks, &op_cases::losses,
+                     &op_cases::sampling, &op_cases::views_and_in_place}) {
     for (OpCase& op : cases()) table.push_back(std::move(op));
   }
   return table;

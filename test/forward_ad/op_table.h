@@ -49,6 +49,7 @@ std::vector<OpCase> linear_algebra();
 std::vector<OpCase> indexing();
 std::vector<OpCase> networks();
 std::vector<OpCase> losses();
+std::vector<OpCase> sampling();
 std::vector<OpCase> views_and_in_place();
 
 }  // namespace op_cases

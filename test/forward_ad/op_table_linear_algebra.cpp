@@ -8,13 +8,16 @@ using at::Tensor;
 
 namespace {
 
-// LibTorch's own faults, the same in Python's torch.func.
-const char* const kOfFactors =
-    "the forward formula uses the LU factors that the call made as if they were constants, so its own "
-    "derivative is wrong";
-
 // Symmetric positive definite, for square x.
 Tensor positive_definite(const Tensor& x) { return x.matmul(x.t()) + 2 * at::eye(x.size(0), at::kDouble); }
+
+// Zero in the first column's first and last row where all of x are a half.
+Tensor with_zeros(const Tensor& x) {
+  Tensor zero = at::zeros(x.sizes(), at::kDouble);
+  zero[0][0] = 0.5;
+  zero[x.size(0) - 1][0] = 0.5;
+  return (x - zero) * (1 + fixed(x.sizes()));
+}
 
 }  // namespace
 
@@ -23,6 +26,10 @@ std::vector<OpCase> reductions() {
       {"sum", kMatrix, [](const Tensor& x) { return x.pow(3).sum({1}); }},
       {"mean", kMatrix, [](const Tensor& x) { return x.exp().mean({0}); }},
       {"prod", kMatrix, [](const Tensor& x) { return x.prod(); }},
+      {"prod_with_zeros", kMatrix, [](const Tensor& x) { return with_zeros(x).prod(); }, 0.5, 0.5},
+      {"prod_along_a_dimension_with_zeros", Shape{3, 2}, [](const Tensor& x) { return with_zeros(x).prod(0); },
+       0.5, 0.5},
+      {"cumprod_with_zeros", Shape{3, 2}, [](const Tensor& x) { return with_zeros(x).cumprod(0); }, 0.5, 0.5},
       {"var", kMatrix, [](const Tensor& x) { return x.exp().var(1); }},
       {"std", kMatrix,
        [](const Tensor& x) {
@@ -60,12 +67,22 @@ std::vector<OpCase> products() {
 std::vector<OpCase> linear_algebra() {
   return {
       {"inverse", kSquare, [](const Tensor& x) { return positive_definite(x).inverse(); }},
-      {"det", kSquare, [](const Tensor& x) { return positive_definite(x).det(); }, 0.2, 0.8, 1, 5, kOfFactors},
-      {"logdet", kSquare, [](const Tensor& x) { return at::logdet(positive_definite(x)); }, 0.2, 0.8, 1, 5,
-       kOfFactors},
+      {"det", kSquare, [](const Tensor& x) { return positive_definite(x).det(); }},
+      {"logdet", kSquare, [](const Tensor& x) { return at::logdet(positive_definite(x)); }},
+      {"slogdet", kSquare,
+       [](const Tensor& x) { return std::get<1>(at::linalg_slogdet(-positive_definite(x.flip(0)))); }},
       {"cholesky", Shape{2, 2}, [](const Tensor& x) { return at::linalg_cholesky(positive_definite(x)); }},
-      {"solve", Shape{2, 2}, [](const Tensor& x) { return at::linalg_solve(positive_definite(x), x); }, 0.2,
-       0.8, 1, 5, kOfFactors},
+      {"solve", Shape{2, 2}, [](const Tensor& x) { return at::linalg_solve(positive_definite(x), x); }},
+      {"solve_for_vectors", Shape{2, 2, 2},
+       [](const Tensor& x) { return at::linalg_solve(x.matmul(x.mT()) + at::eye(2, at::kDouble), x[0]); }},
+      {"solve_from_the_right", Shape{2, 2},
+       [](const Tensor& x) { return at::linalg_solve(positive_definite(x).tril(), x, /*left=*/false); }},
+      {"cholesky_inverse", Shape{2, 2},
+       [](const Tensor& x) { return at::cholesky_inverse(at::linalg_cholesky(positive_definite(x))); }},
+      {"cholesky_inverse_of_upper", Shape{2, 2},
+       [](const Tensor& x) { return at::cholesky_inverse(positive_definite(x).triu(), /*upper=*/true); }},
+      {"householder_product", Shape{3, 2},
+       [](const Tensor& x) { return at::linalg_householder_product(x.exp(), x[0]); }},
       {"solve_triangular", Shape{2, 2},
        [](const Tensor& x) { return at::linalg_solve_triangular(positive_definite(x).tril(), x, false); }},
       {"eigvalsh", Shape{2, 2}, [](const Tensor& x) { return at::linalg_eigvalsh(positive_definite(x)); }},

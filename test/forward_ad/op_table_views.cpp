@@ -29,6 +29,15 @@ std::vector<OpCase> indexing() {
        [](const Tensor& x) {
          return x.scatter_add(0, indices({0, 0, 2, 1}), x.exp());
        }},
+      {"scatter_reduce_prod", kMatrix,
+       [](const Tensor& x) {
+         return x.scatter_reduce(0, indices({0, 0, 1, 0, 1, 1}).view({2, 3}), x.exp(), "prod");
+       }},
+      {"scatter_reduce_prod_without_self", kMatrix,
+       [](const Tensor& x) {
+         return x.scatter_reduce(1, indices({2, 2, 0, 1}).view({2, 2}), x.exp().narrow(1, 0, 2), "prod",
+                                 /*include_self=*/false);
+       }},
       {"take", kSquare,
        [](const Tensor& x) {
          return x.exp().take(indices({8, 1, 1}));
