@@ -1,6 +1,7 @@
 #include "checkpoint/region.h"
 
 #include "checkpoint/phase.h"
+#include "checkpoint/random_replay.h"
 #include "engine/base/tangent.h"
 
 #include <algorithm>

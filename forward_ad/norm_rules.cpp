@@ -25,8 +25,10 @@ using Dims = std::vector<int64_t>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using MaybeTensor = std::optional<Tensor>;
 
-// Half precision is LibTorch's: it computes the statistics in another type.
-bool is_full_precision(const Tensor& input) { return !at::isReducedFloatingType(input.scalar_type()); }
+// Half precision is for what comes in and goes out, as in LibTorch's kernels.
+Tensor full(const Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
 
 // The parts of (x - mean) / deviation, with the dimensions that were averaged over.
 struct Normalized {
@@ -60,30 +62,34 @@ Dims range(int64_t begin, int64_t end) {
 
 Three layer_norm(DispatchKeySet keys, const Tensor& input, c10::SymIntArrayRef shape, const MaybeTensor& weight,
                  const MaybeTensor& bias, double eps) {
-  if (!any_tangent(input, weight, bias) || !is_full_precision(input)) {
+  if (!any_tangent(input, weight, bias)) {
     return at::_ops::native_layer_norm::redispatch(keys & kBelow, input, shape, weight, bias, eps);
   }
   Dims dims = range(input.dim() - static_cast<int64_t>(shape.size()), input.dim());
-  auto normalized = Normalized::with_eps(input, dims, eps);
-  Tensor output = is_given(weight) ? normalized.values * *weight : normalized.values;
-  return {is_given(bias) ? output + *bias : output, normalized.mean, normalized.rstd};
+  auto normalized = Normalized::with_eps(full(input), dims, eps);
+  Tensor output = is_given(weight) ? normalized.values * full(*weight) : normalized.values;
+  if (is_given(bias)) output = output + full(*bias);
+  return {output.to(input.scalar_type()), normalized.mean, normalized.rstd};
 }
 
 Three layer_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& input,
                           c10::SymIntArrayRef shape, const Tensor& mean, const Tensor& rstd,
                           const MaybeTensor& weight, const MaybeTensor& bias, std::array<bool, 3> wanted) {
-  if (!any_tangent(grad, input, weight) || !is_full_precision(input)) {
+  if (!any_tangent(grad, input, weight)) {
     return at::_ops::native_layer_norm_backward::redispatch(keys & kBelow, grad, input, shape, mean, rstd,
                                                             weight, bias, wanted);
   }
   const int64_t first = input.dim() - static_cast<int64_t>(shape.size());
   const Dims inner = range(first, input.dim()), outer = range(0, first);
-  auto normalized = Normalized::with_rstd(input, inner, rstd);
+  auto normalized = Normalized::with_rstd(full(input), inner, full(rstd));
   auto summed = [&](const Tensor& of_all) { return outer.empty() ? of_all.clone() : of_all.sum(outer); };
+  const Tensor of_output = full(grad);
+  Tensor of_values = is_given(weight) ? of_output * full(*weight) : of_output;
   Three result;
-  if (wanted[0]) std::get<0>(result) = normalized.pull_back(is_given(weight) ? grad * *weight : grad, inner);
-  if (wanted[1] && is_given(weight)) std::get<1>(result) = summed(grad * normalized.values);
-  if (wanted[2] && is_given(bias)) std::get<2>(result) = summed(grad);
+  if (wanted[0]) std::get<0>(result) = normalized.pull_back(of_values, inner).to(input.scalar_type());
+  if (wanted[1] && is_given(weight))
+    std::get<1>(result) = summed(of_output * normalized.values).to(weight->scalar_type());
+  if (wanted[2] && is_given(bias)) std::get<2>(result) = summed(of_output).to(bias->scalar_type());
   return result;
 }
 
@@ -91,7 +97,7 @@ Three layer_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor&
 Tensor along_channels(const Tensor& of_channels, const Tensor& input) {
   Dims shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = of_channels.numel();
-  return of_channels.reshape(shape);
+  return full(of_channels).reshape(shape);
 }
 
 Dims all_but_channels(const Tensor& input) {
@@ -113,36 +119,41 @@ void update_running(DispatchKeySet keys, const Tensor& input, const MaybeTensor&
 Three batch_norm(DispatchKeySet keys, const Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                  const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training,
                  double momentum, double eps) {
-  if (!training || !any_tangent(input, weight, bias) || !is_full_precision(input)) {
+  if (!training || !any_tangent(input, weight, bias)) {
     return at::_ops::native_batch_norm::redispatch(keys & kBelow, input, weight, bias, running_mean,
                                                    running_var, training, momentum, eps);
   }
   update_running(keys, input, running_mean, running_var, momentum, eps);
-  auto normalized = Normalized::with_eps(input, all_but_channels(input), eps);
+  auto normalized = Normalized::with_eps(full(input), all_but_channels(input), eps);
   Tensor output = normalized.values;
   if (is_given(weight)) output = output * along_channels(*weight, input);
   if (is_given(bias)) output = output + along_channels(*bias, input);
-  return {output, normalized.mean.flatten(), normalized.rstd.flatten()};
+  return {output.to(input.scalar_type()), normalized.mean.flatten(), normalized.rstd.flatten()};
 }
 
 Three batch_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& input,
                           const MaybeTensor& weight, const MaybeTensor& running_mean,
                           const MaybeTensor& running_var, const MaybeTensor& mean, const MaybeTensor& rstd,
                           bool training, double eps, std::array<bool, 3> wanted) {
-  if (!any_tangent(grad, input, weight) || !is_full_precision(input)) {
+  if (!any_tangent(grad, input, weight)) {
     return at::_ops::native_batch_norm_backward::redispatch(keys & kBelow, grad, input, weight, running_mean,
                                                             running_var, mean, rstd, training, eps, wanted);
   }
   const Dims dims = all_but_channels(input);
-  auto normalized = training ? Normalized::with_rstd(input, dims, *rstd)
-                             : Normalized::with(input, along_channels(*running_mean, input),
-                                                along_channels((*running_var + eps).rsqrt(), input));
-  Tensor of_values = is_given(weight) ? grad * along_channels(*weight, input) : grad;
+  auto normalized = training ? Normalized::with_rstd(full(input), dims, full(*rstd))
+                             : Normalized::with(full(input), along_channels(*running_mean, input),
+                                                along_channels((full(*running_var) + eps).rsqrt(), input));
+  const Tensor of_output = full(grad);
+  Tensor of_values = is_given(weight) ? of_output * along_channels(*weight, input) : of_output;
+  const at::ScalarType of_weights = is_given(weight) ? weight->scalar_type() : input.scalar_type();
   Three result;
-  if (wanted[0])
-    std::get<0>(result) = training ? normalized.pull_back(of_values, dims) : of_values * normalized.rstd;
-  if (wanted[1] && is_given(weight)) std::get<1>(result) = (grad * normalized.values).sum(dims);
-  if (wanted[2]) std::get<2>(result) = grad.sum(dims);
+  if (wanted[0]) {
+    Tensor of_input = training ? normalized.pull_back(of_values, dims) : of_values * normalized.rstd;
+    std::get<0>(result) = of_input.to(input.scalar_type());
+  }
+  if (wanted[1] && is_given(weight))
+    std::get<1>(result) = (of_output * normalized.values).sum(dims).to(of_weights);
+  if (wanted[2]) std::get<2>(result) = of_output.sum(dims).to(of_weights);
   return result;
 }
 

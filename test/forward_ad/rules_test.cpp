@@ -184,57 +184,6 @@ TEST_F(Rules, AnOperatorInPlaceWithItselfIsThatWithACopy) {
   }
 }
 
-// LibTorch's vmap of the backward operator takes the distances of the first row for all.
-TEST_F(Rules, VectorisedJacobiansOfDistancesAreThoseOfALoop) {
-  Tensor x = random({4, 3}), points = random({2, 3});
-  for (double p : {0.0, 1.0, 1.5, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
-    const Function distances[] = {[&](const Tensor& t) { return at::cdist(t, points, p); },
-                                  [&](const Tensor& t) { return at::cdist(points, t, p); },
-                                  [&](const Tensor& t) { return at::cdist(t, t, p); },
-                                  [&](const Tensor& t) { return at::pdist(t, p); }};
-    for (size_t i = 0; i < std::size(distances); ++i) {
-      SCOPED_TRACE("p = " + std::to_string(p) + ", function " + std::to_string(i));
-      Tensor want = jacrev(distances[i], x, {.vectorize = false});
-      EXPECT_TRUE(close(jacrev(distances[i], x), want));
-      EXPECT_TRUE(close(jacrev(distances[i], x, {.chunk_size = 3}), want));
-      EXPECT_TRUE(close(jacfwd(distances[i], x), want));
-    }
-  }
-}
-
-// Of complex numbers: LibTorch refuses the one in reverse mode, and is wrong in forward mode.
-TEST_F(Rules, ComplexNumbersHaveTheirDerivatives) {
-  Tensor z = at::randn({3}, at::kComplexDouble), v = at::randn({3}, at::kComplexDouble), x = random({3}).abs();
-  auto silu = [](const Tensor& t) { return at::silu(t); };
-  Tensor gate = at::sigmoid(z), slope = v * gate * (1 + z * (1 - gate));
-  EXPECT_TRUE(at::allclose(jvp(silu, z, v).tangent, slope));
-  auto power = [](const Tensor& t) { return t.pow(c10::complex<double>(2, 0)); };
-  EXPECT_TRUE(jvp(power, x, x).value.is_complex()) << "as without a level";
-  DualLevel layered;
-  EXPECT_TRUE(at::allclose(jvp(silu, z, v).tangent, slope));
-}
-
-// Rows of an embedding bag are looked up without a derivative where the table has none.
-TEST_F(Rules, WeightsOfEmbeddingBagsCountBesideAConstantTable) {
-  Tensor table = random({4, 2}), rows = at::arange(3), bags = at::zeros({1}, at::kLong), x = random({3});
-  auto f = [&](const Tensor& t) {
-    return std::get<0>(at::embedding_bag(table, rows, bags, false, 0, false, t));
-  };
-  EXPECT_TRUE(close(jvp(f, x, x).tangent, f(x)));
-  DualLevel layered;
-  EXPECT_TRUE(close(jvp(f, x, x).tangent, f(x)));
-}
-
-TEST_F(Rules, TheDeterminantOfASingularMatrixHasItsDerivatives) {
-  Tensor x = at::ones({2, 2}, at::kDouble), v = random({2, 2});
-  auto det = [](const Tensor& t) { return at::linalg_det(t); };
-  Tensor slope = v[0][0] + v[1][1] - v[0][1] - v[1][0];
-  EXPECT_TRUE(close(jvp(det, x, v).tangent, slope));
-  EXPECT_TRUE(close(hvp(det, x, v).product,
-                    at::stack({at::stack({v[1][1], -v[1][0]}), at::stack({-v[0][1], v[0][0]})})));
-  EXPECT_TRUE(close(jvp(det, at::ones({3, 3}, at::kDouble), random({3, 3})).tangent, number(0))) << "of rank 1";
-}
-
 TEST_F(Rules, AreGoneWithTheLevel) {
   Tensor x = random({3});
   auto is_included = [] {
