@@ -10,12 +10,15 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mish_backward_ops.h>
 #include <ATen/ops/norm_ops.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu_backward_ops.h>
+#include <ATen/ops/sinc_ops.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/MathConstants.h>
 
 namespace overdrive::forward_ad::rules {
 
@@ -66,6 +69,16 @@ Tensor glu_tangent(DispatchKeySet keys, const Tensor& glu, const Tensor& x, cons
   return dx.narrow(dim, 0, half) * gate + glu * (1 - gate) * dx.narrow(dim, half, half);
 }
 
+// Near zero by its power series: LibTorch's derivatives are those of a quotient, and zero at zero.
+Tensor sinc(DispatchKeySet keys, const Tensor& x) {
+  if (!any_derivative(x)) return at::_ops::sinc::redispatch(keys & kBelow, x);
+  Tensor angle = x * c10::pi<double>, is_near = angle.abs() < 1.5;
+  Tensor square = angle.masked_fill(is_near.logical_not(), 0).square(), series = at::ones_like(square);
+  for (int k = 12; k > 0; --k) series = 1 - series * square / (2 * k * (2 * k + 1));
+  Tensor far = angle.masked_fill(is_near, 1);
+  return at::where(is_near, series, far.sin() / far);
+}
+
 // LibTorch's formula gives the tangent of a number too many dimensions.
 Tensor norm_of_all(DispatchKeySet keys, const Tensor& self, const c10::Scalar& p) {
   if (!any_tangent(self)) return at::_ops::norm_Scalar::redispatch(keys & kBelow, self, p);
@@ -80,6 +93,7 @@ void add_activation_rules(torch::Library& table) {
   table.impl("silu_backward", TORCH_FN(silu_backward));
   table.impl("mish_backward", TORCH_FN(mish_backward));
   table.impl("hardsigmoid_backward", TORCH_FN(hardsigmoid_backward));
+  table.impl("sinc", TORCH_FN(sinc));
   table.impl("glu_jvp", TORCH_FN(glu_tangent));
   table.impl("norm.Scalar", TORCH_FN(norm_of_all));
 }
