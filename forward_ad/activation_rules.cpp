@@ -1,5 +1,5 @@
-// Activations and norms of vectors whose derivatives LibTorch cannot differentiate
-// forward, as their definitions.
+// Activations, norms of vectors and special functions whose derivatives LibTorch cannot
+// differentiate forward, as their definitions, or as errors where it has none at all.
 #include "forward_ad/rule_support.h"
 
 #include <ATen/core/Scalar.h>
@@ -79,6 +79,29 @@ Tensor sinc(DispatchKeySet keys, const Tensor& x) {
   return at::where(is_near, series, far.sin() / far);
 }
 
+// LibTorch calls these functions constant, and gives them a tangent of zero.
+constexpr const char* kWithoutDerivative[] = {
+    "special_airy_ai",
+    "special_bessel_j0",
+    "special_bessel_j1",
+    "special_bessel_y0",
+    "special_bessel_y1",
+    "special_modified_bessel_i0",
+    "special_modified_bessel_i1",
+    "special_modified_bessel_k0",
+    "special_modified_bessel_k1",
+    "special_scaled_modified_bessel_k0",
+    "special_scaled_modified_bessel_k1",
+    "special_spherical_bessel_j0",
+};
+
+void refuse_tangents(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
+  const Tensor& x = stack->back().toTensor();
+  TORCH_CHECK(!any_tangent(x), op.schema().name(),
+              " has no derivative in LibTorch, which would take it for a constant.");
+  op.redispatchBoxed(keys & kBelow, stack);
+}
+
 // LibTorch's formula gives the tangent of a number too many dimensions.
 Tensor norm_of_all(DispatchKeySet keys, const Tensor& self, const c10::Scalar& p) {
   if (!any_tangent(self)) return at::_ops::norm_Scalar::redispatch(keys & kBelow, self, p);
@@ -94,6 +117,8 @@ void add_activation_rules(torch::Library& table) {
   table.impl("mish_backward", TORCH_FN(mish_backward));
   table.impl("hardsigmoid_backward", TORCH_FN(hardsigmoid_backward));
   table.impl("sinc", TORCH_FN(sinc));
+  for (const char* name : kWithoutDerivative)
+    table.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_tangents>());
   table.impl("glu_jvp", TORCH_FN(glu_tangent));
   table.impl("norm.Scalar", TORCH_FN(norm_of_all));
 }

@@ -97,5 +97,21 @@ TEST_F(WrongFormulas, TheDeterminantOfASingularMatrixHasItsDerivatives) {
   EXPECT_TRUE(close(jvp(det, at::ones({3, 3}, at::kDouble), random({3, 3})).tangent, number(0))) << "of rank 1";
 }
 
+// LibTorch gives them a tangent of zero.
+TEST_F(WrongFormulas, FunctionsWithoutADerivativeAreNotTakenForConstants) {
+  Tensor x = random({3}).abs();
+  const Function functions[] = {[](const Tensor& t) { return at::special_bessel_j0(t); },
+                                [](const Tensor& t) { return at::special_modified_bessel_k1(t); },
+                                [](const Tensor& t) { return at::special_airy_ai(t); }};
+  for (const Function& f : functions) {
+    for (bool layered : {false, true}) {
+      std::optional<DualLevel> level;
+      if (layered) level.emplace();
+      EXPECT_THAT(error_of([&] { jvp(f, x, x); }), testing::HasSubstr("has no derivative in LibTorch"));
+      EXPECT_TRUE(close(jvp([&](const Tensor& t) { return f(x) * t; }, x, x).tangent, f(x) * x));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace overdrive::forward_ad
