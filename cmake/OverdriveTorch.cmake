@@ -29,11 +29,13 @@ if(Torch_VERSION VERSION_LESS 2.11)
   message(FATAL_ERROR "Overdrive needs LibTorch 2.11 or newer; found ${Torch_VERSION}.")
 endif()
 message(STATUS "Overdrive builds for LibTorch ${Torch_VERSION}")
-# libtorch.so of 2.11 exports std::filesystem's functions of an older C++ library, which end a program of ours. The
-# dynamic linker takes those of the program's own when that is the first library which the program names.
-if(Torch_VERSION VERSION_LESS 2.13)
+# libtorch.so of a CUDA build exports parts of the C++ library that it was built with: std::filesystem's functions in
+# 2.11, which end a program of ours; those of string streams in 2.15, for which our library would need libtorch.so, and
+# every program that links ours would have to find it. Who names its own C++ library first takes them from there. The
+# preload library has none.
+if(TARGET torch_cuda)
   add_link_options(
-    "$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state>")
+    "$<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,overdrive_autoload>>:LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state>")
 endif()
 # The config file pushes LibTorch's flags into every directory; we take them through the target.
 string(REPLACE "-D_GLIBCXX_USE_CXX11_ABI=1" "" CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS}")
