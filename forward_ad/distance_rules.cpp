@@ -26,10 +26,6 @@ using c10::DispatchKeySet;
 
 template <typename... Tensors>
 bool any_batched(const Tensors&... tensors) {
-  auto is_batched = [](Tensor tensor) {
-    while (auto* wrapper = at::functorch::maybeGetTensorWrapper(tensor)) tensor = Tensor(wrapper->value());
-    return at::functorch::maybeGetBatchedImpl(tensor) != nullptr;
-  };
   return (is_batched(tensors) || ...);
 }
 

@@ -65,6 +65,11 @@ at::Tensor innermost_of(at::Tensor tensor) {
   }
 }
 
+bool is_batched(at::Tensor tensor) {
+  while (auto* wrapper = ft::maybeGetTensorWrapper(tensor)) tensor = at::Tensor(wrapper->value());
+  return ft::maybeGetBatchedImpl(tensor) != nullptr;
+}
+
 BelowLayer::BelowLayer(size_t keep) {
   while (ft::getDynamicLayerStack().size() > keep) taken_.push_back(ft::popDynamicLayer());
 }

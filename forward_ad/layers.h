@@ -39,6 +39,8 @@ at::Tensor unwrap_from(const at::Tensor& tensor, LayerLife life);
 
 // The plain tensor that wrappers and batches of all layers hold in the end.
 at::Tensor innermost_of(at::Tensor tensor);
+// Whether a vmap layer has it as many, on whatever layer.
+bool is_batched(at::Tensor tensor);
 
 // Runs what follows with only the lowest `keep` layers of the stack.
 class BelowLayer {

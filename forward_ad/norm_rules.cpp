@@ -1,6 +1,7 @@
 // Normalisation, as its definition. LibTorch's formulas use the mean and the deviation that
 // the operator returns as if they were constants, so their own derivatives are wrong, and
 // the backward operators have no formula at all.
+#include "forward_ad/layers.h"
 #include "forward_ad/rule_support.h"
 
 #include <ATen/ops/native_batch_norm_backward_ops.h>
@@ -106,24 +107,41 @@ Dims all_but_channels(const Tensor& input) {
   return dims;
 }
 
-// LibTorch's kernel keeps the running statistics; they have no derivative.
+bool is_wrapped(const MaybeTensor& tensor) {
+  return is_given(tensor) && at::functorch::maybeGetTensorWrapper(*tensor) != nullptr;
+}
+
+// LibTorch's kernel keeps the running statistics; they have no derivative. Below all layers, since
+// a layer wraps what comes from outside of it, and refuses to write there.
 void update_running(DispatchKeySet keys, const Tensor& input, const MaybeTensor& running_mean,
                     const MaybeTensor& running_var, double momentum, double eps) {
   if (!is_given(running_mean) && !is_given(running_var)) return;
   c10::NoGradGuard no_grad;
   c10::AutoFwGradMode no_tangents(false);
-  at::_ops::native_batch_norm::redispatch(keys & kBelow, input, {}, {}, running_mean, running_var, true,
-                                          momentum, eps);
+  if (is_batched(input)) {  // many at once have no one mean: LibTorch says so
+    at::_ops::native_batch_norm::redispatch(keys & kBelow, input, {}, {}, running_mean, running_var, true,
+                                            momentum, eps);
+    return;
+  }
+  BelowLayer below_all(0);
+  auto plain = [](const MaybeTensor& tensor) { return is_given(tensor) ? innermost_of(*tensor) : Tensor(); };
+  at::_ops::native_batch_norm::call(plain(input), {}, {}, plain(running_mean), plain(running_var), true,
+                                    momentum, eps);
 }
 
 Three batch_norm(DispatchKeySet keys, const Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                  const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training,
                  double momentum, double eps) {
-  if (!training || !any_tangent(input, weight, bias)) {
+  const bool has_tangent = any_tangent(input, weight, bias);
+  if (!training || !(has_tangent || is_wrapped(input) || is_wrapped(weight) || is_wrapped(bias))) {
     return at::_ops::native_batch_norm::redispatch(keys & kBelow, input, weight, bias, running_mean,
                                                    running_var, training, momentum, eps);
   }
   update_running(keys, input, running_mean, running_var, momentum, eps);
+  if (!has_tangent) {
+    return at::_ops::native_batch_norm::redispatch(keys & kBelow, input, weight, bias, {}, {}, training,
+                                                   momentum, eps);
+  }
   auto normalized = Normalized::with_eps(full(input), all_but_channels(input), eps);
   Tensor output = normalized.values;
   if (is_given(weight)) output = output * along_channels(*weight, input);

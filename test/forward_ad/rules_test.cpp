@@ -115,6 +115,41 @@ TEST_F(Rules, BatchNormKeepsItsRunningStatistics) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(close(dual[i], plain[i])) << i;
 }
 
+// The reverse layer inside refuses to write to tensors from outside of it.
+TEST_F(Rules, BatchNormKeepsItsRunningStatisticsUnderReverseMode) {
+  Tensor x = random({4, 2, 3}), v = random({4, 2, 3}), weight = random({2}), bias = random({2});
+  Tensor mean, variance;
+  auto loss_of = [&](bool runs, bool weights_alone) {
+    return [&, runs, weights_alone](const Tensor& t) {
+      Tensor used = weights_alone ? t.sum({0, 2}) : weight;
+      return at::batch_norm(weights_alone ? x : t.exp(), used, bias, runs ? mean : Tensor(),
+                            runs ? variance : Tensor(), true, 0.25, 1e-2, false)
+          .sin()
+          .sum();
+    };
+  };
+  for (bool weights_alone : {false, true}) {
+    mean = at::zeros({2}, at::kDouble);
+    variance = at::ones({2}, at::kDouble);
+    loss_of(true, weights_alone)(x);
+    Tensor want_mean = mean, want_variance = variance;
+    mean = at::zeros({2}, at::kDouble);
+    variance = at::ones({2}, at::kDouble);
+    auto with = hvp(loss_of(true, weights_alone), x, v);
+    auto without = hvp(loss_of(false, weights_alone), x, v);
+    EXPECT_TRUE(close(with.product, without.product, 1e-12));
+    EXPECT_GT(with.product.abs().max().item<double>(), 1e-3);
+    EXPECT_TRUE(close(mean, want_mean)) << "once";
+    EXPECT_TRUE(close(variance, want_variance));
+    EXPECT_FALSE(mean.requires_grad());
+    EXPECT_NE(mean.data_ptr(), nullptr) << "no wrapper";
+  }
+  // Levels with layers, one in the other.
+  auto slope = [&](const Tensor& t) { return jvp(loss_of(true, false), t, v).tangent; };
+  auto slope_without = [&](const Tensor& t) { return jvp(loss_of(false, false), t, v).tangent; };
+  EXPECT_TRUE(close(jvp(slope, x, v).tangent, jvp(slope_without, x, v).tangent, 1e-10));
+}
+
 TEST_F(Rules, AttentionWithDropoutIsDifferentiatedWithItsMask) {
   Tensor x = random({1, 4, 3, 2}), v = random({1, 4, 3, 2});
   for (bool grouped : {false, true}) {
