@@ -1,10 +1,12 @@
 // In place with an operand that shares memory with the tensor, y.mul_(y): LibTorch's formulas
 // read the operand's tangent when that of the tensor has been overwritten already, and
 // silently give a wrong one. Reverse mode saves a tensor that is then overwritten, and refuses.
-// So the operand is copied first, which is what the operator means.
+// So the operand is copied first, which is what the operator means. And counting, which a layer refuses where
+// the count is from outside of it.
 #include "forward_ad/layers.h"
 #include "forward_ad/rule_support.h"
 
+#include <ATen/ops/add_ops.h>
 #include <ATen/ops/addcdiv_ops.h>
 #include <ATen/ops/addcmul_ops.h>
 #include <ATen/ops/atan2_ops.h>
@@ -50,6 +52,16 @@ Tensor& lerp(DispatchKeySet keys, Tensor& self, const Tensor& end, const Tensor&
                                             share_memory(self, weight) ? weight.clone() : weight);
 }
 
+// As the modules of batch norm count their batches. A number added to what has no derivative gives it none.
+Tensor& count_up(DispatchKeySet keys, Tensor& self, const c10::Scalar& other, const c10::Scalar& alpha) {
+  const bool is_from_outside = is_plain(self) && !self.requires_grad() && !has_tangent(self);
+  if (!is_from_outside || !keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
+    return at::_ops::add__Scalar::redispatch(keys & kBelow, self, other, alpha);
+  }
+  BelowLayer below_all(0);
+  return at::_ops::add__Scalar::call(self, other, alpha);
+}
+
 }  // namespace
 
 // Those that test/forward_ad/op_table_views.cpp would find wrong, and their kin.
@@ -65,6 +77,7 @@ void add_in_place_rules(torch::Library& table) {
   table.impl("addcmul_", TORCH_FN(with_both_apart<at::_ops::addcmul_>));
   table.impl("addcdiv_", TORCH_FN(with_both_apart<at::_ops::addcdiv_>));
   table.impl("lerp_.Tensor", TORCH_FN(lerp));
+  table.impl("add_.Scalar", TORCH_FN(count_up));
 }
 
 }  // namespace overdrive::forward_ad::rules

@@ -3,6 +3,7 @@
 #include "test/forward_ad/forward_ad_fixture.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/nn/modules/batchnorm.h>
 
 namespace overdrive::forward_ad {
 namespace {
@@ -148,6 +149,22 @@ TEST_F(Rules, BatchNormKeepsItsRunningStatisticsUnderReverseMode) {
   auto slope = [&](const Tensor& t) { return jvp(loss_of(true, false), t, v).tangent; };
   auto slope_without = [&](const Tensor& t) { return jvp(loss_of(false, false), t, v).tangent; };
   EXPECT_TRUE(close(jvp(slope, x, v).tangent, jvp(slope_without, x, v).tangent, 1e-10));
+}
+
+TEST_F(Rules, AModuleOfBatchNormCountsItsBatches) {
+  torch::nn::BatchNorm1d norm(2);
+  norm->to(at::kDouble);  // the count, too
+  Tensor x = random({4, 2}), v = random({4, 2});
+  auto loss = [&](const Tensor& t) { return norm(t.exp()).sin().sum(); };
+  Tensor product = hvp(loss, x, v).product;
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 1);
+  norm->num_batches_tracked = norm->num_batches_tracked.to(at::kLong);
+  hvp(loss, x, v);
+  EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 2);
+  auto by_definition = [&](const Tensor& t) {
+    return at::batch_norm(t.exp(), norm->weight, norm->bias, {}, {}, true, 0.1, 1e-5, false).sin().sum();
+  };
+  EXPECT_TRUE(close(product, hvp(by_definition, x, v).product, 1e-12));
 }
 
 TEST_F(Rules, AttentionWithDropoutIsDifferentiatedWithItsMask) {
