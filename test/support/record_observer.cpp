@@ -33,10 +33,12 @@ std::unique_ptr<at::ObserverContext> RecordObserver::enter(const at::RecordFunct
   std::ostringstream line;
   line << range.name() << " seq=" << range.seqNr() << " forward_thread=" << range.forwardThreadId()
        << " scope=" << static_cast<int>(range.scope());
+#ifdef NDEBUG  // otherwise the header looks at a flag that LibTorch, built with it, does not set
   for (const auto& input : range.inputs()) {
     line << " " << input.tagKind();
     if (input.isTensor() && input.toTensor().defined()) line << input.toTensor().sizes();
   }
+#endif
   std::lock_guard lock(self->mutex_);
   self->events_.push_back({true, range.name(), line.str()});
   return std::make_unique<Context>(range.name());
