@@ -17,7 +17,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::atomic<bool> LentMemory::in_use_{false};
+std::atomic<bool> LentMemory::ever_used{false};
 
 LentMemory::LentMemory(const base::variable_list& given) : around_(std::exchange(innermost, this)) {
   for (const at::Tensor& gradient : given) {

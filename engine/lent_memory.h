@@ -16,9 +16,9 @@ namespace overdrive::engine {
 class LentMemory {
  public:
   // Whether hooks of ours ever packed anything: before that there is nothing to look for.
-  static bool in_use() { return in_use_.load(std::memory_order_relaxed); }
+  static bool in_use() { return ever_used.load(std::memory_order_relaxed); }
   static void use() {
-    if (!in_use()) in_use_.store(true, std::memory_order_relaxed);
+    if (!in_use()) ever_used.store(true, std::memory_order_relaxed);
   }
 
   // `given`: the gradients that the node gets. What is memory of one of those may be handed on.
@@ -33,7 +33,7 @@ class LentMemory {
   void keep_out_of(base::variable_list& gradients) const;
 
  private:
-  static std::atomic<bool> in_use_;
+  static std::atomic<bool> ever_used;
   // Addresses, to compare with: that of memory which is gone costs a copy when another has got it.
   using Storages = c10::SmallVector<const c10::StorageImpl*, 4>;
   Storages given_;

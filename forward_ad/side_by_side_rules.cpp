@@ -37,7 +37,7 @@ bool applies(DispatchKeySet keys, const Tensor& x) {
 // `fill` gets the value and the tangent to be made, and the tangent of x.
 template <typename Fill>
 Tensor side_by_side(const Tensor& x, Fill fill) {
-  Tensor tangent = x._fw_grad(0);
+  const Tensor& tangent = x._fw_grad(0);
   c10::AutoFwGradMode no_tangents(false);
   Halves halves = Halves::empty(x.sizes(), x.scalar_type());
   fill(halves.first, halves.second, tangent);

@@ -32,10 +32,10 @@ bool is_packable(const at::Tensor& tensor) {
 
 // Of tensors that are no views the fields say it all; a view may have to make itself a node first.
 History history_of(const at::Tensor& tensor) {
-  static const base::NodePtr kNone;
+  static const base::NodePtr none;
   const auto* meta =
       static_cast<const torch::autograd::AutogradMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
-  if (meta == nullptr) return {kNone, 0, false};
+  if (meta == nullptr) return {none, 0, false};
   if (!meta->is_view_) return {meta->grad_fn_, meta->output_nr_, !meta->grad_fn_ && meta->requires_grad_};
   const base::NodePtr& node = tensor.grad_fn();
   return {

@@ -31,8 +31,8 @@ class SpillFile {
 
  private:
   static int64_t whole_pages(int64_t bytes) {
-    constexpr int64_t kPage = 4096;
-    return (bytes + kPage - 1) / kPage * kPage;
+    constexpr int64_t kPageBytes = 4096;
+    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
   void flush(int64_t bytes, int64_t at) const;
   void drop(int64_t bytes, int64_t at) const;
