@@ -12,26 +12,16 @@
 
 namespace overdrive::forward_ad {
 
-namespace ft = at::functorch;
-
 namespace {
 
 // Strides, where the memory begins, and how much of it there is, since a view of the tangent is
 // made with the numbers of a view of the primal. Wrappers answer as they were when made, so the
 // plain tensors are asked for the memory; how much there is does not count on a vmap layer.
-bool same_memory(const at::Tensor& a, const at::Tensor& b, bool batched) {
-  auto* wrapper_a = ft::maybeGetTensorWrapper(a);
-  auto* wrapper_b = ft::maybeGetTensorWrapper(b);
-  if (wrapper_a || wrapper_b) {
-    return same_memory(wrapper_a ? wrapper_a->value() : a, wrapper_b ? wrapper_b->value() : b, batched);
-  }
-  auto* batched_a = ft::maybeGetBatchedImpl(a);
-  auto* batched_b = ft::maybeGetBatchedImpl(b);
-  if (batched_a || batched_b) {
-    return same_memory(batched_a ? batched_a->value() : a, batched_b ? batched_b->value() : b, true);
-  }
-  if (a.storage_offset() != b.storage_offset()) return false;
-  return batched || !a.has_storage() || !b.has_storage() || a.storage().nbytes() == b.storage().nbytes();
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor plain_a = innermost_of(a), plain_b = innermost_of(b);
+  if (plain_a.storage_offset() != plain_b.storage_offset()) return false;
+  if (is_batched(a) || is_batched(b) || !plain_a.has_storage() || !plain_b.has_storage()) return true;
+  return plain_a.storage().nbytes() == plain_b.storage().nbytes();
 }
 
 // Also true of some that do not, where dimensions are interleaved; then a copy is made in vain.
@@ -60,7 +50,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   for (int64_t dim = 0; dim < a.dim(); ++dim) {
     if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
   }
-  return same_memory(a, b, false);
+  return same_memory(a, b);
 }
 
 at::Tensor primal_that_takes(const at::Tensor& primal, const at::Tensor& tangent) {

@@ -2,6 +2,7 @@
 #include "forward_ad/driver_functions.h"
 #include "forward_ad/layers.h"
 #include "forward_ad/normal_mode.h"
+#include "forward_ad/reverse.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
@@ -34,9 +35,6 @@ void check_real(const Tensors& tensors, const char* driver, const char* what) {
                 " must be real floating point tensors, but one has dtype ", tensor.dtype(), ".");
   }
 }
-
-// Of whole numbers or truth values: its derivative is zero, and has the input's type.
-bool is_discrete(const at::Tensor& tensor) { return !tensor.is_floating_point() && !tensor.is_complex(); }
 
 // Directions begin..end of the space of all elements of the tensors, one per row: row r
 // of list entry k is that tensor's part of direction begin + r.
@@ -161,7 +159,8 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
     int64_t offset = 0;
     for (const at::Tensor& input : inputs) {
       at::Tensor part = last.narrow(-1, offset, input.numel()).reshape(joined(out_sizes, input.sizes()));
-      row.push_back(is_discrete(part) ? part.to(input.scalar_type()) : part);
+      // The derivative of whole numbers and truth values is zero, and has the input's type.
+      row.push_back(is_differentiable(part) ? part : part.to(input.scalar_type()));
       offset += input.numel();
     }
     result.jacobian.push_back(std::move(row));
@@ -178,26 +177,26 @@ Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& 
   const Tensors& outputs = result.output.values;
   Tensors continuous;
   for (const at::Tensor& output : outputs) {
-    if (!is_discrete(output)) continuous.push_back(output);
+    if (is_differentiable(output)) continuous.push_back(output);
   }
   check_real(continuous, "jacrev", "outputs");
   auto pull = [&](const Tensors& cotangents) {
     Tensors all;
     for (size_t i = 0, next = 0; i < outputs.size(); ++i)
-      all.push_back(is_discrete(outputs[i]) ? at::Tensor() : cotangents[next++]);
+      all.push_back(is_differentiable(outputs[i]) ? cotangents[next++] : at::Tensor());
     return r.pullback(all);
   };
   Tensors rows = in_chunks("jacrev", continuous, options, pull);
   int64_t offset = 0;
   for (const at::Tensor& output : outputs) {
-    const bool is_zero = rows.empty() || is_discrete(output);
+    const bool is_zero = rows.empty() || !is_differentiable(output);
     Tensors row;
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto sizes = joined(output.sizes(), inputs[i].sizes());
       row.push_back(is_zero ? at::zeros(sizes, inputs[i].options())
                             : rows[i].narrow(0, offset, output.numel()).reshape(sizes));
     }
-    if (!is_discrete(output)) offset += output.numel();
+    if (is_differentiable(output)) offset += output.numel();
     result.jacobian.push_back(std::move(row));
   }
   return result;

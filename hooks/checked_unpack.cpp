@@ -12,16 +12,14 @@ std::string layout_of(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided ? std::string() : c10::str(tensor.layout(), " ");
 }
 
-// As LibTorch's ops make tensors: one of inference mode has no version and ends no derivative, one of zeros has
-// no memory, and conjugation is not for those who share it.
+}  // namespace
+
 at::Tensor ordinary(at::Tensor tensor) {
   if (tensor.is_inference()) tensor = tensor.clone();
   if (tensor._is_zerotensor()) tensor = at::zeros(tensor.sizes(), tensor.options());
   if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
   return tensor;
 }
-
-}  // namespace
 
 at::Tensor checked_unpack(SavedTensorHooks& hooks, Packed& packed, const UnpackInfo& info, const PackedAs& as) {
   at::Tensor result = hooks.unpack(packed, info);

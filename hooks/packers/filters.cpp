@@ -92,8 +92,7 @@ class Composed final : public SavedTensorHooks {
   Part pack_part(at::Tensor& tensor, const SaveInfo& save) {
     Part part;
     if (!tensor.defined() || !is_packable(tensor)) return part;
-    if (tensor.is_inference()) tensor = tensor.clone();
-    tensor = tensor.resolve_conj().resolve_neg();
+    tensor = ordinary(std::move(tensor));
     part.dtype = tensor.dtype();
     part.device = tensor.device();
     SaveInfo info = save;
