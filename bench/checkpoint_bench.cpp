@@ -3,7 +3,7 @@
 #include "bench/peak_bytes.h"
 #include "bench/statistics.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "engine/engine.h"
 
 #include <torch/torch.h>

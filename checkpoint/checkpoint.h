@@ -11,11 +11,11 @@
 // of its own, which ends at its arguments and at leaves.
 #pragma once
 
-#include "checkpoint/dependency.h"
-#include "checkpoint/early.h"
-#include "checkpoint/options.h"
-#include "checkpoint/phase.h"
-#include "checkpoint/values.h"
+#include "checkpoint/region/dependency.h"
+#include "checkpoint/early/early.h"
+#include "checkpoint/region/options.h"
+#include "checkpoint/region/phase.h"
+#include "checkpoint/region/values.h"
 
 #include <functional>
 #include <memory>

@@ -1,13 +1,7 @@
 # What `cmake --install` puts where, and the package that find_package(Overdrive) reads.
-#
-# Users write <overdrive/engine/engine.h>, the tree writes "engine/engine.h", and the installed headers
-# go on including each other in the tree's way: so they lie under include/overdrive/, and the exported
-# target carries both folders.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(OVERDRIVE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/Overdrive")
-target_include_directories(overdrive INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 # The build tree's RPATH names the LibTorch that was built against. An installed file must not: the
 # program that loads it has a LibTorch already, and it may lie anywhere.
@@ -17,8 +11,13 @@ if(TARGET overdrive_autoload)
 endif()
 set_target_properties(${overdrive_libraries} PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS ${overdrive_libraries} EXPORT OverdriveTargets
-  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/overdrive")
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+get_property(overdrive_headers GLOBAL PROPERTY OVERDRIVE_PUBLIC_HEADERS)
+foreach(header ${overdrive_headers})
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES "${OVERDRIVE_INCLUDE_DIR}/overdrive/${header}"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/overdrive/${folder}")
+endforeach()
 install(EXPORT OverdriveTargets NAMESPACE Overdrive:: DESTINATION "${OVERDRIVE_CMAKE_DIR}")
 
 if(TARGET overdrive_cli)

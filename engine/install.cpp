@@ -2,10 +2,10 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
-#include "engine/host.h"
-#include "engine/host_version.h"
+#include "engine/host/host.h"
+#include "engine/host/host_version.h"
 #include "engine/overdrive_engine.h"
-#include "engine/worker_group.h"
+#include "engine/devices/worker_group.h"
 
 #include <c10/util/Type.h>
 #include <pthread.h>

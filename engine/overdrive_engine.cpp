@@ -1,14 +1,14 @@
 #include "engine/overdrive_engine.h"
 
 #include "engine/backward.h"
-#include "engine/counters.h"
-#include "engine/fresh_stack.h"
-#include "engine/gradient_check.h"
-#include "engine/host.h"
-#include "engine/host_frame.h"
-#include "engine/new_thread.h"
+#include "engine/base/counters.h"
+#include "engine/run/fresh_stack.h"
+#include "engine/node/gradient_check.h"
+#include "engine/host/host.h"
+#include "engine/host/host_frame.h"
+#include "engine/run/new_thread.h"
 #include "engine/shadow_check.h"
-#include "engine/thread_context.h"
+#include "engine/run/thread_context.h"
 
 #include <pthread.h>
 

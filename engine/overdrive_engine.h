@@ -5,7 +5,7 @@
 
 #include "engine/base/torch_types.h"
 #include "engine/options.h"
-#include "engine/run_observer.h"
+#include "engine/run/run_observer.h"
 
 #include <atomic>
 #include <functional>

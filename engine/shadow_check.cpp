@@ -1,7 +1,7 @@
 #include "engine/shadow_check.h"
 
-#include "engine/counters.h"
-#include "engine/run_memory.h"
+#include "engine/base/counters.h"
+#include "engine/run/run_memory.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/ScopeExit.h>

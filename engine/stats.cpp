@@ -1,6 +1,6 @@
 #include "engine/stats.h"
 
-#include "engine/counters.h"
+#include "engine/base/counters.h"
 
 #include <cstdio>
 

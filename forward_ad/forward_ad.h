@@ -9,6 +9,6 @@
 // custom_jvp.h gives forward rules to your own torch::autograd::Function.
 #pragma once
 
-#include "forward_ad/custom_jvp.h"
-#include "forward_ad/drivers.h"
-#include "forward_ad/dual.h"
+#include "forward_ad/drivers/custom_jvp.h"
+#include "forward_ad/drivers/drivers.h"
+#include "forward_ad/levels/dual.h"

@@ -7,7 +7,7 @@
 // saved_tensor_hooks.h is the interface of a hook of your own; saved_tensor.h is for nodes of your own.
 #pragma once
 
-#include "hooks/hook_stack.h"
+#include "hooks/scope/hook_stack.h"
 #include "hooks/packers/filters.h"
 #include "hooks/packers/keep.h"
 #include "hooks/packers/offload_to_cpu.h"
@@ -15,5 +15,5 @@
 #include "hooks/packers/recompute.h"
 #include "hooks/packers/schedulable.h"
 #include "hooks/packers/spill_to_disk.h"
-#include "hooks/saved_tensor.h"
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/scope/saved_tensor.h"
+#include "hooks/interface/saved_tensor_hooks.h"

@@ -32,15 +32,14 @@ def includes(file):
 
 
 def public_headers(root):
-    """What the CMake files list in the header file set: those are installed."""
+    """What the CMake files list as public headers: those are installed."""
     found = set()
     for folder in sorted({layer.split("/")[0] for layer in LAYERS}):
         listing = root / folder / "CMakeLists.txt"
         text = listing.read_text() if listing.exists() else ""
-        for file_set in re.findall(r"FILE_SET\s+HEADERS.*?FILES(.*?)\)", text, re.S):
-            for name in re.findall(r"[\w/${}]+\.h\b", file_set):
-                from_root = name.removeprefix("${PROJECT_SOURCE_DIR}/")
-                found.add(from_root if from_root != name else f"{folder}/{name}")
+        for listed in re.findall(r"overdrive_public_headers\((.*?)\)", text, re.S):
+            for name in re.findall(r"[\w/.]+\.h\b", listed):
+                found.add(name[3:] if name.startswith("../") else f"{folder}/{name}")
     return found
 
 

@@ -1,12 +1,12 @@
 #include "checkpoint/pipeline/pipeline.h"
 
-#include "checkpoint/dependency.h"
-#include "checkpoint/early.h"
+#include "checkpoint/region/dependency.h"
+#include "checkpoint/early/early.h"
 #include "checkpoint/pipeline/stage_threads.h"
 #include "checkpoint/pipeline/staged_batch.h"
 #include "checkpoint/pipeline/transfer.h"
-#include "checkpoint/random_replay.h"
-#include "checkpoint/surroundings.h"
+#include "checkpoint/region/random_replay.h"
+#include "checkpoint/region/surroundings.h"
 
 #include <ATen/ops/cat.h>
 

@@ -12,8 +12,8 @@
 // backward.
 #pragma once
 
-#include "checkpoint/options.h"
-#include "checkpoint/sequential.h"
+#include "checkpoint/region/options.h"
+#include "checkpoint/chain/sequential.h"
 #include "engine/base/export.h"
 
 #include <ATen/core/Tensor.h>

@@ -2,9 +2,9 @@
 // own. Made by one forward, then owned by a node of the graph; one thread at a time.
 #pragma once
 
-#include "checkpoint/region.h"
-#include "checkpoint/saved_inputs.h"
-#include "checkpoint/tape.h"
+#include "checkpoint/region/region.h"
+#include "checkpoint/region/saved_inputs.h"
+#include "checkpoint/region/tape.h"
 
 #include <atomic>
 #include <memory>

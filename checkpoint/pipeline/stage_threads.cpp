@@ -1,10 +1,10 @@
 #include "checkpoint/pipeline/stage_threads.h"
 
-#include "checkpoint/early.h"
-#include "checkpoint/phase.h"
-#include "checkpoint/random_replay.h"
-#include "checkpoint/run_state.h"
-#include "checkpoint/surroundings.h"
+#include "checkpoint/early/early.h"
+#include "checkpoint/region/phase.h"
+#include "checkpoint/region/random_replay.h"
+#include "checkpoint/region/run_state.h"
+#include "checkpoint/region/surroundings.h"
 #include "hooks/hooks.h"
 
 #include <ATen/autocast_mode.h>

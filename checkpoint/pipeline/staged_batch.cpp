@@ -1,6 +1,6 @@
 #include "checkpoint/pipeline/staged_batch.h"
 
-#include "checkpoint/dependency.h"
+#include "checkpoint/region/dependency.h"
 #include "checkpoint/pipeline/stage_threads.h"
 #include "engine/base/whole_graph_node.h"
 

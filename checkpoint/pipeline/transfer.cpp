@@ -1,6 +1,6 @@
 #include "checkpoint/pipeline/transfer.h"
 
-#include "checkpoint/tape.h"
+#include "checkpoint/region/tape.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/stream_mark.h"
 

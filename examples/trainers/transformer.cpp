@@ -3,7 +3,7 @@
 // What to look for: larger kernels than the LSTM's and fewer nodes for the same text, as most of today's models
 // have; the engine's share of a step is small, and what lives between forward and backward is most of the
 // memory.
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
 

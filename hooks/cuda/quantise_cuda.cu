@@ -1,6 +1,6 @@
 #include "hooks/cuda/quantise_cuda.h"
 
-#include "hooks/packers/quantise_bits.h"
+#include "hooks/kernels/quantise_bits.h"
 
 #include <cuda_runtime.h>
 

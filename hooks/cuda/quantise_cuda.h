@@ -3,7 +3,7 @@
 // thread; launches on the stream given and does not wait.
 #pragma once
 
-#include "hooks/packers/quantise_kernels.h"
+#include "hooks/kernels/quantise_kernels.h"
 
 #include <cstdint>
 

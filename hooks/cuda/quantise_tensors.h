@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "hooks/packers/quantise_kernels.h"
+#include "hooks/kernels/quantise_kernels.h"
 
 #include <cstdint>
 

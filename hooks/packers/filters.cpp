@@ -1,7 +1,7 @@
 #include "hooks/packers/filters.h"
 
-#include "hooks/checked_unpack.h"
-#include "hooks/tensor_kinds.h"
+#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/tensor_kinds.h"
 
 #include <ATen/core/DimVector.h>
 

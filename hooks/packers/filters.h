@@ -1,7 +1,7 @@
 // Hooks made of hooks: only for some tensors, or one after the other. Any thread, as far as the parts are.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 #include <cstdint>
 #include <vector>

@@ -2,7 +2,7 @@
 // other half of a composition. Any thread.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 namespace overdrive::hooks {
 

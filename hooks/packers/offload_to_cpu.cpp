@@ -4,7 +4,7 @@
 #include "engine/base/torch_types.h"
 #include "hooks/packers/host_buffers.h"
 #include "hooks/packers/option_check.h"
-#include "hooks/version_check.h"
+#include "hooks/interface/version_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>

@@ -4,7 +4,7 @@
 // with one warning.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 #include <cstdint>
 

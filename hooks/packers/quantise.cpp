@@ -1,9 +1,9 @@
 #include "hooks/packers/quantise.h"
 
 #include "hooks/cuda/quantise_tensors.h"
-#include "hooks/packers/large_memory.h"
+#include "hooks/kernels/large_memory.h"
 #include "hooks/packers/option_check.h"
-#include "hooks/packers/quantise_kernels.h"
+#include "hooks/kernels/quantise_kernels.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

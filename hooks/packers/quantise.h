@@ -7,7 +7,7 @@
 // they hold little, and what matters (the log-probabilities of a loss, statistics of a norm) is often in them.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 #include <cstdint>
 

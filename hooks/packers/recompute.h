@@ -2,7 +2,7 @@
 // checkpoint of a single tensor. Any thread, as far as the functions are.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 namespace overdrive::hooks {
 

@@ -2,7 +2,7 @@
 // the hook is.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 namespace overdrive::hooks {
 

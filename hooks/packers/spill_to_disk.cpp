@@ -4,7 +4,7 @@
 #include "engine/base/mutex.h"
 #include "hooks/packers/option_check.h"
 #include "hooks/packers/spill_file.h"
-#include "hooks/version_check.h"
+#include "hooks/interface/version_check.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>

@@ -8,7 +8,7 @@
 // memory and can be unpacked; the next pack throws, and names the file.
 #pragma once
 
-#include "hooks/saved_tensor_hooks.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // The early form: when each of its nodes runs, and what it refuses. On both engines.
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "forward_ad/forward_ad.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 #include "test/support/engines.h"

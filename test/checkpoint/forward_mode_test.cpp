@@ -1,5 +1,5 @@
 // Regions inside forward mode: derivatives of functions that checkpoint a part of themselves.
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "forward_ad/forward_ad.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 

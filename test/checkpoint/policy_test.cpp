@@ -1,5 +1,5 @@
 // A policy that chooses, tensor by tensor, what is recomputed.
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 
 namespace overdrive::checkpoint {

@@ -1,5 +1,5 @@
 // Chains: which steps run again, how often, and how much is in memory meanwhile.
-#include "checkpoint/sequential.h"
+#include "checkpoint/chain/sequential.h"
 #include "bench/peak_bytes.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 

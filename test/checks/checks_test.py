@@ -14,12 +14,12 @@ GOOD_TREE = {
     "engine/CMakeLists.txt": "target_sources(o PUBLIC FILE_SET HEADERS BASE_DIRS x FILES base/export.h engine.h)",
     "engine/base/export.h": "#pragma once\n",
     "engine/engine.h": '#include "engine/base/export.h"\n#include <vector>\n',
-    "engine/run.h": '#include "engine/base/export.h"\n',
-    "engine/run.cpp": '#include "engine/run.h"\n// Note [Order]: ...\n',
+    "engine/run/run.h": '#include "engine/base/export.h"\n',
+    "engine/run/run.cpp": '#include "engine/run/run.h"\n// Note [Order]: ...\n',
     "engine/mutex.h": "// Note [Locks]\n// ~~~~~\n",
     "hooks/CMakeLists.txt": 'target_sources(o PUBLIC FILE_SET HEADERS FILES "${PROJECT_SOURCE_DIR}/engine/mutex.h")',
-    "hooks/hooks.h": '#include "engine/run.h"  // Note [Locks]\n',
-    "checkpoint/segment.cpp": '#include "hooks/hooks.h"\n#include "engine/engine.h"\n// See Note [Order].\n',
+    "hooks/hooks.h": '#include "engine/run/run.h"  // Note [Locks]\n',
+    "checkpoint/early/segment.cpp": '#include "hooks/hooks.h"\n#include "engine/engine.h"\n// See Note [Order].\n',
 }
 
 
@@ -47,24 +47,24 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(status, 0, printed)
 
     def test_refuses_an_include_upward(self):
-        self.refuses("engine/run.cpp", '#include "hooks/hooks.h"\n', "engine includes upward: hooks/hooks.h")
-        self.refuses("engine/base/export.h", '#include <engine/run.h>\n', "engine/base includes upward")
+        self.refuses("engine/run/run.cpp", '#include "hooks/hooks.h"\n', "engine includes upward: hooks/hooks.h")
+        self.refuses("engine/base/export.h", '#include <engine/run/run.h>\n', "engine/base includes upward")
 
     def test_refuses_what_is_not_a_door_in_checkpoint(self):
-        self.refuses("checkpoint/segment.cpp", '#include "engine/run.h"\n', "which is not a door")
+        self.refuses("checkpoint/early/segment.cpp", '#include "engine/run/run.h"\n', "which is not a door")
 
     def test_accepts_a_public_header_that_another_folder_lists(self):
         status, printed = outcome(check_layers, {"engine/engine.h": '#include "engine/mutex.h"\n'})
         self.assertEqual(status, 0, printed)
 
     def test_refuses_a_private_header_in_a_public_one(self):
-        self.refuses("engine/engine.h", '#include "engine/run.h"\n', "which is private")
+        self.refuses("engine/engine.h", '#include "engine/run/run.h"\n', "which is private")
 
     def test_refuses_a_test_header_in_the_library(self):
-        self.refuses("engine/run.cpp", '#include "test/support/pch.h"\n', "the library includes test/support/pch.h")
+        self.refuses("engine/run/run.cpp", '#include "test/support/pch.h"\n', "the library includes test/support/pch.h")
 
     def test_refuses_a_path_that_is_not_from_the_root(self):
-        self.refuses("engine/run.cpp", '#include "run.h"\n', "not written from the root")
+        self.refuses("engine/run/run.cpp", '#include "run.h"\n', "not written from the root")
 
 
 class CheckNotes(unittest.TestCase):
@@ -73,12 +73,12 @@ class CheckNotes(unittest.TestCase):
         self.assertEqual(status, 0, printed)
 
     def test_refuses_a_citation_without_a_definition(self):
-        status, printed = outcome(check_notes, {"engine/run.cpp": "// nothing\n"})
+        status, printed = outcome(check_notes, {"engine/run/run.cpp": "// nothing\n"})
         self.assertEqual(status, 1)
         self.assertIn("Note [Order] is cited, but defined nowhere", printed)
 
     def test_refuses_two_definitions(self):
-        status, printed = outcome(check_notes, {"engine/run.h": "// Note [Order]: another\n"})
+        status, printed = outcome(check_notes, {"engine/run/run.h": "// Note [Order]: another\n"})
         self.assertEqual(status, 1)
         self.assertIn("defined 2 times", printed)
 

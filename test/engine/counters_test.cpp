@@ -1,6 +1,6 @@
 // counters.cpp is compiled into this program: the library hides it, and a registry of its own
 // starts at zero.
-#include "engine/counters.h"
+#include "engine/base/counters.h"
 
 #include "test/support/pch.h"
 

@@ -1,5 +1,5 @@
 #include "engine/engine.h"
-#include "engine/host_version.h"
+#include "engine/host/host_version.h"
 
 #include "test/support/pch.h"
 

@@ -1,5 +1,5 @@
 // The outermost level of a driver, which has no layer where it can do without.
-#include "forward_ad/tangents.h"
+#include "forward_ad/levels/tangents.h"
 
 #include "test/forward_ad/forward_ad_fixture.h"
 

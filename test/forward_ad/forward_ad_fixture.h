@@ -3,7 +3,7 @@
 #pragma once
 
 #include "forward_ad/forward_ad.h"
-#include "forward_ad/level_registry.h"
+#include "forward_ad/levels/level_registry.h"
 #include "test/support/error_of.h"
 
 #include <ATen/functorch/DynamicLayer.h>

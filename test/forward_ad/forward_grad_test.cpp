@@ -1,7 +1,7 @@
-#include "forward_ad/forward_grad.h"
+#include "forward_ad/levels/forward_grad.h"
 
-#include "forward_ad/level.h"
-#include "forward_ad/level_registry.h"
+#include "forward_ad/levels/level.h"
+#include "forward_ad/levels/level_registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "forward_ad/tangents.h"
+#include "forward_ad/levels/tangents.h"
 
 #include "test/forward_ad/forward_ad_fixture.h"
 

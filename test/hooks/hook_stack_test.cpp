@@ -1,5 +1,5 @@
 // Scopes of hooks: which hooks get a tensor, what they are told, and when.
-#include "hooks/hook_stack.h"
+#include "hooks/scope/hook_stack.h"
 
 #include "test/hooks/hooks_fixture.h"
 

@@ -1,5 +1,5 @@
 // Tensors that pass through hooks untouched, and results of hooks that are refused.
-#include "hooks/tensor_kinds.h"
+#include "hooks/interface/tensor_kinds.h"
 #include "test/hooks/hooks_fixture.h"
 
 #include "forward_ad/forward_ad.h"

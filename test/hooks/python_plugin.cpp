@@ -1,6 +1,6 @@
 // A scope of hooks that a Python test can open and close, and how often it packed.
 #include "engine/base/export.h"
-#include "hooks/hook_stack.h"
+#include "hooks/scope/hook_stack.h"
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 // quantise: bounds, bytes, bits that do not depend on the processor, and options that make no sense.
 #include "hooks/packers/quantise.h"
 
-#include "hooks/packers/quantise_kernels.h"
+#include "hooks/kernels/quantise_kernels.h"
 #include "test/hooks/packers_fixture.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // The queue of a device: order, waiting, and waking, without LibTorch.
-#include "engine/device_queue.h"
+#include "engine/devices/device_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

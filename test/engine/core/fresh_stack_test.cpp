@@ -1,4 +1,4 @@
-#include "engine/fresh_stack.h"
+#include "engine/run/fresh_stack.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

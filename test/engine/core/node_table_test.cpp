@@ -1,6 +1,6 @@
-#include "engine/node_table.h"
+#include "engine/plan/node_table.h"
 
-#include "engine/growing_array.h"
+#include "engine/plan/growing_array.h"
 
 #include <gtest/gtest.h>
 

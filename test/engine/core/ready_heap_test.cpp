@@ -1,4 +1,4 @@
-#include "engine/ready_heap.h"
+#include "engine/plan/ready_heap.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,57 @@
+#include "checkpoint/chain/sequential.h"
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/chain/revolve.h"
+
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+// The graph owns the layers that it will run again.
+Layer part(const std::vector<Layer>& layers, size_t begin, size_t end) {
+  return [part = std::vector<Layer>(layers.begin() + static_cast<int64_t>(begin),
+                                    layers.begin() + static_cast<int64_t>(end))](at::Tensor value) {
+    for (const Layer& layer : part) value = layer(value);
+    return value;
+  };
+}
+
+at::Tensor by_segments(const std::vector<Layer>& layers, at::Tensor x, const Segments& schedule,
+                       const Options& options) {
+  size_t begin = 0;
+  for (const int64_t length : even_parts(static_cast<int64_t>(layers.size()), schedule.count)) {
+    const size_t end = begin + static_cast<size_t>(length);
+    Layer layers_here = part(layers, begin, end);
+    if (end == layers.size() && begin > 0) return layers_here(x);
+    x = checkpoint(options, std::move(layers_here), x);
+    begin = end;
+  }
+  return x;
+}
+
+at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, const Selective& schedule,
+                     Options options) {
+  TORCH_CHECK(schedule.policy != nullptr, "checkpoint_sequential: Selective needs a policy.");
+  options.form = Form::kOnDemand;
+  options.policy = schedule.policy;
+  options.packer = schedule.packer;
+  return checkpoint(options, part(layers, 0, layers.size()), x);
+}
+
+}  // namespace
+
+at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Tensor& input,
+                                 const Schedule& schedule, const Options& options) {
+  if (layers.empty()) return input;
+  if (const auto* segments = std::get_if<Segments>(&schedule)) {
+    return by_segments(layers, input, *segments, options);
+  }
+  if (const auto* selective = std::get_if<Selective>(&schedule)) {
+    return by_policy(layers, input, *selective, options);
+  }
+  return run_with_revolve(layers, input, std::get<Revolve>(schedule).snapshots, options);
+}
+
+}  // namespace overdrive::checkpoint

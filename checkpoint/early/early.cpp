@@ -1,0 +1,111 @@
+#include "checkpoint/early/early.h"
+
+#include "checkpoint/early/checkpoint_node.h"
+#include "checkpoint/region/dependency.h"
+#include "checkpoint/on_demand/on_demand.h"
+#include "checkpoint/early/recompute_node.h"
+#include "engine/base/tangent.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+Tensors::iterator first_with_gradient(Tensors& outputs) {
+  return std::find_if(outputs.begin(), outputs.end(), [](const at::Tensor& output) {
+    return is_differentiable(output) && output.requires_grad();
+  });
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(Function fn, Tensors inputs, Options options)
+    : fn_(std::move(fn)), inputs_(std::move(inputs)), options_(std::move(options)) {
+  TORCH_CHECK(options_.form == Form::kEarly,
+              "Checkpointing: the form on demand has no halves. Use checkpoint().");
+  TORCH_CHECK(options_.policy == nullptr,
+              "checkpoint: a policy chooses among saved tensors, which the early form does not have. Use the "
+              "form kOnDemand.");
+}
+
+Checkpointing::~Checkpointing() = default;
+
+Tensors Checkpointing::checkpoint() {
+  const at::Device device = detail::first_defined(inputs_, options_).device();
+  if (detail::runs_plainly(inputs_)) return fn_(inputs_);
+  segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
+  Tensors outputs = segment_->run(inputs_);
+  // It would have no gradient, and nobody would be told.
+  TORCH_CHECK(
+      !outputs.empty(), "checkpoint", options_.name.empty() ? "" : " (" + options_.name + ")",
+      ": there is no tensor among the results of the function. Tensors are found in optionals, containers, "
+      "tuples and pairs of the standard library; others, such as members of a class, get no gradient.");
+  // The phony requires a gradient, so the node has a place in the graph even where no input needs one.
+  base::edge_list next{torch::autograd::impl::gradient_edge(phony(device, true))};
+  for (const at::Tensor& input : inputs_) {
+    next.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input) : base::Edge());
+  }
+  inputs_.clear();
+  const base::NodePtr node = base::make_node<Checkpoint>(segment_, std::move(next));
+  for (at::Tensor& output : outputs) {
+    if (is_differentiable(output)) {
+      output = with_history(output, node);
+    } else if (output.defined()) {
+      output = output.detach();
+    }
+  }
+  return outputs;
+}
+
+at::Tensor Checkpointing::recompute_before(Tensors& outputs) {
+  const auto first = first_with_gradient(outputs);
+  if (segment_ == nullptr || first == outputs.end()) return {};
+  auto [tensor, phony] = fork(*first);
+  *first = std::move(tensor);
+  const base::NodePtr node = base::make_node<Recompute>(
+      std::move(segment_), base::edge_list{torch::autograd::impl::gradient_edge(phony)});
+  return with_history(phony, node);
+}
+
+Tensors Checkpointing::recompute(Tensors outputs) {
+  const at::Tensor phony = recompute_before(outputs);
+  if (phony.defined()) {
+    at::Tensor& first = *first_with_gradient(outputs);
+    first = join(first, phony);
+  }
+  return outputs;
+}
+
+namespace detail {
+
+bool inside_layers() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
+bool runs_plainly(const Tensors& inputs) {
+  return !at::GradMode::is_enabled() || inside_layers() ||
+         std::any_of(inputs.begin(), inputs.end(), base::has_tangent);
+}
+
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) return input;
+  }
+  TORCH_CHECK(false, "checkpoint", options.name.empty() ? "" : " (" + options.name + ")",
+              ": there is no tensor among the inputs of the function. What it needs a gradient for, other than "
+              "parameters, must be an argument.");
+}
+
+Tensors checkpoint(Function fn, Tensors inputs, const Options& options) {
+  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
+  Checkpointing region(std::move(fn), std::move(inputs), options);
+  return region.recompute(region.checkpoint());
+}
+
+}  // namespace detail
+
+}  // namespace overdrive::checkpoint

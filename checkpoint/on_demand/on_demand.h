@@ -1,0 +1,11 @@
+// The form that recomputes on demand: the region keeps its graph, hooks drop what its nodes save, and the
+// first node of the backward that asks for its tensor makes the region run again, for all of them.
+#pragma once
+
+#include "checkpoint/early/early.h"
+
+namespace overdrive::checkpoint {
+
+Tensors run_on_demand(Function fn, const Tensors& inputs, const Options& options);
+
+}  // namespace overdrive::checkpoint

@@ -1,0 +1,116 @@
+#include "checkpoint/region/region.h"
+
+#include "checkpoint/region/phase.h"
+#include "checkpoint/region/random_replay.h"
+#include "engine/base/tangent.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+std::atomic<uint64_t> regions{0};
+
+int64_t version_of(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.is_inference() ? 0 : tensor._version();
+}
+
+std::vector<int64_t> versions_of(const Tensors& tensors) {
+  std::vector<int64_t> versions;
+  versions.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) versions.push_back(version_of(tensor));
+  return versions;
+}
+
+Tensors without_history(const Tensors& tensors) {
+  Tensors detached;
+  detached.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) detached.push_back(tensor.defined() ? tensor.detach() : tensor);
+  return detached;
+}
+
+}  // namespace
+
+Region::Region(Function function, Options options)
+    : function_(std::move(function)),
+      options_(std::move(options)),
+      number_(regions.fetch_add(1, std::memory_order_relaxed)) {}
+
+std::string Region::name() const {
+  return c10::str("checkpointed region ", number_, options_.name.empty() ? "" : " (" + options_.name + ")");
+}
+
+Tensors Region::run_first(const Tensors& inputs, bool graph) {
+  const std::vector<int64_t> versions = versions_of(inputs);
+  if (options_.preserve_rng) rng_ = base::GeneratorStates::of_devices_in_use(inputs);
+  Tensors outputs;
+  {
+    const PhaseScope phase(PhaseScope::Phase::kCheckpointing);
+    std::optional<WithoutGraph> no_graph;
+    if (!graph) no_graph.emplace();
+    outputs = function_(graph ? inputs : without_history(inputs));
+  }
+  rng_.keep_what_moved();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    TORCH_CHECK(
+        version_of(inputs[i]) == versions[i], "The function of ", name(), " changed tensor ", i,
+        " of its inputs in place, so it cannot run again from the same inputs. Clone it first, or leave "
+        "the operation out of the region.");
+  }
+  // It came in with what the function captures. Nobody would find it in the second run.
+  TORCH_CHECK(
+      std::none_of(outputs.begin(), outputs.end(), base::has_tangent), "The function of ", name(),
+      " gave a tensor with a tangent of forward mode, though no input has one. Pass the tensor that brings it "
+      "as an argument: then the region runs as the plain function.");
+  if (options_.check_determinism) outputs_ = looks_of(outputs, options_.checksum);
+  return outputs;
+}
+
+Tensors Region::run_again(const Tensors& inputs) const {
+  Tensors outputs;
+  run_again_within(inputs, [&](const Function& function, const Tensors& arguments) -> std::optional<Tensors> {
+    const WithoutGraph no_graph;
+    outputs = function(without_history(arguments));
+    return outputs;
+  });
+  return outputs;
+}
+
+void Region::run_again_within(const Tensors& inputs, const Call& call) const {
+  const RunStateScope state(state_);
+  const RngReplay rng(rng_);
+  const PhaseScope phase(PhaseScope::Phase::kRecomputing);
+  const std::optional<Tensors> outputs = call(function_, inputs);
+  if (outputs && options_.check_determinism) check_outputs(*outputs);
+}
+
+// Both would give wrong gradients without a word: a region's own backward reaches all parameters inside,
+// wanted or not, and records no graph.
+void Region::check_backward() const {
+  TORCH_CHECK(base::Engine::get_default_engine().is_checkpoint_valid(),
+              "Checkpointing is not compatible with .grad() or when an `inputs` parameter is passed to "
+              ".backward(). Please use .backward() and do not pass its `inputs` argument, or give ",
+              name(), " ", kOtherForm, ".");
+  TORCH_CHECK(!at::GradMode::is_enabled(), "A backward with create_graph=true through ", name(),
+              ": the form kEarly has no gradient of a gradient. Use ", kOtherForm, ".");
+}
+
+void Region::check_outputs(const Tensors& outputs) const {
+  TORCH_CHECK(outputs.size() == outputs_.size(), "The recomputation of ", name(), " gave ", outputs.size(),
+              " outputs, the first run ", outputs_.size(), ". A region must do the same each time it runs.");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Looks again(outputs[i], options_.checksum);
+    if (!(again == outputs_[i])) refuse("output", i, outputs_[i], again);
+  }
+}
+
+void Region::refuse(const char* what, size_t index, const Looks& first, const Looks& again) const {
+  TORCH_CHECK(false, "The recomputation of ", name(), " gave another ", what, " ", index, ": ", first.text(),
+              " in the first run, ", again.text(), " now. A region must do the same each time it runs.");
+}
+
+}  // namespace overdrive::checkpoint

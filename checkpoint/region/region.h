@@ -1,0 +1,64 @@
+// A function that runs twice: for its value, and again for what its backward needs. Owned by the nodes that
+// run it again. The first run is over before another thread sees it; from then on it does not change, and
+// any thread may run it again. Where its inputs are kept meanwhile is not its business.
+#pragma once
+
+#include "checkpoint/early/early.h"
+#include "checkpoint/region/looks.h"
+#include "checkpoint/region/options.h"
+#include "checkpoint/region/run_state.h"
+#include "engine/base/generator_states.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace overdrive::checkpoint {
+
+// What the early form cannot do, for messages: a pipeline's stages are regions of that form.
+inline constexpr const char* kOtherForm =
+    "the form kOnDemand (for a Pipeline's stages: PipelineOptions::checkpointed = kNever)";
+
+class Region {
+ public:
+  Region(Function function, Options options);
+
+  // On the thread of the forward, in the modes that later runs get too. Without a graph, on tensors without
+  // history, or with one.
+  Tensors run_first(const Tensors& inputs, bool graph);
+
+  // In the modes and with the random numbers of the first run, without a graph. The outputs are compared with
+  // the first ones.
+  Tensors run_again(const Tensors& inputs) const;
+
+  // The same with a graph: `call` calls the function, and gives nothing where it did not finish. It is inside
+  // the modes, too: an operator out there may be in layers that the first run did not have.
+  using Call = std::function<std::optional<Tensors>(const Function&, const Tensors&)>;
+  void run_again_within(const Tensors& inputs, const Call& call) const;
+
+  // Throws in a backward that cannot have a backward of its own inside.
+  void check_backward() const;
+
+  // In its first run, as far as somebody looked (preserve_rng).
+  bool draws_random_numbers() const { return !rng_.empty(); }
+  bool draws_on_cpu() const { return rng_.has_cpu(); }
+
+  const Options& options() const { return options_; }
+  // For messages: "checkpointed region 3 (encoder)"
+  std::string name() const;
+  // Throws: tensor `index` of the `what` looks otherwise than in the first run.
+  [[noreturn]] void refuse(const char* what, size_t index, const Looks& first, const Looks& again) const;
+
+ private:
+  void check_outputs(const Tensors& outputs) const;
+
+  const Function function_;
+  const Options options_;
+  const uint64_t number_;
+  const RunState state_;
+  base::GeneratorStates rng_;
+  std::vector<Looks> outputs_;
+};
+
+}  // namespace overdrive::checkpoint

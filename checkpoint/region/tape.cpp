@@ -1,0 +1,122 @@
+#include "checkpoint/region/tape.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace overdrive::checkpoint {
+
+namespace {
+
+// The end of a recorded graph: keeps the gradients that arrive. Not a leaf, so that nothing is copied, and
+// so that the region may do with its inputs what it may do with any tensor.
+class InputGradients final : public base::Node {
+ public:
+  std::string name() const override { return "CheckpointInputs"; }
+
+  base::variable_list apply(base::variable_list&& gradients) override {
+    received = std::move(gradients);
+    return {};
+  }
+
+  base::variable_list received;  // by the backward under way
+};
+
+// What the thread allocates and keeps, by the reports that allocators make to a profiler.
+class NetBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t bytes = 0;
+};
+
+InputGradients& end_of(const base::NodePtr& node) { return static_cast<InputGradients&>(*node); }
+
+}  // namespace
+
+bool is_differentiable(const at::Tensor& tensor) {
+  return tensor.defined() && torch::autograd::isDifferentiableType(tensor.scalar_type());
+}
+
+at::Tensor with_history(const at::Tensor& tensor, const base::NodePtr& node) {
+  at::Tensor alias = tensor.detach();
+  torch::autograd::set_history(alias, node);
+  return alias;
+}
+
+std::vector<bool> requiring_grad(const Tensors& tensors) {
+  std::vector<bool> requiring;
+  requiring.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
+  return requiring;
+}
+
+Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
+    : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {
+  region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
+    if (region.options().ahead_bytes == 0) return std::optional(run(function, arguments));
+    const auto meter = std::make_shared<NetBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+    std::optional outputs = run(function, arguments);
+    bytes_ = meter->bytes;
+    return outputs;
+  });
+}
+
+Tape::Tape(const Function& function, const Tensors& inputs, Tensors& outputs)
+    : inputs_(base::make_node<InputGradients>()), wanted_(requiring_grad(inputs)) {
+  outputs = run(function, inputs);
+}
+
+Tensors Tape::run(const Function& function, const Tensors& inputs) {
+  ends_.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    ends_.push_back(wanted_[i] ? with_history(input, inputs_) : input.defined() ? input.detach() : input);
+  }
+  Tensors outputs = function(ends_);
+  for (const at::Tensor& output : outputs) {
+    if (!is_differentiable(output)) continue;
+    roots_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output) : base::Edge());
+  }
+  return outputs;
+}
+
+void Tape::note_stream(c10::Device device) {
+  elsewhere_ = true;
+  made_ = base::StreamMark::here(device);
+}
+
+// The nodes run on the stream of the recomputation; the engine makes it wait for the seeds, and ours at the end
+// for the gradients.
+Tensors Tape::pull(const Tensors& gradients, bool keep_graph) {
+  const base::edge_list outputs = keep_graph ? roots_ : std::move(roots_);
+  base::edge_list roots;
+  base::variable_list seeds;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].is_valid() || !gradients[i].defined()) continue;
+    roots.push_back(outputs[i]);
+    seeds.push_back(gradients[i]);
+  }
+  end_of(inputs_).received.clear();  // what a backward left behind that failed
+  if (!roots.empty()) {
+    base::Engine::get_default_engine().execute(roots, seeds, keep_graph, /*create_graph=*/false,
+                                               /*accumulate_grad=*/true, {});
+  }
+  const base::variable_list received = std::move(end_of(inputs_).received);
+  Tensors of_inputs;
+  size_t next = 0;
+  for (const bool wanted : wanted_) {
+    of_inputs.push_back(wanted && next < received.size() ? received[next] : at::Tensor());
+    if (wanted) ++next;
+    if (elsewhere_ && of_inputs.back().defined()) base::note_use_here(of_inputs.back());
+  }
+  return of_inputs;
+}
+
+}  // namespace overdrive::checkpoint

@@ -1,0 +1,192 @@
+// liboverdrive_autoload.so: brings Overdrive to a program that knows nothing of it, by LD_PRELOAD
+// or by one dlopen(). Linked with the C library only, and it never loads LibTorch: in a process
+// without LibTorch its whole work is one look at the list of loaded objects.
+//
+// Any thread may be the one that installs; exactly one does, and nobody waits for it.
+#include "engine/host/host_version.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+// Note [A LibTorch that comes later]: a program that is preloaded into may load LibTorch at any later time, by
+// dlopen() of LibTorch or of something that needs it. We learn of it where it matters: this library defines
+// LibTorch's Engine::get_default_engine() and, preloaded, is found before LibTorch's own by every object of the
+// process, LibTorch's included, which asks it for each backward and each saved tensor. The first
+// call installs Overdrive; all pass on to LibTorch's own function. By then LibTorch is loaded and
+// its constructors have run, for whoever calls is using it.
+//
+// Considered instead: interposing dlopen(). The loader takes the search path of a plain name from the
+// object that called it, which would then be this library and not the program's, so that dlopen() calls
+// which depend on a RUNPATH would fail in programs that have nothing to do with us. And when it returns
+// to us inside a constructor of LibTorch's, LibTorch is mapped but not ready.
+//
+// Not reached: a LibTorch that is loaded with RTLD_DEEPBIND, by dlmopen() or that was linked with
+// -Bsymbolic. There overdrive_install() has to be called.
+#define OVERDRIVE_HOST_GETTER "_ZN5torch8autograd6Engine18get_default_engineEv"
+extern "C" __attribute__((visibility("default"))) void* overdrive_get_default_engine() __asm__(
+    OVERDRIVE_HOST_GETTER);
+
+namespace {
+
+using overdrive::engine::HostVersion;
+using EngineGetter = void* (*)();
+using Install = int (*)();
+using LastError = const char* (*)();
+using StatsJson = int (*)(char*, size_t);
+
+std::atomic<EngineGetter> host_getter{nullptr};
+std::atomic<bool> begun{false};
+std::atomic<StatsJson> stats_json{nullptr};  // set when there is something to say at exit
+char our_folder[PATH_MAX];
+
+template <typename Function>
+Function find(void* library, const char* name) {
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
+// One write, so that lines of several processes do not mix.
+template <typename... Args>
+void say(const char* format, Args... args) {
+  char line[4096];
+  const int length = snprintf(line, sizeof line, format, args...);
+  if (length < 0) return;
+  const size_t size = static_cast<size_t>(length) < sizeof line ? static_cast<size_t>(length) : sizeof line - 1;
+  line[size - 1] = '\n';  // also of a line that was cut
+  if (write(STDERR_FILENO, line, size) < 0) return;
+}
+
+void say_not_installed(const char* why) { say("overdrive: not installed, the stock engine stays: %s\n", why); }
+
+bool is_set_to(const char* name, const char* value) {
+  const char* now = getenv(name);
+  return now && strcmp(now, value) == 0;
+}
+
+// OVERDRIVE=0 turns us off. All other variables are the library's to read.
+bool wanted() {
+  const char* value = getenv("OVERDRIVE");
+  if (!value || !*value || strcmp(value, "1") == 0) return true;
+  if (strcmp(value, "0") != 0) {
+    char why[256];
+    snprintf(why, sizeof why, "OVERDRIVE is \"%.64s\", but must be one of 0|1.", value);
+    say_not_installed(why);
+  }
+  return false;
+}
+
+bool version_fits(void* host) {
+  const auto abi_version = find<uint64_t (*)()>(host, "aoti_torch_abi_version");
+  const HostVersion running = abi_version ? overdrive::engine::version_from_abi(abi_version()) : HostVersion{};
+  if (runs_in(overdrive::engine::version_from_text(OVERDRIVE_BUILT_FOR_TORCH), running)) return true;
+  char why[256];
+  snprintf(why, sizeof why,
+           "it was built for LibTorch " OVERDRIVE_BUILT_FOR_TORCH " and this is LibTorch %d.%d.%d.",
+           running.major, running.minor, running.patch);
+  say_not_installed(why);
+  return false;
+}
+
+// The one beside this library, unless the program brought one: there must not be two.
+void* open_overdrive() {
+  if (void* loaded = dlopen("liboverdrive.so", RTLD_NOW | RTLD_NOLOAD)) return loaded;
+  char path[PATH_MAX + sizeof "/liboverdrive.so"];
+  snprintf(path, sizeof path, "%s/liboverdrive.so", our_folder);
+  // Global makes what Overdrive needs global as well, so only where LibTorch already is.
+  const bool host_is_global = dlsym(RTLD_DEFAULT, "aoti_torch_abi_version") != nullptr;
+  return dlopen(path, RTLD_NOW | (host_is_global ? RTLD_GLOBAL : RTLD_LOCAL));
+}
+
+void report_at_exit() {
+  char json[3072];
+  const StatsJson get = stats_json.exchange(nullptr);
+  if (get && get(json, sizeof json) >= 0) say("overdrive: %s\n", json);
+}
+
+void install_into(void* host) {
+  if (begun.exchange(true) || !wanted() || !version_fits(host)) return;
+  void* library = open_overdrive();
+  if (!library) return say_not_installed(dlerror());
+  const auto install = find<Install>(library, "overdrive_install");
+  const auto last_error = find<LastError>(library, "overdrive_last_error");
+  const auto json = find<StatsJson>(library, "overdrive_stats_json");
+  if (!install || !last_error || !json) return say_not_installed("liboverdrive.so is another version's.");
+  if (!install()) return say_not_installed(last_error());
+  if (!is_set_to("OVERDRIVE_VERBOSE", "1")) return;
+  say("overdrive: installed, built for LibTorch %s, from %s\n", OVERDRIVE_BUILT_FOR_TORCH, our_folder);
+  stats_json = json;
+  at_quick_exit(report_at_exit);
+}
+
+// LibTorch's own function, from whichever loaded object has it, and that object.
+EngineGetter find_getter(void** host) {
+  link_map* object = nullptr;
+  void* program = dlopen(nullptr, RTLD_LAZY);
+  if (!program || dlinfo(program, RTLD_DI_LINKMAP, &object) != 0) return nullptr;
+  for (; object; object = object->l_next) {
+    if (!*object->l_name) continue;  // the program itself, which sees us first
+    *host = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (!*host) continue;
+    const auto getter = find<EngineGetter>(*host, OVERDRIVE_HOST_GETTER);
+    if (getter && getter != &overdrive_get_default_engine) return getter;
+    dlclose(*host);
+  }
+  return nullptr;
+}
+
+void* first_call() {
+  void* host = nullptr;
+  const EngineGetter getter = find_getter(&host);
+  if (!getter) {
+    say("overdrive: cannot find the LibTorch that asks for its engine\n");
+    abort();
+  }
+  host_getter = getter;  // before install_into, which asks for the engine too
+  install_into(host);
+  return getter();
+}
+
+int is_host(dl_phdr_info* info, size_t, void* found) {
+  const char* slash = strrchr(info->dlpi_name, '/');
+  const char* name = slash ? slash + 1 : info->dlpi_name;
+  if (strncmp(name, "libtorch_cpu.so", strlen("libtorch_cpu.so")) != 0) return 0;
+  snprintf(static_cast<char*>(found), PATH_MAX, "%s", info->dlpi_name);
+  return 1;
+}
+
+void remember_our_folder() {
+  Dl_info info;
+  if (!dladdr(our_folder, &info)) return;
+  // A relative path would not survive a chdir() of the program.
+  if (*info.dli_fname == '/') {
+    snprintf(our_folder, sizeof our_folder, "%s", info.dli_fname);
+  } else if (!realpath(info.dli_fname, our_folder)) {
+    return;
+  }
+  if (char* slash = strrchr(our_folder, '/')) *slash = '\0';
+}
+
+// When LibTorch is there but its constructors are still to run, opening liboverdrive.so, which
+// needs it, runs them first.
+__attribute__((constructor)) void at_load() {
+  remember_our_folder();
+  char path[PATH_MAX];
+  if (!dl_iterate_phdr(is_host, path)) return;
+  if (void* host = dlopen(path, RTLD_LAZY | RTLD_NOLOAD)) install_into(host);
+}
+
+// A destructor of a library runs after the program's own: late backwards are in the report.
+__attribute__((destructor)) void at_unload() { report_at_exit(); }
+
+}  // namespace
+
+void* overdrive_get_default_engine() {
+  const EngineGetter getter = host_getter.load(std::memory_order_acquire);
+  return getter ? getter() : first_call();
+}

@@ -1,0 +1,135 @@
+#include "engine/base/counters.h"
+
+#include "engine/base/mutex.h"
+#include "engine/base/no_destructor.h"
+
+#include <pthread.h>
+
+#include <atomic>
+
+namespace overdrive::engine {
+namespace {
+
+std::atomic<int64_t> all_waiting_bytes{0};
+
+constexpr size_t kCounters = static_cast<size_t>(Count::kHowMany);
+
+// Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
+// no lock prefix, and a reader sees a value that was right a moment ago.
+struct alignas(64) Block {
+  std::array<std::atomic<uint64_t>, kCounters> counts{};
+  Block* next = nullptr;      // guarded by the registry's mutex
+  Block** to_here = nullptr;  // the same
+};
+
+class Registry {
+ public:
+  Registry() {
+    pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); });
+    // A child of fork() has one thread, and it may not find the mutex held by one that is gone.
+    pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
+  }
+
+  static Registry& get() {
+    static base::NoDestructor<Registry> registry;
+    return *registry;
+  }
+
+  Block* new_block() OVERDRIVE_EXCLUDES(mutex_) {
+    auto* block = new Block;
+    {
+      base::MutexLock lock(mutex_);
+      block->next = blocks_;
+      block->to_here = &blocks_;
+      if (blocks_) blocks_->to_here = &block->next;
+      blocks_ = block;
+    }
+    pthread_setspecific(thread_end_, block);
+    return block;
+  }
+
+  void add_forwarded(const char* reason) OVERDRIVE_EXCLUDES(mutex_) {
+    base::MutexLock lock(mutex_);
+    ++forwarded_[reason];
+  }
+
+  CounterTotals totals() OVERDRIVE_EXCLUDES(mutex_) {
+    base::MutexLock lock(mutex_);
+    CounterTotals totals{sum(), forwarded_};
+    for (size_t i = 0; i < kCounters; ++i) totals.counts[i] -= at_reset_[i];
+    return totals;
+  }
+
+  // The blocks belong to their threads and are not written here: what they hold now becomes the
+  // new zero.
+  void reset() OVERDRIVE_EXCLUDES(mutex_) {
+    base::MutexLock lock(mutex_);
+    at_reset_ = sum();
+    forwarded_.clear();
+  }
+
+ private:
+  using Counts = std::array<uint64_t, kCounters>;
+
+  // Held across fork(), from the one to the other.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
+  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
+
+  static void retire(Block* block);
+
+  Counts sum() OVERDRIVE_REQUIRES(mutex_) {
+    Counts sum = retired_;
+    for (Block* block = blocks_; block; block = block->next) {
+      for (size_t i = 0; i < kCounters; ++i) sum[i] += block->counts[i].load(std::memory_order_relaxed);
+    }
+    return sum;
+  }
+
+  pthread_key_t thread_end_{};
+  base::Mutex mutex_;
+  // Of threads that live, and the sums of those that ended.
+  Block* blocks_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
+  Counts retired_ OVERDRIVE_GUARDED_BY(mutex_){};
+  Counts at_reset_ OVERDRIVE_GUARDED_BY(mutex_){};
+  std::map<std::string, uint64_t> forwarded_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+// A raw pointer, because a thread-local with a destructor would be gone when a tensor that dies
+// later on the same thread counts something. The pthread key's destructor runs after those of
+// all thread-locals; should it run too early all the same, the thread gets another block.
+constinit thread_local Block* this_threads_block = nullptr;
+
+void Registry::retire(Block* block) {
+  this_threads_block = nullptr;
+  Registry& registry = get();
+  {
+    base::MutexLock lock(registry.mutex_);
+    for (size_t i = 0; i < kCounters; ++i) {
+      registry.retired_[i] += block->counts[i].load(std::memory_order_relaxed);
+    }
+    *block->to_here = block->next;
+    if (block->next) block->next->to_here = block->to_here;
+  }
+  delete block;
+}
+
+}  // namespace
+
+void note_waiting_bytes(int64_t more) { all_waiting_bytes.fetch_add(more, std::memory_order_relaxed); }
+
+int64_t waiting_bytes() { return all_waiting_bytes.load(std::memory_order_relaxed); }
+
+void count(Count which, uint64_t n) {
+  Block* block = this_threads_block;
+  if (!block) [[unlikely]] {
+    block = this_threads_block = Registry::get().new_block();
+  }
+  std::atomic<uint64_t>& counter = block->counts[static_cast<size_t>(which)];
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+void count_forwarded(const char* reason) { Registry::get().add_forwarded(reason); }
+CounterTotals counter_totals() { return Registry::get().totals(); }
+void reset_counters() { Registry::get().reset(); }
+
+}  // namespace overdrive::engine

@@ -1,0 +1,56 @@
+// The gradients of a run with devices, on their way: what has come for a node is summed, on an accelerator by
+// the host's rules for streams, until it has all that it waits for. Owned by the run. Any of its threads may
+// arrive(); what a node was sent belongs to the thread that takes it. Does not know who runs a node, or when.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "engine/run/run_memory.h"
+
+#include <torch/csrc/autograd/input_buffer.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace overdrive::engine {
+
+class Arrivals {
+ public:
+  using Sums = std::unique_ptr<torch::autograd::InputBuffer>;
+
+  // `viewed`: the task whose view of the graph is to follow, or null.
+  Arrivals(RunMemory& memory, base::GraphTask* viewed);
+
+  // The root's gradient, before anything else.
+  void begin(const base::Edge& edge, at::Tensor&& gradient);
+
+  // `gradient` was sent along `edge`, to the node `target`, by one that ran on the stream `producer`. True when
+  // it was the last that the target waits for.
+  bool arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
+              const std::optional<c10::Stream>& producer);
+
+  // What has come for a node that is about to run: first the sums of accelerators, which know what to wait for
+  // (null: there are none), then with them all inputs in order.
+  Sums take_sums(uint32_t index) { return std::move(sums_[index]); }
+  void take_inputs(uint32_t index, const Sums& sums, base::variable_list& inputs);
+
+  // Whether no node is left that some but not all gradients have reached. When all threads are done.
+  bool all_complete() const { return incomplete_.load() == 0; }
+
+ private:
+  void add(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
+           const std::optional<c10::Stream>& producer);
+
+  RunMemory& memory_;
+  base::GraphTask* const viewed_;
+
+  // Each element is guarded by the lock of its node until that is ready, and then its thread's.
+  std::vector<Sums> sums_;
+  static constexpr size_t kLocks = 64;
+  std::array<base::Mutex, kLocks> locks_;  // of nodes that wait, by their index
+  std::atomic<uint32_t> incomplete_{0};
+};
+
+}  // namespace overdrive::engine

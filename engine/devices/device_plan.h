@@ -1,0 +1,50 @@
+// Which thread runs which node of a graph that has nodes on devices. A function of the plan, the wish of the
+// user and the calling thread; starts nothing. Owned by a backward, read by all threads of its run.
+#pragma once
+
+#include "engine/options.h"
+#include "engine/plan/plan.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace overdrive::engine {
+
+// What runs one after another. Of a run that hands nodes over: lane 0 is the calling thread, each other
+// lane a device's worker. Of a run that does not: all lanes are the calling thread's.
+using Lane = uint16_t;
+constexpr Lane kMainLane = 0;
+// Of a run that hands nothing over: leaf accumulation off the device that all else is on. The host does
+// it in another queue, so it must not disturb the order of ties in the main one.
+constexpr Lane kAsideLane = 1;
+
+class DevicePlan {
+ public:
+  // `home`: the device that the calling thread is the worker of.
+  DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> home);
+
+  // Whether other threads take part.
+  bool hands_over() const { return !devices_.empty(); }
+  // Of the lanes 1, 2 ...
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  // There is no worker for this lane: its nodes are the caller's.
+  void give_to_caller(Lane lane);
+  // The type of the devices.
+  c10::DeviceType type() const { return type_; }
+
+  Lane lane_of(uint32_t node) const { return lanes_.empty() ? kMainLane : lanes_[node]; }
+
+ private:
+  using Devices = std::vector<c10::Device>;  // of each node
+
+  void put_aside(const Devices& of_nodes, c10::Device main_device);
+  void hand_over(const Devices& of_nodes, std::optional<c10::Device> home);
+  Lane lane_for(c10::Device device);
+
+  c10::DeviceType type_ = c10::kCPU;
+  std::vector<Lane> lanes_;  // of each node; empty: all on the main lane
+  std::vector<c10::Device> devices_;
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,98 @@
+// The tasks that are ready for one device, best first. Any thread may push and wake; one thread takes,
+// and it may do so again from inside a task that it took. Shared by whoever may still push. Does not
+// know what a task is and never runs one.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "engine/plan/ready_heap.h"
+#include "engine/devices/spin.h"
+
+#include <atomic>
+#include <optional>
+
+namespace overdrive::engine {
+
+// What to do where there is nothing to take.
+enum class Patience {
+  kNone,        // give up
+  kSleep,       // until there is
+  kLookAround,  // stay awake for a moment, then sleep
+};
+
+// Task: movable, with a member `TaskRank rank`.
+template <typename Task>
+class DeviceQueue {
+ public:
+  void push(Task&& task) OVERDRIVE_EXCLUDES(mutex_) {
+    bool roused;
+    {
+      base::MutexLock lock(mutex_);
+      tasks_.push(std::move(task));
+      size_.store(tasks_.size(), std::memory_order_release);
+      roused = rouse();
+    }
+    if (roused) changed_.notify_one();
+  }
+
+  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or patience ends. Who makes
+  // `over()` true calls wake() afterwards if the thread may sleep. `over` may be called with and
+  // without the queue's lock and must take none.
+  template <typename Wanted, typename Over>
+  std::optional<Task> take(Wanted&& wanted, Over&& over, Patience patience) OVERDRIVE_EXCLUDES(mutex_) {
+    if (patience == Patience::kNone && !has_tasks()) return std::nullopt;
+    if (patience == Patience::kLookAround) spin_until([&] { return has_tasks() || over(); });
+    base::MutexLock lock(mutex_);
+    while (patience != Patience::kNone && tasks_.empty() && !over()) sleep(lock);
+    if (over() || tasks_.empty() || !wanted(tasks_.top())) return std::nullopt;
+    return pop();
+  }
+
+  // What take() would give after push(task), by the thread that takes. Costs nothing where nothing waits.
+  template <typename Wanted>
+  std::optional<Task> exchange(Task&& task, Wanted&& wanted) OVERDRIVE_EXCLUDES(mutex_) {
+    if (!has_tasks() && wanted(task)) return std::move(task);
+    base::MutexLock lock(mutex_);
+    tasks_.push(std::move(task));
+    size_.store(tasks_.size(), std::memory_order_release);
+    if (!wanted(tasks_.top())) return std::nullopt;
+    return pop();
+  }
+
+  // Makes the thread that sleeps ask `over()` again.
+  void wake() OVERDRIVE_EXCLUDES(mutex_) {
+    bool roused;
+    {
+      base::MutexLock lock(mutex_);
+      roused = rouse();
+    }
+    if (roused) changed_.notify_one();
+  }
+
+ private:
+  bool has_tasks() const { return size_.load(std::memory_order_acquire) != 0; }
+
+  Task pop() OVERDRIVE_REQUIRES(mutex_) {
+    Task best = tasks_.pop();
+    size_.store(tasks_.size(), std::memory_order_release);
+    return best;
+  }
+
+  void sleep(base::MutexLock& lock) OVERDRIVE_REQUIRES(mutex_) {
+    asleep_ = true;
+    lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) { return !asleep_; });
+  }
+  // True once for each sleep: a thread that is on its way up needs no second call.
+  bool rouse() OVERDRIVE_REQUIRES(mutex_) {
+    if (!asleep_) return false;
+    asleep_ = false;
+    return true;
+  }
+
+  base::Mutex mutex_;
+  std::condition_variable changed_;
+  ReadyHeap<Task> tasks_ OVERDRIVE_GUARDED_BY(mutex_);
+  bool asleep_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+  std::atomic<size_t> size_{0};  // of tasks_, for a look without the lock
+};
+
+}  // namespace overdrive::engine

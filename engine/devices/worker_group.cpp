@@ -1,0 +1,126 @@
+#include "engine/devices/worker_group.h"
+
+#include "engine/base/no_destructor.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <system_error>
+
+namespace overdrive::engine {
+namespace {
+
+using base::MutexLock;
+
+std::atomic<bool> there_is_a_group{false};
+
+void warn_of_refused_thread(c10::Device device, const std::string& why) {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  TORCH_WARN("Overdrive could not start a thread for ", device, " (", why,
+             "); the threads that call backward run its nodes themselves.");
+}
+
+}  // namespace
+
+WorkerGroup& WorkerGroup::get() {
+  static base::NoDestructor<WorkerGroup> group;
+  return *group;
+}
+
+// At exit before LibTorch's own statics go, which were there first.
+WorkerGroup::WorkerGroup() {
+  pthread_atfork(lock_before_fork, unlock_in_parent, start_afresh_in_child);
+  std::atexit(&WorkerGroup::retire_all);
+  there_is_a_group.store(true, std::memory_order_release);
+}
+
+void WorkerGroup::retire_all() {
+  if (there_is_a_group.load(std::memory_order_acquire)) get().retire();
+}
+
+void WorkerGroup::take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into) {
+  into.reserve(into.size() + devices.size());
+  std::optional<c10::Device> refused;
+  std::string why;
+  {
+    MutexLock lock(mutex_);
+    for (const c10::Device& device : devices) {
+      try {
+        into.push_back(take_one(engine, device));
+      } catch (const std::system_error& error) {
+        into.push_back(nullptr);
+        refused = device;
+        why = error.what();
+      }
+    }
+  }
+  // Outside the lock: a warning runs the program's own handler.
+  if (refused.has_value()) warn_of_refused_thread(*refused, why);
+}
+
+std::shared_ptr<Worker> WorkerGroup::take_one(OverdriveEngine& engine, c10::Device device) {
+  if (after_fork_) {
+    // The first call in a child makes the host's intra-op pool anew, and two threads at once break it:
+    // workers make this call when they start.
+    at::init_num_threads();
+    after_fork_ = false;
+  }
+  Place& place = places_[{device.type(), device.index()}];
+  if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
+  ++place.users;
+  return place.worker;
+}
+
+void WorkerGroup::give_back(const Workers& workers) {
+  Workers ended;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& worker : workers) {
+      if (worker != nullptr && ends_without(*worker)) ended.push_back(worker);
+    }
+  }
+  for (const auto& worker : ended) worker->stop();
+}
+
+// One user less: true when it was the last of a worker that is to end.
+bool WorkerGroup::ends_without(const Worker& worker) {
+  const auto at = places_.find({worker.device().type(), worker.device().index()});
+  // Not there in a child of fork().
+  if (at == places_.end() || at->second.worker.get() != &worker) return false;
+  if (--at->second.users != 0 || !at->second.retired) return false;
+  places_.erase(at);
+  return true;
+}
+
+void WorkerGroup::retire() {
+  std::vector<std::shared_ptr<Worker>> ended;
+  {
+    MutexLock lock(mutex_);
+    for (auto at = places_.begin(); at != places_.end();) {
+      Place& place = at->second;
+      place.retired = true;
+      if (place.users == 0 && place.worker != nullptr) ended.push_back(std::move(place.worker));
+      at = place.users == 0 ? places_.erase(at) : std::next(at);
+    }
+  }
+  for (const auto& worker : ended) worker->stop();
+}
+
+void WorkerGroup::lock_before_fork() { get().mutex_.lock(); }
+void WorkerGroup::unlock_in_parent() { get().mutex_.unlock(); }
+// The objects stay where they are: their locks may be held by threads that are gone.
+void WorkerGroup::start_afresh_in_child() {
+  auto* const lost = new Places;
+  lost->swap(get().places_);
+  get().after_fork_ = true;
+  Participants::forget_all();
+  get().mutex_.unlock();
+}
+
+}  // namespace overdrive::engine

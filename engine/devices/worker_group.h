@@ -1,0 +1,75 @@
+// The workers of the process, one for each device that a backward has needed. One object, never destroyed.
+// Any thread. Starts workers, counts who uses them, ends those that nobody uses; does not know what they do.
+#pragma once
+
+#include "engine/base/mutex.h"
+#include "engine/devices/worker.h"
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace overdrive::engine {
+
+class WorkerGroup {
+ public:
+  static WorkerGroup& get();
+  WorkerGroup();
+
+  using Workers = std::vector<std::shared_ptr<Worker>>;
+
+  // Adds the worker of each device, started if need be; in use until it is given back. Null where the system
+  // refuses a thread.
+  void take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into)
+      OVERDRIVE_EXCLUDES(mutex_);
+  void give_back(const Workers& workers) OVERDRIVE_EXCLUDES(mutex_);
+
+  // Ends and joins the workers that are not in use, now, and the others when they are given back. Makes no
+  // group where there is none: a fork may come at any moment.
+  static void retire_all();
+
+ private:
+  struct Place {
+    std::shared_ptr<Worker> worker;
+    int users = 0;
+    bool retired = false;
+  };
+  void retire() OVERDRIVE_EXCLUDES(mutex_);
+  std::shared_ptr<Worker> take_one(OverdriveEngine& engine, c10::Device device) OVERDRIVE_REQUIRES(mutex_);
+  bool ends_without(const Worker& worker) OVERDRIVE_REQUIRES(mutex_);
+
+  using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
+
+  // Held across fork(), from the one to the other. The child has none of the threads.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+  static void unlock_in_parent() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+  static void start_afresh_in_child() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+
+  base::Mutex mutex_;
+  Places places_ OVERDRIVE_GUARDED_BY(mutex_);
+  bool after_fork_ OVERDRIVE_GUARDED_BY(mutex_) = false;  // in a child, until its first worker starts
+};
+
+// The workers of one run.
+class WorkerLease {
+ public:
+  WorkerLease() = default;
+  ~WorkerLease() {
+    if (!workers_.empty()) WorkerGroup::get().give_back(workers_);
+  }
+  WorkerLease(const WorkerLease&) = delete;
+  WorkerLease& operator=(const WorkerLease&) = delete;
+
+  // Null where the system refuses a thread.
+  const WorkerGroup::Workers& take(OverdriveEngine& engine, const std::vector<c10::Device>& devices) {
+    WorkerGroup::get().take(engine, devices, workers_);
+    return workers_;
+  }
+  void drop_missing() { std::erase(workers_, nullptr); }
+  const WorkerGroup::Workers& workers() const { return workers_; }
+
+ private:
+  WorkerGroup::Workers workers_;
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,210 @@
+#include "engine/host/host_frame.h"
+
+#include "engine/base/thread_end.h"
+#include "engine/host/host.h"
+#include "engine/overdrive_engine.h"
+#include "engine/run/thread_context.h"
+
+#include <exception>
+#include <limits>
+
+// Members of host classes that its headers declare and its library does not export: for the graph tasks
+// that report_exception() makes, and the queues of our workers. Hidden visibility keeps them ours.
+namespace torch::autograd {
+
+namespace utils {
+void DelayWarningHandler::process(const c10::Warning& warning) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  warnings_.push_back(warning);
+}
+}  // namespace utils
+
+int NodeTask::getReentrantDepth() const {
+  const std::shared_ptr<GraphTask> task = base_.lock();
+  return task ? task->reentrant_depth_ : std::numeric_limits<int>::max();
+}
+
+// Both run on the queue's own thread, before and inside its loop.
+void ReadyQueue::push(NodeTask item, bool increment_outstanding_tasks) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (increment_outstanding_tasks) ++item.base_.lock()->outstanding_tasks_;
+    heap_.push(std::move(item));
+  }
+  not_empty_.notify_one();
+}
+
+void ReadyQueue::pushShutdownTask() {
+  push(NodeTask({}, nullptr, InputBuffer(0), /*isShutdownTask=*/true), false);
+}
+
+GraphTask::GraphTask(bool keep_graph, bool grad_mode, int reentrant_depth,
+                     std::shared_ptr<ReadyQueue> cpu_ready_queue, c10::SmallVector<Node*, 4> graph_roots,
+                     bool exit_on_error)
+    : keep_graph_(keep_graph),
+      graph_roots_(std::move(graph_roots)),
+      reentrant_depth_(reentrant_depth),
+      exit_on_error_(exit_on_error),
+      cpu_ready_queue_(std::move(cpu_ready_queue)),
+      future_result_(c10::make_intrusive<at::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))),
+      id_(std::numeric_limits<int>::max()) {
+  thread_locals_.set_grad_mode(grad_mode);
+}
+
+}  // namespace torch::autograd
+
+namespace overdrive::engine {
+namespace {
+
+using namespace torch::autograd;
+
+// Carries an error that is not a std::exception through the host's loop, which catches only those.
+struct ForeignError : std::exception {
+  const char* what() const noexcept override { return "an error that is not a std::exception"; }
+};
+
+class FrameNode final : public Node {
+ public:
+  // Never a sequence number of the thread's: the host's counter must not move.
+  FrameNode() : Node(/*sequence_nr=*/uint64_t{0}) {}
+
+  std::string name() const override { return "overdrive::backward"; }
+
+  void arm(const std::function<void()>& body, const FrameRequest* request) {
+    body_ = &body;
+    request_ = request;
+    error_ = nullptr;
+    names_ = {};
+  }
+  void disarm() {
+    body_ = nullptr;
+    request_ = nullptr;
+    error_ = nullptr;
+  }
+  const FrameRequest& request() const { return *request_; }
+  const std::exception_ptr& error() const { return error_; }
+
+ protected:
+  variable_list apply(variable_list&&) override {
+    [[maybe_unused]] const auto state = names_.state();
+    try {
+      (*body_)();
+    } catch (std::exception&) {
+      abandon_task();
+      throw;
+    } catch (...) {
+      abandon_task();
+      if (base::thread_is_ending()) throw;
+      error_ = std::current_exception();
+      throw ForeignError();
+    }
+    return {};
+  }
+
+ private:
+  // The failing node was reported already: the host must not report the frame as well.
+  static void abandon_task() { host::current_graph_task()->has_error_.store(true); }
+
+  const std::function<void()>* body_ = nullptr;
+  const FrameRequest* request_ = nullptr;
+  std::exception_ptr error_;
+  [[no_unique_address]] host::NamesOfHooks names_;
+};
+
+// Frames are made once and kept by their thread. Not in anomaly mode, where a new node takes a
+// traceback and a reference to the node that is current.
+class FrameLease {
+ public:
+  explicit FrameLease(ThreadContext& context) : context_(context) {
+    if (!context.spare_frames.empty()) {
+      node_ = std::move(context.spare_frames.back());
+      context.spare_frames.pop_back();
+    } else {
+      keep_ = !AnomalyMode::is_enabled();
+      node_ = base::make_node<FrameNode>();
+      node_->add_input_metadata(context.frame_input());
+    }
+  }
+  ~FrameLease() {
+    get().disarm();
+    if (keep_) context_.spare_frames.push_back(std::move(node_));
+  }
+  FrameLease(const FrameLease&) = delete;
+  FrameLease& operator=(const FrameLease&) = delete;
+
+  FrameNode& get() { return static_cast<FrameNode&>(*node_); }
+  const base::NodePtr& node() const { return node_; }
+
+ private:
+  ThreadContext& context_;
+  bool keep_ = true;
+  base::NodePtr node_;
+};
+
+}  // namespace
+
+void HostFrame::run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body) {
+  ThreadContext& context = thread_context();
+  FrameLease frame(context);
+  frame.get().arm(body, &request);
+  const Edge edge(frame.node(), 0);
+  base::edge_list outputs;
+  // With outputs the host takes the run for a pruned one; that decides is_checkpoint_valid().
+  if (request.pruned) outputs.push_back(edge);
+  try {
+    engine.Engine::execute({edge}, {context.frame_input()}, request.keep_graph, request.warn_create_graph,
+                           /*accumulate_grad=*/true, outputs);
+  } catch (const ForeignError&) {
+    std::rethrow_exception(frame.get().error());
+  }
+}
+
+bool HostFrame::prepare(GraphTask& task, const base::NodePtr& root) {
+  if (!is_frame(*root)) return false;
+  const FrameRequest& request = static_cast<const FrameNode&>(*root).request();
+  task.thread_locals_.set_grad_mode(request.create_graph);
+  task.graph_roots_.clear();
+  for (const Edge& edge : *request.roots) task.graph_roots_.push_back(edge.function.get());
+  return true;
+}
+
+base::NodePtr HostFrame::make_frame(ThreadContext& context) {
+  base::NodePtr frame = base::make_node<FrameNode>();
+  frame->add_input_metadata(context.frame_input());
+  return frame;
+}
+
+void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodePtr& frame,
+                     const std::shared_ptr<ReadyQueue>& queue, const std::function<void()>& body) {
+  if (!frame) {
+    const FrameLease own(thread_context());
+    return join(engine, task, own.node(), queue, body);
+  }
+  // Shutdown tasks overtake all others, so it is pushed when the frame is running.
+  const std::function<void()> last_body = [&] {
+    body();
+    queue->pushShutdownTask();
+  };
+  static_cast<FrameNode&>(*frame).arm(last_body, nullptr);
+  queue->push(NodeTask(task.shared_from_this(), frame, InputBuffer(0)));
+  engine.run_host_queue();
+}
+
+host::NodeBits* HostFrame::current_node_place(ThreadContext& context) {
+  if (context.current_node == nullptr) {
+    const base::NodePtr current = get_current_node();
+    if (current && is_frame(*current)) context.current_node = host::find_current_node_place(*current);
+  }
+  return context.current_node;
+}
+
+bool HostFrame::is_frame(const Node& node) { return typeid(node) == typeid(FrameNode); }
+
+void report_exception(Engine& previous, const base::NodePtr& node, std::exception& error) {
+  const auto task = std::make_shared<GraphTask>(
+      /*keep_graph=*/false, GradMode::is_enabled(), /*reentrant_depth=*/0, /*cpu_ready_queue=*/nullptr,
+      c10::SmallVector<Node*, 4>{node.get()});
+  previous.thread_on_exception(task, node, error);
+}
+
+}  // namespace overdrive::engine

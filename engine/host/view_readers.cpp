@@ -1,0 +1,103 @@
+#include "engine/host/view_readers.h"
+
+#include <link.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+namespace overdrive::engine::host {
+namespace {
+
+const char* const kReaders[] = {"get_current_graph_task_nodes_in_graph",
+                                "get_current_graph_task_execution_order"};
+
+using Symbol = ElfW(Sym);
+using Relocation = ElfW(Rela);
+
+// Where an object's dynamic section says which names it uses: every use of another object's function has
+// a relocation.
+struct ImportTable {
+  const Symbol* symbols = nullptr;
+  const char* names = nullptr;
+  const Relocation* relocations[2] = {};  // of data, and of calls
+  size_t bytes[2] = {};
+};
+
+// The loader has relocated these addresses already, except in the kernel's own object.
+ImportTable import_table(const dl_phdr_info& info) {
+  ImportTable table;
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_RELASZ) table.bytes[0] = entry->d_un.d_val;
+      if (entry->d_tag == DT_PLTRELSZ) table.bytes[1] = entry->d_un.d_val;
+      if (entry->d_un.d_ptr < info.dlpi_addr) continue;  // a size, or not relocated
+      if (entry->d_tag == DT_SYMTAB) table.symbols = reinterpret_cast<const Symbol*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_STRTAB) table.names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_RELA)
+        table.relocations[0] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_JMPREL)
+        table.relocations[1] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
+    }
+  }
+  return table;
+}
+
+bool contains_this_code(const dl_phdr_info& info) {
+  const auto here = reinterpret_cast<uintptr_t>(&contains_this_code);
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const auto& header = info.dlpi_phdr[i];
+    if (header.p_type == PT_LOAD && here - (info.dlpi_addr + header.p_vaddr) < header.p_memsz) return true;
+  }
+  return false;
+}
+
+bool is_reader(const char* name) {
+  for (const char* reader : kReaders) {
+    if (std::strstr(name, reader) != nullptr) return true;
+  }
+  return false;
+}
+
+int look_for_readers(dl_phdr_info* info, size_t, void* found) {
+  const ImportTable table = import_table(*info);
+  if (table.symbols == nullptr || table.names == nullptr || contains_this_code(*info)) return 0;
+  for (int kind = 0; kind < 2; ++kind) {
+    if (table.relocations[kind] == nullptr) continue;
+    const Relocation* const end = table.relocations[kind] + table.bytes[kind] / sizeof(Relocation);
+    for (const Relocation* use = table.relocations[kind]; use != end; ++use) {
+      const size_t index = ELF64_R_SYM(use->r_info);  // 0: an address inside the object itself
+      if (index == 0 || table.symbols[index].st_shndx != SHN_UNDEF) continue;
+      if (!is_reader(table.names + table.symbols[index].st_name)) continue;
+      *static_cast<bool*>(found) = true;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+int read_load_count(dl_phdr_info* info, size_t, void* count) {
+  *static_cast<uint64_t*>(count) = info->dlpi_adds;
+  return 1;
+}
+
+}  // namespace
+
+bool graph_views_have_readers() {
+  static std::atomic<uint64_t> looked_at{0};  // the load count of the last search
+  static std::atomic<bool> found{false};
+  if (found.load(std::memory_order_acquire))
+    return true;  // objects with readers may go; to serve them costs only time
+  uint64_t loads = 0;
+  dl_iterate_phdr(read_load_count, &loads);
+  if (looked_at.load(std::memory_order_acquire) == loads) return false;
+  bool any = false;
+  dl_iterate_phdr(look_for_readers, &any);
+  found.store(any, std::memory_order_release);
+  looked_at.store(loads, std::memory_order_release);
+  return any;
+}
+
+}  // namespace overdrive::engine::host

@@ -1,0 +1,38 @@
+#include "engine/node/grad_sum.h"
+
+#include "engine/base/fault.h"
+#include "engine/base/counters.h"
+#include "engine/host/ordinary_tensor.h"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/input_buffer.h>
+
+namespace overdrive::engine {
+namespace {
+
+// Nobody but the slot can see this tensor or its memory.
+bool is_ours_alone(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1 &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+}  // namespace
+
+void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
+  if (OVERDRIVE_FAULT(kSumOtherOrder)) std::swap(slot, gradient);
+  if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
+      is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
+      !c10::impl::dispatch_mode_enabled()) {
+    slot.add_(gradient);
+    return;
+  }
+  // Every other case by the host's own rules (which tensor may be written, in which order sparse
+  // and dense are added, tensors that CUDA graphs or Python hold).
+  count(Count::kSlowSums);
+  torch::autograd::InputBuffer buffer(1);
+  buffer.buffer[0] = std::move(slot);
+  buffer.add(0, std::move(gradient), std::nullopt, std::nullopt, consumer);
+  slot = std::move(buffer.buffer[0]);
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,66 @@
+#include "engine/node/gradient_check.h"
+
+#include "engine/base/fault.h"
+#include "engine/base/counters.h"
+#include "engine/host/ordinary_tensor.h"
+
+#include <sstream>
+
+namespace overdrive::engine {
+namespace {
+
+using namespace torch::autograd;
+
+bool same_sizes(c10::SymIntArrayRef expected, at::IntArrayRef got) {
+  if (expected.size() != got.size()) return false;
+  for (size_t i = 0; i < got.size(); ++i) {
+    // Not maybe_as_int(): its optional goes over the stack, at a tenth of what a small node costs.
+    if (expected[i].is_heap_allocated() || expected[i].as_int_unchecked() != got[i]) return false;
+  }
+  return true;
+}
+
+// True only when the host's check would accept the gradient and leave it as it is.
+bool surely_fits(const InputMetadata& expected, const at::Tensor& gradient) {
+  const c10::TensorImpl& got = *gradient.unsafeGetTensorImpl();
+  // Other kinds are rare on the CPU, and the host's check costs them little.
+  if (!is_ordinary(got) || got.has_symbolic_sizes_strides()) return false;
+  if (expected.was_default_constructed() || expected.is_nested_tensor()) return false;
+  const at::ScalarType type = c10::typeMetaToScalarType(got.dtype());
+  return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == at::kStrided &&
+         expected.device() == got.device() && same_sizes(expected.shape_as_dim_vector(), got.sizes());
+}
+
+bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {
+  if (edges.size() != gradients.size()) return false;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Edge& edge = edges[i];
+    if (!edge.is_valid() || !gradients[i].defined()) continue;
+    TORCH_CHECK(edge.input_nr < edge.function->num_inputs(), "edge ", i, " leads to input ", edge.input_nr,
+                " of ", edge.function->name(), ", which has ", edge.function->num_inputs(),
+                " inputs. Was add_input_metadata() forgotten?");
+    if (!surely_fits(edge.function->input_metadata(edge.input_nr), gradients[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_gradients(Node& node, variable_list& gradients) {
+  if (OVERDRIVE_FAULT(kSkipValidation)) return;
+  if (all_surely_fit(node.next_edges(), gradients)) [[likely]]
+    return;
+  count(Count::kSlowValidations);
+  validate_outputs(node.next_edges(), gradients, [&](const std::string& what) {
+    return c10::str("Function ", node.name(), " returned an ", what);
+  });
+}
+
+void check_root_gradients(const edge_list& roots, variable_list& gradients) {
+  if (all_surely_fit(roots, gradients)) [[likely]]
+    return;
+  count(Count::kSlowValidations);
+  validate_outputs(roots, gradients, [](const std::string& what) { return what; });
+}
+
+}  // namespace overdrive::engine

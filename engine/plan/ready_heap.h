@@ -1,0 +1,84 @@
+// The nodes that are ready to run, best first. Owned by a thread and used by it alone: a nested
+// backward pushes into the heap of the backward around it. Knows ranks, not what a task does.
+//
+// Note [Ties]: ranks are often equal (every AccumulateGrad has the largest sequence number, and
+// threads that build graphs number their nodes alike), and the order of equal ranks decides the
+// order of additions, hence the bits of a gradient. The host keeps its tasks in a
+// std::priority_queue of libstdc++, so equal ranks come out in an order that follows from that heap's
+// moves. sift_up() and sift_down() make the same moves: a parent yields to a child only when it
+// ranks strictly lower, and of two equal children the right one moves up. They are our own so
+// that another C++ library changes nothing. Rejected: the node's index as a tie-break, which
+// differs from the host's order in about half of all random graphs.
+#pragma once
+
+#include "engine/plan/task_rank.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace overdrive::engine {
+
+// Task: movable, with a member `TaskRank rank`.
+template <typename Task>
+class ReadyHeap {
+ public:
+  bool empty() const { return tasks_.empty(); }
+  size_t size() const { return tasks_.size(); }
+  void clear() { tasks_.clear(); }
+
+  void push(Task&& task) {
+    tasks_.push_back(std::move(task));
+    const size_t last = tasks_.size() - 1;
+    if (last != 0) sift_up(last, std::move(tasks_[last]));
+  }
+
+  // The best task. Must not be empty.
+  const Task& top() const { return tasks_.front(); }
+
+  // Must not be empty.
+  Task pop() {
+    Task top = std::move(tasks_.front());
+    const size_t rest = tasks_.size() - 1;
+    if (rest != 0) sift_down(rest, std::move(tasks_.back()));
+    tasks_.pop_back();
+    return top;
+  }
+
+  // Every task that waits, in no particular order. A change of rank must keep the heap a heap.
+  std::vector<Task>& tasks() { return tasks_; }
+
+ private:
+  // Puts `task` into the hole at `hole`, or above it.
+  void sift_up(size_t hole, Task task) {
+    while (hole > 0) {
+      const size_t parent = (hole - 1) / 2;
+      if (!runs_after(tasks_[parent].rank, task.rank)) break;
+      tasks_[hole] = std::move(tasks_[parent]);
+      hole = parent;
+    }
+    tasks_[hole] = std::move(task);
+  }
+
+  // Fills the hole at the top of the first `count` tasks with their best, down to a leaf, and
+  // puts `task` there.
+  void sift_down(size_t count, Task task) {
+    size_t hole = 0;
+    size_t right = 2;
+    while (right < count) {
+      const size_t better = runs_after(tasks_[right].rank, tasks_[right - 1].rank) ? right - 1 : right;
+      tasks_[hole] = std::move(tasks_[better]);
+      hole = better;
+      right = 2 * hole + 2;
+    }
+    if (right == count) {  // a last, left child without a sibling
+      tasks_[hole] = std::move(tasks_[right - 1]);
+      hole = right - 1;
+    }
+    sift_up(hole, std::move(task));
+  }
+
+  std::vector<Task> tasks_;
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,40 @@
+#include "engine/plan/serial_order.h"
+
+#include "engine/plan/ready_heap.h"
+#include "engine/plan/task_rank.h"
+
+namespace overdrive::engine {
+namespace {
+
+struct Ready {
+  TaskRank rank;
+  uint32_t node;
+};
+
+}  // namespace
+
+// The moves of Run, without the nodes.
+std::vector<uint32_t> serial_order(const Plan& plan) {
+  const auto count = static_cast<uint32_t>(plan.nodes.size());
+  std::vector<uint32_t> waiting(count);
+  for (uint32_t i = 0; i < count; ++i) waiting[i] = plan.nodes[i].waiting;
+  std::vector<uint32_t> order;
+  order.reserve(count);
+  ReadyHeap<Ready> ready;
+  const auto make_ready = [&](uint32_t node) { ready.push({{0, plan.nodes[node].node->sequence_nr()}, node}); };
+  make_ready(0);
+  while (!ready.empty()) {
+    const uint32_t node = ready.pop().node;
+    order.push_back(node);
+    if (plan.pruned() && !plan.nodes[node].needed) continue;
+    const uint32_t first = plan.nodes[node].first_edge;
+    for (uint32_t edge = first; edge < first + plan.num_edges(node); ++edge) {
+      const uint32_t target = plan.targets[edge];
+      if (target == NodeTable::kNone || --waiting[target] != 0) continue;
+      if (plan.nodes[target].may_run) make_ready(target);
+    }
+  }
+  return order;
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,40 @@
+// What a backward that starts inside another needs to know of the one around it. On the stack of a
+// thread that takes part in the outer run; that thread only.
+#pragma once
+
+#include "engine/run/thread_context.h"
+
+#include <cstdint>
+
+namespace overdrive::engine {
+
+class ThreadState;
+
+struct ActiveRun {
+  // Becomes the innermost of the thread, for as long as it lives.
+  ActiveRun(ThreadContext& of, base::GraphTask* of_task, const ThreadState& of_state)
+      : context(of),
+        outer(of.innermost),
+        depth(outer == nullptr ? 0 : outer->depth + 1),
+        task(of_task),
+        state(of_state) {
+    context.innermost = this;
+  }
+  // With the outermost go the places that failed runs have left in the heap.
+  ~ActiveRun() {
+    context.innermost = outer;
+    if (outer == nullptr) context.heap.clear();
+  }
+  ActiveRun(const ActiveRun&) = delete;
+  ActiveRun& operator=(const ActiveRun&) = delete;
+
+  ThreadContext& context;
+  ActiveRun* const outer;
+  int32_t depth;                // how many backwards this one is nested in
+  base::GraphTask* const task;  // the host's, when the run is inside a frame
+  const ThreadState& state;     // of this thread
+  base::Node* node = nullptr;   // the one that runs now on this thread, or ran last
+  bool has_company = false;     // other threads take part
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,16 @@
+#include "engine/run/run_memory.h"
+
+namespace overdrive::engine {
+
+void RunMemory::clear() {
+  constexpr size_t kKeptSlots = size_t{1} << 16;
+  inputs.clear();
+  if (slots.capacity() > kKeptSlots) {
+    std::vector<at::Tensor>().swap(slots);
+  } else {
+    slots.clear();
+  }
+  plan.clear();
+}
+
+}  // namespace overdrive::engine

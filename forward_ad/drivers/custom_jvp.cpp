@@ -1,0 +1,250 @@
+#include "forward_ad/drivers/custom_jvp.h"
+
+#include "engine/base/generator_states.h"
+#include "forward_ad/levels/bare_level.h"
+#include "forward_ad/drivers/custom_pullback.h"
+#include "forward_ad/layers/dual_layout.h"
+#include "forward_ad/layers/layers.h"
+#include "forward_ad/drivers/reverse.h"
+
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+// Note [Custom functions on layers]
+// A custom Function is not an operator, so the layer stack cannot send it from layer to
+// layer as it does with operators; LibTorch refuses it there. We do the sending: take
+// the inputs' values below the top layer, call the function there, and do for the top
+// layer by hand what its kind asks for. A forward layer: the rule, computed below the
+// layer from values and tangents. A reverse layer: a node that computes the *pullback*,
+// (x, u) -> J(x)^T u. That is a custom function itself, sent from layer to layer like the
+// first when the node runs, and it has a pullback of its own: so any mixture of layers
+// ends at plain calls below the lowest one, where LibTorch's engine runs backward().
+//
+// Below all layers a tensor may still have a tangent on LibTorch's level 0: that of a bare
+// level, or the program's. There it is done like on a forward layer, and, since reverse
+// mode records the same tensors, like on a reverse layer too: the node keeps the inputs
+// with their tangents, which LibTorch's own node for a Function would not see.
+//
+// The price is that a pullback runs forward() again, with the same random numbers. Rejected: recording the call
+// once below the reverse layer. On a forward layer there is no node that could be recorded.
+
+namespace overdrive::forward_ad::detail {
+
+namespace ft = at::functorch;
+
+namespace {
+
+bool any_defined(const Tensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
+}
+
+at::Tensor tangent_of(const at::Tensor& tensor, LayerLife life) {
+  auto* wrapper = tensor.defined() ? ft::maybeGetTensorWrapper(tensor) : nullptr;
+  if (wrapper == nullptr || life_of(*wrapper) != life) return {};
+  c10::AutoFwGradMode enabled(true);
+  return unwrap_from(tensor._fw_grad(0), life);
+}
+
+Tensors tangents_of_outputs(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
+                            Tensors tangents) {
+  TORCH_CHECK(
+      function->jvp || function->double_vjp, function->name,
+      " has no forward rule, so forward mode cannot differentiate it. Give it `static Tensors jvp(inputs, "
+      "outputs, tangents, ...)`, or derive it from DoubleVjp instead of CustomJvp.");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined() && !tangents[i].defined()) tangents[i] = at::zeros_like(inputs[i]);
+  }
+  Tensors result = function->jvp ? function->jvp(inputs, outputs, tangents)
+                                 : double_vjp(function, inputs, outputs, tangents);
+  TORCH_CHECK(result.size() == outputs.size(), "The forward rule of ", function->name, " returned ",
+              result.size(), " tangents but the function has ", outputs.size(), " outputs.");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TORCH_CHECK(!result[i].defined() || result[i].sizes() == outputs[i].sizes(), "The forward rule of ",
+                function->name, " returned a tangent of shape ", result[i].sizes(), " for output ", i,
+                ", which has shape ", outputs[i].sizes(), ".");
+  }
+  return result;
+}
+
+Tensors values_below(const Tensors& inputs, LayerLife life) {
+  Tensors values;
+  for (const at::Tensor& input : inputs) values.push_back(unwrap_from(input, life));
+  return values;
+}
+
+void wrap_all(Tensors& tensors, const Layer& layer) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = ft::makeTensorWrapper(tensor, layer.interpreter());
+  }
+}
+
+Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                         size_t position) {
+  TORCH_CHECK(
+      !c10::GradMode::is_enabled() || !any_requires_grad(inputs), function->name,
+      " cannot be recorded for reverse mode on the layer of a forward level; use vjp inside the level.");
+  Tensors values = values_below(inputs, life_of(layer)), tangents;
+  for (const at::Tensor& input : inputs) tangents.push_back(tangent_of(input, life_of(layer)));
+  Tensors outputs, slopes;
+  {
+    BelowLayer below(position - 1);
+    outputs = call_custom(function, values);
+    if (any_defined(tangents)) slopes = tangents_of_outputs(function, values, outputs, std::move(tangents));
+    for (size_t i = 0; i < slopes.size(); ++i) {
+      if (slopes[i].defined()) outputs[i] = primal_that_takes(outputs[i], slopes[i]);
+    }
+  }
+  wrap_all(outputs, layer);
+  wrap_all(slopes, layer);
+  for (size_t i = 0; i < slopes.size(); ++i) {
+    if (slopes[i].defined() && is_differentiable(outputs[i])) outputs[i]._set_fw_grad(slopes[i], 0, false);
+  }
+  return outputs;
+}
+
+Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                         size_t position) {
+  Tensors values = values_below(inputs, life_of(layer)), outputs;
+  {
+    BelowLayer below(position - 1);
+    outputs = call_custom(function, values);
+  }
+  Tensors shapes = outputs;
+  wrap_all(outputs, layer);
+  if (c10::GradMode::is_enabled() && any_requires_grad(inputs)) {
+    set_pullback(function, std::move(values), std::move(shapes), inputs, outputs);
+  }
+  return outputs;
+}
+
+// What does not vary along a vmap layer's hidden dimension goes below it as it is.
+Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
+                      size_t position) {
+  bool varies = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& tensor) {
+    auto* batched = tensor.defined() ? ft::maybeGetBatchedImpl(tensor) : nullptr;
+    return batched != nullptr && batched->level() == layer.layerId();
+  });
+  TORCH_CHECK(!varies, function->name, " has no vmap rule: call it on one row at a time.");
+  BelowLayer below(position - 1);
+  return call_custom(function, inputs);
+}
+
+// Tangents and history of an argument do not see what the function writes into it.
+class WrittenArguments {
+ public:
+  explicit WrittenArguments(const Tensors& inputs) : inputs_(inputs) {
+    for (const at::Tensor& input : inputs) versions_.push_back(version_of(input));
+  }
+  void check(const CustomFunction& function) const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      TORCH_CHECK(version_of(inputs_[i]) == versions_[i], function.name, " writes into its tensor argument ", i,
+                  " (mark_dirty), which is not possible where that is differentiated by a level or a driver: "
+                  "let it return a new tensor.");
+    }
+  }
+
+ private:
+  static int64_t version_of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return 0;
+    at::Tensor plain = innermost_of(tensor);
+    return plain.is_inference() ? 0 : plain._version();
+  }
+  const Tensors& inputs_;
+  std::vector<int64_t> versions_;
+};
+
+// Tangents and history on the same tensors: no layer takes them apart.
+Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& inputs, Tensors tangents,
+                         const WrittenArguments& written) {
+  const bool record = c10::GradMode::is_enabled() && any_requires_grad(inputs);
+  Tensors detached, primals, outputs;
+  for (const at::Tensor& input : inputs) {
+    detached.push_back(input.defined() ? input.detach() : input);
+    primals.push_back(input.defined() && record ? input._fw_primal(0) : detached.back());
+  }
+  {
+    c10::AutoGradMode mode(c10::GradMode::is_enabled() && !record);
+    outputs = function->apply(detached);
+  }
+  written.check(*function);
+  if (record) {
+    Tensors shapes;
+    for (const at::Tensor& output : outputs) shapes.push_back(output.detach());
+    set_pullback(function, inputs, std::move(shapes), inputs, outputs);
+  }
+  Tensors slopes = tangents_of_outputs(function, primals, outputs, std::move(tangents));
+  for (size_t i = 0; i < slopes.size(); ++i) {
+    if (!slopes[i].defined() || !is_differentiable(outputs[i])) continue;
+    outputs[i] = primal_that_takes(outputs[i], slopes[i]);
+    outputs[i]._set_fw_grad(with_layout_of(outputs[i], slopes[i]), 0, false);
+  }
+  return outputs;
+}
+
+// The pullback runs forward() again, and that must be the same function.
+Tensors run_first(const CustomFunctionPtr& function, const Tensors& inputs, auto run) {
+  if (function->numbers) return run();
+  function->numbers = std::make_shared<base::GeneratorStates>(base::GeneratorStates::of_devices_in_use(inputs));
+  Tensors outputs = run();
+  function->numbers->keep_what_moved();
+  return outputs;
+}
+
+Tensors below_all_layers(const CustomFunctionPtr& function, const Tensors& inputs) {
+  Tensors tangents;
+  for (const at::Tensor& input : inputs)
+    tangents.push_back(input.defined() ? plain_tangent(input) : at::Tensor());
+  if (!any_defined(tangents)) return function->apply(inputs);
+  WrittenArguments written(inputs);
+  return run_first(function, inputs,
+                   [&] { return on_plain_tensors(function, inputs, std::move(tangents), written); });
+}
+
+Tensors on_top_layer(const CustomFunctionPtr& function, const Tensors& inputs) {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  // A copy: what is called below leaves the layer.
+  const Layer top = stack.back();  // NOLINT(performance-unnecessary-copy-initialization)
+  switch (top.key()) {
+    case ft::TransformType::Jvp:
+      return on_forward_layer(function, inputs, top, stack.size());
+    case ft::TransformType::Grad:
+      return on_reverse_layer(function, inputs, top, stack.size());
+    case ft::TransformType::Vmap:
+      return on_vmap_layer(function, inputs, top, stack.size());
+    default:
+      TORCH_CHECK(false, function->name, " cannot run under functionalization.");
+  }
+}
+
+}  // namespace
+
+void check_list_argument(const std::string& name, at::TensorList list) {
+  for (at::Tensor tensor : list) {
+    while (tensor.defined()) {
+      auto* wrapper = living_wrapper(tensor);
+      TORCH_CHECK(!plain_tangent(tensor).defined() && !(wrapper != nullptr && tensor.requires_grad()), name,
+                  ": a tensor in a list argument is differentiated by a level or a driver, which sees tensor "
+                  "arguments only. Pass it as an argument of its own.");
+      if (wrapper == nullptr) break;
+      tensor = at::Tensor(wrapper->value());
+    }
+  }
+}
+
+Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
+  const LayerStack& stack = ft::getDynamicLayerStack();
+  Tensors living = inputs;
+  for (at::Tensor& input : living) {
+    if (input.defined()) living_wrapper(input);
+  }
+  if (stack.empty()) return below_all_layers(function, living);
+  WrittenArguments written(living);
+  Tensors outputs = run_first(function, living, [&] { return on_top_layer(function, living); });
+  written.check(*function);
+  return outputs;
+}
+
+}  // namespace overdrive::forward_ad::detail

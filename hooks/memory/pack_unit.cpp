@@ -1,0 +1,191 @@
+#include "hooks/memory/pack_unit.h"
+
+#include "engine/base/counters.h"
+#include "hooks/interface/inside_hook.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+
+#include <utility>
+
+namespace overdrive::hooks {
+
+using engine::Count;
+
+PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
+                   const SaveInfo& info, Timing timing)
+    : memory_(std::move(hooks), source, geometry, std::move(version), info),
+      keys_(source.key_set()),
+      source_(timing.may_share ? source.storage().getWeakStorageImpl()
+                               : WeakStorage(c10::intrusive_ptr<c10::StorageImpl>())),
+      prefetch_(timing.fetch_early ? std::make_unique<Prefetch>() : nullptr),
+      saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(memory_.device())
+                                                     : base::StreamMark()),
+      is_packed_(!timing.pack_later),
+      is_simple_(!timing.pack_later),
+      packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
+  if (timing.pack_later) {
+    waiting_ = std::move(source);
+    if (info.node != nullptr) node_name_ = info.node->name();
+    engine::note_waiting_bytes(memory_.bytes());
+  } else if (timing.fetch_early) {
+    made_ = base::StreamMark::here(memory_.device());
+  }
+}
+
+PackUnit::~PackUnit() { stop_waiting(); }
+
+at::Tensor PackUnit::stop_waiting() {
+  if (waiting_.defined()) engine::note_waiting_bytes(-memory_.bytes());
+  return std::exchange(waiting_, at::Tensor());
+}
+
+void PackUnit::note_node_name(std::string name) {
+  const base::MutexLock lock(mutex_);
+  if (waiting_.defined() && node_name_.empty()) node_name_ = std::move(name);
+}
+
+void PackUnit::share() {
+  base::MutexLock lock(mutex_);
+  shared_ = true;
+  is_simple_ = false;
+}
+
+void PackUnit::replace_by(std::shared_ptr<PackUnit> larger) {
+  at::Tensor waited;  // goes without the lock
+  {
+    const base::MutexLock lock(mutex_);
+    larger_ = std::move(larger);
+    is_packed_ = false;
+    waited = stop_waiting();
+    is_simple_ = false;
+    is_replaced_ = true;
+  }
+  drop_packed();
+}
+
+// Whoever comes last, the larger unit or a reader, finds that the other has been.
+void PackUnit::drop_packed() {
+  Packed dropped;  // goes without the lock
+  const base::MutexLock lock(mutex_);
+  if (readers_ == 0) dropped = std::exchange(packed_, Packed());
+}
+
+std::shared_ptr<PackUnit> PackUnit::larger() {
+  const base::MutexLock lock(mutex_);
+  return larger_;
+}
+
+at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
+  const Reading reading(*this);
+  if (!is_simple_) {
+    std::shared_ptr<PackUnit> other;
+    at::Tensor memory;
+    base::StreamMark ready;
+    bool packed = false;
+    {
+      const base::MutexLock lock(mutex_);
+      other = larger_;
+      packed = is_packed_;
+      memory = waiting_.defined() ? waiting_ : still_alive();
+      ready = fetched_ready_;
+    }
+    if (other != nullptr) return other->fetch(part != nullptr ? part : &memory_.geometry(), node);
+    if (memory.defined()) {
+      ready.wait();
+      base::note_use_here(memory);
+      return memory_.cut(std::move(memory), part);
+    }
+    TORCH_INTERNAL_ASSERT(packed, "a tensor saved under ", memory_.hooks().name(), " is not there.");
+  }
+  at::Tensor memory = take_fetched();
+  if (!memory.defined()) memory = unpack_now(node);
+  if (!is_simple_) remember(memory);
+  return memory_.cut(std::move(memory), part);
+}
+
+at::Tensor PackUnit::unpack_now(base::Node* node) {
+  at::Tensor memory = unpack(node);
+  // Others may be about to ask, when this node is done with it.
+  if (prefetch_ != nullptr && !is_simple_) {
+    prefetch_->offer({memory, base::StreamMark::here(memory_.device())});
+  }
+  return memory;
+}
+
+// Only memory that unpack() made: the tensor that was saved is its program's, and may be written to.
+void PackUnit::remember(const at::Tensor& fetched) {
+  const c10::Storage& storage = fetched.storage();
+  if (storage.unsafeGetStorageImpl() == source_._unsafe_get_target()) return;
+  base::StreamMark ready = base::StreamMark::here(memory_.device());
+  const base::MutexLock lock(mutex_);
+  if (!shared_) return;
+  fetched_ = storage.getWeakStorageImpl();
+  fetched_offset_ = fetched.storage_offset();
+  fetched_ready_ = std::move(ready);
+}
+
+at::Tensor PackUnit::still_alive() {
+  if (!shared_) return {};
+  c10::intrusive_ptr<c10::StorageImpl> storage = fetched_.lock();
+  if (!storage) return {};
+  const Geometry& place = memory_.geometry();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(std::move(storage)), keys_, memory_.dtype());
+  impl->set_version_counter(memory_.version().counter());
+  impl->set_sizes_and_strides(place.sizes(), place.strides(), fetched_offset_);
+  return at::Tensor(std::move(impl));
+}
+
+at::Tensor PackUnit::unpack(base::Node* node) {
+  made_.wait();
+  return memory_.unpack(packed_, node);
+}
+
+// --- packed later ---
+
+void PackUnit::pack_waiting() {
+  at::Tensor source;  // goes without the lock
+  std::string node_name;
+  {
+    const base::MutexLock lock(mutex_);
+    source = waiting_;
+    if (!source.defined()) return;
+    node_name = node_name_;
+    if (!memory_.version().is_current()) {
+      stop_waiting();  // `source` holds it
+      return;
+    }
+  }
+  auto [packed, made] = pack_late(source, node_name);
+  engine::count(Count::kPackedLater);
+  const base::MutexLock lock(mutex_);
+  if (!waiting_.defined()) return;  // a larger unit came
+  packed_ = std::move(packed);
+  made_ = std::move(made);
+  is_packed_ = true;
+  is_simple_ = !shared_;
+  stop_waiting();  // `source` holds it
+}
+
+std::pair<Packed, base::StreamMark> PackUnit::pack_late(const at::Tensor& source,
+                                                        const std::string& node_name) const {
+  const InsideHook inside;
+  const c10::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device(memory_.accelerator());
+  saved_.wait();
+  SaveInfo info = memory_.info();
+  info.node_name = node_name.empty() ? nullptr : &node_name;
+  Packed packed = memory_.pack(source, info);
+  base::note_use_here(source);
+  return {std::move(packed), base::StreamMark::here(memory_.device())};
+}
+
+bool PackUnit::is_lost() {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->is_lost();
+  const base::MutexLock lock(mutex_);
+  if (waiting_.defined()) return !memory_.version().is_current();
+  return !is_packed_ && larger_ == nullptr;
+}
+
+}  // namespace overdrive::hooks

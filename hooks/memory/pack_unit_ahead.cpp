@@ -1,0 +1,105 @@
+// The part of a pack unit that is about fetching before a node asks.
+#include "hooks/memory/pack_unit.h"
+
+#include "engine/base/counters.h"
+#include "hooks/interface/inside_hook.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+
+#include <utility>
+
+namespace overdrive::hooks {
+
+using engine::Count;
+
+Prefetch::Announced PackUnit::announce_fetch() {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->announce_fetch();
+  if (prefetch_ == nullptr) return Prefetch::Announced::kNo;
+  at::Tensor alive;
+  {
+    const base::MutexLock lock(mutex_);
+    if (!is_packed_) return Prefetch::Announced::kNo;
+    alive = still_alive();
+  }
+  const Prefetch::Announced announced = prefetch_->announce();
+  if (announced != Prefetch::Announced::kToBeRun || !alive.defined()) return announced;
+  prefetch_->have({std::move(alive), base::StreamMark::here(memory_.device())});
+  return Prefetch::Announced::kComing;
+}
+
+void PackUnit::passed_fetch() {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->passed_fetch();
+  if (prefetch_ != nullptr) prefetch_->passed();
+}
+
+void PackUnit::expect_unpack() {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->expect_unpack();
+  if (prefetch_ == nullptr || !prefetch_->is_announced()) return;
+  const Reading reading(*this);
+  {
+    const base::MutexLock lock(mutex_);
+    if (!is_packed_) return;
+  }
+  const InsideHook inside;
+  try {
+    memory_.hooks().expect(packed_);
+  } catch (...) {  // what is wrong, unpack() will say
+  }
+}
+
+void PackUnit::fetch_ahead(base::NodePtr node) {
+  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
+  if (prefetch_ == nullptr) return;
+  if (!node) return forget_fetched();
+  prefetch_->run([&] {
+    const base::NodePtr held = std::move(node);
+    return unpack_ahead(*held);
+  });
+}
+
+// On a stream beside the program's, which goes on meanwhile.
+Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
+  const Reading reading(*this);
+  {
+    const base::MutexLock lock(mutex_);
+    if (!is_packed_) return {};
+  }
+  const std::optional<c10::Device> device = memory_.accelerator();
+  const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
+  const c10::NoGradGuard no_grad;
+  at::Tensor memory = unpack(&node);
+  for (const at::Tensor& part : packed_.tensors) {
+    if (part.defined()) base::note_use_here(part);
+  }
+  engine::count(Count::kAheadBytes, memory.nbytes());
+  return {std::move(memory), base::StreamMark::here(memory_.device())};
+}
+
+void PackUnit::forget_fetched() {
+  if (const std::shared_ptr<PackUnit> other = larger()) other->forget_fetched();
+  if (prefetch_ != nullptr && prefetch_->forget()) engine::count(Count::kAheadUnused);
+}
+
+at::Tensor PackUnit::take_fetched() {
+  if (prefetch_ == nullptr) return {};
+  Prefetch::Result result = prefetch_->take();
+  switch (result.came) {
+    case Prefetch::Came::kNot:
+      engine::count(Count::kAheadMisses);
+      break;
+    case Prefetch::Came::kInTime:
+      engine::count(Count::kAheadHits);
+      break;
+    case Prefetch::Came::kLate:
+      engine::count(Count::kAheadWaits);
+      break;
+  }
+  if (result.fetched.tensor.defined()) {
+    result.fetched.ready.wait();
+    base::note_use_here(result.fetched.tensor);
+  }
+  return std::move(result.fetched.tensor);
+}
+
+}  // namespace overdrive::hooks

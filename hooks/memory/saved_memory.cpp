@@ -1,0 +1,81 @@
+#include "hooks/memory/saved_memory.h"
+
+#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/inside_hook.h"
+
+#include <utility>
+
+namespace overdrive::hooks {
+
+using torch::autograd::impl::version_counter;
+
+namespace {
+
+SaveInfo without_node(SaveInfo info) {
+  info.node = nullptr;  // good inside pack() only
+  info.node_name = nullptr;
+  return info;
+}
+
+}  // namespace
+
+SavedMemory::SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry,
+                         VersionCheck version, const SaveInfo& info)
+    : hooks_(std::move(hooks)),
+      geometry_(geometry),
+      info_(without_node(info)),
+      dtype_(source.dtype()),
+      device_(source.device()),
+      version_(std::move(version)) {}
+
+bool SavedMemory::holds_exactly(const Geometry& other) const {
+  if (other.dims == geometry_.dims) return other.offset == geometry_.offset;
+  if (other.distinct() == other.numel()) return false;
+  const Geometry once = other.each_once();  // as it was packed
+  return once.dims == geometry_.dims && once.offset == geometry_.offset;
+}
+
+bool SavedMemory::contains(const Geometry& other) const {
+  return holds_exactly(other) ||
+         (other.offset >= geometry_.offset && other.end() <= geometry_.end() && geometry_.is_dense());
+}
+
+bool SavedMemory::overlaps(const Geometry& other) const {
+  return other.offset < geometry_.end() && geometry_.offset < other.end();
+}
+
+at::Tensor SavedMemory::looks() const {
+  return at::empty({0}, at::TensorOptions().dtype(dtype_).device(device_));
+}
+
+Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
+  const c10::VariableVersion& counter = version_counter(source);
+  const uint32_t before = counter.current_version();
+  Packed packed = hooks_->pack(source, info);
+  TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks_->name(),
+              ": let it work on a copy.");
+  return packed;
+}
+
+at::Tensor SavedMemory::unpack(Packed& packed, base::Node* node) const {
+  const InsideHook inside;
+  return checked_unpack(*hooks_, packed, UnpackInfo{.node = node, .save = info_},
+                        {geometry_.sizes(), geometry_.strides(), dtype_, device_});
+}
+
+at::Tensor SavedMemory::cut(at::Tensor whole, const Geometry* part) const {
+  const c10::VariableVersion& counter = version_.counter();
+  const Geometry& wanted = part != nullptr ? *part : geometry_;
+  if ((part == nullptr || wanted == geometry_) && !whole.requires_grad()) {
+    if (same_counter(version_counter(whole), counter)) return whole;
+    if (whole.use_count() == 1) {  // made for us
+      torch::autograd::impl::set_version_counter(whole, counter);
+      return whole;
+    }
+  }
+  Geometry place = wanted;
+  place.offset = whole.storage_offset() + (wanted.offset - geometry_.offset);
+  return view_over(whole, place, counter);
+}
+
+}  // namespace overdrive::hooks

@@ -1,0 +1,56 @@
+// Memory that a hook is given: where it lies in its storage, at which version it was saved, and how it goes
+// through the hook and back. Owned by a saved tensor of its own, or by the PackUnit that several share. Keeps
+// nothing of what pack() makes; has no locks: never changes once it is made, so any thread may use it.
+#pragma once
+
+#include "hooks/interface/geometry.h"
+#include "hooks/interface/saved_tensor_hooks.h"
+#include "hooks/interface/version_check.h"
+
+#include <optional>
+
+namespace overdrive::hooks {
+
+class SavedMemory {
+ public:
+  // Of `source`: a tensor without history, conjugation or negation, of this geometry and at this version.
+  SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
+              const SaveInfo& info);
+
+  const Geometry& geometry() const { return geometry_; }
+  const SaveInfo& info() const { return info_; }
+  // All tensors that share the memory were saved at it.
+  const VersionCheck& version() const { return version_; }
+  caffe2::TypeMeta dtype() const { return dtype_; }
+  c10::Device device() const { return device_; }
+  std::optional<c10::Device> accelerator() const {
+    return device_.is_cpu() ? std::nullopt : std::optional(device_);
+  }
+  int64_t bytes() const { return geometry_.numel() * static_cast<int64_t>(dtype_.itemsize()); }
+  SavedTensorHooks& hooks() const { return *hooks_; }
+
+  // Whether a tensor of this geometry can be cut out of what unpack() gives.
+  bool contains(const Geometry& other) const;
+  bool overlaps(const Geometry& other) const;
+  bool holds_exactly(const Geometry& other) const;
+  // An empty tensor of this type, for messages.
+  at::Tensor looks() const;
+
+  // Inside a hook (InsideHook) and without grad mode. Throws what the hook throws, and when it changed its
+  // input.
+  Packed pack(const at::Tensor& source, const SaveInfo& info) const;
+  // All of it, held to what the hook promised. `node` may be null, see UnpackInfo.
+  at::Tensor unpack(Packed& packed, base::Node* node) const;
+  // A part of it (null: all) with the version counter of the memory.
+  at::Tensor cut(at::Tensor whole, const Geometry* part) const;
+
+ private:
+  const HooksPtr hooks_;
+  const Geometry geometry_;
+  const SaveInfo info_;
+  const caffe2::TypeMeta dtype_;
+  const c10::Device device_;
+  const VersionCheck version_;
+};
+
+}  // namespace overdrive::hooks

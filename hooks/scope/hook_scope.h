@@ -1,0 +1,46 @@
+// One scope of hooks, as the thread-local state of LibTorch carries it. Made by ScopedHooks; shared with
+// every thread that the state travels to. Private.
+#pragma once
+
+#include "engine/base/torch_types.h"
+#include "hooks/scope/hook_stack.h"
+#include "hooks/memory/pending.h"
+#include "hooks/memory/shared_units.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <optional>
+
+namespace overdrive::hooks {
+
+class HookScope final : public c10::DebugInfoBase, public std::enable_shared_from_this<HookScope> {
+ public:
+  HookScope(HooksPtr hooks_here, const HookOptions& options_here, std::optional<Schedule> schedule_here = {},
+            std::shared_ptr<HookScope> around = nullptr);
+
+  // The innermost one on this thread that is still open, or null.
+  static HookScope* innermost();
+  void open();
+  void close();
+
+  const HooksPtr hooks;  // null: tensors are saved plainly
+  const HookOptions options;
+  const std::optional<Schedule> schedule;
+  SharedUnits units;
+  Pending pending;
+
+  // How its units are packed and unpacked.
+  PackUnit::Timing timing() const;
+  // Whether hooks want this tensor; asked once per kind of tensor where the hook allows that. Inside a hook.
+  bool wants(const at::Tensor& tensor, const SaveInfo& info);
+  uint64_t next_id() { return 1 + ids_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  const std::shared_ptr<HookScope> around_;
+  std::shared_ptr<c10::ThreadLocalDebugInfo> place_;  // of the thread that opened it
+  std::atomic<bool> open_{true};
+  std::atomic<uint64_t> ids_{0};
+};
+
+}  // namespace overdrive::hooks

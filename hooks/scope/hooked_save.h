@@ -1,0 +1,71 @@
+// A tensor that an op of LibTorch saved inside a scope of hooks: what stands between LibTorch's SavedVariable
+// and a hook. Made by hook_stack or SavedTensor, owned by the saved variable. pack once, on the op's thread;
+// unpack any number of times, also on several threads. Decides what is packed, what is shared, and whether
+// the tensor was changed meanwhile; does not know what a hook makes of it.
+#pragma once
+
+#include "hooks/scope/hook_scope.h"
+#include "hooks/memory/pack_unit.h"
+#include "hooks/interface/tensor_kinds.h"
+#include "hooks/interface/version_check.h"
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace overdrive::hooks {
+
+class HookedSave final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit HookedSave(std::shared_ptr<HookScope> scope) : scope_(std::move(scope)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override;
+  // For the node that runs now, if one does.
+  at::Tensor call_unpack_hook() override;
+  at::Tensor unpack_for(base::Node* node);
+
+ private:
+  // The one tensor of its memory, packed when it was saved: it needs no unit, and so no lock.
+  struct Plain {
+    Plain(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
+          const SaveInfo& info)
+        : memory(std::move(hooks), source, geometry, std::move(version), info),
+          packed(memory.pack(source, info)) {}
+    const SavedMemory memory;
+    Packed packed;
+  };
+
+  void note_producer(const History& history);
+  void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+            const PackUnit::Timing& timing, SaveInfo& info);
+  void pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                   const PackUnit::Timing& timing, SaveInfo& info);
+  void make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+                const PackUnit::Timing& timing, const SharedUnits::Units& overlapping, const SaveInfo& info);
+  // Of what is packed, or null.
+  const SavedMemory* memory() const { return plain_ ? &plain_->memory : unit_ ? &unit_->memory() : nullptr; }
+  const VersionCheck& version() const {
+    const SavedMemory* packed = memory();
+    return packed != nullptr ? packed->version() : version_;
+  }
+  [[noreturn]] void refuse_changed() const;
+  void check_filled(const at::Tensor& unpacked, const base::Node& node) const;
+
+  std::shared_ptr<HookScope> scope_;  // until packed
+  // One of three: what is not packed, or the memory that is.
+  at::Tensor kept_;
+  VersionCheck version_;
+  std::optional<Plain> plain_;
+  std::shared_ptr<PackUnit> unit_;
+  std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it
+  // Of a tensor that its operator may fill only after it was packed: what it was, to know it again. Else null.
+  c10::weak_intrusive_ptr<c10::StorageImpl> perhaps_unfilled_{c10::intrusive_ptr<c10::StorageImpl>()};
+  bool check_in_place_ = true;
+  uint32_t output_nr_ = 0;
+  // Weak: the node of an output would own itself.
+  base::WeakNodePtr producer_{base::NodePtr()};
+};
+
+}  // namespace overdrive::hooks
