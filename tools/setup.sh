@@ -4,7 +4,7 @@
 #
 #   tools/setup.sh [build] [clang] [format] [tidy] [--again]
 #
-# build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
+# build (the default): LibTorch, and the packages of the tests and of the program.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
@@ -77,7 +77,6 @@ setup_packages() {
   missing=()
   have_header gtest/gtest.h || missing+=(libgtest-dev)
   have_header gmock/gmock.h || missing+=(libgmock-dev)
-  have_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
   have_header CLI/CLI.hpp || missing+=(libcli11-dev)
   have_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
   need_packages "the test suite and the program" "${missing[@]}"
