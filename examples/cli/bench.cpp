@@ -4,7 +4,7 @@
 #include "bench/graph.h"
 #include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <ATen/Parallel.h>
 

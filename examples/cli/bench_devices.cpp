@@ -2,7 +2,7 @@
 #include "bench/device_graphs.h"
 #include "examples/cli/app_run.h"
 #include "examples/cli/bench_commands.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <cstdio>
 #include <filesystem>

@@ -3,7 +3,7 @@
 #include "bench/hooks_bench.h"
 #include "bench/memory_bench.h"
 #include "examples/cli/bench_commands.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <ATen/Parallel.h>
 

@@ -1,7 +1,7 @@
 // `overdrive fuzz`: seeded random graphs on both engines, compared in everything a program can observe.
 #include "test/parity/fuzz/fuzz.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <ATen/Parallel.h>
 

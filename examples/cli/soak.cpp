@@ -1,9 +1,9 @@
 // `overdrive soak`: threads, nested backwards, exceptions, switching and forks, compared with stock.
-#include "examples/soak/soak.h"
+#include "test/stress/soak/soak.h"
 
 #include "bench/environment.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <ATen/Parallel.h>
 

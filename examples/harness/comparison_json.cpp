@@ -1,4 +1,4 @@
-#include "examples/trainers/comparison.h"
+#include "examples/harness/comparison.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 #include "bench/process_usage.h"
-#include "examples/soak/program.h"
-#include "examples/soak/soak_internal.h"
+#include "test/stress/soak/program.h"
+#include "test/stress/soak/soak_internal.h"
 
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-#include "examples/trainers/twin.h"
+#include "examples/harness/twin.h"
 
 #include "bench/process_usage.h"
 #include "bench/statistics.h"

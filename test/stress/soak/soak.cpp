@@ -1,8 +1,8 @@
-#include "examples/soak/soak.h"
+#include "test/stress/soak/soak.h"
 
 #include "engine/engine.h"
-#include "examples/soak/program.h"
-#include "examples/soak/soak_internal.h"
+#include "test/stress/soak/program.h"
+#include "test/stress/soak/soak_internal.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/statistics.h"
-#include "examples/trainers/cost.h"
+#include "examples/harness/cost.h"
 #include "examples/trainers/trainer.h"
 
 #include <nlohmann/json_fwd.hpp>

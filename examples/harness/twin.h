@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bench/engine_switch.h"
-#include "examples/trainers/cost.h"
+#include "examples/harness/cost.h"
 #include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {

@@ -1,4 +1,4 @@
-#include "examples/cli/checkpoint_table.h"
+#include "examples/harness/checkpoint_table.h"
 
 #include "bench/activation_bytes.h"
 #include "examples/cli/cli.h"

@@ -1,11 +1,11 @@
-#include "examples/cli/compare_app.h"
+#include "examples/harness/app_comparison.h"
 
 #include "bench/environment.h"
 #include "bench/statistics.h"
 #include "examples/cli/app_run.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/library_path.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "examples/cli/comparison_table.h"
+#include "examples/harness/comparison_table.h"
 
 #include <algorithm>
 #include <cstdio>

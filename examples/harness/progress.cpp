@@ -1,4 +1,4 @@
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // A comparison as text: a table for one model, and one for all of them. Pure functions of the result.
 #pragma once
 
-#include "examples/trainers/comparison.h"
+#include "examples/harness/comparison.h"
 
 #include <string>
 #include <vector>

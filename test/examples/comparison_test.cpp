@@ -1,5 +1,5 @@
 // The comparison finds what it is there to find, and its JSON has what it measured.
-#include "examples/trainers/comparison.h"
+#include "examples/harness/comparison.h"
 #include "examples/trainers/torchscript.h"
 #include "test/support/error_of.h"
 #include "test/support/pch.h"

@@ -1,6 +1,6 @@
-#include "examples/trainers/comparison.h"
+#include "examples/harness/comparison.h"
 
-#include "examples/trainers/twin.h"
+#include "examples/harness/twin.h"
 
 #include <algorithm>
 #include <cstring>

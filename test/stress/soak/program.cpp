@@ -1,4 +1,4 @@
-#include "examples/soak/program.h"
+#include "test/stress/soak/program.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>

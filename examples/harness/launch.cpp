@@ -1,8 +1,8 @@
-#include "examples/cli/launch.h"
+#include "examples/harness/launch.h"
 
 #include "examples/cli/argument_pointers.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
+#include "examples/harness/progress.h"
 #include "examples/trainers/process_group.h"
 
 #include <spawn.h>

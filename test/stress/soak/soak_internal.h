@@ -1,7 +1,7 @@
 // What soak.cpp and process_state.cpp share. Private to this folder.
 #pragma once
 
-#include "examples/soak/soak.h"
+#include "test/stress/soak/soak.h"
 
 namespace overdrive::soak {
 

@@ -1,6 +1,6 @@
-#include "examples/cli/comparison_page.h"
+#include "examples/harness/comparison_page.h"
 
-#include "examples/cli/page_parts.h"
+#include "examples/harness/page_parts.h"
 
 #include <nlohmann/json.hpp>
 
