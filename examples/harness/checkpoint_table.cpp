@@ -1,16 +1,21 @@
 #include "examples/harness/checkpoint_table.h"
 
-#include "bench/activation_bytes.h"
-#include "examples/cli/cli.h"
+#include "bench/support/tensor_bytes.h"
+#include "bench/support/text.h"
+#include "examples/harness/ending.h"
 #include "examples/trainers/digest.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_map>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 namespace {
+
+using bench::format;
+using bench::TextTable;
 
 using trainers::Checkpointing;
 
@@ -19,6 +24,35 @@ struct Weighed {
   std::string parameters;
 };
 
+// The most bytes of activations alive at once: memory that a step allocated, the gradients of parameters left
+// out, which live with and without checkpointing.
+int64_t activations_peak(const std::vector<bench::TensorBytes::Change>& changes,
+                         const std::vector<torch::Tensor>& parameters) {
+  std::unordered_map<const void*, size_t> last;  // allocation of an address
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (changes[i].bytes > 0) last[changes[i].memory] = i;
+  }
+  std::vector<bool> is_gradient(changes.size());
+  for (const torch::Tensor& parameter : parameters) {
+    if (!parameter.grad().defined()) continue;
+    const auto made = last.find(parameter.grad().storage().mutable_data());
+    if (made != last.end()) is_gradient[made->second] = true;
+  }
+  std::unordered_map<const void*, int64_t> alive;  // what was there before the step is not
+  int64_t held = 0, peak = 0;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const auto& change = changes[i];
+    if (change.bytes > 0 && !is_gradient[i]) {
+      held += alive[change.memory] = change.bytes;
+    } else if (const auto gone = alive.find(change.memory); change.bytes < 0 && gone != alive.end()) {
+      held -= gone->second;
+      alive.erase(gone);
+    }
+    peak = std::max(peak, held);
+  }
+  return peak;
+}
+
 // The second of two steps: the first makes what stays, gradients and the optimizer's state.
 Weighed weigh(const trainers::TrainerInfo& info, trainers::Setup setup,
               const std::optional<Checkpointing>& checkpointing) {
@@ -26,7 +60,13 @@ Weighed weigh(const trainers::TrainerInfo& info, trainers::Setup setup,
   const auto trainer = make_trainer(info, setup);
   trainers::Meter meter;
   trainer->step(meter);
-  const int64_t peak = bench::ActivationBytes::peak_of([&] { trainer->step(meter); }, trainer->parameters());
+  constexpr size_t kMostChanges = 1'000'000;
+  int64_t peak = 0;
+  {
+    const bench::TensorBytes counted(kMostChanges);
+    trainer->step(meter);
+    peak = activations_peak(counted.changes(), trainer->parameters());
+  }
   return {peak, trainers::digest_of(*trainer).parameters};
 }
 
@@ -63,13 +103,16 @@ nlohmann::json checkpoint_table(const trainers::TrainerInfo& info, const trainer
   return rows;
 }
 
-void print_checkpoint_table(const nlohmann::json& table) {
-  std::printf("%-12s %18s %9s  %s\n", "checkpoint", "activations' peak", "of plain", "parameters");
-  for (const nlohmann::json& row : table) {
-    std::printf("%-12s %14.2f MiB %9.3f  %s\n", row["checkpoint"].get<std::string>().c_str(),
-                row["peak_bytes"].get<double>() / (1 << 20), row["of_plain"].get<double>(),
-                row["same_bits"].get<bool>() ? "equal" : "DIFFERENT");
+std::string text_of_checkpoint_table(const nlohmann::json& rows) {
+  const TextTable table(
+      {{"checkpoint", -12}, {"activations' peak", 18}, {"of plain", 9}, {" parameters", -11}});
+  std::string text = table.head();
+  for (const nlohmann::json& row : rows) {
+    text += table.row({row["checkpoint"], format("%.2f MiB", row["peak_bytes"].get<double>() / (1 << 20)),
+                       format("%.3f", row["of_plain"].get<double>()),
+                       row["same_bits"].get<bool>() ? " equal" : " DIFFERENT"});
   }
+  return text;
 }
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -7,7 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 // "sqrt" or "revolve:K"; throws UsageError for anything else.
 trainers::Checkpointing parse_checkpointing(const std::string& text);
@@ -16,6 +16,6 @@ std::string name_of(const trainers::Checkpointing& checkpointing);
 // One object for each way: checkpoint, peak_bytes, of_plain, and same_bits, whether the step left the plain
 // step's parameters.
 nlohmann::json checkpoint_table(const trainers::TrainerInfo& info, const trainers::Setup& setup);
-void print_checkpoint_table(const nlohmann::json& table);
+std::string text_of_checkpoint_table(const nlohmann::json& rows);
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -1,20 +1,16 @@
 #include "examples/harness/comparison.h"
 
+#include "bench/support/same_bits.h"
 #include "examples/harness/twin.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace overdrive::trainers {
+namespace overdrive::harness {
 
 namespace {
 
 using bench::EngineKind;
-
-bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
 
 Difference first_element(const torch::Tensor& stock, const torch::Tensor& ours) {
   const auto size = stock.element_size();
@@ -34,7 +30,7 @@ std::optional<Difference> find_difference(const Twin& stock, const Twin& ours, i
     for (size_t p = 0; p < stock.parameter_names().size(); ++p) {
       const auto a = stock.after_step()[i][p].contiguous();
       const auto b = ours.after_step()[i][p].contiguous();
-      if (same_bits(a, b)) continue;
+      if (bench::same_bits(a, b)) continue;
       Difference difference = first_element(a, b);
       difference.step = first_step + static_cast<int64_t>(i);
       difference.parameter = stock.parameter_names()[p];
@@ -89,4 +85,4 @@ Comparison compare(const TrainerInfo& trainer, const CompareOptions& options) {
   return result;
 }
 
-}  // namespace overdrive::trainers
+}  // namespace overdrive::harness

@@ -9,7 +9,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
-namespace overdrive::trainers {
+namespace overdrive::harness {
+
+using trainers::Setup;
+using trainers::TrainerInfo;
 
 struct CompareOptions {
   int64_t steps = 0;  // 0: the trainer's own
@@ -45,4 +48,4 @@ Comparison compare(const TrainerInfo& trainer, const CompareOptions& options);
 
 nlohmann::json to_json(const Comparison& result);
 
-}  // namespace overdrive::trainers
+}  // namespace overdrive::harness

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace overdrive::trainers {
+namespace overdrive::harness {
 
 namespace {
 
@@ -17,9 +17,9 @@ json median_or_null(const std::vector<double>& samples) {
   return samples.empty() ? json(nullptr) : to_json(bench::median_interval(samples));
 }
 
-json memory_curve(const std::vector<bench::MemorySample>& samples) {
+json memory_curve(const std::vector<MemorySample>& samples) {
   json seconds = json::array(), bytes = json::array();
-  for (const bench::MemorySample& sample : samples) {
+  for (const MemorySample& sample : samples) {
     seconds.push_back(sample.seconds);
     bytes.push_back(sample.tensor_bytes);
   }
@@ -82,4 +82,4 @@ json to_json(const Comparison& result) {
           {"backwards_per_step", result.backwards_per_step}};
 }
 
-}  // namespace overdrive::trainers
+}  // namespace overdrive::harness

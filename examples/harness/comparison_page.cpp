@@ -1,10 +1,8 @@
 #include "examples/harness/comparison_page.h"
 
-#include "examples/harness/page_parts.h"
-
 #include <nlohmann/json.hpp>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 namespace {
 
@@ -27,4 +25,4 @@ std::string page_of(const nlohmann::json& document) {
   return page;
 }
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -5,8 +5,13 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 std::string page_of(const nlohmann::json& document);
 
-}  // namespace overdrive::cli
+// The files of page/, put into the program by CMake.
+extern const char* const kPage;
+extern const char* const kPageStyle;
+extern const char* const kPageScript;
+
+}  // namespace overdrive::harness

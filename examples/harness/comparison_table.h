@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 // What one model did under both engines, line by line.
-std::string table_of(const trainers::Comparison& result);
+std::string table_of(const Comparison& result);
 
 // A line a model, and one that says whether all bits were equal.
-std::string summary_of(const std::vector<trainers::Comparison>& results);
+std::string summary_of(const std::vector<Comparison>& results);
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -1,24 +1,20 @@
 #include "examples/harness/launch.h"
 
-#include "examples/cli/argument_pointers.h"
-#include "examples/cli/cli.h"
-#include "examples/harness/progress.h"
+#include "bench/support/program_run.h"
+#include "examples/harness/ending.h"
 #include "examples/trainers/process_group.h"
 
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 void end_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
@@ -46,27 +42,15 @@ std::vector<std::string> quiet_arguments(const std::vector<std::string>& argumen
   return kept;
 }
 
-pid_t start(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "overdrive");
-  // A process group of its own: the terminal's Ctrl-C is for us, and we pass it on once.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, pointers_to(arguments).data(), environ);
-  posix_spawnattr_destroy(&attributes);
-  if (error != 0) throw UsageError(std::string("cannot start another process: ") + std::strerror(error) + ".");
-  return pid;
-}
-
 class Children {
  public:
   Children(const std::vector<std::string>& arguments, int world, uint16_t port) {
     for (int rank = 0; rank < world; ++rank) {
       auto own = rank == 0 ? arguments : quiet_arguments(arguments);
       own.insert(own.end(), {"--rank", std::to_string(rank), "--port", std::to_string(port)});
-      children_.push_back({.rank = rank, .pid = start(own)});
+      own.insert(own.begin(), "/proc/self/exe");
+      // A process group of its own: the terminal's Ctrl-C is for us, and we pass it on once.
+      children_.push_back({.rank = rank, .pid = bench::start_program({.arguments = own})});
     }
   }
   ~Children() { signal_all(SIGKILL); }
@@ -128,4 +112,4 @@ int launch(const std::vector<std::string>& arguments, int world) {
   return Children(arguments, world, store.port()).wait();
 }
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

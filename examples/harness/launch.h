@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 // Runs `overdrive ARGUMENTS --rank R --port P` for each rank, where P is a store that this process serves. Rank
 // 0 speaks for all: the others are told to be quiet and to write nothing. Ctrl-C is passed on, and all stop
@@ -15,4 +15,4 @@ int launch(const std::vector<std::string>& arguments, int world);
 // For those processes: end at once when the one that started this one is gone.
 void end_with_parent();
 
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -2,18 +2,13 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <utility>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 namespace {
-
-volatile std::sig_atomic_t stop_asked = 0;
-
-struct Interrupted {};
 
 int64_t resident_mebibytes() {
   std::ifstream file("/proc/self/statm");
@@ -51,30 +46,4 @@ void Progress::show(int64_t done, double loss) {
   line_open_ = terminal_;
 }
 
-void stop_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { stop_asked = 1; };
-  action.sa_flags = SA_RESETHAND;  // the second Ctrl-C finds the default again
-  sigaction(SIGINT, &action, nullptr);
-}
-
-bool interrupted() { return stop_asked != 0; }
-
-void check_interrupt() {
-  if (interrupted()) throw Interrupted();
-}
-
-bool stopped_early(const std::function<void()>& measure) {
-  stop_on_interrupt();
-  try {
-    measure();
-    return false;
-  } catch (const Interrupted&) {
-    say_stopped();
-    return true;
-  }
-}
-
-void say_stopped() { std::fputs("overdrive: stopped; the results are those until then.\n", stderr); }
-
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -1,13 +1,12 @@
-// The line that says how far a training is, and Ctrl-C for whatever takes long. Written by the main thread; the
-// signal handler only sets a flag. Progress goes to stderr, so that stdout holds results alone.
+// The line that says how far a training is. Written by the main thread to stderr, so that stdout holds results
+// alone.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
 
-namespace overdrive::cli {
+namespace overdrive::harness {
 
 class Progress {
  public:
@@ -33,14 +32,4 @@ class Progress {
   bool line_open_ = false;
 };
 
-// From here on Ctrl-C asks the training to stop after the step at hand; a second one ends the process.
-void stop_on_interrupt();
-bool interrupted();
-
-// Runs a measurement that ends early where it calls check_interrupt() after Ctrl-C; then says so, and is true.
-bool stopped_early(const std::function<void()>& measure);
-void check_interrupt();
-// The line that says it, for those who stop by themselves.
-void say_stopped();
-
-}  // namespace overdrive::cli
+}  // namespace overdrive::harness

@@ -6,23 +6,36 @@
 #include <algorithm>
 #include <chrono>
 
-namespace overdrive::trainers {
+namespace overdrive::harness {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A curve to look at: the highest sample of each of `most` equal stretches.
-std::vector<bench::MemorySample> thinned(const std::vector<bench::MemorySample>& samples, size_t most) {
+// A curve to look at: the highest moment of each of `most` equal stretches, on top of what was held before.
+std::vector<MemorySample> curve_of(const std::vector<bench::TensorBytes::Change>& changes, int64_t held,
+                                   size_t most) {
+  std::vector<MemorySample> samples{{0, held}};
+  for (const auto& change : changes) {
+    samples.push_back({change.seconds, samples.back().tensor_bytes + change.bytes});
+  }
   if (samples.size() <= most) return samples;
-  std::vector<bench::MemorySample> highest;
+  std::vector<MemorySample> highest;
+  const auto at = [&](size_t i) {
+    return samples.begin() + static_cast<std::ptrdiff_t>(i * samples.size() / most);
+  };
   for (size_t i = 0; i < most; ++i) {
-    const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(i * samples.size() / most);
-    const auto end = samples.begin() + static_cast<std::ptrdiff_t>((i + 1) * samples.size() / most);
     highest.push_back(*std::max_element(
-        begin, end, [](const auto& a, const auto& b) { return a.tensor_bytes < b.tensor_bytes; }));
+        at(i), at(i + 1), [](const auto& a, const auto& b) { return a.tensor_bytes < b.tensor_bytes; }));
   }
   return highest;
+}
+
+int64_t bytes_of(const Trainer& model) {
+  int64_t bytes = 0;
+  for (const auto& tensor : model.parameters()) bytes += static_cast<int64_t>(tensor.nbytes());
+  for (const auto& tensor : model.buffers()) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
 }
 
 void append(std::vector<double>& all, const std::vector<double>& more) {
@@ -32,7 +45,10 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
 }  // namespace
 
 Twin::Twin(bench::EngineKind engine, const TrainerInfo& info, const Setup& setup)
-    : engine_(engine), model_(make_trainer(info, setup)), names_(model_->named_parameters().keys()) {}
+    : engine_(engine),
+      model_(make_trainer(info, setup)),
+      names_(model_->named_parameters().keys()),
+      held_bytes_(bytes_of(*model_)) {}
 
 void Twin::run_block(int64_t steps) {
   const bench::UseEngine engine(engine_);
@@ -49,20 +65,28 @@ void Twin::keep_parameters() {
   after_step_.push_back(std::move(copies));
 }
 
+// Counts the memory of one step.
+void Twin::count_step() {
+  constexpr size_t kMostChanges = 200'000, kShownSamples = 400;
+  const bool is_first = cost_.losses.empty();
+  const bench::MemoryCounter memory(kMostChanges);
+  cost_.losses.push_back(model_->step(meter_));
+  const bench::MemoryPeak peak = memory.peak();
+  const int64_t held_at_most = held_bytes_ + peak.tensor_bytes;
+  if (is_first || held_at_most > cost_.peak_tensor_bytes) {
+    cost_.peak_tensor_bytes = held_at_most;
+    cost_.memory = curve_of(memory.tensors().changes(), held_bytes_, kShownSamples);
+  }
+  cost_.peak_heap_bytes = is_first ? peak.heap_bytes : std::max(cost_.peak_heap_bytes, peak.heap_bytes);
+  cost_.tensor_allocations += static_cast<double>(peak.tensor_allocations);
+  cost_.heap_allocations += static_cast<double>(peak.heap_allocations);
+  held_bytes_ += memory.tensors().now();
+}
+
 void Twin::run_counted(int64_t steps) {
-  constexpr size_t kMostSamples = 200'000, kShownSamples = 400;
   meter_.count_nodes(true);
   for (int64_t i = 0; i < steps; ++i) {
-    {
-      const bench::MemoryCounter memory(i == steps - 1 ? kMostSamples : 0);
-      cost_.losses.push_back(model_->step(meter_));
-      const bench::MemoryPeak peak = memory.peak();
-      cost_.peak_tensor_bytes = std::max(cost_.peak_tensor_bytes, peak.tensor_bytes);
-      cost_.peak_heap_bytes = i == 0 ? peak.heap_bytes : std::max(cost_.peak_heap_bytes, peak.heap_bytes);
-      cost_.tensor_allocations += static_cast<double>(peak.tensor_allocations);
-      cost_.heap_allocations += static_cast<double>(peak.heap_allocations);
-      cost_.memory = thinned(memory.samples(), kShownSamples);
-    }
+    count_step();
     keep_parameters();
   }
   meter_.count_nodes(false);
@@ -105,4 +129,4 @@ void Twin::finish() {
   cost_.preemptions /= static_cast<double>(cost_.every_step.step.size());
 }
 
-}  // namespace overdrive::trainers
+}  // namespace overdrive::harness

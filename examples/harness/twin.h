@@ -3,10 +3,16 @@
 #pragma once
 
 #include "bench/engine_switch.h"
+#include "bench/memory_counter.h"
 #include "examples/harness/cost.h"
 #include "examples/trainers/trainer.h"
 
-namespace overdrive::trainers {
+namespace overdrive::harness {
+
+using trainers::Meter;
+using trainers::Setup;
+using trainers::Trainer;
+using trainers::TrainerInfo;
 
 class Twin {
  public:
@@ -26,6 +32,7 @@ class Twin {
 
  private:
   void run_counted(int64_t steps);
+  void count_step();
   void run_timed(int64_t steps);
   void keep_parameters();
 
@@ -36,7 +43,8 @@ class Twin {
   Cost cost_;
   std::vector<std::vector<torch::Tensor>> after_step_;
   int64_t counted_steps_ = 0;
+  int64_t held_bytes_;  // of tensors, between two counted steps
   double nodes_per_backward_ = 0, backwards_per_step_ = 0;
 };
 
-}  // namespace overdrive::trainers
+}  // namespace overdrive::harness

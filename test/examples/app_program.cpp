@@ -25,10 +25,12 @@ int main(int argc, char** argv) {
     const auto loss = (model(torch::ones({2, 4})) - 1).square().mean();
     loss.backward();
     optimizer.step();
+    if (mode == "silent") continue;
     std::cout << "step " << step << ": loss " << loss.item<double>() << '\n';
   }
   // What only a program under the preload library can see.
-  const bool preloaded = std::getenv("LD_PRELOAD") != nullptr && std::string(std::getenv("LD_PRELOAD")) != "";
+  const char* const libraries = std::getenv("LD_PRELOAD");
+  const bool preloaded = libraries != nullptr && std::string(libraries).find("autoload") != std::string::npos;
   if (mode == "differs" && preloaded) std::cout << "preloaded\n";
   if (mode == "status" && preloaded) return 3;
   if (mode == "address") std::cout << "at " << static_cast<void*>(model.get()) << '\n';

@@ -16,6 +16,7 @@ import time
 
 program, work, case = sys.argv[1:4]
 LIMIT = 240
+STOPPED = 130  # as a shell says that Ctrl-C ended a command
 SAID = "overdrive: stopped; the results are those until then."
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
@@ -45,7 +46,7 @@ def stop_after_output(*arguments, to_all=False):
     (os.killpg if to_all else os.kill)(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
     print(out, err, sep="")
-    check(process.returncode == 0, f"ended with {process.returncode}")
+    check(process.returncode == STOPPED, f"ended with {process.returncode}")
     check(err.strip().splitlines()[-1:] == [SAID], "did not say that it stopped, as its last line")
     check(not [name for name in os.listdir(work) if name.endswith(".tmp")], "left a draft behind")
     result = read_json()
@@ -81,7 +82,7 @@ def compare():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
     print(out, err, sep="")
-    check(process.returncode == 0, f"ended with {process.returncode}")
+    check(process.returncode == STOPPED, f"ended with {process.returncode}")
     check(SAID in err and "equal after each of" in out, "did not say what it compared until then")
     check(read_json()["comparisons"][0]["steps"] < 1000000, "it ran to its end")
 
@@ -97,7 +98,7 @@ def app():
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=LIMIT)
     print(out, err, sep="")
-    check(process.returncode == 0, f"ended with {process.returncode}")
+    check(process.returncode == STOPPED, f"ended with {process.returncode}")
     check(err.strip() == SAID and "DIFFERS" not in out, "an unfinished run counted")
     check(read_json()["stock"] == [], "an unfinished run is in the JSON file")
 

@@ -1,8 +1,8 @@
 // Every trainer does the same bits under both engines, and a training that is resumed goes on as if never
 // stopped.
 #include "bench/engine_switch.h"
-#include "examples/trainers/checkpoint_file.h"
 #include "examples/harness/comparison.h"
+#include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/digest.h"
 #include "test/support/error_of.h"
 #include "test/support/pch.h"

@@ -1,10 +1,11 @@
 #include "test/stress/soak/program.h"
 
+#include "bench/support/same_bits.h"
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <random>
 
@@ -117,8 +118,7 @@ std::string compare_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return a.defined() ? "is missing" : "should not be there";
   if (!a.defined()) return "";
   if (a.strides() != b.strides()) return "has other strides";
-  const auto x = a.contiguous(), y = b.contiguous();
-  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0 ? "" : "has other bits";
+  return bench::same_bits(a, b) ? "" : "has other bits";
 }
 
 }  // namespace
