@@ -70,6 +70,34 @@ def look_with(browser):
     body = drawn[:drawn.index('id="data"')]
     check(body.count("<figure>") == 2 + 3 * len(names), "a chart is missing")
     check(not re.search(r"NaN|undefined|Infinity", body), "a chart has a place that is no number")
+    text = re.sub(r"<[^>]*>", " ", body)
+    settled = [r["lo"] > 1 or r["hi"] < 1 for result in expected["comparisons"]
+               for r in (result[f"{what}_ratio"] for what in ("step", "backward"))]
+    check(body.count('class="bar"') == settled.count(True) and body.count('class="bar open"') == settled.count(False),
+          "a bar does not say whether its ratio is settled")
+    check(all(re.search(rf"{what}\s+[\d,.]+\s+[\d,.]+\s+\d\.\d{{3}}", text) for what in
+              ("peak of tensors, KiB", "tensors allocated a step")), "a row has no ratio")
+    busy = environment["load_average"] >= environment["cores"] / 2
+    check(("The machine was busy" in text) == busy, "the load is not judged")
+    for width in (390, 1200, 2400):
+        picture = os.path.join(work, f"page-{width}.png")
+        subprocess.run(browser + [f"--screenshot={picture}", f"--window-size={width},2600", address], capture_output=True,
+                       timeout=180, check=True)
+        narrow = subprocess.run(browser + [f"--window-size={width},2600", "--dump-dom", address], capture_output=True, text=True,
+                                timeout=180).stdout
+        check('data-fits="yes"' in narrow, f"the page is wider than a screen of {width}")
+        print("picture:", picture)
+    pointed = os.path.join(work, "pointed.html")
+    with open(page_path, encoding="utf-8") as file, open(pointed, "w", encoding="utf-8") as copy:
+        copy.write(file.read() + """<script>
+for (const svg of document.querySelectorAll("svg"))
+  svg.dispatchEvent(new PointerEvent("pointermove", { clientX: svg.getBoundingClientRect().left + 150 }));
+</script>""")
+    shown = subprocess.run(browser + ["--dump-dom", "file://" + os.path.abspath(pointed)], capture_output=True, text=True,
+                           timeout=180).stdout
+    said = re.findall(r'class="said"[^>]*>([^<]*)<', shown)
+    check(len(said) == 3 * len(names) and all(re.search(r": stock [\d.,]+.*, overdrive [\d.,]+", text) for text in said),
+          f"pointing at a chart does not show its values: {said}")
     for scheme, dark in (("light", "0"), ("dark", "1")):
         picture = os.path.join(work, f"page-{scheme}.png")
         subprocess.run(browser + [f"--blink-settings=preferredColorScheme={1 - int(dark)}", f"--screenshot={picture}",
@@ -87,6 +115,14 @@ with open(json_path, encoding="utf-8") as file:
     expected = json.load(file)
 check(json.loads(page.data) == expected, "the page's data is not what --json wrote")
 check([result["name"] for result in expected["comparisons"]] == names, "the JSON has other models")
+for result in expected["comparisons"]:
+    for side in ("stock", "overdrive"):
+        curve = result[side]["memory_over_a_step"]["tensor_bytes"]
+        check(min(curve) >= 0, f"{result['name']} on {side} holds less than nothing")
+        check(max(curve) == result[side]["peak_tensor_bytes"], f"{result['name']} on {side}: the chart's peak is not the table's")
+environment = expected["environment"]
+check(re.fullmatch(r"(GCC|Clang) \d+\.\d+", environment["compiler"]), f"the compiler is {environment['compiler']}")
+check(re.fullmatch(r"\d+(\.\d\d?)?", str(environment["load_average"])), f"the load is {environment['load_average']}")
 check(not page.outside, f"the page points outside: {page.outside}")
 addresses = [a for a in re.findall(r"https?://[^\s\"']+", page.code) if not a.startswith("http://www.w3.org/")]
 check(not addresses, f"the page names an address: {addresses}")

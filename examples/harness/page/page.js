@@ -21,6 +21,10 @@ const three = (value) => Number(value).toPrecision(3);
 const milliseconds = (seconds) => (seconds === null ? "-" : three(seconds * 1e3));
 const kibibytes = (bytes) => (bytes === null ? "-" : Math.round(bytes / 1024).toLocaleString("en"));
 const interval = (r) => (r === null ? "-" : `${r.median.toFixed(3)} [${r.lo.toFixed(3)}, ${r.hi.toFixed(3)}]`);
+// An interval that contains 1 does not tell who is faster.
+const isOpen = (r) => r !== null && r.lo <= 1 && r.hi >= 1;
+const verdictOf = (r) => interval(r) + (isOpen(r) ? ", not settled" : "");
+const quotient = (stock, ours) => (stock > 0 && ours !== null ? (ours / stock).toFixed(3) : "");
 
 // Round values that cover lo to hi, about `count` of them.
 function ticks(lo, hi, count) {
@@ -59,6 +63,27 @@ function figure(title, svg) {
   return element("figure", {}, element("h3", {}, title), svg);
 }
 
+// A line at the pointer's place, and what `say` tells of it in the corner. `places`: x values in the chart.
+function hover(made, { svg, x }, places, say) {
+  const cursor = shape("path", { class: "cursor" }), said = element("div", { class: "said", role: "status" });
+  svg.append(cursor);
+  made.append(said);
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+    const nearest = places.reduce((best, place, i) => (Math.abs(x(place) - at) < Math.abs(x(places[best]) - at) ? i : best), 0);
+    cursor.setAttribute("d", `M${x(places[nearest])} 18V${svg.viewBox.baseVal.height - 34}`);
+    cursor.style.visibility = "visible";
+    said.textContent = say(nearest);
+  });
+  svg.addEventListener("pointerleave", () => { cursor.style.visibility = "hidden"; said.textContent = ""; });
+  return made;
+}
+
+function line({ svg, x, y }, points, kind) {
+  const path = points.filter((p) => Number.isFinite(p[1])).map(([at, value]) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`);
+  if (path.length) svg.append(shape("path", { class: kind, d: `M${path.join("L")}` }));
+}
+
 // At most `most` points, each the mean of its stretch, so that a long curve stays readable.
 function thinned(values, most) {
   if (values.length <= most) return values.map((value, i) => [i + 1, value]);
@@ -73,13 +98,12 @@ function thinned(values, most) {
 
 function lossCurves(result) {
   const stock = thinned(result.stock.losses, 200), ours = thinned(result.overdrive.losses, 200);
-  const { svg, x, y } = chart(`Loss of ${result.name} under both engines`, [0, result.steps],
+  const made = chart(`Loss of ${result.name} under both engines`, [0, result.steps],
     extent(stock.map((p) => p[1]), ours.map((p) => p[1])), "step", "loss");
-  for (const [points, kind] of [[stock, "stock-line"], [ours, "ours-line"]]) {
-    const path = points.filter((p) => Number.isFinite(p[1])).map(([at, value]) => `${x(at).toFixed(1)} ${y(value).toFixed(1)}`);
-    if (path.length) svg.append(shape("path", { class: kind, d: `M${path.join("L")}` }));
-  }
-  return figure("Loss: two curves, one on the other when the bits are equal", svg);
+  line(made, stock, "stock-band");
+  line(made, ours, "ours-line");
+  return hover(figure("Loss: two curves, one on the other when the bits are equal", made.svg), made, stock.map((p) => p[0]),
+    (i) => `step ${Math.round(stock[i][0])}: stock ${three(stock[i][1])}, overdrive ${three(ours[i][1])}`);
 }
 
 function stepTimes(result) {
@@ -89,58 +113,62 @@ function stepTimes(result) {
   // The slowest few are other programs' doing and would squeeze the rest.
   const quantile = (share) => sorted[Math.floor((sorted.length - 1) * share)];
   const lo = sorted[0] * 0.98, hi = Math.min(quantile(0.97), 3 * quantile(0.5)) * 1.02, bins = 36;
-  const counts = both.map((list) => {
+  const at = (i) => lo + ((hi - lo) * i) / bins;
+  const [stock, ours] = both.map((list) => {
     const bars = new Array(bins).fill(0);
     for (const value of list) if (value <= hi) ++bars[Math.min(bins - 1, Math.floor(((value - lo) / (hi - lo)) * bins))];
     return bars.map((n) => (100 * n) / (list.length || 1));
   });
-  const { svg, x, y } = chart(`Step times of ${result.name}`, [lo, hi], [0, Math.max(...counts.flat())], "ms a step", "% of steps");
-  for (const [bars, kind] of [[counts[0], "stock-fill"], [counts[1], "ours-fill"]]) {
-    bars.forEach((share, i) => {
-      if (share > 0) svg.append(shape("rect", { class: kind, x: x(lo + ((hi - lo) * i) / bins), y: y(share),
-        width: Math.max(1, x(lo + (hi - lo) / bins) - x(lo) - 1), height: y(0) - y(share) }));
-    });
-  }
-  return figure("Step time: how often each was seen", svg);
+  const made = chart(`Step times of ${result.name}`, [lo, hi], [0, Math.max(...stock, ...ours)], "ms a step", "% of steps");
+  // Ours filled and stock as an outline: where both are, no third colour appears.
+  const outline = (bars) => [[lo, 0], ...bars.flatMap((share, i) => [[at(i), share], [at(i + 1), share]]), [hi, 0]];
+  line(made, outline(ours), "ours-fill");
+  line(made, outline(stock), "stock-line");
+  return hover(figure("Step time: how often each was seen; overdrive filled, stock outlined", made.svg), made,
+    stock.map((_, i) => (at(i) + at(i + 1)) / 2),
+    (i) => `${three(at(i))} to ${three(at(i + 1))} ms: stock ${stock[i].toFixed(1)} %, overdrive ${ours[i].toFixed(1)} %`);
 }
 
+// The tensors that a training holds, model, gradients and optimizer included, over the step that holds most.
 function memoryOverStep(result) {
-  const curves = [result.stock.memory_over_a_step, result.overdrive.memory_over_a_step];
-  // By how many allocations came before, not by time: a pause of the machine would pull the curves apart.
-  const places = curves.map((curve) => curve.seconds.map((_, i, all) => (100 * i) / (all.length - 1 || 1)));
-  const [low, high] = extent(curves[0].tensor_bytes, curves[1].tensor_bytes);
-  const { svg, x, y } = chart(`Memory over a step of ${result.name}`, [0, 100], [Math.min(0, low) / 1024, high / 1024], "% of its allocations", "KiB of tensors");
-  [["stock-line", 0], ["ours-line", 1]].forEach(([kind, i]) => {
-    const path = places[i].map((at, n) => `${x(at).toFixed(1)} ${y(curves[i].tensor_bytes[n] / 1024).toFixed(1)}`);
-    if (path.length) svg.append(shape("path", { class: kind, d: `M${path.join("L")}` }));
+  const curves = [result.stock, result.overdrive].map(({ memory_over_a_step: { seconds, tensor_bytes: bytes } }) => {
+    const whole = seconds.at(-1) || 1;
+    return bytes.map((b, i) => [(100 * seconds[i]) / whole, b / 1024]);
   });
-  return figure("Memory over one step: tensors alive beyond those before it", svg);
+  const [stock, ours] = curves;
+  const made = chart(`Memory over a step of ${result.name}`, [0, 100], [0, extent(stock.map((p) => p[1]), ours.map((p) => p[1]))[1]],
+    "% of the step's time", "KiB of tensors");
+  line(made, stock, "stock-band");
+  line(made, ours, "ours-line");
+  const alive = (curve, at) => Math.round((curve.findLast((p) => p[0] <= at) ?? curve[0] ?? [0, 0])[1]).toLocaleString("en");
+  const places = Array.from({ length: 101 }, (_, i) => i);
+  return hover(figure("Memory over the step that holds most: all tensors of the training", made.svg), made, places,
+    (at) => `${at} % of the step: stock ${alive(stock, at)} KiB, overdrive ${alive(ours, at)} KiB`);
 }
 
+// Text stays text, so that it keeps its size on a narrow screen.
 function bars(results, key, title) {
   const timed = results.filter((result) => result[key] !== null);
-  const row = 26, width = 640, left = 130, right = 150, height = timed.length * row + 34;
   const most = Math.max(1.1, ...timed.map((result) => Math.min(result[key].hi, 1.6)));
-  const x = (value) => left + (Math.min(value, most) / most) * (width - left - right);
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  timed.forEach((result, i) => {
-    const r = result[key], top = i * row + 6, middle = top + row / 2 - 3;
-    svg.append(shape("text", { class: "name", x: left - 8, y: middle + 4, "text-anchor": "end" }, result.name));
-    svg.append(shape("rect", { class: "ours-fill", x: left, y: top + 2, width: x(r.median) - left, height: row - 10 }));
-    svg.append(shape("path", { class: "whisker", d: `M${x(r.lo)} ${middle}H${x(r.hi)}M${x(r.lo)} ${middle - 4}v8M${x(r.hi)} ${middle - 4}v8` }));
-    svg.append(shape("text", { x: width - right + 10, y: middle + 4 }, interval(r)));
-  });
-  const floor = timed.length * row + 6;
-  svg.append(shape("path", { class: "one", d: `M${x(1)} 0V${floor}` }));
-  svg.append(shape("text", { x: x(1), y: floor + 14, "text-anchor": "middle" }, "1 = stock"));
-  return figure(title, svg);
+  const place = (value) => `${((100 * Math.min(value, most)) / most).toFixed(2)}%`;
+  const rows = element("div", { class: "bars", role: "img", "aria-label": title });
+  for (const result of timed) {
+    const r = result[key], tip = `${result.name}: ${verdictOf(r)}`;
+    rows.append(element("span", { class: "name", title: tip }, result.name),
+      element("span", { class: "ratio", title: tip }, verdictOf(r)),
+      element("div", { class: `bar${isOpen(r) ? " open" : ""}`, title: tip, style: `--one: ${place(1)}` },
+        element("i", { style: `width: ${place(r.median)}` }),
+        element("b", { style: `left: ${place(r.lo)}; right: calc(100% - ${place(r.hi)})` })));
+  }
+  return element("figure", {}, element("h3", {}, title), rows,
+    element("figcaption", {}, "The mark at 1 is stock; the dark line is the 95 % interval. A pale bar is not settled: its interval contains 1."));
 }
 
-function table(rows) {
+function table(rows, kind = "") {
   const [head, ...body] = rows;
-  const line = (cells, kind) => element("tr", {}, ...cells.map((cell) => element(kind, {}, String(cell))));
-  return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, line(head, "th")),
-    element("tbody", {}, ...body.map((cells) => line(cells, "td")))));
+  const row = (cells, tag) => element("tr", {}, ...cells.map((cell) => element(tag, {}, String(cell))));
+  return element("div", { class: "scroll" }, element("table", { class: kind }, element("thead", {}, row(head, "th")),
+    element("tbody", {}, ...body.map((cells) => row(cells, "td")))));
 }
 
 function figures(result) {
@@ -149,13 +177,13 @@ function figures(result) {
   return table([
     ["", "stock", "overdrive", "ratio [95 %]"],
     [result.quality, stock.quality.toFixed(4), ours.quality.toFixed(4), ""],
-    ...["step", "forward", "backward"].map((what) => [`${what}, ms`, median(stock, `${what}_seconds`), median(ours, `${what}_seconds`), interval(result[`${what}_ratio`])]),
-    ["peak of tensors, KiB", kibibytes(stock.peak_tensor_bytes), kibibytes(ours.peak_tensor_bytes), ""],
-    ["peak of the rest, KiB", kibibytes(stock.peak_heap_bytes), kibibytes(ours.peak_heap_bytes), ""],
-    ["tensors allocated a step", stock.tensor_allocations_per_step.toFixed(1), ours.tensor_allocations_per_step.toFixed(1), ""],
-    ["other allocations a step", stock.heap_allocations_per_step?.toFixed(1) ?? "-", ours.heap_allocations_per_step?.toFixed(1) ?? "-", ""],
-    ["waits a step", stock.waits_per_step.toFixed(1), ours.waits_per_step.toFixed(1), ""],
-    ["threads started", stock.threads_started, ours.threads_started, ""],
+    ...["step", "forward", "backward"].map((what) => [`${what}, ms`, median(stock, `${what}_seconds`), median(ours, `${what}_seconds`), verdictOf(result[`${what}_ratio`])]),
+    ...[["peak of tensors, KiB", "peak_tensor_bytes"], ["peak of other memory, KiB", "peak_heap_bytes"]].map(([what, key]) =>
+      [what, kibibytes(stock[key]), kibibytes(ours[key]), quotient(stock[key], ours[key])]),
+    ...[["tensors allocated a step", "tensor_allocations_per_step"], ["other allocations a step", "heap_allocations_per_step"],
+      ["waits a step", "waits_per_step"]].map(([what, key]) =>
+      [what, stock[key]?.toFixed(1) ?? "-", ours[key]?.toFixed(1) ?? "-", quotient(stock[key], ours[key])]),
+    ["threads started", stock.threads_started, ours.threads_started, quotient(stock.threads_started, ours.threads_started)],
   ]);
 }
 
@@ -172,13 +200,20 @@ function section(result) {
     element("p", { class: "soft" }, `${result.what}; shows ${result.shows}. ${Math.round(result.nodes_per_backward)} nodes a backward, `
       + `${result.backwards_per_step.toFixed(1)} backwards a step; seed ${result.seed}, ${result.dtype} on ${result.device}.`),
     verdict(result),
-    element("div", { class: "charts" }, lossCurves(result), stepTimes(result), memoryOverStep(result)),
-    figures(result));
+    element("div", { class: "result" },
+      element("div", { class: "charts" }, lossCurves(result), stepTimes(result), memoryOverStep(result)), figures(result)));
 }
 
 function key() {
   return element("p", {}, ...[["stock", "--stock"], ["overdrive", "--ours"]].map(([name, color]) =>
     element("span", { class: "key" }, element("i", { style: `background: var(${color})` }), name)));
+}
+
+// Other programs at work when the comparison began make its times worth less.
+function busy({ load_average: load, cores }) {
+  if (load === null || load < cores / 2) return [];
+  return [element("p", { class: "badge warn" }, `The machine was busy when this began: load ${load} on ${cores} processors. `
+    + "Times vary more than they would, and ratios may be off by several percent; bits and memory are not touched.")];
 }
 
 function draw(data) {
@@ -191,10 +226,12 @@ function draw(data) {
     element("p", { class: "soft" }, "Each model was trained twice from one seed, in turns of a few steps, in one process. "
       + "Times are medians over turns; a ratio is the median over pairs of turns with its 95 % interval."),
     element("p", { class: `badge ${data.bits_equal ? "good" : "bad"}` }, `Bits equal in ${equal} of ${results.length} models.`),
-    key(), ...charts, ...results.map(section),
+    ...busy(data.environment), key(), ...charts, ...results.map(section),
     element("h2", {}, "Where this was measured"),
-    table([["", ""], ...Object.entries(data.environment).map(([name, value]) => [name.replaceAll("_", " "), value ?? "unknown"])]));
+    table([["", ""], ...Object.entries(data.environment).map(([name, value]) => [name.replaceAll("_", " "), value ?? "unknown"])], "words"));
 }
 
 draw(JSON.parse(document.getElementById("data").textContent));
 document.body.dataset.drawn = "yes";
+// For the tests: nothing is wider than the screen.
+document.body.dataset.fits = document.documentElement.scrollWidth <= window.innerWidth ? "yes" : "no";
