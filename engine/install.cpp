@@ -2,10 +2,12 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/devices/worker_group.h"
+#include "engine/heap_keeper.h"
 #include "engine/host/host.h"
 #include "engine/host/host_version.h"
+#include "engine/keep_memory.h"
 #include "engine/overdrive_engine.h"
-#include "engine/devices/worker_group.h"
 
 #include <c10/util/Type.h>
 #include <pthread.h>
@@ -126,6 +128,17 @@ class Switch {
   bool on_before_scopes_ OVERDRIVE_GUARDED_BY(mutex_) = false;
 };
 
+// The setting is the process's and stays when the engine goes. An install() that asks for the same as the last
+// one changes nothing: the program may have called keep_memory() in between.
+void set_up_heap(const Options& options) {
+  static std::atomic<int> last{-1};
+  if (options.keep_memory_mib < 0) {
+    HeapKeeper::get().decide_by_yourself();
+  } else if (last.exchange(options.keep_memory_mib) != options.keep_memory_mib) {
+    keep_memory(static_cast<size_t>(options.keep_memory_mib) << 20);
+  }
+}
+
 std::string owner(const Engine& engine) {
   if (is_ours(engine)) return "overdrive";
   if (&engine == &Engine::get_base_engine()) return "base";
@@ -146,6 +159,7 @@ bool nobody_on_top(const Engine* on_top) {
 
 void install(const Options& options) {
   check_host();
+  set_up_heap(options);
   Switch::get().on(options);
 }
 
@@ -166,7 +180,7 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check_host(), Switch::get().enter_scope(options))) {}
+    : options_before_((check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

@@ -1,5 +1,7 @@
 #include "engine/options.h"
 
+#include "engine/keep_memory.h"
+
 #include <c10/util/Exception.h>
 
 #include <charconv>
@@ -54,14 +56,14 @@ void read(const char* name, const Word<T> (&words)[n], T& option) {
   TORCH_CHECK(false, name, " is \"", value, "\", but must be one of ", list_of(words), ".");
 }
 
-void read(const char* name, int& option) {
+void read(const char* name, int& option, int most = std::numeric_limits<int>::max()) {
   const char* value = value_of(name);
   if (!value) return;
   int number = -1;
   const char* end = value + std::strlen(value);
   const auto [stop, error] = std::from_chars(value, end, number);
-  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0, name, " is \"", value,
-              "\", but must be a whole number from 0 to ", std::numeric_limits<int>::max(), ".");
+  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0 && number <= most, name, " is \"", value,
+              "\", but must be a whole number from 0 to ", most, ".");
   option = number;
 }
 
@@ -75,6 +77,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_FRAME", kFrame, options.frame);
   read("OVERDRIVE_CURRENT_NODE", kOffOn, options.exact_current_node);
   read("OVERDRIVE_CHECK", options.check_every);
+  read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostKeptMemory >> 20);
   read("OVERDRIVE_VERBOSE", kOffOn, options.verbose);
   return options;
 }
@@ -89,6 +92,9 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_FRAME", "auto|always", "whether every backward runs inside a stock graph task (auto)"},
       {"OVERDRIVE_CURRENT_NODE", "0|1", "whether get_current_node() is exact inside a node (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
+      {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
+       "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
+       "fault)"},
       {"OVERDRIVE_VERBOSE", "0|1", "whether the preload library prints a line at load and one at exit (0)"},
   };
   return *rows;

@@ -42,7 +42,8 @@ struct Options {
   Frame frame = Frame::kAuto;                  // OVERDRIVE_FRAME=auto|always
   bool exact_current_node = true;              // OVERDRIVE_CURRENT_NODE=0|1
   int check_every = 0;                         // OVERDRIVE_CHECK=n: run every n-th backward on stock too
-  bool verbose = false;                        // OVERDRIVE_VERBOSE=0|1
+  int keep_memory_mib = -1;  // OVERDRIVE_KEEP_MEMORY=MiB|0: see keep_memory.h; -1: ours to decide
+  bool verbose = false;      // OVERDRIVE_VERBOSE=0|1
 
   // The defaults, changed by the environment. A bad value throws c10::Error and
   // names the variable, the value and what is allowed.

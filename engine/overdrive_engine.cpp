@@ -2,13 +2,14 @@
 
 #include "engine/backward.h"
 #include "engine/base/counters.h"
-#include "engine/run/fresh_stack.h"
-#include "engine/node/gradient_check.h"
+#include "engine/heap_keeper.h"
 #include "engine/host/host.h"
 #include "engine/host/host_frame.h"
+#include "engine/node/gradient_check.h"
+#include "engine/run/fresh_stack.h"
 #include "engine/run/new_thread.h"
-#include "engine/shadow_check.h"
 #include "engine/run/thread_context.h"
+#include "engine/shadow_check.h"
 
 #include <pthread.h>
 
@@ -79,6 +80,7 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   if (inside_stock_half()) [[unlikely]]
     return run_inside_stock_half(call);
   own_device_pool();
+  if (!nested) note_backward_for_heap();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(roots, const_cast<variable_list&>(inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
