@@ -2,10 +2,10 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
-#include "engine/host/host.h"
-#include "engine/host/host_version.h"
-#include "engine/overdrive_engine.h"
 #include "engine/devices/worker_group.h"
+#include "engine/host/host_version.h"
+#include "engine/host/other_engines.h"
+#include "engine/overdrive_engine.h"
 
 #include <c10/util/Type.h>
 #include <pthread.h>

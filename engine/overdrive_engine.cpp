@@ -2,13 +2,13 @@
 
 #include "engine/backward.h"
 #include "engine/base/counters.h"
-#include "engine/run/fresh_stack.h"
-#include "engine/node/gradient_check.h"
-#include "engine/host/host.h"
 #include "engine/host/host_frame.h"
+#include "engine/host/other_engines.h"
+#include "engine/node/gradient_check.h"
+#include "engine/run/fresh_stack.h"
 #include "engine/run/new_thread.h"
-#include "engine/shadow_check.h"
 #include "engine/run/thread_context.h"
+#include "engine/shadow_check.h"
 
 #include <pthread.h>
 
@@ -93,10 +93,14 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   variable_list captured;
-  const auto body = [&] { captured = run_backward(*this, call, options()); };
+  const EngineState state{.engine = *this,
+                          .options = options(),
+                          .observers = run_observers_.load(std::memory_order_acquire),
+                          .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
+  const auto body = [&] { captured = run_backward(state, call); };
   if (!nested || !stack_is_low()) {
     body();
-  } else if (options().deep == Deep::kStacks || thread_context().worker != nullptr) {
+  } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
     count(Count::kFreshStacks);
     call_on_fresh_stack(body);
@@ -117,26 +121,6 @@ c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
     const std::shared_ptr<GraphTask>& task, base::NodePtr root, InputBuffer&& gradients) {
   if (!HostFrame::prepare(*task, root)) count_forwarded("foreign graph task");
   return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
-}
-
-namespace {
-// What a new thread of ours has to do once the host has set it up.
-constinit thread_local const std::function<void()>* life_of_thread = nullptr;
-}  // namespace
-
-void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& queue,
-                                          const std::function<void()>& body) {
-  life_of_thread = &body;
-  // Comes back to thread_main(). For the host it is a CPU thread: which device is current is our business.
-  Engine::thread_init(CPU_DEVICE, queue, /*should_increment=*/false);
-}
-
-void OverdriveEngine::thread_main(const std::shared_ptr<GraphTask>& task) {
-  if (const auto* const life = std::exchange(life_of_thread, nullptr)) {
-    (*life)();
-  } else {
-    Engine::thread_main(task);
-  }
 }
 
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {

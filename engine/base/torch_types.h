@@ -1,6 +1,10 @@
 // LibTorch's own types under names that hold for every supported version, and the
-// one include of its engine header. Only this file and host.* test the version.
-#pragma once
+// one include of its engine header. Only this file and engine/host/ test the version.
+//
+// An include guard, not #pragma once: this header is precompiled, and a compiler cache may bring a precompiled
+// header that was made when a comment here read otherwise. GCC would then take the two texts for two files.
+#ifndef OVERDRIVE_ENGINE_BASE_TORCH_TYPES_H
+#define OVERDRIVE_ENGINE_BASE_TORCH_TYPES_H
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
@@ -62,3 +66,5 @@ class EngineBefore : public Engine {
 };
 
 }  // namespace overdrive::base
+
+#endif

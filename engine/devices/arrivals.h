@@ -34,7 +34,7 @@ class Arrivals {
   // What has come for a node that is about to run: first the sums of accelerators, which know what to wait for
   // (null: there are none), then with them all inputs in order.
   Sums take_sums(uint32_t index) { return std::move(sums_[index]); }
-  void take_inputs(uint32_t index, const Sums& sums, base::variable_list& inputs);
+  void take_gradients(uint32_t index, const Sums& sums, base::variable_list& inputs);
 
   // Whether no node is left that some but not all gradients have reached. When all threads are done.
   bool all_complete() const { return incomplete_.load() == 0; }

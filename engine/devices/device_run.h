@@ -32,11 +32,10 @@
 
 #include "engine/devices/arrivals.h"
 #include "engine/devices/device_plan.h"
+#include "engine/devices/device_seat.h"
 #include "engine/devices/first_error.h"
-#include "engine/run/run.h"
-#include "engine/devices/seat.h"
-#include "engine/devices/stream_sync.h"
 #include "engine/devices/worker_group.h"
+#include "engine/node/step.h"
 
 #include <atomic>
 #include <memory>
@@ -44,11 +43,11 @@
 
 namespace overdrive::engine {
 
-class DeviceRun {
+class DeviceRun final : public SharedRun {
  public:
   // `devices` and `workers` belong together: a worker for each lane but the main one. With workers there
   // is a graph task.
-  DeviceRun(OverdriveEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
+  DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
             const DevicePlan& devices, const WorkerLease& workers, const RunOptions& options);
   ~DeviceRun();
   DeviceRun(const DeviceRun&) = delete;
@@ -58,50 +57,46 @@ class DeviceRun {
   void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
   base::variable_list take_captured() { return std::move(captured_); }
 
-  enum class Stay { kForOneTask, kWhileThereIsMore, kToTheEnd };
-  // A worker's, on its thread: runs `task` inside the run's graph task. Throws nothing.
-  void work(Worker& worker, DeviceTask task, Stay stay);
+  void work(Worker& worker, ReadyTask task, Stay stay) override;
 
  private:
-  // Who runs what.
+  // Turns: which thread runs which task.
   void run_alone();
   void run_with_workers();
-  void serve(Worker& worker, Lane lane, DeviceTask task, Stay stay);
+  void serve(Worker& worker, Lane lane, ReadyTask task, Stay stay);
   template <typename Wanted, typename Over>
-  std::optional<DeviceTask> task_after(Seat& seat, DeviceTask& done, Wanted&& wanted, Over&& over,
-                                       Patience patience);
-  void finish(DeviceTask& task);
-  void make_ready(Seat& seat, uint32_t index, base::NodePtr node);
-  void put_into_queue(Lane lane, DeviceTask task);
+  std::optional<ReadyTask> task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
+                                      Patience patience);
+  void finish(ReadyTask& task);
+  void make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node);
+  void put_into_queue(Lane lane, ReadyTask task);
   bool has_tasks() const { return load_.load() >= kOneTask; }
   bool is_over() const { return load_.load() == 0; }
   Lane lane_of(const Worker& worker) const;
 
   // One node.
-  void step(Seat& seat, uint32_t index, const base::NodePtr& keep);
-  void evaluate(Seat& seat, uint32_t index);
-  void evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream);
-  void distribute(Seat& seat, uint32_t index, base::variable_list& outputs,
-                  const std::optional<c10::Stream>& stream);
-  uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
+  struct Turn;
+  void step(DeviceSeat& seat, const ReadyTask& task);
+  void evaluate(DeviceSeat& seat, uint32_t index);
 
   // Fixed before the first task is ready.
-  OverdriveEngine& engine_;
+  HostEngine& engine_;
   RunMemory& memory_;
   const DevicePlan& devices_;
   const RunOptions options_;
   const bool grad_mode_;
+  base::variable_list captured_;
+  const NodeStep step_;
   Worker* const home_;                              // whose thread called, if it is a worker's
   std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
   std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
 
   // The calling thread's. Without workers its main lane is the thread's own heap.
-  Seat caller_;
+  DeviceSeat caller_;
   ReadyHeap<ReadyTask> aside_;
 
   // Each element is used by one thread: see Note [Threads of a run].
   std::vector<uint32_t> visits_;  // of the worker of each lane
-  base::variable_list captured_;
 
   // Any thread's.
   Arrivals arrivals_;

@@ -1,9 +1,8 @@
 #include "engine/host/host_frame.h"
 
 #include "engine/base/thread_end.h"
-#include "engine/host/host.h"
-#include "engine/overdrive_engine.h"
-#include "engine/run/thread_context.h"
+#include "engine/host/graph_task.h"
+#include "engine/host/ordinary_tensor.h"
 
 #include <exception>
 #include <limits>
@@ -115,19 +114,19 @@ class FrameNode final : public Node {
 // traceback and a reference to the node that is current.
 class FrameLease {
  public:
-  explicit FrameLease(ThreadContext& context) : context_(context) {
-    if (!context.spare_frames.empty()) {
-      node_ = std::move(context.spare_frames.back());
-      context.spare_frames.pop_back();
+  explicit FrameLease(ThreadFrames& frames) : frames_(frames) {
+    if (!frames.spare.empty()) {
+      node_ = std::move(frames.spare.back());
+      frames.spare.pop_back();
     } else {
       keep_ = !AnomalyMode::is_enabled();
       node_ = base::make_node<FrameNode>();
-      node_->add_input_metadata(context.frame_input());
+      node_->add_input_metadata(frames.input());
     }
   }
   ~FrameLease() {
     get().disarm();
-    if (keep_) context_.spare_frames.push_back(std::move(node_));
+    if (keep_) frames_.spare.push_back(std::move(node_));
   }
   FrameLease(const FrameLease&) = delete;
   FrameLease& operator=(const FrameLease&) = delete;
@@ -136,23 +135,28 @@ class FrameLease {
   const base::NodePtr& node() const { return node_; }
 
  private:
-  ThreadContext& context_;
+  ThreadFrames& frames_;
   bool keep_ = true;
   base::NodePtr node_;
 };
 
 }  // namespace
 
-void HostFrame::run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body) {
-  ThreadContext& context = thread_context();
-  FrameLease frame(context);
+const at::Tensor& ThreadFrames::input() {
+  if (!input_.defined()) input_ = make_ordinary_tensor({0});
+  return input_;
+}
+
+void HostFrame::run(Engine& engine, ThreadFrames& frames, const FrameRequest& request,
+                    const std::function<void()>& body) {
+  FrameLease frame(frames);
   frame.get().arm(body, &request);
   const Edge edge(frame.node(), 0);
   base::edge_list outputs;
   // With outputs the host takes the run for a pruned one; that decides is_checkpoint_valid().
   if (request.pruned) outputs.push_back(edge);
   try {
-    engine.Engine::execute({edge}, {context.frame_input()}, request.keep_graph, request.warn_create_graph,
+    engine.Engine::execute({edge}, {frames.input()}, request.keep_graph, request.warn_create_graph,
                            /*accumulate_grad=*/true, outputs);
   } catch (const ForeignError&) {
     std::rethrow_exception(frame.get().error());
@@ -168,17 +172,17 @@ bool HostFrame::prepare(GraphTask& task, const base::NodePtr& root) {
   return true;
 }
 
-base::NodePtr HostFrame::make_frame(ThreadContext& context) {
+base::NodePtr HostFrame::make_frame(ThreadFrames& frames) {
   base::NodePtr frame = base::make_node<FrameNode>();
-  frame->add_input_metadata(context.frame_input());
+  frame->add_input_metadata(frames.input());
   return frame;
 }
 
-void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodePtr& frame,
+void HostFrame::join(HostEngine& engine, ThreadFrames& frames, GraphTask& task, const base::NodePtr& frame,
                      const std::shared_ptr<ReadyQueue>& queue, const std::function<void()>& body) {
   if (!frame) {
-    const FrameLease own(thread_context());
-    return join(engine, task, own.node(), queue, body);
+    const FrameLease own(frames);
+    return join(engine, frames, task, own.node(), queue, body);
   }
   // Shutdown tasks overtake all others, so it is pushed when the frame is running.
   const std::function<void()> last_body = [&] {
@@ -190,12 +194,12 @@ void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodeP
   engine.run_host_queue();
 }
 
-host::NodeBits* HostFrame::current_node_place(ThreadContext& context) {
-  if (context.current_node == nullptr) {
+host::NodeBits* HostFrame::current_node_place(ThreadFrames& frames) {
+  if (frames.current_node == nullptr) {
     const base::NodePtr current = get_current_node();
-    if (current && is_frame(*current)) context.current_node = host::find_current_node_place(*current);
+    if (current && is_frame(*current)) frames.current_node = host::find_current_node_place(*current);
   }
-  return context.current_node;
+  return frames.current_node;
 }
 
 bool HostFrame::is_frame(const Node& node) { return typeid(node) == typeid(FrameNode); }

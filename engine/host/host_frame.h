@@ -16,14 +16,14 @@
 // for completed on the wrong thread.
 #pragma once
 
-#include "engine/host/host.h"
+#include "engine/host/current_node.h"
+#include "engine/host/host_engine.h"
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace overdrive::engine {
-
-class OverdriveEngine;
-struct ThreadContext;
 
 struct FrameRequest {
   bool keep_graph = false;
@@ -33,11 +33,24 @@ struct FrameRequest {
   const base::edge_list* roots = nullptr;
 };
 
+// A thread's frames and all that they need. Of its thread alone.
+struct ThreadFrames {
+  std::vector<base::NodePtr> spare;
+  host::NodeBits* current_node = nullptr;  // see Note [Current node]
+
+  // The gradient that frames are called with. One a thread: threads must not share a reference count.
+  const at::Tensor& input();
+
+ private:
+  at::Tensor input_;
+};
+
 class HostFrame {
  public:
   // Runs `body` inside a frame. What it throws comes out unchanged, of any type; then the final
   // callbacks did not run. What a callback throws comes out, too.
-  static void run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body);
+  static void run(base::Engine& engine, ThreadFrames& frames, const FrameRequest& request,
+                  const std::function<void()>& body);
 
   // The hook for OverdriveEngine::execute_with_graph_task(): completes `task` when `root` is the
   // frame that this thread is about to enter. False for any other task.
@@ -47,16 +60,16 @@ class HostFrame {
   // in and stays in: runs `body`, which must not throw, with the task as its own. `frame` comes from
   // make_frame(), where others have to know it beforehand, or is null; the thread may join with it again from
   // inside.
-  static void join(OverdriveEngine& engine, base::GraphTask& task, const base::NodePtr& frame,
+  static void join(HostEngine& engine, ThreadFrames& frames, base::GraphTask& task, const base::NodePtr& frame,
                    const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
                    const std::function<void()>& body);
-  static base::NodePtr make_frame(ThreadContext& context);
+  static base::NodePtr make_frame(ThreadFrames& frames);
 
   // True when `node` is a frame.
   static bool is_frame(const base::Node& node);
 
   // Where get_current_node() looks on this thread (Note [Current node]), or null. In a frame.
-  static host::NodeBits* current_node_place(ThreadContext& context);
+  static host::NodeBits* current_node_place(ThreadFrames& frames);
 };
 
 // Calls the previous engine's thread_on_exception() for `node`, with a graph task made for the

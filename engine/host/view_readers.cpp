@@ -78,6 +78,8 @@ int look_for_readers(dl_phdr_info* info, size_t, void* found) {
   return 0;
 }
 
+std::atomic<bool> disregarded{false};
+
 int read_load_count(dl_phdr_info* info, size_t, void* count) {
   *static_cast<uint64_t*>(count) = info->dlpi_adds;
   return 1;
@@ -85,7 +87,10 @@ int read_load_count(dl_phdr_info* info, size_t, void* count) {
 
 }  // namespace
 
-bool graph_views_have_readers() {
+void disregard_readers(bool disregard) { disregarded.store(disregard, std::memory_order_relaxed); }
+
+bool task_tables_have_readers() {
+  if (disregarded.load(std::memory_order_relaxed)) return false;
   static std::atomic<uint64_t> looked_at{0};  // the load count of the last search
   static std::atomic<bool> found{false};
   if (found.load(std::memory_order_acquire))

@@ -1,4 +1,4 @@
-#include "engine/plan/graph_views.h"
+#include "engine/plan/task_tables.h"
 
 namespace overdrive::engine {
 
@@ -20,7 +20,7 @@ void fill_exec_info(GraphTask& task, const Plan& plan, const base::edge_list& ou
   }
 }
 
-void fill_graph_views(GraphTask& task, const Plan& plan) {
+void fill_task_tables(GraphTask& task, const Plan& plan) {
   task.nodes_in_graph_.reserve(plan.nodes.size());
   task.dependencies_.reserve(plan.nodes.size());
   for (const PlannedNode& planned : plan.nodes) {

@@ -11,7 +11,7 @@ void fill_exec_info(base::GraphTask& task, const Plan& plan, const base::edge_li
                     bool accumulate_grad);
 
 // nodes_in_graph_ and dependencies_: about 35 ns a node each, so only where somebody can look.
-void fill_graph_views(base::GraphTask& task, const Plan& plan);
+void fill_task_tables(base::GraphTask& task, const Plan& plan);
 
 // A gradient reached `node`: keeps dependencies_ true, for get_current_graph_task_execution_order(), which
 // reads what is still outstanding. The host serves that on a single thread only.
