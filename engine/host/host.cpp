@@ -22,7 +22,7 @@ struct Range {
 };
 
 struct SharedObject {
-  const void* inside = nullptr;  // asked for: the object that contains this address
+  const void* inside = nullptr;  // the request: the object that contains this address
   Range all;                     // its loaded segments
   Range tls;                     // its thread-local block on the asking thread
 };
@@ -75,8 +75,8 @@ const HostTypes& host_types() {
   return types;
 }
 
-// Engine::set_compiled_autograd begins by loading the variable that it guards, which has no
-// exported name. On x86-64 that load is `mov rax, [rip + offset]`.
+// The first instruction of Engine::set_compiled_autograd loads the variable of compiled autograd, which has no
+// exported name. On x86-64 this instruction is `mov rax, [rip + offset]`.
 std::atomic<void*>* find_compiled_autograd() {
 #if defined(__x86_64__)
   const auto* code = reinterpret_cast<const unsigned char*>(&Engine::set_compiled_autograd);
@@ -178,13 +178,13 @@ constexpr ptrdiff_t kUnknown = -1;
 constexpr ptrdiff_t kNotThere = -2;
 std::atomic<ptrdiff_t> current_node_offset{kUnknown};
 
-// A node that nobody can mistake for a run's.
+// A node that is never part of a run.
 struct Probe : Node {
   Probe() : Node(/*sequence_nr=*/uint64_t{0}) {}
   variable_list apply(variable_list&&) override { return {}; }
 };
 
-// Writes a probe to `place` and asks the host what it reads.
+// Writes a probe to `place` and compares it with the node that the host reads.
 bool is_current_node(NodeBits* place, Node& frame) {
   const base::NodePtr probe = base::make_node<Probe>();
   *place = bits_of(*probe);
