@@ -91,16 +91,23 @@ def rows_of(document):
             yield number, [cell.strip() for cell in match[1].split("|")]
 
 
-def gtest_names(listing):
-    """Suite.Name for each case, without the parts that a type or a parameter adds."""
-    names, suites = set(), []
+def gtest_cases(listing):
+    """Each case as its full name, and as Suite.Name without the parts that a type or a parameter adds."""
+    suite = ""
     for line in listing.splitlines():
         text = line.split("#")[0].rstrip()
         if text.endswith(".") and not text.startswith(" "):
-            suites = text[:-1].split("/")  # Prefix/Suite, or Suite/Type
+            suite = text[:-1]
         elif text.startswith("  "):
-            names |= {f"{suite}.{text.strip().split('/')[0]}" for suite in suites}
-    return names
+            case = text.strip()
+            # Prefix/Suite, or Suite/Type
+            yield f"{suite}.{case}", [f"{part}.{case.split('/')[0]}" for part in suite.split("/")]
+
+
+def passes(case, gtest_filter):
+    wanted, _, unwanted = gtest_filter.partition("-")
+    return (any(fnmatch.fnmatchcase(case, pattern) for pattern in (wanted or "*").split(":"))
+            and not any(fnmatch.fnmatchcase(case, pattern) for pattern in unwanted.split(":")))
 
 
 def declared_tests(root):
@@ -124,19 +131,22 @@ def declared_tests(root):
 
 
 def known_tests(root, build):
-    environment = {name: value for name, value in os.environ.items() if name != "GTEST_FILTER"}
     shown = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, capture_output=True, text=True, check=True)
-    names = declared_tests(root)
+    environment = {name: value for name, value in os.environ.items() if name != "GTEST_FILTER"}
+    names, cases = declared_tests(root), {}  # of each program
     for test in json.loads(shown.stdout)["tests"]:
         names.add(test["name"])
         words = test.get("command", [])
         program = next((word for word in words if word.endswith(("_test", "_tests"))), None)
-        if program and Path(program).is_file():
-            # With the filter of this test, so that one which nothing runs is not known.
-            chosen = [word for word in words if word.startswith("--gtest_filter=")]
-            listing = subprocess.run([program, *chosen, "--gtest_list_tests"], capture_output=True, text=True, timeout=60,
+        if not program or not Path(program).is_file():
+            continue
+        if program not in cases:
+            listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=120,
                                      env=environment)
-            names |= gtest_names(listing.stdout)
+            cases[program] = list(gtest_cases(listing.stdout))
+        # With the filter of this test, so that a case which nothing runs is not known.
+        chosen = next((word.partition("=")[2] for word in words if word.startswith("--gtest_filter=")), "*")
+        names.update(name for full, short in cases[program] if passes(full, chosen) for name in short)
     return names
 
 

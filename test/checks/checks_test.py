@@ -126,8 +126,17 @@ class CheckDocs(unittest.TestCase):
     def test_refuses_a_test_that_cmake_does_not_declare(self):
         self.refuses("test/CMakeLists.txt", "overdrive_add_test(engine_run_test)\n", "there is no test cli_run")
 
+    def test_knows_the_cases_that_a_filter_lets_through(self):
+        listing = "Running main()\nRun/Stock.  # TypeParam = int\n  Ends\nMany/Walk.\n  Goes/0  # GetParam() = 1\n"
+        cases = dict(check_docs.gtest_cases(listing))
+        self.assertEqual(cases, {"Run/Stock.Ends": ["Run.Ends", "Stock.Ends"],
+                                 "Many/Walk.Goes/0": ["Many.Goes", "Walk.Goes"]})
+        chosen = [case for case in cases if check_docs.passes(case, "Run.*:Run/*:*/Walk.*-*/Stock.*")]
+        self.assertEqual(chosen, ["Many/Walk.Goes/0"])
+
     def test_refuses_a_row_without_a_test(self):
-        self.refuses("docs/contracts.md", "| promise | test |\n|---|---|\n| A run ends. | |\n", "no test is named for A run ends.")
+        self.refuses("docs/contracts.md", "| promise | test |\n|---|---|\n| A run ends. | |\n",
+                     "no test is named for A run ends.")
 
     def test_refuses_a_page_without_rows(self):
         self.refuses("docs/differences.md", "None.\n", "docs/differences.md has no row")
