@@ -10,8 +10,9 @@ bool has_device_with_queue();
 // True when nodes on this type of device run on the calling thread in stock, too.
 bool runs_on_caller(c10::DeviceType type);
 
-// Whether the caller's stream may wait for a leaf's. Since 2.15 the host does not let it when exactly one of
-// them records a graph, which the wait would spoil: an error or, where the program asked for it, a warning.
+// Whether the caller's stream may wait for a leaf's stream. Since 2.15 the host refuses the wait when exactly
+// one of the two records a graph, because the wait would spoil the graph. The refusal is an error, or a warning
+// where the program asked for one.
 bool may_wait_for_leaf(const c10::Stream& caller, const c10::Stream& leaf);
 
 }  // namespace overdrive::engine::host

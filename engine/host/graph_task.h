@@ -10,15 +10,14 @@ namespace overdrive::engine::host {
 // The graph task that is current on this thread, or null outside a backward.
 base::GraphTask* current_graph_task();
 
-// Before 2.13 the host turns named tensors off around each node's apply(), a frame's too; hooks run with what
-// the caller had, and the nodes in a frame turn names off for themselves. Made by the thread that enters a
-// frame, beforehand; in the frame's apply(), state() gives hooks their state back for the scope of what it
-// returns.
+// Before 2.13 the host turns named tensors off around each node's apply(), and so around a frame's. Hooks must
+// run in the caller's state; nodes in a frame turn names off themselves. The thread that enters a frame makes
+// this object before. Inside the frame, state() restores the caller's state for the scope of its result.
 #ifdef OVERDRIVE_SHARED_NODES
 class NamesOfHooks {
  public:
   at::ThreadLocalStateGuard state() const {
-    at::NamesMode::set_enabled(on_);  // no part of the state, as the key is
+    at::NamesMode::set_enabled(on_);  // the state has the key, and not this switch
     return at::ThreadLocalStateGuard(current_graph_task()->thread_locals_);
   }
 

@@ -7,8 +7,8 @@
 #include <exception>
 #include <limits>
 
-// Members of host classes that its headers declare and its library does not export: for the graph tasks
-// that report_exception() makes, and the queues of our workers. Hidden visibility keeps them ours.
+// Members of host classes that the host's headers declare and its library does not export. The graph tasks of
+// report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
 namespace torch::autograd {
 
 namespace utils {
@@ -23,7 +23,7 @@ int NodeTask::getReentrantDepth() const {
   return task ? task->reentrant_depth_ : std::numeric_limits<int>::max();
 }
 
-// Both run on the queue's own thread, before and inside its loop.
+// Both functions run on the queue's thread, before and inside its loop.
 void ReadyQueue::push(NodeTask item, bool increment_outstanding_tasks) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -57,14 +57,14 @@ namespace {
 
 using namespace torch::autograd;
 
-// Carries an error that is not a std::exception through the host's loop, which catches only those.
+// Carries an error that is not a std::exception through the host's loop, which catches only std::exception.
 struct ForeignError : std::exception {
   const char* what() const noexcept override { return "an error that is not a std::exception"; }
 };
 
 class FrameNode final : public Node {
  public:
-  // Never a sequence number of the thread's: the host's counter must not move.
+  // Not a sequence number of the thread, because the host's counter must not move.
   FrameNode() : Node(/*sequence_nr=*/uint64_t{0}) {}
 
   std::string name() const override { return "overdrive::backward"; }
@@ -101,7 +101,7 @@ class FrameNode final : public Node {
   }
 
  private:
-  // The failing node was reported already: the host must not report the frame as well.
+  // The failing node is reported already, and the host must not report the frame too.
   static void abandon_task() { host::current_graph_task()->has_error_.store(true); }
 
   const std::function<void()>* body_ = nullptr;
@@ -110,8 +110,8 @@ class FrameNode final : public Node {
   [[no_unique_address]] host::NamesOfHooks names_;
 };
 
-// Frames are made once and kept by their thread. Not in anomaly mode, where a new node takes a
-// traceback and a reference to the node that is current.
+// A frame for one run. The thread keeps the frame for later runs, except a frame of anomaly mode, because that
+// frame holds a traceback and a reference to the current node.
 class FrameLease {
  public:
   explicit FrameLease(ThreadFrames& frames) : frames_(frames) {
@@ -153,7 +153,7 @@ void HostFrame::run(Engine& engine, ThreadFrames& frames, const FrameRequest& re
   frame.get().arm(body, &request);
   const Edge edge(frame.node(), 0);
   base::edge_list outputs;
-  // With outputs the host takes the run for a pruned one; that decides is_checkpoint_valid().
+  // With outputs the host regards the run as pruned, and is_checkpoint_valid() is false.
   if (request.pruned) outputs.push_back(edge);
   try {
     engine.Engine::execute({edge}, {frames.input()}, request.keep_graph, request.warn_create_graph,
@@ -184,7 +184,7 @@ void HostFrame::join(HostEngine& engine, ThreadFrames& frames, GraphTask& task, 
     const FrameLease own(frames);
     return join(engine, frames, task, own.node(), queue, body);
   }
-  // Shutdown tasks overtake all others, so it is pushed when the frame is running.
+  // A shutdown task overtakes all other tasks, so the running frame pushes it.
   const std::function<void()> last_body = [&] {
     body();
     queue->pushShutdownTask();

@@ -6,11 +6,11 @@
 
 namespace overdrive::engine::host {
 
-// The facts about a node's type that a plan needs.
+// The kind of a node's type, for plans.
 enum class NodeKind {
   kHost,            // LibTorch's own code
   kAccumulateGrad,  // LibTorch's own; its hooks live in the tensor
-  kForeign,         // a type from elsewhere, or one that wraps a node of any type
+  kForeign,         // a type of another library, or a wrapper of such a node
 };
 NodeKind kind_of(const base::Node& node);
 

@@ -6,12 +6,12 @@
 
 namespace overdrive::engine::host {
 
-// True while a compiled autograd function is set: stock hands the whole call to it.
+// True while a compiled autograd function is set: stock gives the whole call to that function.
 bool compiled_autograd_is_on();
-// False where LibTorch's build does not let us see the above.
+// False where LibTorch's build hides compiled autograd.
 bool compiled_autograd_is_visible();
 
-// True when `engine` is the one that `import torch` brings.
+// True when `engine` is Python's, from `import torch`.
 bool is_python_engine(const base::Engine& engine);
 
 }  // namespace overdrive::engine::host

@@ -24,7 +24,7 @@ void fill_task_tables(GraphTask& task, const Plan& plan) {
   task.nodes_in_graph_.reserve(plan.nodes.size());
   task.dependencies_.reserve(plan.nodes.size());
   for (const PlannedNode& planned : plan.nodes) {
-    if (planned.waiting == 0) continue;  // the root, unless something leads back to it
+    if (planned.waiting == 0) continue;  // the root, unless an edge leads back to it
     task.nodes_in_graph_.insert(planned.node);
     task.dependencies_[planned.node] = static_cast<int>(planned.waiting);
   }
