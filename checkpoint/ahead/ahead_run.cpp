@@ -2,21 +2,12 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <utility>
 
 namespace overdrive::checkpoint {
 
-namespace {
-std::atomic<int64_t> held{0};
-}
-
 AheadRun::AheadRun(int graph_task, Make make)
     : graph_task_(graph_task), process_(::getpid()), make_(std::move(make)) {}
-
-AheadRun::~AheadRun() {
-  if (tape_) held -= tape_->bytes();
-}
 
 bool AheadRun::is_wanted() {
   const base::MutexLock lock(mutex_);
@@ -34,7 +25,6 @@ void AheadRun::run() noexcept {
     tape = make_();
   } catch (...) {  // see above
   }
-  if (tape) held += tape->bytes();
   {
     const base::MutexLock lock(mutex_);
     tape_ = std::move(tape);
@@ -44,19 +34,12 @@ void AheadRun::run() noexcept {
 }
 
 std::unique_ptr<Tape> AheadRun::take() {
-  std::unique_ptr<Tape> tape;
-  {
-    base::MutexLock lock(mutex_);
-    lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) {
-      return state_ != State::kRunning || process_ != ::getpid();
-    });
-    state_ = State::kOver;
-    tape = std::move(tape_);
-  }
-  if (tape) held -= tape->bytes();
-  return tape;
+  base::MutexLock lock(mutex_);
+  lock.wait(changed_, [this]() OVERDRIVE_REQUIRES(mutex_) {
+    return state_ != State::kRunning || process_ != ::getpid();
+  });
+  state_ = State::kOver;
+  return std::move(tape_);
 }
-
-int64_t AheadRun::bytes_held() { return held; }
 
 }  // namespace overdrive::checkpoint

@@ -19,7 +19,6 @@ class AheadRun {
 
   // Ordered by a backward: its graph task.
   AheadRun(int graph_task, Make make);
-  ~AheadRun();
   AheadRun(const AheadRun&) = delete;
   AheadRun& operator=(const AheadRun&) = delete;
 
@@ -35,9 +34,6 @@ class AheadRun {
 
   // The tape; waits for it while it is being made. Null when nobody has begun, and then nobody will.
   std::unique_ptr<Tape> take() OVERDRIVE_EXCLUDES(mutex_);
-
-  // Of the tapes of the process that were made ahead and not yet taken.
-  static int64_t bytes_held();
 
  private:
   enum class State { kOrdered, kRunning, kOver };

@@ -1,9 +1,9 @@
 #include "checkpoint/early/early.h"
 
 #include "checkpoint/early/checkpoint_node.h"
-#include "checkpoint/region/dependency.h"
-#include "checkpoint/on_demand/on_demand.h"
 #include "checkpoint/early/recompute_node.h"
+#include "checkpoint/on_demand/on_demand.h"
+#include "checkpoint/region/dependency.h"
 #include "engine/base/tangent.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>

@@ -7,15 +7,11 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 namespace overdrive::checkpoint {
 
 namespace {
-
-// Of the last tape that was made where there is a limit: what another one is taken to need.
-std::atomic<int64_t> usual_bytes{0};
 
 // Where a region may run again before its turn: the device of all of them, if it is the CPU or has streams.
 std::optional<c10::Device> common_device(const Tensors& inputs, const Tensors& outputs) {
@@ -69,9 +65,7 @@ Tensors Segment::run(const Tensors& inputs) {
 }
 
 std::unique_ptr<Tape> Segment::make_tape(const Tensors& inputs) const {
-  auto tape = std::make_unique<Tape>(region_, inputs, requiring_grad(inputs));
-  if (options().ahead_bytes > 0) usual_bytes = tape->bytes();
-  return tape;
+  return std::make_unique<Tape>(region_, inputs, requiring_grad(inputs));
 }
 
 // On a device, on a stream of its own that waits for what the first run read, and not for the gradients under
@@ -115,8 +109,6 @@ Segment::Ahead Segment::how_ahead() const {
 }
 
 std::shared_ptr<AheadRun> Segment::order_ahead() {
-  const int64_t limit = options().ahead_bytes;
-  if (limit > 0 && AheadRun::bytes_held() + usual_bytes > limit) return nullptr;
   const int task = torch::autograd::get_current_graph_task_id();
   auto run = std::make_shared<AheadRun>(task, [this] { return make_tape_ahead(); });
   std::shared_ptr<AheadRun> other;

@@ -36,8 +36,7 @@ class Segment {
   Ahead how_ahead() const;
   // What all its tensors are on, inputs and outputs; none where they are not together.
   const std::optional<c10::Device>& device() const { return device_; }
-  // Orders that from inside a backward; recompute() will find it. Null when it was ordered already, or when
-  // it would need too much memory.
+  // Orders that from inside a backward; recompute() will find it. Null when it was ordered already.
   std::shared_ptr<AheadRun> order_ahead() OVERDRIVE_EXCLUDES(mutex_);
 
   const Options& options() const { return region_.options(); }

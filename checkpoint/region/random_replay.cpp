@@ -14,12 +14,6 @@ std::recursive_mutex& replay_mutex() {
 
 }  // namespace
 
-bool RngWatch::have_moved() const {
-  base::GeneratorStates moved = before_;
-  moved.keep_what_moved();
-  return !moved.empty();
-}
-
 RngReplay::RngReplay(const base::GeneratorStates& states) {
   if (states.empty()) return;
   alone_ = std::unique_lock(replay_mutex());

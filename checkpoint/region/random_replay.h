@@ -1,4 +1,4 @@
-// Random numbers in regions that run again, and in stages that must not run side by side because of them.
+// Random numbers in regions that run again.
 #pragma once
 
 #include "engine/base/generator_states.h"
@@ -7,15 +7,6 @@
 #include <optional>
 
 namespace overdrive::checkpoint {
-
-// Whether anybody has drawn from the CPU's generator since this was made.
-class RngWatch {
- public:
-  bool have_moved() const;
-
- private:
-  base::GeneratorStates before_ = base::GeneratorStates::of_devices_in_use({});
-};
 
 // Puts the generators where they were, for the length of a scope. One thread at a time: they are the
 // process's, and two that replay at once would get each other's numbers.
