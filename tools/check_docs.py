@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs", "python")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 VARIABLE = re.compile(r'"(OVERDRIVE_[A-Z_]+)"')
 ROW = re.compile(r"^\|(.*)\|\s*$")

@@ -1,5 +1,5 @@
-// Backwards that C++ starts in a process of Python's, for test/python/. A tensor comes as its `_cdata`. To be called
-// by ctypes.PyDLL: with the GIL, and an error that is left with Python is raised.
+// Backwards that C++ starts in a process of Python's, for test/python/. A tensor comes as its `_cdata`. To be
+// called by ctypes.PyDLL: with the GIL, and an error that is left with Python is raised.
 #include <ATen/core/Tensor.h>
 
 #include <exception>
@@ -18,7 +18,8 @@ thread_local std::string error;
 const char* backward(void* tensor) {
   error.clear();
   try {
-    at::Tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(static_cast<at::TensorImpl*>(tensor))).backward();
+    at::Tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(static_cast<at::TensorImpl*>(tensor)))
+        .backward();
   } catch (const std::exception& caught) {
     error = caught.what();
   }
