@@ -26,7 +26,7 @@ struct Options {
   Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
   int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
-  bool verbose = false;              // OVERDRIVE_VERBOSE=0|1
+  bool verbose = false;              // OVERDRIVE_VERBOSE=0|1|2
 
   // The defaults, changed by the environment. A bad value throws c10::Error and
   // names the variable, the value and what is allowed.
@@ -42,5 +42,7 @@ struct Variable {
   const char* meaning;
 };
 OVERDRIVE_API const std::vector<Variable>& environment_variables();
+// A sentence for each variable that is set, is named as ours are and is none of them, with the nearest.
+OVERDRIVE_API std::vector<std::string> unknown_environment_variables();
 
 }  // namespace overdrive::engine

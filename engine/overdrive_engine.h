@@ -43,6 +43,9 @@ class OverdriveEngine final : public HostEngine {
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
 
+  // execute() behind Python's engine, which has done its part: for backwards that came through the door.
+  base::variable_list serve(const BackwardCall& call);
+
   // Frames are ours. Any other task, such as one that c10d's DistEngine drives piece by piece, is
   // the base class's, on this object.
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
@@ -54,12 +57,16 @@ class OverdriveEngine final : public HostEngine {
   void thread_on_exception(const std::shared_ptr<base::GraphTask>& task, const base::NodePtr& node,
                            std::exception& error) override;
 
+  // Python code can run on the thread, where the process holds Python.
+  void live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
+                           const std::function<void()>& body) override;
+
  private:
   OverdriveEngine();
   ~OverdriveEngine() override;
 
-  // Why this call is not ours to run, or null.
-  const char* reason_to_forward() const;
+  // Whether a nested backward goes on on another thread. `depth`: of the one around it on this thread.
+  bool moves_to_thread(int32_t depth) const;
   base::variable_list forward(const BackwardCall& call, const char* reason);
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();

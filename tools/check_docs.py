@@ -22,14 +22,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs",
+           "python")
 PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\s]+)`")
 IN_TREE = re.compile(rf"({'|'.join(FOLDERS)})/[\w./*-]*")
 SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu)")
 TEST = re.compile(r"[A-Z*][\w*]*\.[\w*]+|\w+_tests?")
-VARIABLE = re.compile(r'"(OVERDRIVE(?:_[A-Z_]+)?)"')
+VARIABLE = re.compile(r'"(OVERDRIVE(?:_[A-Z]+)*)"')
 ROW = re.compile(r"^\|(.*)\|\s*$")
 
 

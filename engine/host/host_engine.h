@@ -13,8 +13,8 @@ class HostEngine : public base::EngineBefore {
  public:
   // Makes the calling thread, a new one of ours, one of the host's threads and runs `body` there. The tasks for
   // run_host_queue() come through `queue`.
-  void live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
-                           const std::function<void()>& body);
+  virtual void live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
+                                   const std::function<void()>& body);
   // The host's own loop over the queue of such a thread, until a shutdown task comes.
   void run_host_queue() { Engine::thread_main(nullptr); }
 

@@ -60,6 +60,7 @@ TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
   EXPECT_EQ(with("OVERDRIVE_EXACT", "always").exact, Exact::kAlways);
   EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
   EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "1").verbose);
+  EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "2").verbose);
 }
 
 TEST_F(OptionsFromEnvironment, NameTheVariableTheValueAndWhatIsAllowedInAnError) {
