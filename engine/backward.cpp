@@ -89,15 +89,15 @@ class Backward {
     return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set;
   }
 
-  // Nodes ask the current task what they need not compute: inside a pruned backward that would be the
-  // outer one's.
+  // Nodes ask the current task which gradients are needed. Inside a pruned backward the answer would be the
+  // outer backward's.
   static bool is_inside_pruned() {
     const GraphTask* current = host::current_graph_task();
     return current != nullptr && !current->exec_info_.empty();
   }
 
-  // The task of the frame around us, when we may borrow it: it is ours and current, and
-  // is_checkpoint_valid() inside is already what it has to be.
+  // The task of the frame around this call, or null where it may not be borrowed. A borrowed task is ours and
+  // current, and its is_checkpoint_valid() already has the right value.
   GraphTask* task_to_share() const {
     const ActiveRun* outer = context_.innermost;
     if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return nullptr;

@@ -1,5 +1,5 @@
-// What a user can ask of the engine, and the same through OVERDRIVE_* variables.
-// Plain values: copied at install(), never changed by the engine.
+// The options of the engine, with an OVERDRIVE_* variable for each. Plain values: install() copies them, and
+// the engine never changes them.
 #pragma once
 
 #include "engine/base/export.h"

@@ -166,7 +166,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
 
 void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,
                                           std::exception& error) {
-  // The previous engine has heard of the node that failed; what is left is to end the frame's task.
+  // The previous engine has heard of the failed node already. The task of the frame is still to be ended.
   if (node && HostFrame::is_frame(*node)) {
     Engine::thread_on_exception(task, node, error);
   } else {

@@ -1,6 +1,6 @@
-// The Engine subclass that LibTorch sees. One object a process, never destroyed: backwards may
-// be under way, and stubs point to it. Decides per call whether we run it or the previous engine
-// does, and forwards every virtual that is not ours to answer. Any thread may call it.
+// The Engine subclass that LibTorch sees. One object a process, never destroyed, because backwards may be under
+// way and stubs point to it. Any thread may call it. Chooses for each call between our engine and the previous
+// one, and leaves the run of a backward to backward.h.
 #pragma once
 
 #include "engine/host/host_engine.h"

@@ -19,7 +19,7 @@ namespace {
 
 using namespace torch::autograd;
 
-// What one engine made of a call.
+// The results of a call on one engine.
 struct Outcome {
   variable_list captured;
   variable_list leaf_gradients;

@@ -99,8 +99,8 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
   load_.fetch_add(kOneInside);
   const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainLane];
   const Lane lane = lane_of(worker);
-  // Who comes a second time comes a third: it stays until the run is over, asleep if need be. Waking it for
-  // the end costs less than going out and in.
+  // A worker that comes a second time stays until the run is over, asleep if need be, because it is likely to
+  // come a third time. Waking it at the end costs less than leaving and entering again.
   if (stay == Stay::kWhileThereIsMore && visits_[lane]++ != 0) {
     stay = Stay::kToTheEnd;
     staying_.fetch_add(1);
@@ -136,8 +136,9 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask first, Stay stay) {
   }
 }
 
-// What a node has made ready for its own thread takes its place in the count of tasks, and is run at once where
-// nothing else waits. The node that is done goes first: its destructor is the run's business.
+// A task that the node has made ready for its own thread takes the node's place in the count of tasks, and runs
+// at once where nothing else waits. The finished node is released first, because its destructor belongs to the
+// run.
 template <typename Wanted, typename Over>
 std::optional<ReadyTask> DeviceRun::task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
                                                Patience patience) {
@@ -150,8 +151,8 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceSeat& seat, ReadyTask& done
   return queue.exchange(seat.take_next(), wanted);
 }
 
-// Who stays has counted itself before it looks at the tasks, so either it sees that there are none or it is
-// seen here.
+// A staying worker increments `staying_` before it reads the task count. So either the worker sees zero tasks,
+// or this function sees the worker.
 void DeviceRun::finish(ReadyTask& task) {
   task.keep = nullptr;
   if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || staying_.load() == 0) return;

@@ -1,4 +1,4 @@
-// The thread that runs the nodes of one device, in its queue's order, whichever backward they belong to.
+// The thread that runs the nodes of one device for all backwards, in its queue's order.
 // Owned by WorkerGroup. Starts in the constructor, sleeps when there is nothing to do, ends and is joined
 // by stop(). Knows its queue and its device; the run of a task (SharedRun) knows how to run it.
 #pragma once

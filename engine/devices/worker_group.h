@@ -1,5 +1,5 @@
-// The workers of the process, one for each device that a backward has needed. One object, never destroyed.
-// Any thread. Starts workers, counts who uses them, ends those that nobody uses; does not know what they do.
+// The workers of the process, one for each device that a backward has needed. One object, never destroyed. Any
+// thread. Starts workers, counts their users and ends unused ones. Leaves the tasks to the workers.
 #pragma once
 
 #include "engine/base/mutex.h"

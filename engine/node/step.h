@@ -10,7 +10,7 @@
 
 namespace overdrive::engine {
 
-// What all nodes of a run have in common.
+// The same for all nodes of a run.
 struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node

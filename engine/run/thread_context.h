@@ -1,6 +1,6 @@
-// What the engine keeps for a thread between backwards: memory, frames, the heap that nested
-// backwards share. Used by its own thread only. Lives as long as the thread and, on the main
-// thread, for ever; it may be asked for at any time, also while thread-locals are torn down.
+// The engine's state of one thread: spare memory and frames, and the heap that nested backwards share. Used by
+// its thread alone. Lives as long as the thread and, on the main thread, for ever. thread_context() may be
+// called at any time, also while thread-locals are torn down.
 #pragma once
 
 #include "engine/host/host_frame.h"
@@ -22,10 +22,9 @@ struct ThreadContext {
   ThreadFrames frames;
   std::vector<std::unique_ptr<RunMemory>> spare_memory;
 
-  // Gives up what a failed run has in the heap. Stock leaves the ready tasks of a failed nested backward
-  // in the queue that it shares with the backwards around it; they come out first and are dropped.
-  // Their places stay, because they decide how later ties come out (Note [Ties]); what they held
-  // is returned.
+  // Gives up the tasks of a failed run, and returns the references that they held. Stock leaves the ready tasks
+  // of a failed nested backward in the queue that it shares with the backwards around it; they come out first
+  // and are dropped. So their places stay in the heap: they decide how later ties come out (Note [Ties]).
   std::vector<base::NodePtr> abandon(const AnyRun& run);
 };
 
