@@ -21,6 +21,9 @@ __attribute__((visibility("default"))) uint64_t overdrive_backward_count(void);
 __attribute__((visibility("default"))) int overdrive_stats_json(char* buffer, size_t size);
 /* overdrive::keep_memory(): 1 when it is set, 0 where malloc is not glibc's or bytes are too many. */
 __attribute__((visibility("default"))) int overdrive_keep_memory(size_t bytes);
+/* The same as one sentence for people. */
+__attribute__((visibility("default"))) int overdrive_stats_summary(char* buffer, size_t size);
+__attribute__((visibility("default"))) void overdrive_reset_stats(void);
 /* Why the last of the calls above failed on this thread, "" when it did not. Good until the next. */
 __attribute__((visibility("default"))) const char* overdrive_last_error(void);
 

@@ -26,6 +26,17 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// 1234567 -> "1,234,567"
+std::string grouped(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
 }  // namespace
 
 Stats stats() {
@@ -54,6 +65,19 @@ Stats stats() {
 }
 
 void reset_stats() { reset_counters(); }
+
+std::string stats_summary() {
+  const Stats s = stats();
+  uint64_t on_stock = 0;
+  std::string reasons;
+  for (const auto& [reason, calls] : s.forwarded) {
+    on_stock += calls;
+    reasons += (reasons.empty() ? " (" : ", ") + reason;
+  }
+  if (!reasons.empty()) reasons += ")";
+  return grouped(s.backwards) + " backwards on Overdrive, " + grouped(on_stock) + " on stock" + reasons + "; " +
+         grouped(s.nodes) + " nodes";
+}
 
 // One line, so that it can be the line that the preload library prints at exit.
 std::string stats_json() {
