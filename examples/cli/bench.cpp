@@ -99,6 +99,7 @@ void add_bench(Program& program) {
                                   "overdrive bench engine --quick", nullptr);
   add_engine(program, *command);
   add_bench_devices(program, *command);
+  add_bench_faults(program, *command);
   add_bench_memory(program, *command);
   add_bench_forward_ad(program, *command);
   add_bench_hooks(program, *command);

@@ -11,6 +11,7 @@
 namespace overdrive::cli {
 
 void add_bench_devices(Program& program, CLI::App& parent);
+void add_bench_faults(Program& program, CLI::App& parent);
 void add_bench_memory(Program& program, CLI::App& parent);
 void add_bench_forward_ad(Program& program, CLI::App& parent);
 void add_bench_hooks(Program& program, CLI::App& parent);
@@ -22,6 +23,13 @@ using OnRow = std::function<void(const nlohmann::json& row)>;
 // file.
 int report_rows(const std::string& benchmark, const JsonFile& file, bool quiet,
                 void (*show)(const nlohmann::json& row), const std::function<void(const OnRow&)>& measure);
+
+// A row a model: page faults of a training step on stock and on ours, each in a process of its own.
+void count_faults(bool quick, const OnRow& on_row);
+void print_faults_row(const nlohmann::json& row);
+
+// One such row, for what the memory settings alone give to stock: tuned_stock_milliseconds to stock_milliseconds.
+nlohmann::json tuning_alone(const std::string& model);
 
 // Throws UsageError when a name is not a graph's.
 void check_graph_names(const std::vector<std::string>& names);

@@ -51,12 +51,24 @@ void bench_packers(const MemoryArguments& arguments, nlohmann::json& rows) {
   });
 }
 
+// What a heap gives back to the system between steps, and faults in again.
+void bench_page_faults(const MemoryArguments& arguments, nlohmann::json& rows) {
+  if (!arguments.quiet)
+    std::printf("\n%-20s %12s %12s %14s %14s %12s\n", "model", "stock faults", "our faults", "stock peak KiB",
+                "our peak KiB", "tuning alone");
+  count_faults(arguments.options.quick, [&](const nlohmann::json& row) {
+    rows.push_back(row);
+    if (!arguments.quiet) print_faults_row(row);
+    check_interrupt();
+  });
+}
+
 int bench_memory(const MemoryArguments& arguments) {
   check_graph_names(arguments.options.graphs);
   JsonFile file(arguments.json);
   at::set_num_threads(1);
   bool above = false;
-  nlohmann::json rows = nlohmann::json::array(), packers = nlohmann::json::array();
+  nlohmann::json rows = nlohmann::json::array(), packers = rows, faults = rows;
   if (!arguments.quiet && !arguments.packers_only) {
     std::printf("%-14s %9s %12s %12s %12s %12s %12s %7s\n", "graph", "size", "stock tens.", "our tens.",
                 "stock heap", "our heap", "we keep", "ratio");
@@ -70,11 +82,13 @@ int bench_memory(const MemoryArguments& arguments) {
   const bool stopped = stopped_early([&] {
     if (!arguments.packers_only) bench::run_memory_bench(arguments.options, on_row);
     if (arguments.options.graphs.empty()) bench_packers(arguments, packers);
+    if (arguments.options.graphs.empty() && !arguments.packers_only) bench_page_faults(arguments, faults);
   });
   file.write({{"benchmark", "memory"},
               {"environment", bench::environment()},
               {"rows", rows},
               {"packers", packers},
+              {"faults", faults},
               {"stopped", stopped}});
   return above ? kDifferenceFound : kFine;
 }

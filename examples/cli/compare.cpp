@@ -1,6 +1,7 @@
 // `overdrive compare NAME`: one model, two engines, one seed; ends with a table. Status 1 when a bit differs.
 #include "bench/environment.h"
 #include "engine/engine.h"
+#include "examples/cli/bench_commands.h"
 #include "examples/cli/cli.h"
 #include "examples/cli/compare_app.h"
 #include "examples/cli/comparison_page.h"
@@ -81,7 +82,13 @@ Comparison compare_one(const TrainerInfo& info, const CompareArguments& argument
 
 nlohmann::json document_of(const std::vector<Comparison>& results) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Comparison& result : results) list.push_back(to_json(result));
+  for (const Comparison& result : results) {
+    list.push_back(to_json(result));
+    // Both engines ran with the same memory settings, which are the process's; these have a gain of their own.
+    const bool tuned = stats().keep_memory_bytes > 0 && !interrupted();
+    const bool known = !trainers::find_trainers(result.trainer->name).empty() && !result.trainer->distributed;
+    list.back()["tuning_alone"] = tuned && known ? tuning_alone(result.trainer->name) : nlohmann::json(nullptr);
+  }
   return {{"comparisons", list},
           {"bits_equal",
            std::none_of(results.begin(), results.end(), [](auto& r) { return r.difference.has_value(); })},
