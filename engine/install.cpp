@@ -4,8 +4,8 @@
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/devices/worker_group.h"
-#include "engine/host/host.h"
 #include "engine/host/host_version.h"
+#include "engine/host/other_engines.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 
@@ -23,7 +23,7 @@ namespace {
 using base::Engine;
 using base::MutexLock;
 
-// What uninstall() put back, when that is not the base engine. LibTorch takes a function and
+// The engine that uninstall() put back, unless it is the base engine. LibTorch takes a function and
 // tells nobody which one it has, so the engine itself is all we can record.
 std::atomic<Engine*> put_back{nullptr};
 Engine& engine_put_back() { return *put_back.load(std::memory_order_acquire); }
@@ -56,7 +56,7 @@ void open_python_door() {
   TORCH_CHECK(problem.empty(), problem);
 }
 
-// Who changes the default engine goes through here, one at a time. Nobody's code but LibTorch's
+// Every change of the default engine comes through here, one at a time. Nobody's code but LibTorch's
 // two-line accessors and the engine's own setters runs under the lock.
 class Switch {
  public:
@@ -126,7 +126,7 @@ class Switch {
       below_ = nullptr;
       return nullptr;
     }
-    // Somebody who had recorded ours may have put it back after we had let go of it.
+    // Code that had recorded our engine may have put it back after uninstall().
     Engine& below = below_ ? *below_ : OverdriveEngine::get().previous();
     if (&below == &Engine::get_base_engine()) {
       torch::autograd::set_default_engine_stub(&Engine::get_base_engine);

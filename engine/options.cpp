@@ -26,10 +26,7 @@ constexpr Word<bool> kOffOn[] = {{"0", false}, {"1", true}};
 constexpr Word<bool> kVerbose[] = {{"0", false}, {"1", true}, {"2", true}};
 constexpr Word<Threads> kThreads[] = {
     {"auto", Threads::kAuto}, {"caller", Threads::kCaller}, {"device", Threads::kDevice}};
-constexpr Word<GraphViews> kGraphViews[] = {
-    {"auto", GraphViews::kAuto}, {"on", GraphViews::kOn}, {"off", GraphViews::kOff}};
-constexpr Word<Deep> kDeep[] = {{"stacks", Deep::kStacks}, {"threads", Deep::kThreads}};
-constexpr Word<Frame> kFrame[] = {{"auto", Frame::kAuto}, {"always", Frame::kAlways}};
+constexpr Word<Exact> kExact[] = {{"auto", Exact::kAuto}, {"always", Exact::kAlways}};
 
 template <typename T, size_t n>
 std::string list_of(const Word<T> (&words)[n]) {
@@ -112,10 +109,7 @@ std::vector<std::string> unknown_environment_variables() {
 Options Options::from_environment() {
   Options options;
   read("OVERDRIVE_THREADS", kThreads, options.threads);
-  read("OVERDRIVE_GRAPH_VIEWS", kGraphViews, options.graph_views);
-  read("OVERDRIVE_DEEP", kDeep, options.deep);
-  read("OVERDRIVE_FRAME", kFrame, options.frame);
-  read("OVERDRIVE_CURRENT_NODE", kOffOn, options.exact_current_node);
+  read("OVERDRIVE_EXACT", kExact, options.exact);
   read("OVERDRIVE_CHECK", options.check_every);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;
@@ -125,11 +119,8 @@ const std::vector<Variable>& environment_variables() {
   static const auto* rows = new std::vector<Variable>{
       {"OVERDRIVE", "0|1", "whether the preload library installs the engine (1)"},
       {"OVERDRIVE_THREADS", "auto|caller|device", "which threads run a backward's nodes (auto)"},
-      {"OVERDRIVE_GRAPH_VIEWS", "auto|on|off",
-       "whether the host's views of the running graph are served (auto)"},
-      {"OVERDRIVE_DEEP", "stacks|threads", "where a nested backward goes when the stack runs low (stacks)"},
-      {"OVERDRIVE_FRAME", "auto|always", "whether every backward runs inside a stock graph task (auto)"},
-      {"OVERDRIVE_CURRENT_NODE", "0|1", "whether get_current_node() is exact inside a node (1)"},
+      {"OVERDRIVE_EXACT", "auto|always",
+       "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},

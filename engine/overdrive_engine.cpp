@@ -2,8 +2,8 @@
 
 #include "engine/backward.h"
 #include "engine/base/counters.h"
-#include "engine/host/host.h"
 #include "engine/host/host_frame.h"
+#include "engine/host/other_engines.h"
 #include "engine/node/gradient_check.h"
 #include "engine/python_door/python_door.h"
 #include "engine/python_door/python_thread.h"
@@ -100,13 +100,17 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   variable_list captured;
-  const auto body = [&] { captured = run_backward(*this, call, options()); };
+  const EngineState state{.engine = *this,
+                          .options = options(),
+                          .observers = run_observers_.load(std::memory_order_acquire),
+                          .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
+  const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
     count(Count::kThreads);
     call_on_new_thread(body);
   } else if (!nested || !stack_is_low()) {
     body();
-  } else if (options().deep == Deep::kStacks || thread_context().worker != nullptr) {
+  } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
     count(Count::kFreshStacks);
     call_on_fresh_stack(body);
@@ -142,25 +146,10 @@ c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
   return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
 }
 
-namespace {
-// What a new thread of ours has to do once the host has set it up.
-constinit thread_local const std::function<void()>* life_of_thread = nullptr;
-}  // namespace
-
 void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& queue,
                                           const std::function<void()>& body) {
   const python_door::PythonThread python;
-  life_of_thread = &body;
-  // Comes back to thread_main(). For the host it is a CPU thread: which device is current is our business.
-  Engine::thread_init(CPU_DEVICE, queue, /*should_increment=*/false);
-}
-
-void OverdriveEngine::thread_main(const std::shared_ptr<GraphTask>& task) {
-  if (const auto* const life = std::exchange(life_of_thread, nullptr)) {
-    (*life)();
-  } else {
-    Engine::thread_main(task);
-  }
+  HostEngine::live_as_host_thread(queue, body);
 }
 
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
@@ -177,7 +166,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
 
 void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,
                                           std::exception& error) {
-  // The previous engine has heard of the node that failed; what is left is to end the frame's task.
+  // The previous engine has heard of the failed node already. The task of the frame is still to be ended.
   if (node && HostFrame::is_frame(*node)) {
     Engine::thread_on_exception(task, node, error);
   } else {

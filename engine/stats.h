@@ -1,5 +1,5 @@
-// What the engine did since the last reset: counters that any thread may read at
-// any time. They are sums over threads, exact once the backwards have returned.
+// Counters of the work since the last reset. Any thread may read them at any time. They are sums over threads,
+// exact once the backwards have returned.
 #pragma once
 
 #include "engine/base/export.h"
