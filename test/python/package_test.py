@@ -75,8 +75,8 @@ def test_a_bad_variable_is_an_error():
 
 
 def test_an_unknown_variable_is_named():
-    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_GRAPH_VIEW": "on"})
-    assert "OVERDRIVE_GRAPH_VIEW is set" in done.stderr and "OVERDRIVE_GRAPH_VIEWS?" in done.stderr
+    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_THREAD": "caller"})
+    assert "OVERDRIVE_THREAD is set" in done.stderr and "OVERDRIVE_THREADS?" in done.stderr
 
 
 def test_shadow_mode_checks_backwards_of_python():
