@@ -20,7 +20,7 @@ class Packer:
     def __init__(self, handle: int | None, description: str) -> None:
         if not handle:
             raise OverdriveError(last_error())
-        self._handle = handle
+        self._handle: int | None = handle
         self._description = description
 
     def __repr__(self) -> str:
