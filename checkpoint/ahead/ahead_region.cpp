@@ -26,26 +26,6 @@ namespace {
 
 using torch::autograd::get_current_graph_task_id;
 
-// What decides the bits of a result beside the modes of a region: threads inside an operation, rounding and
-// denormals. And the number of the next node, so that nodes made elsewhere come after those that are there.
-class Surroundings {
- public:
-  Surroundings() : threads_(at::get_num_threads()), next_node_(at::sequence_number::peek()) {
-    std::fegetenv(&floating_point_);
-  }
-  // Makes this thread like the one that the object was made on. For good: the thread has no others.
-  void take_over() const {
-    std::fesetenv(&floating_point_);
-    if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
-    while (at::sequence_number::peek() < next_node_) at::sequence_number::get_and_increment();
-  }
-
- private:
-  int threads_;
-  uint64_t next_node_;
-  std::fenv_t floating_point_{};
-};
-
 // The next stream for a recomputation on the device, in turn. A region's gradient is made on the stream of its
 // recomputation, so `count` regions in a row have different ones: the next recomputation overlaps the gradient
 // under way. Memory that is freed on one stream is not used on another, so each of them costs memory.
@@ -96,6 +76,26 @@ class AheadRegion::Order {
   }
 
  private:
+  // What decides the bits of a result beside the modes of a region: threads inside an operation, rounding and
+  // denormals. And the number of the next node, so that nodes made elsewhere come after those that are there.
+  class Surroundings {
+   public:
+    Surroundings() : threads_(at::get_num_threads()), next_node_(at::sequence_number::peek()) {
+      std::fegetenv(&floating_point_);
+    }
+    // Makes this thread like the one that the object was made on. For good: the thread has no others.
+    void take_over() const {
+      std::fesetenv(&floating_point_);
+      if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
+      while (at::sequence_number::peek() < next_node_) at::sequence_number::get_and_increment();
+    }
+
+   private:
+    int threads_;
+    uint64_t next_node_;
+    std::fenv_t floating_point_{};
+  };
+
   const std::function<TapePtr()> make_;
   const int graph_task_ = get_current_graph_task_id();
   const int process_ = ::getpid();

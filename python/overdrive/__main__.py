@@ -74,10 +74,10 @@ def show_difference(what: str, stock: str, ours: str) -> bool:
 def compare(program: list[str], runs: int) -> int:
     results: dict[bool, list[Run]] = {False: [], True: []}
     for number in range(runs):
-        for ours in (False, True) if number % 2 == 0 else (True, False):
-            name = "Overdrive" if ours else "stock"
+        for on_overdrive in (False, True) if number % 2 == 0 else (True, False):
+            name = "Overdrive" if on_overdrive else "stock"
             print(f"overdrive: run {number + 1} of {runs} on {name} ...", file=sys.stderr, flush=True)
-            results[ours].append(run(program, ours))
+            results[on_overdrive].append(run(program, on_overdrive))
     stock, ours = results[False][0], results[True][0]
     print(f"{' '.join(program)}: {runs} run{'s' if runs > 1 else ''} on each engine")
     differs = show_difference("output", stock.out, ours.out)
@@ -88,9 +88,11 @@ def compare(program: list[str], runs: int) -> int:
     elif stock.status != 0:
         print(f"  exit status: {stock.status} on both")
     print("               on stock   on Overdrive    ratio   (best of the runs)")
-    for name, unit, best in (("wall time", "s", lambda r: r.wall), ("CPU time", "s", lambda r: r.cpu),
-                             ("peak memory", "MB", lambda r: r.peak_bytes / 1e6)):
-        a, b = (min(best(r) for r in results[which]) for which in (False, True))
+    figures = {"wall time": ("s", [r.wall for r in results[False]], [r.wall for r in results[True]]),
+               "CPU time": ("s", [r.cpu for r in results[False]], [r.cpu for r in results[True]]),
+               "peak memory": ("MB", [r.peak_bytes / 1e6 for r in results[False]], [r.peak_bytes / 1e6 for r in results[True]])}
+    for name, (unit, on_stock, on_ours) in figures.items():
+        a, b = min(on_stock), min(on_ours)
         print(f"  {name:11} {a:10.2f} {unit:2} {b:11.2f} {unit:2} {b / a:8.3f}")
     return 1 if differs else 0
 

@@ -108,4 +108,5 @@ def library() -> ctypes.CDLL:
 
 
 def last_error() -> str:
-    return library().overdrive_last_error().decode(errors="replace")
+    text: bytes = library().overdrive_last_error()
+    return text.decode(errors="replace")

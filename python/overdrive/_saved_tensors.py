@@ -20,7 +20,7 @@ class Packer:
     def __init__(self, handle: int | None, description: str) -> None:
         if not handle:
             raise OverdriveError(last_error())
-        self._handle = handle
+        self._handle: int | None = handle
         self._description = description
 
     def __repr__(self) -> str:
@@ -43,8 +43,8 @@ def quantise(
 ) -> Packer:
     """Keeps float32 in fewer bits: ``type`` "int8" with a scale for each ``block`` elements, or "bfloat16". Lossy.
 
-    ``rounding`` "stochastic" goes up or down by chance, the same for the same ``seed``. Smaller tensors than
-    ``min_bytes`` stay as they are.
+    ``rounding`` "stochastic" goes up or down by chance: a function of ``seed``, of the node and of the place in the
+    tensor, so that a program which runs again draws the same. Tensors smaller than ``min_bytes`` stay as they are.
 
     >>> import overdrive, torch
     >>> x = torch.randn(64, 64, requires_grad=True)

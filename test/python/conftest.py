@@ -110,7 +110,8 @@ def heard():
 
 def python(arguments, variables=None, check=True, cwd=None, **options):
     """Runs another Python, which finds what this one finds."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OVERDRIVE", "LD_PRELOAD"))}
+    environment = {k: v for k, v in os.environ.items()
+                   if k.startswith("OVERDRIVE_TEST_") or not k.startswith(("OVERDRIVE", "LD_PRELOAD"))}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     environment.update(variables or {})
     done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, text=True, capture_output=True,

@@ -119,7 +119,7 @@ def test_checkpoint_refuses_what_stock_refuses():
     def scenario(note):
         def changes(a, calls=[]):
             calls.append(1)
-            return a.exp() if len(calls) % 2 else a.sin() * a
+            return a.exp() if len(calls) % 2 else a.repeat(2).exp()[:3]
 
         x = torch.randn(3, requires_grad=True)
         y = checkpoint(changes, x, use_reentrant=False)

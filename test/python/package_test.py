@@ -3,6 +3,7 @@ import doctest
 import importlib
 import json
 import pkgutil
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 from conftest import python, variables_of
 
 import overdrive
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +75,8 @@ def test_a_bad_variable_is_an_error():
 
 
 def test_an_unknown_variable_is_named():
-    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_GRAPH_VIEW": "on"})
-    assert "OVERDRIVE_GRAPH_VIEW is set" in done.stderr and "OVERDRIVE_GRAPH_VIEWS?" in done.stderr
+    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_THREAD": "caller"})
+    assert "OVERDRIVE_THREAD is set" in done.stderr and "OVERDRIVE_THREADS?" in done.stderr
 
 
 def test_shadow_mode_checks_backwards_of_python():
@@ -241,6 +244,15 @@ def test_the_examples_in_the_documentation(name):
     module = importlib.import_module(f"overdrive.{name}")
     torch.manual_seed(0)
     assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/guide/python.md"])
+def test_the_python_of_the_documents_runs(document, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
+    assert blocks
+    overdrive.reset_stats()
+    exec(compile("\n".join(blocks), document, "exec"), {"__name__": "document"})
+    assert overdrive.stats()["backwards"] > 0
 
 
 def test_everything_public_is_documented():

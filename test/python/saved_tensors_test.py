@@ -48,8 +48,10 @@ def test_quantise_is_near(plain, options):
     assert not all(torch.equal(a, b) for a, b in zip(plain, actual)), "nothing was packed"
     for a, b in zip(plain, actual):
         torch.testing.assert_close(a, b, rtol=0.1, atol=0.05 * a.abs().max().item())
-    again = gradients(overdrive.saved_tensors(packer))
-    assert all(torch.equal(a, b) for a, b in zip(actual, again))
+    # Stochastic rounding depends on the numbers of the nodes, which go on.
+    if options.get("rounding") != "stochastic":
+        again = gradients(overdrive.saved_tensors(packer))
+        assert all(torch.equal(a, b) for a, b in zip(actual, again))
 
 
 def test_min_bytes_of_a_scope(plain):

@@ -210,6 +210,24 @@ def test_the_interpreter_ends_while_a_daemon_trains(engine):
     assert done.returncode in (0, -signal.SIGABRT, -signal.SIGSEGV)
 
 
+DETACHED = """
+import ctypes, os, sys, time, torch
+plugin = ctypes.CDLL(os.environ["OVERDRIVE_TEST_PLUGIN"])
+plugin.train_on_detached_threads(3)
+time.sleep(0.2)
+print("end", flush=True)
+"""
+
+
+@pytest.mark.elsewhere
+def test_the_process_ends_while_detached_threads_train(engine):
+    # The destructors of LibTorch's statics take from them what they compute with: by which signal the process then ends,
+    # if by any, is chance on either engine.
+    done = python(["-c", DETACHED], variables_of(engine), check=False)
+    assert done.stdout == "end\n"
+    assert done.returncode in (0, -signal.SIGABRT, -signal.SIGSEGV)
+
+
 SWITCHING = """
 import os, torch, overdrive
 overdrive.install()
