@@ -21,6 +21,7 @@ struct Options {
   int64_t max_size = INT64_MAX;     // leaves out larger graphs
   int rounds = 30;                  // alternating pairs or rounds a row
   bool quick = false;               // small sizes, few rounds: to see that it works
+  std::vector<std::string> models;  // that `overdrive bench faults` knows
   std::set<std::string> flags;      // those of Benchmark::flags that are set
   // Called where a measurement may end early; throws when it is to.
   std::function<void()> check_stop = [] {};
@@ -78,6 +79,11 @@ const std::vector<Benchmark>& benchmarks();
 // A row of `bench engine` and `bench devices`. A sample repeats its run for `sample_seconds` and takes the
 // median.
 nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, double sample_seconds);
+
+// Page faults, peak and processor time of a training step on stock, on stock with Overdrive's memory settings
+// and on Overdrive: {stock,tuned_stock,overdrive}_{faults,peak_kib,milliseconds,keep_memory_bytes}.
+nlohmann::json measure_page_faults(const std::string& model, int64_t steps,
+                                   const std::function<void()>& check_stop);
 
 // What a training step of two nets holds under each packer of saved tensors: net, packer, saved_bytes after the
 // forward, peak_bytes of the step, both also relative to the same net without hooks; and when `timed` ms,

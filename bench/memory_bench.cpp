@@ -77,6 +77,10 @@ void memory_bench(const Options& options, const Report& report) {
         [&](const GraphKind& kind, int64_t size) { report(measure_memory(kind, size), "rows"); });
   }
   if (options.graphs.empty()) hooked_steps(options, /*timed=*/false, into("packers"));
+  if (!options.graphs.empty() || options.flags.contains("--packers")) return;
+  // What a heap gives back to the system between steps, and faults in again.
+  for (const std::string& model : options.quick ? std::vector<std::string>{"mlp"} : options.models)
+    report(measure_page_faults(model, options.quick ? 4 : 20, options.check_stop), "faults");
 }
 
 const TextTable& graphs_table() {
@@ -112,6 +116,23 @@ std::string packer_row(const nlohmann::json& row) {
                               cell(row, "peak_ratio")});
 }
 
+const TextTable& faults_table() {
+  static const TextTable columns({{"model", -20},
+                                  {"stock faults", 12},
+                                  {"our faults", 12},
+                                  {"stock peak KiB", 14},
+                                  {"our peak KiB", 14},
+                                  {"tuning alone", 12}});
+  return columns;
+}
+
+std::string faults_row(const nlohmann::json& row) {
+  const double alone = row["tuned_stock_milliseconds"].get<double>() / row["stock_milliseconds"].get<double>();
+  return faults_table().row({row["model"], cell(row, "stock_faults", "%.1f"),
+                             cell(row, "overdrive_faults", "%.1f"), cell(row, "stock_peak_kib", "%.0f"),
+                             cell(row, "overdrive_peak_kib", "%.0f"), format("%.3f", alone)});
+}
+
 }  // namespace
 
 Benchmark memory_benchmark() {
@@ -121,7 +142,8 @@ Benchmark memory_benchmark() {
           "Count the bytes that a backward holds: stock and Overdrive, and a step under each packer of saved "
           "tensors.",
       .lists = {{.head = graphs_table().head(), .text = graph_row},
-                {.list = "packers", .head = packers_table().head(), .text = packer_row}},
+                {.list = "packers", .head = packers_table().head(), .text = packer_row},
+                {.list = "faults", .head = faults_table().head(), .text = faults_row}},
       .measure = memory_bench,
       .takes_graphs = true,
       .rounds = "",

@@ -1,6 +1,7 @@
 #include "engine/stats.h"
 
 #include "engine/base/counters.h"
+#include "engine/heap_keeper.h"
 
 #include <cstdio>
 
@@ -23,6 +24,17 @@ std::string quoted(const std::string& text) {
     }
   }
   return out + '"';
+}
+
+// 1234567 -> "1,234,567"
+std::string grouped(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 }  // namespace
@@ -48,10 +60,24 @@ Stats stats() {
           .ahead_unused = totals[Count::kAheadUnused],
           .ahead_bytes = totals[Count::kAheadBytes],
           .waiting_bytes = static_cast<uint64_t>(waiting_bytes()),
+          .keep_memory_bytes = HeapKeeper::get().limit(),
           .forwarded = std::move(totals.forwarded)};
 }
 
 void reset_stats() { reset_counters(); }
+
+std::string stats_summary() {
+  const Stats s = stats();
+  uint64_t on_stock = 0;
+  std::string reasons;
+  for (const auto& [reason, calls] : s.forwarded) {
+    on_stock += calls;
+    reasons += (reasons.empty() ? " (" : ", ") + reason;
+  }
+  if (!reasons.empty()) reasons += ")";
+  return grouped(s.backwards) + " backwards on Overdrive, " + grouped(on_stock) + " on stock" + reasons + "; " +
+         grouped(s.nodes) + " nodes";
+}
 
 // One line, so that it can be the line that the preload library prints at exit.
 std::string stats_json() {
@@ -79,6 +105,7 @@ std::string stats_json() {
   add("ahead_unused", s.ahead_unused);
   add("ahead_bytes", s.ahead_bytes);
   add("waiting_bytes", s.waiting_bytes);
+  add("keep_memory_bytes", s.keep_memory_bytes);
   json += "\"forwarded\": {";
   const char* separator = "";
   for (const auto& [reason, calls] : s.forwarded) {

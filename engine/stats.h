@@ -1,5 +1,5 @@
-// What the engine did since the last reset: counters that any thread may read at
-// any time. They are sums over threads, exact once the backwards have returned.
+// Counters of the work since the last reset. Any thread may read them at any time. They are sums over threads,
+// exact once the backwards have returned.
 #pragma once
 
 #include "engine/base/export.h"
@@ -33,6 +33,8 @@ struct Stats {
   uint64_t ahead_unused = 0;
   uint64_t ahead_bytes = 0;
   uint64_t waiting_bytes = 0;  // of saved tensors that are still to be packed: now, whatever was reset
+  uint64_t keep_memory_bytes =
+      0;  // that may stay at the top of a heap of glibc's, by keep_memory() or by itself: now
   std::map<std::string, uint64_t> forwarded;  // calls given to the previous engine, by reason
 
   // Of the tensors that nodes asked for, the share that was there in time or on its way; 0 of none.
@@ -45,5 +47,7 @@ struct Stats {
 OVERDRIVE_API Stats stats();
 OVERDRIVE_API void reset_stats();
 OVERDRIVE_API std::string stats_json();
+// One sentence for people: "6,000 backwards on Overdrive, 0 on stock; 30,000 nodes".
+OVERDRIVE_API std::string stats_summary();
 
 }  // namespace overdrive::engine

@@ -1,6 +1,5 @@
 #include "engine/node/grad_sum.h"
 
-#include "engine/base/fault.h"
 #include "engine/base/counters.h"
 #include "engine/host/ordinary_tensor.h"
 
@@ -19,7 +18,6 @@ bool is_ours_alone(const at::Tensor& tensor) {
 }  // namespace
 
 void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
-  if (OVERDRIVE_FAULT(kSumOtherOrder)) std::swap(slot, gradient);
   if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
       is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
       !c10::impl::dispatch_mode_enabled()) {

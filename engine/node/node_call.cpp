@@ -1,6 +1,5 @@
 #include "engine/node/node_call.h"
 
-#include "engine/base/fault.h"
 #include "engine/node/gradient_check.h"
 #include "engine/node/lent_memory.h"
 
@@ -26,7 +25,7 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
 }
 
 variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
-  if (!OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, gradients);
+  call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   if (!keep_graph) node.will_release_variables();
 
@@ -44,9 +43,7 @@ variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
     variable_list copy = gradients;
     outputs = apply(node, std::move(copy));
   }
-  if (OVERDRIVE_FAULT(kReleaseTooEarly) && !keep_graph) node.release_variables();
   check_gradients(node, outputs);
-  if (OVERDRIVE_FAULT(kSwapHooks)) std::swap(node.post_hooks().front(), node.post_hooks().back());
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
   return outputs;
 }

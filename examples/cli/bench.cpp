@@ -34,6 +34,7 @@ int run_bench(const Benchmark& bench, BenchCall call) {
   const JsonFile file(call.output.json);
   at::set_num_threads(call.threads);
   call.options.check_stop = harness::check_interrupt;
+  call.options.models = models_of_bench_faults();
   nlohmann::json document = {{"benchmark", bench.name}};
   for (const auto& rows : bench.lists) document[rows.list] = nlohmann::json::array();
   bool above_stock = false;
@@ -90,6 +91,7 @@ void add_bench(Program& program) {
   CLI::App* command = program.add(program.app, "bench", "Measure stock and Overdrive side by side.",
                                   "overdrive bench engine --quick", nullptr);
   for (const Benchmark& bench : bench::benchmarks()) add_one(program, *command, bench);
+  add_bench_faults(program, *command);
 }
 
 }  // namespace overdrive::cli

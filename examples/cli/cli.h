@@ -54,6 +54,8 @@ void add_list(Program& program);
 void add_train(Program& program);
 void add_compare(Program& program);
 void add_bench(Program& program);
+void add_bench_faults(Program& program, CLI::App& parent);
+std::vector<std::string> models_of_bench_faults();
 void add_soak(Program& program);
 // Only where the fuzzer is built: it is a part of the tests.
 void add_fuzz(Program& program);

@@ -1,4 +1,5 @@
 // `overdrive compare NAME`: one model, two engines, one seed; ends with a table. Status 1 when a bit differs.
+#include "bench/benchmark.h"
 #include "bench/environment.h"
 #include "engine/engine.h"
 #include "examples/cli/cli.h"
@@ -79,9 +80,22 @@ Comparison compare_one(const TrainerInfo& info, const CompareArguments& argument
   return harness::compare(info, options);
 }
 
+// Both engines ran with the same memory settings, which are the process's; these have a gain of their own.
+nlohmann::json tuning_alone(const TrainerInfo& trainer) {
+  const bool known = !trainers::find_trainers(trainer.name).empty() && !trainer.distributed;
+  nlohmann::json row;
+  if (!known || stats().keep_memory_bytes == 0) return row;
+  harness::run_until_interrupt(
+      [&] { row = bench::measure_page_faults(trainer.name, 20, harness::check_interrupt); });
+  return row;
+}
+
 nlohmann::json document_of(const std::vector<Comparison>& results) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Comparison& result : results) list.push_back(to_json(result));
+  for (const Comparison& result : results) {
+    list.push_back(to_json(result));
+    list.back()["tuning_alone"] = interrupted() ? nlohmann::json() : tuning_alone(*result.trainer);
+  }
   return {{"comparisons", list},
           {"bits_equal",
            std::none_of(results.begin(), results.end(), [](auto& r) { return r.difference.has_value(); })},

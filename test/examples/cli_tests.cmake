@@ -135,6 +135,8 @@ overdrive_add_cli_test(train_badly_checkpointed CALL train transformer --checkpo
 overdrive_add_cli_test(train_not_checkpointable CALL train lstm --checkpoint sqrt STATUS 2 PRINTS "a chain of layers")
 overdrive_add_cli_test(bench_memory_quick CALL bench memory --quick --graph scale_chain lstm reentrant --json out.json STATUS 0
                        JSON "rows;0;stock_peak_bytes")
+overdrive_add_cli_test(bench_faults CALL bench faults mlp --engine stock --steps 2 PRINTS "keep_memory_bytes.: 0")
+overdrive_add_cli_test(bench_faults_of_no_model CALL bench faults frob STATUS 2 PRINTS "no model .frob.")
 overdrive_add_cli_test(soak_short CALL soak --minutes 0.1 --threads 2 PRINTS "round 3" TIMEOUT 180)
 overdrive_add_cli_test(compare_help CALL compare --help PRINTS "Example: overdrive compare digits")
 

@@ -194,6 +194,16 @@ function verdict(result) {
   return element("p", { class: `badge ${d === null ? "good" : "bad"}` }, text);
 }
 
+// What the memory settings, which both engines had, give to stock by themselves.
+function tuning(result) {
+  const alone = result.tuning_alone;
+  const text = !alone ? "Both engines ran with the same memory settings."
+    : `Both engines ran with the same memory settings. The settings alone take stock from ${alone.stock_faults.toFixed(0)} to `
+      + `${alone.tuned_stock_faults.toFixed(0)} page faults a step and to ${(alone.tuned_stock_milliseconds / alone.stock_milliseconds).toFixed(3)} of its time: `
+      + "this gain is not in the ratios above.";
+  return element("p", { class: "soft tuning" }, text);
+}
+
 function section(result) {
   return element("section", { "data-name": result.name },
     element("h2", {}, result.name),
@@ -201,7 +211,8 @@ function section(result) {
       + `${result.backwards_per_step.toFixed(1)} backwards a step; seed ${result.seed}, ${result.dtype} on ${result.device}.`),
     verdict(result),
     element("div", { class: "result" },
-      element("div", { class: "charts" }, lossCurves(result), stepTimes(result), memoryOverStep(result)), figures(result)));
+      element("div", { class: "charts" }, lossCurves(result), stepTimes(result), memoryOverStep(result)), figures(result)),
+    tuning(result));
 }
 
 function key() {
