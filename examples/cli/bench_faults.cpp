@@ -126,10 +126,9 @@ int bench_faults(const FaultsArguments& arguments) {
   return kFine;
 }
 
-nlohmann::json measure(const std::string& model, int64_t steps) {
+nlohmann::json measure(const std::string& model, int64_t steps, const std::vector<std::string>& engines) {
   nlohmann::json row{{"model", model}};
-  for (const char* const name : {"stock", kTunedStock, "overdrive"}) {
-    const std::string engine = name;
+  for (const std::string& engine : engines) {
     const AppRun run = run_app(
         {"/proc/self/exe", "bench", "faults", model, "--engine", engine, "--steps", std::to_string(steps)}, {});
     if (run.status != kFine) throw UsageError("the process of model " + model + " failed: " + run.err);
@@ -144,7 +143,7 @@ nlohmann::json measure(const std::string& model, int64_t steps) {
 
 }  // namespace
 
-nlohmann::json tuning_alone(const std::string& model) { return measure(model, 20); }
+nlohmann::json tuning_alone(const std::string& model) { return measure(model, 20, {"stock", kTunedStock}); }
 
 void count_faults(bool quick, const OnRow& on_row) {
   std::vector<std::string> models{"mlp", "bidirectional_lstm", "gan", "conv_net"};
@@ -152,7 +151,8 @@ void count_faults(bool quick, const OnRow& on_row) {
     if (!info.distributed) models.push_back(info.name);  // those start processes of their own
   }
   if (quick) models = {"mlp"};
-  for (const std::string& model : models) on_row(measure(model, quick ? 4 : 20));
+  for (const std::string& model : models)
+    on_row(measure(model, quick ? 4 : 20, {"stock", kTunedStock, "overdrive"}));
 }
 
 void print_faults_row(const nlohmann::json& row) {
