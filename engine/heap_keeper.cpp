@@ -18,6 +18,14 @@ namespace {
 constexpr int64_t kFaultsToKeepMemory = 1;
 constexpr int64_t kFaultsToRaise = 64;
 
+// A quarter of the 64 MiB that a heap of another thread than the first can have. glibc gives such a heap back
+// only when the one before has more than this free: with a larger one it would keep every heap for ever.
+constexpr size_t kMostTopPad = size_t{16} << 20;
+
+base::HeapThresholds thresholds(size_t mmap, size_t limit) {
+  return {.mmap = mmap, .trim = limit, .top_pad = std::min(limit / 2, kMostTopPad)};
+}
+
 int64_t faults_so_far() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -42,7 +50,7 @@ bool HeapKeeper::keep(size_t bytes) {
     return done;
   }
   way_ = Way::kAsked;
-  return set({.mmap = bytes, .trim = bytes, .top_pad = bytes / 2});
+  return set(thresholds(bytes, bytes));
 }
 
 void HeapKeeper::decide_by_yourself() {
@@ -77,20 +85,18 @@ void HeapKeeper::look_locked(uint64_t backwards) {
   if (way_ == Way::kLooking) {
     const base::HeapThresholds learned = base::learned_heap_thresholds();
     way_ = Way::kOwn;
-    set({.mmap = learned.mmap, .trim = kOwnLimit, .top_pad = kOwnLimit / 2});
+    set(thresholds(learned.mmap, kOwnLimit));
   } else if (now_.mmap < base::kLargestLearnedMmapThreshold) {
     // The blocks have grown. glibc would have raised its threshold by now, had we not set it.
-    set({.mmap = std::min(2 * now_.mmap, base::kLargestLearnedMmapThreshold),
-         .trim = now_.trim,
-         .top_pad = now_.top_pad});
+    set(thresholds(std::min(2 * now_.mmap, base::kLargestLearnedMmapThreshold), kOwnLimit));
   }
 }
 
-bool HeapKeeper::set(const base::HeapThresholds& thresholds) {
+bool HeapKeeper::set(const base::HeapThresholds& wanted) {
   if (!changed_) before_ = base::learned_heap_thresholds();
   changed_ = true;
-  now_ = thresholds;
-  return base::set_heap_thresholds(thresholds);
+  now_ = wanted;
+  return base::set_heap_thresholds(wanted);
 }
 
 void note_backward_for_heap() {

@@ -40,7 +40,7 @@ class HeapKeeper {
   enum class Way { kUndecided, kLooking, kOwn, kAsked, kOff };
 
   void look_locked(uint64_t backwards) OVERDRIVE_REQUIRES(mutex_);
-  bool set(const base::HeapThresholds& thresholds) OVERDRIVE_REQUIRES(mutex_);
+  bool set(const base::HeapThresholds& wanted) OVERDRIVE_REQUIRES(mutex_);
 
   base::Mutex mutex_;
   Way way_ OVERDRIVE_GUARDED_BY(mutex_) = Way::kUndecided;

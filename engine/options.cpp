@@ -1,7 +1,5 @@
 #include "engine/options.h"
 
-#include "engine/keep_memory.h"
-
 #include <c10/util/Exception.h>
 
 #include <unistd.h>
@@ -23,6 +21,7 @@ struct Word {
   T value;
 };
 
+constexpr int kMostMebibytes = 2047;  // below kMostKeptMemory of keep_memory.h
 constexpr Word<bool> kOffOn[] = {{"0", false}, {"1", true}};
 // What is printed is the preload library's business.
 constexpr Word<bool> kVerbose[] = {{"0", false}, {"1", true}, {"2", true}};
@@ -113,7 +112,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_THREADS", kThreads, options.threads);
   read("OVERDRIVE_EXACT", kExact, options.exact);
   read("OVERDRIVE_CHECK", options.check_every);
-  read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostKeptMemory >> 20);
+  read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;
 }

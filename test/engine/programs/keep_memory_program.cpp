@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -55,6 +56,12 @@ int blocks() {
   const long before = resident_mib();
   use_blocks(256);
   std::printf("more %ld\n", resident_mib() - before);
+  // Another thread has heaps of 64 MiB, which have to go while the thread lives.
+  std::thread([] {
+    const long before = resident_mib();
+    use_blocks(256);
+    std::printf("in_thread %ld\n", resident_mib() - before);
+  }).join();
   overdrive::keep_memory(0);
   std::printf("undone %ld limit %llu\n", faults_of_blocks(),
               static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
