@@ -13,6 +13,7 @@ namespace overdrive {
 using engine::install;
 using engine::installed;
 using engine::Options;
+using engine::own_node_types;
 using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;

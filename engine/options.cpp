@@ -74,6 +74,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_DEEP", kDeep, options.deep);
   read("OVERDRIVE_FRAME", kFrame, options.frame);
   read("OVERDRIVE_CURRENT_NODE", kOffOn, options.exact_current_node);
+  read("OVERDRIVE_OWN_NODES", kOffOn, options.own_nodes);
   read("OVERDRIVE_CHECK", options.check_every);
   read("OVERDRIVE_VERBOSE", kOffOn, options.verbose);
   return options;
@@ -88,6 +89,7 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_DEEP", "stacks|threads", "where a nested backward goes when the stack runs low (stacks)"},
       {"OVERDRIVE_FRAME", "auto|always", "whether every backward runs inside a stock graph task (auto)"},
       {"OVERDRIVE_CURRENT_NODE", "0|1", "whether get_current_node() is exact inside a node (1)"},
+      {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
       {"OVERDRIVE_VERBOSE", "0|1", "whether the preload library prints a line at load and one at exit (0)"},
   };

@@ -41,6 +41,7 @@ struct Options {
   Deep deep = Deep::kStacks;                   // OVERDRIVE_DEEP=stacks|threads
   Frame frame = Frame::kAuto;                  // OVERDRIVE_FRAME=auto|always
   bool exact_current_node = true;              // OVERDRIVE_CURRENT_NODE=0|1
+  bool own_nodes = true;                       // OVERDRIVE_OWN_NODES=0|1
   int check_every = 0;                         // OVERDRIVE_CHECK=n: run every n-th backward on stock too
   bool verbose = false;                        // OVERDRIVE_VERBOSE=0|1
 

@@ -230,7 +230,8 @@ void DeviceRun::evaluate_on_stream(Seat& seat, uint32_t index, const std::option
     if (stream.has_value() && memory_.plan.first_capture(index) != NodeTable::kNone) streams_.add_leaf(*stream);
     if (!needed) return;
   }
-  variable_list outputs = call_node(node, seat.inputs, options_.keep_graph);
+  variable_list outputs;
+  call_node(node, seat.inputs, outputs, {.keep_graph = options_.keep_graph});
   seat.inputs.clear();
   if (!options_.keep_graph) node.release_variables();
   if (outputs.empty()) {

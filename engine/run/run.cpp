@@ -1,13 +1,13 @@
 #include "engine/run/run.h"
 
+#include "engine/base/counters.h"
 #include "engine/base/fault.h"
 #include "engine/base/thread_end.h"
-#include "engine/base/counters.h"
-#include "engine/node/grad_sum.h"
-#include "engine/plan/graph_views.h"
 #include "engine/host/host.h"
 #include "engine/host/host_frame.h"
+#include "engine/node/grad_sum.h"
 #include "engine/node/node_call.h"
+#include "engine/plan/graph_views.h"
 
 #include <algorithm>
 
@@ -82,6 +82,7 @@ void Run::run_and_report(const ReadyTask& task, PlannedNode& planned) {
   try {
     run_profiled(*planned.node, [&] { evaluate(task.node, planned); });
   } catch (...) {
+    memory_.outputs.clear();
     memory_.inputs.clear();  // the gradients of the node that failed go before anything is said of it
     if (!base::thread_is_ending()) report(task.keep);
     throw;
@@ -103,13 +104,19 @@ void Run::evaluate(uint32_t index, PlannedNode& planned) {
   take_inputs(index);
   if (OVERDRIVE_FAULT(kCaptureAfterHooks) && planned.needed) call_tensor_pre_hooks(node, memory_.inputs);
   if (memory_.plan.pruned() && !visit_pruned(memory_.plan, index, memory_.inputs, captured_)) return;
-  variable_list outputs = call_node(node, memory_.inputs, options_.keep_graph);
+  variable_list& outputs = memory_.outputs;
+  call_node(node, memory_.inputs, outputs,
+            {.keep_graph = options_.keep_graph,
+             .run_own = options_.run_own,
+             .own = planned.own,
+             .views_are_seen = memory_.plan.num_captured() != 0});
   memory_.inputs.clear();
   if (!options_.keep_graph) node.release_variables();
   if (outputs.empty()) return;
   if (AnomalyMode::is_enabled() && AnomalyMode::should_check_nan()) [[unlikely]]
     check_for_nan(node, outputs);
   distribute(index, outputs);
+  outputs.clear();
 }
 
 // By move, so that AccumulateGrad finds itself the only owner exactly when it does with stock.
@@ -160,7 +167,8 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   if (OVERDRIVE_FAULT(kLoseUndefined) && !gradient.defined()) {
     gradient = planned.node->input_metadata(edge.input_nr).zeros_like();
   }
-  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node);
+  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node,
+               options_.run_own != nullptr);
   if (last) {
     incomplete_ -= planned.reached;
     make_ready(target, edge.function);

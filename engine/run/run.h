@@ -8,11 +8,12 @@
 // until its outputs are distributed by ReadyTask::keep; by nothing else.
 #pragma once
 
+#include "engine/host/thread_state.h"
+#include "engine/node/node_call.h"
 #include "engine/run/active_run.h"
 #include "engine/run/run_memory.h"
 #include "engine/run/run_observer.h"
 #include "engine/run/thread_context.h"
-#include "engine/host/thread_state.h"
 
 #include <cstdint>
 
@@ -26,6 +27,7 @@ struct RunOptions {
   host::NodeBits* current_node = nullptr;  // where get_current_node() looks, or null
   bool graph_views = false;                // keep the task's dependencies_ up to date
   RunObserver* observer = nullptr;         // hears of every node, or null
+  RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
 };
 
 // What a pruned call does with a node before, or instead of, running it: `inputs` are what has come for it,

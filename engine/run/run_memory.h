@@ -14,6 +14,7 @@ struct RunMemory {
   Plan plan;
   std::vector<at::Tensor> slots;
   base::variable_list inputs;
+  base::variable_list outputs;
 
   // Drops every gradient and forgets the graph.
   void clear();

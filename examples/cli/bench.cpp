@@ -98,6 +98,7 @@ void add_bench(Program& program) {
   CLI::App* command = program.add("bench", "Measure stock and Overdrive side by side.",
                                   "overdrive bench engine --quick", nullptr);
   add_engine(program, *command);
+  add_bench_nodes(program, *command);
   add_bench_devices(program, *command);
   add_bench_memory(program, *command);
   add_bench_forward_ad(program, *command);

@@ -11,6 +11,7 @@
 namespace overdrive::cli {
 
 void add_bench_devices(Program& program, CLI::App& parent);
+void add_bench_nodes(Program& program, CLI::App& parent);
 void add_bench_memory(Program& program, CLI::App& parent);
 void add_bench_forward_ad(Program& program, CLI::App& parent);
 void add_bench_hooks(Program& program, CLI::App& parent);
