@@ -27,6 +27,17 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// 1234567 -> "1,234,567"
+std::string grouped(uint64_t number) {
+  const std::string digits = std::to_string(number);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
 // Where a node has not been seen yet there is nothing to say of its type.
 void add_own_nodes(const CounterTotals& totals, Stats& stats) {
   for (size_t type = 1; type < own::count_types(); ++type) {
@@ -89,6 +100,19 @@ std::vector<std::string> own_node_types() {
 }
 
 void reset_stats() { reset_counters(); }
+
+std::string stats_summary() {
+  const Stats s = stats();
+  uint64_t on_stock = 0;
+  std::string reasons;
+  for (const auto& [reason, calls] : s.forwarded) {
+    on_stock += calls;
+    reasons += (reasons.empty() ? " (" : ", ") + reason;
+  }
+  if (!reasons.empty()) reasons += ")";
+  return grouped(s.backwards) + " backwards on Overdrive, " + grouped(on_stock) + " on stock" + reasons + "; " +
+         grouped(s.nodes) + " nodes";
+}
 
 // One line, so that it can be the line that the preload library prints at exit.
 std::string stats_json() {

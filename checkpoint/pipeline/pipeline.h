@@ -7,13 +7,11 @@
 //
 // Owns its layers together with the graphs that were built of them. One thread at a time. The forward runs on
 // the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves; which
-// thread runs what in the backward is the engine's business: it has a worker for each device. Where all stages
-// are on the CPU, each has a thread of its own, for the forward of all micro-batches but the first, and for the
-// backward.
+// thread runs what in the backward is the engine's business: it has a worker for each device.
 #pragma once
 
-#include "checkpoint/region/options.h"
 #include "checkpoint/chain/sequential.h"
+#include "checkpoint/region/options.h"
 #include "engine/base/export.h"
 
 #include <ATen/core/Tensor.h>
@@ -33,12 +31,6 @@ struct PipelineOptions {
   enum class Checkpointed { kAlways, kExceptLast, kNever } checkpointed = Checkpointed::kExceptLast;
   // Run a stage again while the gradient is still being made in the stage behind it, or when it is there.
   bool recompute_before_gradient = true;
-  // Let stages on the CPU work at the same time, forward and, unless nothing is checkpointed, back. That needs
-  // layers of different stages, and hooks in them and on their parameters, to have nothing in common that they
-  // write to. Stages that draw random numbers are found by the first micro-batch, and then all run in turn.
-  bool cpu_threads = true;
-  // The backward, too: hooks then run on the stages' threads.
-  bool cpu_threads_back = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
 };
@@ -52,8 +44,6 @@ struct Stage {
   std::function<std::string()> obstacle = {};
 };
 
-class StageThreads;
-
 class OVERDRIVE_API Pipeline {
  public:
   explicit Pipeline(std::vector<Stage> stages, PipelineOptions options = {});
@@ -65,13 +55,10 @@ class OVERDRIVE_API Pipeline {
   struct MicroBatch;
 
   std::vector<MicroBatch> cut(const at::Tensor& batch) const;
-  void run_in_turn(MicroBatch& part) const;
-  size_t run_with_threads(std::vector<MicroBatch>& parts) const;
   void step(size_t stage, MicroBatch& part) const;
 
   std::vector<std::shared_ptr<const Stage>> stages_;
   PipelineOptions options_;
-  std::shared_ptr<StageThreads> threads_;  // null where a stage is not on the CPU
 };
 
 namespace detail {

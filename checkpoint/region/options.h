@@ -3,10 +3,19 @@
 
 #include "checkpoint/region/policy.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace overdrive::checkpoint {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+// A part of a chain.
+using Layer = std::function<at::Tensor(const at::Tensor&)>;
 
 enum class Form {
   // Two nodes, Checkpoint and Recompute. The region runs without a graph; Recompute builds it again before
@@ -39,9 +48,6 @@ struct Options {
   // they have an `ahead` too: on a thread of Overdrive's, and on a device on a stream of their own. The
   // function must allow that. Those that drew random numbers run on the thread where their turn would come.
   int64_t ahead = 0;
-  // The most bytes that recomputations made ahead may hold, in the whole process; 0 for no limit. A region is
-  // taken to need as much as the last one did.
-  int64_t ahead_bytes = 0;
   // What errors call the region, beside its number.
   std::string name = {};
 };

@@ -1,7 +1,6 @@
 #include "engine/node/grad_sum.h"
 
 #include "engine/base/counters.h"
-#include "engine/base/fault.h"
 #include "engine/host/gradient_tensors.h"
 #include "engine/kernels/elementwise.h"
 
@@ -32,7 +31,6 @@ bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
 }  // namespace
 
 void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer, bool below_autograd) {
-  if (OVERDRIVE_FAULT(kSumOtherOrder)) std::swap(slot, gradient);
   if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
       is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
       !c10::impl::dispatch_mode_enabled()) {

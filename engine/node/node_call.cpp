@@ -1,6 +1,5 @@
 #include "engine/node/node_call.h"
 
-#include "engine/base/fault.h"
 #include "engine/node/gradient_check.h"
 #include "engine/node/lent_memory.h"
 
@@ -32,15 +31,13 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
 }
 
 void call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
-  outputs.clear();
-  if (!OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, gradients);
+  call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   if (!call.keep_graph) node.will_release_variables();
 
-  const bool below = call.run_own != nullptr && !call.views_are_seen;
   if (node.post_hooks().empty()) [[likely]] {
     apply(node, gradients, outputs, call);
-    check_gradients(node, outputs, below);
+    check_gradients(node, outputs, /*below_autograd=*/call.run_own != nullptr && !call.views_are_seen);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
     return;
@@ -51,9 +48,7 @@ void call_node(Node& node, variable_list& gradients, variable_list& outputs, con
     variable_list copy = gradients;
     apply(node, copy, outputs, {.keep_graph = call.keep_graph});
   }
-  if (OVERDRIVE_FAULT(kReleaseTooEarly) && !call.keep_graph) node.release_variables();
   check_gradients(node, outputs, /*below_autograd=*/false);
-  if (OVERDRIVE_FAULT(kSwapHooks)) std::swap(node.post_hooks().front(), node.post_hooks().back());
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
 }
 

@@ -1,5 +1,7 @@
 #include "engine/plan/plan.h"
 
+#include "engine/host/device_rules.h"
+
 #include <algorithm>
 #include <limits>
 

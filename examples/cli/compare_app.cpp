@@ -26,7 +26,7 @@ struct OutputDifference {
 std::map<std::string, std::string> preloading() {
   const char* already = std::getenv("LD_PRELOAD");
   const std::string others = already != nullptr && *already != '\0' ? std::string(":") + already : "";
-  return {{"LD_PRELOAD", preload_path() + others}, {"OVERDRIVE", "1"}, {"OVERDRIVE_VERBOSE", "1"}};
+  return {{"LD_PRELOAD", preload_path() + others}, {"OVERDRIVE", "1"}, {"OVERDRIVE_VERBOSE", "2"}};
 }
 
 // What the preload library said at the program's end; null when it said nothing.

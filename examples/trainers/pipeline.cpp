@@ -3,7 +3,7 @@
 //
 // What to look for: the backward of a pipeline is many small ones inside a large one, a Recompute and a
 // Checkpoint for each stage and micro-batch. With several GPUs the stages go to them in turn; on a CPU they
-// share it, which costs a little time and shows the same graph: their threads do not go back.
+// share it, which costs a little time and shows the same graph.
 #include "checkpoint/pipeline/pipeline.h"
 #include "examples/data/digits.h"
 #include "examples/trainers/registry.h"
@@ -71,7 +71,7 @@ class PipelineTrainer final : public Trainer {
   const checkpoint::Pipeline& pipeline() {
     if (!pipeline_) {
       pipeline_.emplace(checkpoint::stages_of(*model_, kLayersOfStages, devices_from(setup().device)),
-                        checkpoint::PipelineOptions{.chunks = kChunks, .cpu_threads_back = false});
+                        checkpoint::PipelineOptions{.chunks = kChunks});
     }
     return *pipeline_;
   }

@@ -11,14 +11,14 @@ namespace {
 
 using namespace overdrive::test;
 
-// `backward` puts down which task its code saw: stock's, and of ours the one only that Frame::kAlways makes.
+// `backward` puts down which task its code saw: stock's, and of ours the one only that Exact::kAlways makes.
 void expect_no_task_unless_asked(const std::function<void()>& backward, const int& task_id) {
   on_stock(backward);
   EXPECT_GE(task_id, 0);
   on_ours(backward);
   EXPECT_EQ(task_id, -1);
   overdrive::Options always;
-  always.frame = overdrive::engine::Frame::kAlways;
+  always.exact = overdrive::engine::Exact::kAlways;
   on_ours(backward, always);
   EXPECT_GE(task_id, 0);
 }
@@ -180,7 +180,7 @@ TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {
   on_ours(count_nodes);
   EXPECT_EQ(listed, 0u);
   overdrive::Options on;
-  on.graph_views = overdrive::engine::GraphViews::kOn;
+  on.exact = overdrive::engine::Exact::kAlways;
   on_ours(count_nodes, on);
   EXPECT_EQ(listed, 21u);
 }

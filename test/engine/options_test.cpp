@@ -47,10 +47,7 @@ TEST_F(OptionsFromEnvironment, AreTheDefaultsWhenNothingIsSetOrSetToNothing) {
   setenv("OVERDRIVE_CHECK", "", 1);
   const Options options = Options::from_environment();
   EXPECT_EQ(options.threads, Threads::kAuto);
-  EXPECT_EQ(options.graph_views, GraphViews::kAuto);
-  EXPECT_EQ(options.deep, Deep::kStacks);
-  EXPECT_EQ(options.frame, Frame::kAuto);
-  EXPECT_TRUE(options.exact_current_node);
+  EXPECT_EQ(options.exact, Exact::kAuto);
   EXPECT_EQ(options.check_every, 0);
   EXPECT_FALSE(options.verbose);
 }
@@ -59,13 +56,11 @@ TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
   EXPECT_EQ(with("OVERDRIVE_THREADS", "auto").threads, Threads::kAuto);
   EXPECT_EQ(with("OVERDRIVE_THREADS", "caller").threads, Threads::kCaller);
   EXPECT_EQ(with("OVERDRIVE_THREADS", "device").threads, Threads::kDevice);
-  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "on").graph_views, GraphViews::kOn);
-  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "off").graph_views, GraphViews::kOff);
-  EXPECT_EQ(with("OVERDRIVE_DEEP", "threads").deep, Deep::kThreads);
-  EXPECT_EQ(with("OVERDRIVE_FRAME", "always").frame, Frame::kAlways);
-  EXPECT_FALSE(with("OVERDRIVE_CURRENT_NODE", "0").exact_current_node);
+  EXPECT_EQ(with("OVERDRIVE_EXACT", "auto").exact, Exact::kAuto);
+  EXPECT_EQ(with("OVERDRIVE_EXACT", "always").exact, Exact::kAlways);
   EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
   EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "1").verbose);
+  EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "2").verbose);
 }
 
 TEST_F(OptionsFromEnvironment, NameTheVariableTheValueAndWhatIsAllowedInAnError) {
@@ -89,7 +84,7 @@ TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_STRNE(row.meaning, "");
   }
-  EXPECT_EQ(names.size(), 8);
+  EXPECT_EQ(names.size(), 5);
 }
 
 }  // namespace

@@ -104,12 +104,12 @@ TEST_F(Stats, AreCutToTheCallersBufferInC) {
 TEST(CApi, SwitchesOnAndOffFromC) { EXPECT_EQ(c_api_user_switches_on_and_off(), 1); }
 
 TEST(CApi, SaysWhyInstallFailedAndForgetsItAfterwards) {
-  setenv("OVERDRIVE_DEEP", "sideways", 1);
+  setenv("OVERDRIVE_EXACT", "sideways", 1);
   EXPECT_EQ(overdrive_install(), 0);
-  EXPECT_THAT(overdrive_last_error(), testing::AllOf(HasSubstr("OVERDRIVE_DEEP"), HasSubstr("\"sideways\"")));
+  EXPECT_THAT(overdrive_last_error(), testing::AllOf(HasSubstr("OVERDRIVE_EXACT"), HasSubstr("\"sideways\"")));
   EXPECT_THAT(overdrive_last_error(), testing::Not(HasSubstr("frame #"))) << "a text for people, no backtrace";
   std::thread([] { EXPECT_STREQ(overdrive_last_error(), ""); }).join();
-  unsetenv("OVERDRIVE_DEEP");
+  unsetenv("OVERDRIVE_EXACT");
   EXPECT_EQ(overdrive_install(), 1);
   EXPECT_STREQ(overdrive_last_error(), "");
   EXPECT_EQ(overdrive_uninstall(), 1);
