@@ -76,11 +76,12 @@ class Backward {
   }
   bool hands_over() const { return devices_.has_value() && devices_->hands_over(); }
 
-  // Whether anything could notice that the run has no graph task of its own. Workers enter it.
+  // Whether anything could notice that the run has no graph task of its own. Workers enter it. LibTorch's own
+  // nodes ask it only which gradients are needed, and without a task the answer is: all.
   bool needs_task() const {
-    return hands_over() || memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
-           exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
-           at::hasCallbacks() || a_mode_is_on();
+    return hands_over() || memory_->plan.runs_foreign_code() || is_inside_pruned() || exact_ || owes_warning_ ||
+           AnomalyMode::is_enabled() || engine_.saved_hooks_in_use || at::hasCallbacks() || a_mode_is_on() ||
+           memory_->plan.leaves_gradients_out();
   }
 
   // A dispatch key that the thread includes on top of the usual ones sends every operator, also those of

@@ -163,6 +163,20 @@ void Plan::mark_needed() {
   }
 }
 
+bool Plan::leaves_gradients_out() const {
+  if (!pruned_) return false;
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    if (!nodes[i].needed) continue;
+    const uint32_t edges = num_edges(i);
+    if (edges != nodes[i].node->num_outputs()) return true;  // the call does not look beyond this node
+    for (uint32_t edge = 0; edge < edges; ++edge) {
+      const uint32_t target = targets[nodes[i].first_edge + edge];
+      if (target != NodeTable::kNone && !nodes[target].may_run) return true;
+    }
+  }
+  return false;
+}
+
 void Plan::clear() {
   if (nodes.capacity() > kKeptNodes) {
     nodes.release_memory();

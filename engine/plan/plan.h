@@ -61,6 +61,9 @@ class Plan {
   }
 
   bool pruned() const { return pruned_; }
+  // Whether a node that runs has an edge whose gradient nobody needs. Nodes ask the host's task about that and
+  // compute less. Looks at every edge if it must.
+  bool leaves_gradients_out() const;
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_captured() const { return num_captured_; }
   // A hook, or a node whose type is not LibTorch's own: foreign code will run.
