@@ -26,6 +26,7 @@ struct Options {
   Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
   int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
+  int keep_memory_mib = -1;          // OVERDRIVE_KEEP_MEMORY=MiB|0, see keep_memory.h; -1: ours to decide
   bool verbose = false;              // OVERDRIVE_VERBOSE=0|1|2
 
   // The defaults, changed by the environment. A bad value throws c10::Error and

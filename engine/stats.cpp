@@ -1,6 +1,7 @@
 #include "engine/stats.h"
 
 #include "engine/base/counters.h"
+#include "engine/heap_keeper.h"
 
 #include <cstdio>
 
@@ -59,6 +60,7 @@ Stats stats() {
           .ahead_unused = totals[Count::kAheadUnused],
           .ahead_bytes = totals[Count::kAheadBytes],
           .waiting_bytes = static_cast<uint64_t>(waiting_bytes()),
+          .keep_memory_bytes = HeapKeeper::get().limit(),
           .forwarded = std::move(totals.forwarded)};
 }
 
@@ -103,6 +105,7 @@ std::string stats_json() {
   add("ahead_unused", s.ahead_unused);
   add("ahead_bytes", s.ahead_bytes);
   add("waiting_bytes", s.waiting_bytes);
+  add("keep_memory_bytes", s.keep_memory_bytes);
   json += "\"forwarded\": {";
   const char* separator = "";
   for (const auto& [reason, calls] : s.forwarded) {

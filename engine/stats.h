@@ -33,6 +33,8 @@ struct Stats {
   uint64_t ahead_unused = 0;
   uint64_t ahead_bytes = 0;
   uint64_t waiting_bytes = 0;  // of saved tensors that are still to be packed: now, whatever was reset
+  uint64_t keep_memory_bytes =
+      0;  // that may stay at the top of a heap of glibc's, by keep_memory() or by itself: now
   std::map<std::string, uint64_t> forwarded;  // calls given to the previous engine, by reason
 
   // Of the tensors that nodes asked for, the share that was there in time or on its way; 0 of none.
