@@ -9,11 +9,13 @@
 #include "engine/host/shared_task.h"
 #include "engine/host/view_readers.h"
 #include "engine/host/warning_collector.h"
+#include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
@@ -48,7 +50,8 @@ class Backward {
     // in the profile, takes a sequence number and comes first.
     root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
     TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
-    memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad});
+    memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
+                         engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
     count(Count::kBackwards);
     if (context_.innermost != nullptr) count(Count::kNested);
@@ -76,12 +79,22 @@ class Backward {
   }
   bool hands_over() const { return devices_.has_value() && devices_->hands_over(); }
 
-  // Whether anything could notice that the run has no graph task of its own. Workers enter it. LibTorch's own
-  // nodes ask it only which gradients are needed, and without a task the answer is: all.
+  // Whether anything could notice that the run has no graph task of its own. Workers enter it.
   bool needs_task() const {
-    return hands_over() || memory_->plan.runs_foreign_code() || is_inside_pruned() || exact_ || owes_warning_ ||
-           AnomalyMode::is_enabled() || engine_.saved_hooks_in_use || at::hasCallbacks() || a_mode_is_on() ||
-           memory_->plan.leaves_gradients_out();
+    return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
+           exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
+           at::hasCallbacks() || a_mode_is_on();
+  }
+
+  // Nodes of a pruned run ask its task which gradients are needed, unless all are.
+  bool nodes_ask_for_task() const { return memory_->plan.pruned() && !memory_->plan.wants_everything(); }
+
+  // Whether nothing can notice how the arithmetic of a run without a task is done: no graph is made, the thread
+  // has the usual dispatch keys, and no tensor has a tangent.
+  bool may_run_own_nodes() const {
+    return engine_.options.own_nodes && !call_.create_graph && !devices_.has_value() &&
+           c10::impl::tls_local_dispatch_key_set().excluded_ == c10::default_excluded_set &&
+           ForwardADLevel::try_get_by_idx(0) == nullptr;
   }
 
   // A dispatch key that the thread includes on top of the usual ones sends every operator, also those of
@@ -142,7 +155,8 @@ class Backward {
         .task = task,
         .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
         .task_tables = tables,
-        .observer = observer.get()};
+        .observer = observer.get(),
+        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();

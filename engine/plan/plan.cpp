@@ -43,7 +43,7 @@ void Plan::build(const Request& request) {
   if (request.root_is_group) num_slots_ = 0;
   // `nodes` is the queue as well.
   for (uint32_t index = 0; index < nodes.size(); ++index) {
-    look_at(*nodes[index].node, look_for_devices);
+    look_at(nodes[index], request, look_for_devices);
     expand(index, least);
   }
   expected_ = table_.count();
@@ -70,7 +70,7 @@ uint32_t Plan::add_shared(Node& node) {
 }
 
 uint32_t Plan::append(Node& node, bool shared) {
-  nodes.push_back({&node, num_slots_, 0, 0, shared, !pruned_, !pruned_, false});
+  nodes.push_back({&node, num_slots_, 0, 0, shared, !pruned_, !pruned_, false, 0});
   num_slots_ += node.num_inputs();
   return static_cast<uint32_t>(nodes.size() - 1);
 }
@@ -100,7 +100,9 @@ void Plan::expand(uint32_t index, uint64_t least) {
   }
 }
 
-void Plan::look_at(Node& node, bool look_for_devices) {
+void Plan::look_at(PlannedNode& planned, const Request& request, bool look_for_devices) {
+  Node& node = *planned.node;
+  if (request.own_number != nullptr) planned.own = request.own_number(node);
   if (!has_hooks_) {
     const host::NodeKind kind = host::kind_of(node);
     if (kind == host::NodeKind::kForeign) has_foreign_nodes_ = true;
@@ -163,18 +165,15 @@ void Plan::mark_needed() {
   }
 }
 
-bool Plan::leaves_gradients_out() const {
-  if (!pruned_) return false;
-  for (uint32_t i = 0; i < nodes.size(); ++i) {
-    if (!nodes[i].needed) continue;
-    const uint32_t edges = num_edges(i);
-    if (edges != nodes[i].node->num_outputs()) return true;  // the call does not look beyond this node
-    for (uint32_t edge = 0; edge < edges; ++edge) {
-      const uint32_t target = targets[nodes[i].first_edge + edge];
-      if (target != NodeTable::kNone && !nodes[target].may_run) return true;
+bool Plan::wants_everything() const {
+  for (uint32_t index = 0; index < nodes.size(); ++index) {
+    if (!nodes[index].needed) continue;
+    for (uint32_t edge = 0; edge < num_edges(index); ++edge) {
+      const uint32_t target = targets[nodes[index].first_edge + edge];
+      if (target != NodeTable::kNone && !nodes[target].may_run) return false;
     }
   }
-  return false;
+  return true;
 }
 
 void Plan::clear() {
