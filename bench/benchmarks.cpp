@@ -3,6 +3,7 @@
 namespace overdrive::bench {
 
 Benchmark engine_benchmark();
+Benchmark nodes_benchmark();
 Benchmark devices_benchmark();
 Benchmark memory_benchmark();
 Benchmark forward_ad_benchmark();
@@ -10,8 +11,9 @@ Benchmark hooks_benchmark();
 Benchmark checkpoint_benchmark();
 
 const std::vector<Benchmark>& benchmarks() {
-  static const std::vector<Benchmark> all{engine_benchmark(),     devices_benchmark(), memory_benchmark(),
-                                          forward_ad_benchmark(), hooks_benchmark(),   checkpoint_benchmark()};
+  static const std::vector<Benchmark> all{engine_benchmark(),    nodes_benchmark(),      devices_benchmark(),
+                                          memory_benchmark(),    forward_ad_benchmark(), hooks_benchmark(),
+                                          checkpoint_benchmark()};
   return all;
 }
 

@@ -15,6 +15,7 @@ using engine::install;
 using engine::installed;
 using engine::keep_memory;
 using engine::Options;
+using engine::own_node_types;
 using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;

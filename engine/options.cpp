@@ -111,6 +111,7 @@ Options Options::from_environment() {
   Options options;
   read("OVERDRIVE_THREADS", kThreads, options.threads);
   read("OVERDRIVE_EXACT", kExact, options.exact);
+  read("OVERDRIVE_OWN_NODES", kOffOn, options.own_nodes);
   read("OVERDRIVE_CHECK", options.check_every);
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
@@ -123,6 +124,7 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_THREADS", "auto|caller|device", "which threads run a backward's nodes (auto)"},
       {"OVERDRIVE_EXACT", "auto|always",
        "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
+      {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
       {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
        "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "

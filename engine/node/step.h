@@ -15,6 +15,8 @@ struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node
   bool keep_graph;
+  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null: nothing may
+  base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
 };
 
 // Moves the gradients in `slots` to `inputs`, so that AccumulateGrad is their only owner exactly when it is
@@ -76,7 +78,17 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
     if (step.plan.first_capture(index) != NodeTable::kNone) turn.ended();
     if (!needed) return;
   }
-  base::variable_list outputs = call_node(node, inputs, step.keep_graph);
+  base::variable_list fresh;
+  base::variable_list& outputs = step.own_outputs == nullptr ? fresh : *step.own_outputs;
+  struct Emptied {
+    ~Emptied() { list.clear(); }
+    base::variable_list& list;
+  } const emptied{outputs};
+  call_node(node, inputs, outputs,
+            {.keep_graph = step.keep_graph,
+             .run_own = step.run_own,
+             .own = step.plan.nodes[index].own,
+             .views_are_seen = step.plan.num_captured() != 0});
   inputs.clear();
   if (!step.keep_graph) node.release_variables();
   if (outputs.empty()) return turn.ended();

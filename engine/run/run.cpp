@@ -12,7 +12,7 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       options_(options),
       captured_(memory.plan.num_captured()),
-      step_{memory.plan, captured_, options.keep_graph},
+      step_{memory.plan, captured_, options.keep_graph, options.run_own, &memory.outputs},
       seat_(context, state, options_, options.current_node, memory.inputs) {}
 
 Run::~Run() {
@@ -55,7 +55,8 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   if (options_.task_tables) note_arrival(*options_.task, planned.node);
   const bool last = count_arrival(planned, incomplete_);
   if (!planned.may_run) return;
-  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node);
+  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node,
+               step_.run_own != nullptr);
   if (last) make_ready(target, edge.function);
 }
 

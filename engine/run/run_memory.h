@@ -12,6 +12,7 @@ struct RunMemory {
   Plan plan;
   std::vector<at::Tensor> slots;
   base::variable_list inputs;  // of the node that the calling thread runs
+  base::variable_list outputs;
 
   // Drops every gradient and forgets the graph.
   void clear();

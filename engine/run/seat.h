@@ -21,6 +21,7 @@ struct RunOptions {
   host::NodeBits* current_node = nullptr;  // the calling thread's place for get_current_node(), or null
   bool task_tables = false;                // the task's dependencies_ are kept up to date
   RunObserver* observer = nullptr;         // hears of every node, or null
+  RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
 };
 
 class Seat {

@@ -124,51 +124,14 @@ int bench_faults(const FaultsArguments& arguments) {
   return kFine;
 }
 
-<<<<<<< HEAD
 }  // namespace
 
 std::vector<std::string> models_of_bench_faults() {
-=======
-nlohmann::json measure(const std::string& model, int64_t steps, const std::vector<std::string>& engines) {
-  nlohmann::json row{{"model", model}};
-  for (const std::string& engine : engines) {
-    const AppRun run = run_app(
-        {"/proc/self/exe", "bench", "faults", model, "--engine", engine, "--steps", std::to_string(steps)}, {});
-    if (run.status != kFine) throw UsageError("the process of model " + model + " failed: " + run.err);
-    const auto told = nlohmann::json::parse(run.out);
-    row[engine + "_faults"] = told["faults"];
-    row[engine + "_peak_kib"] = run.peak_kib;
-    row[engine + "_milliseconds"] = told["milliseconds"];
-    row[engine + "_keep_memory_bytes"] = told["keep_memory_bytes"];
-  }
-  return row;
-}
-
-}  // namespace
-
-nlohmann::json tuning_alone(const std::string& model) { return measure(model, 20, {"stock", kTunedStock}); }
-
-void count_faults(bool quick, const OnRow& on_row) {
->>>>>>> memory
   std::vector<std::string> models{"mlp", "bidirectional_lstm", "gan", "conv_net"};
   for (const trainers::TrainerInfo& info : trainers::trainers()) {
     if (!info.distributed) models.push_back(info.name);  // those start processes of their own
   }
-<<<<<<< HEAD
   return models;
-=======
-  if (quick) models = {"mlp"};
-  for (const std::string& model : models)
-    on_row(measure(model, quick ? 4 : 20, {"stock", kTunedStock, "overdrive"}));
-}
-
-void print_faults_row(const nlohmann::json& row) {
-  const auto number = [&](const char* name) { return row[name].get<double>(); };
-  std::printf("%-20s %12.1f %12.1f %14.0f %14.0f %12.3f\n", row["model"].get<std::string>().c_str(),
-              number("stock_faults"), number("overdrive_faults"), number("stock_peak_kib"),
-              number("overdrive_peak_kib"), number("tuned_stock_milliseconds") / number("stock_milliseconds"));
-  std::fflush(stdout);
->>>>>>> memory
 }
 
 void add_bench_faults(Program& program, CLI::App& parent) {
