@@ -11,8 +11,9 @@
 // of its own, which ends at its arguments and at leaves.
 #pragma once
 
-#include "checkpoint/region/dependency.h"
+#include "checkpoint/chain/sequential.h"
 #include "checkpoint/early/early.h"
+#include "checkpoint/region/dependency.h"
 #include "checkpoint/region/options.h"
 #include "checkpoint/region/phase.h"
 #include "checkpoint/region/values.h"

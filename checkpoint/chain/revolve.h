@@ -2,7 +2,7 @@
 // which is recorded as usual; its backward goes back layer by layer.
 #pragma once
 
-#include "checkpoint/chain/sequential.h"
+#include "checkpoint/region/options.h"
 
 namespace overdrive::checkpoint {
 

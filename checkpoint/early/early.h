@@ -11,16 +11,9 @@
 #include "checkpoint/region/options.h"
 #include "engine/base/export.h"
 
-#include <ATen/core/Tensor.h>
-
-#include <functional>
 #include <memory>
-#include <vector>
 
 namespace overdrive::checkpoint {
-
-using Tensors = std::vector<at::Tensor>;
-using Function = std::function<Tensors(const Tensors&)>;
 
 class Segment;
 
@@ -51,20 +44,5 @@ class OVERDRIVE_API Checkpointing {
   Options options_;
   std::shared_ptr<Segment> segment_;
 };
-
-namespace detail {
-
-// Both halves at once.
-OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& options);
-
-// The first defined tensor; an error when there is none.
-const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
-// Inside a functorch transform or a level of forward_ad/.
-bool inside_layers();
-// There, without grad mode, and for inputs with tangents: what a level knows of a tensor ends with it, and what
-// the first run saves of tangents a second run might not find.
-bool runs_plainly(const Tensors& inputs);
-
-}  // namespace detail
 
 }  // namespace overdrive::checkpoint

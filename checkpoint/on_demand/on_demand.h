@@ -2,7 +2,7 @@
 // first node of the backward that asks for its tensor makes the region run again, for all of them.
 #pragma once
 
-#include "checkpoint/early/early.h"
+#include "checkpoint/region/options.h"
 
 namespace overdrive::checkpoint {
 

@@ -3,10 +3,19 @@
 
 #include "checkpoint/region/policy.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace overdrive::checkpoint {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+// A part of a chain.
+using Layer = std::function<at::Tensor(const at::Tensor&)>;
 
 enum class Form {
   // Two nodes, Checkpoint and Recompute. The region runs without a graph; Recompute builds it again before

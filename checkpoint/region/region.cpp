@@ -1,11 +1,14 @@
 #include "checkpoint/region/region.h"
 
 #include "checkpoint/region/phase.h"
-#include "checkpoint/region/random_replay.h"
+#include "engine/base/no_destructor.h"
 #include "engine/base/tangent.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -33,7 +36,39 @@ Tensors without_history(const Tensors& tensors) {
   return detached;
 }
 
+// Puts the generators where they were, for the length of a scope. One thread at a time: they are the
+// process's, and two that replay at once would get each other's numbers. A region that runs again may hold
+// another that does, so a thread may take the lock twice.
+class RngReplay {
+ public:
+  explicit RngReplay(const base::GeneratorStates& states) {
+    if (states.empty()) return;
+    static base::NoDestructor<std::recursive_mutex> mutex;
+    alone_ = std::unique_lock(*mutex);
+    back_.emplace(states);
+  }
+
+ private:
+  std::unique_lock<std::recursive_mutex> alone_;  // the last to go
+  std::optional<base::GeneratorsBack> back_;
+};
+
 }  // namespace
+
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) return input;
+  }
+  TORCH_CHECK(false, "checkpoint", options.name.empty() ? "" : " (" + options.name + ")",
+              ": there is no tensor among the inputs of the function. What it needs a gradient for, other than "
+              "parameters, must be an argument.");
+}
+
+bool runs_plainly(const Tensors& inputs) {
+  return !at::GradMode::is_enabled() ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         std::any_of(inputs.begin(), inputs.end(), base::has_tangent);
+}
 
 Region::Region(Function function, Options options)
     : function_(std::move(function)),

@@ -3,7 +3,6 @@
 // any thread may run it again. Where its inputs are kept meanwhile is not its business.
 #pragma once
 
-#include "checkpoint/early/early.h"
 #include "checkpoint/region/looks.h"
 #include "checkpoint/region/options.h"
 #include "checkpoint/region/run_state.h"
@@ -19,6 +18,13 @@ namespace overdrive::checkpoint {
 // What the early form cannot do, for messages: a pipeline's stages are regions of that form.
 inline constexpr const char* kOtherForm =
     "the form kOnDemand (for a Pipeline's stages: PipelineOptions::checkpointed = kNever)";
+
+// The first defined tensor; an error when there is none.
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
+// Inside a functorch transform or a level of forward_ad/, without grad mode, and for inputs with tangents: a
+// level's knowledge of a tensor ends with the level, and a second run might not find the tangents that the
+// first one saved.
+bool runs_plainly(const Tensors& inputs);
 
 class Region {
  public:

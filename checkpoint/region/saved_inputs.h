@@ -3,7 +3,7 @@
 // thread may unpack.
 #pragma once
 
-#include "checkpoint/region/region.h"
+#include "checkpoint/region/options.h"
 #include "hooks/hooks.h"
 
 #include <vector>

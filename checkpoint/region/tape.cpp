@@ -24,6 +24,13 @@ class InputGradients final : public base::Node {
   base::variable_list received;  // by the backward under way
 };
 
+std::vector<bool> requiring_grad(const Tensors& tensors) {
+  std::vector<bool> requiring;
+  requiring.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
+  return requiring;
+}
+
 InputGradients& end_of(const base::NodePtr& node) { return static_cast<InputGradients&>(*node); }
 
 }  // namespace
@@ -38,12 +45,7 @@ at::Tensor with_history(const at::Tensor& tensor, const base::NodePtr& node) {
   return alias;
 }
 
-std::vector<bool> requiring_grad(const Tensors& tensors) {
-  std::vector<bool> requiring;
-  requiring.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
-  return requiring;
-}
+Tape::Tape(const Region& region, const Tensors& inputs) : Tape(region, inputs, requiring_grad(inputs)) {}
 
 Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
     : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {

@@ -5,11 +5,16 @@
 #include "checkpoint/region/region.h"
 #include "engine/base/stream_mark.h"
 
+#include <memory>
+#include <vector>
+
 namespace overdrive::checkpoint {
 
 class Tape {
  public:
-  // Runs the region again, with a graph. Gradients are made for the inputs that are wanted.
+  // Runs the region again, with a graph. Gradients are made for the inputs that are wanted: all that require
+  // one.
+  Tape(const Region& region, const Tensors& inputs);
   Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted);
 
   // Runs a backward from the outputs: parameters inside the function get their gradients, those of the inputs
@@ -35,8 +40,7 @@ class Tape {
   base::StreamMark made_;
 };
 
-// Which of the tensors require a gradient.
-std::vector<bool> requiring_grad(const Tensors& tensors);
+using TapePtr = std::shared_ptr<Tape>;
 
 // Whether a tensor of this type can have a gradient at all: then Checkpoint has an output for it.
 bool is_differentiable(const at::Tensor& tensor);

@@ -127,7 +127,7 @@ class Transformer final : public Trainer {
   nn::Linear head_;
   std::vector<Block> blocks_;
   std::vector<checkpoint::Layer> layers_;  // the blocks
-  checkpoint::Schedule schedule_ = checkpoint::Segments{kRootOfLayers};
+  checkpoint::ChainSchedule schedule_ = checkpoint::Segments{kRootOfLayers};
   torch::optim::Optimizer* optimizer_;
 };
 

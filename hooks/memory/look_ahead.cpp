@@ -1,14 +1,13 @@
 #include "hooks/memory/look_ahead.h"
 
+#include "engine/base/counters.h"
 #include "engine/base/job_thread.h"
 #include "engine/base/no_destructor.h"
-#include "engine/base/counters.h"
 #include "engine/plan/serial_order.h"
 
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <unordered_map>
 #include <utility>
 
@@ -86,20 +85,10 @@ class Saved {
     }
   }
 
-  // A child of fork() has one thread, and it may not find a mutex held by one that is gone. At exit the
-  // thread ends before LibTorch's own statics go, which were there first.
-  Saved() {
-    pthread_atfork(hold, let_go, let_go);
-    std::atexit([] { get().thread_.stop(); });
-  }
-  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
-    get().mutex_.lock();
-    get().thread_.hold();
-  }
-  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
-    get().thread_.let_go();
-    get().mutex_.unlock();
-  }
+  // A child of fork() has one thread, and it may not find a mutex held by one that is gone.
+  Saved() { pthread_atfork(hold, let_go, let_go); }
+  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
+  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
 
   void forget_dead() OVERDRIVE_REQUIRES(mutex_) {
     const auto is_dead = [](const Entry& one) { return one.unit.expired(); };
@@ -112,7 +101,7 @@ class Saved {
   std::unordered_map<Key, std::vector<Entry>, Hash> known_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t look_for_dead_at_ OVERDRIVE_GUARDED_BY(mutex_) = 64;
   std::vector<std::weak_ptr<PackUnit>> expected_ OVERDRIVE_GUARDED_BY(mutex_);  // in line since it last looked
-  base::JobThread thread_{"overdrive-fetch"};
+  base::JobThread& thread_ = base::JobThread::of_process("overdrive-fetch");
 };
 
 }  // namespace

@@ -4,9 +4,9 @@
 // unit is, `pending` when one that waits is packed, `look_ahead` what is fetched early.
 #pragma once
 
+#include "engine/base/ahead_result.h"
 #include "engine/base/mutex.h"
 #include "engine/base/stream_mark.h"
-#include "hooks/memory/prefetch.h"
 #include "hooks/memory/saved_memory.h"
 
 #include <atomic>
@@ -15,6 +15,15 @@
 #include <utility>
 
 namespace overdrive::hooks {
+
+// Memory that was unpacked before its node asked.
+struct Fetched {
+  at::Tensor tensor;
+  base::StreamMark ready;  // on the fetching thread's stream
+
+  explicit operator bool() const { return tensor.defined(); }
+};
+using Prefetch = base::AheadResult<Fetched>;
 
 class PackUnit {
  public:
@@ -70,7 +79,7 @@ class PackUnit {
   at::Tensor unpack(base::Node* node);
   void drop_packed() OVERDRIVE_EXCLUDES(mutex_);
   std::pair<Packed, base::StreamMark> pack_late(const at::Tensor& source, const std::string& node_name) const;
-  Prefetch::Fetched unpack_ahead(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
+  Fetched unpack_ahead(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor take_fetched();
   at::Tensor unpack_now(base::Node* node);
   // Ends the waiting, of which others are told. The tensor, if one waited, is for the caller to let go.

@@ -52,14 +52,14 @@ void PackUnit::fetch_ahead(base::NodePtr node) {
   if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
   if (prefetch_ == nullptr) return;
   if (!node) return forget_fetched();
-  prefetch_->run([&] {
+  prefetch_->run([&]() -> Fetched {
     const base::NodePtr held = std::move(node);
     return unpack_ahead(*held);
   });
 }
 
 // On a stream beside the program's, which goes on meanwhile.
-Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
+Fetched PackUnit::unpack_ahead(base::Node& node) {
   const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
@@ -83,8 +83,8 @@ void PackUnit::forget_fetched() {
 
 at::Tensor PackUnit::take_fetched() {
   if (prefetch_ == nullptr) return {};
-  Prefetch::Result result = prefetch_->take();
-  switch (result.came) {
+  Prefetch::Taken taken = prefetch_->take();
+  switch (taken.came) {
     case Prefetch::Came::kNot:
       engine::count(Count::kAheadMisses);
       break;
@@ -95,11 +95,11 @@ at::Tensor PackUnit::take_fetched() {
       engine::count(Count::kAheadWaits);
       break;
   }
-  if (result.fetched.tensor.defined()) {
-    result.fetched.ready.wait();
-    base::note_use_here(result.fetched.tensor);
+  if (taken.result) {
+    taken.result.ready.wait();
+    base::note_use_here(taken.result.tensor);
   }
-  return std::move(result.fetched.tensor);
+  return std::move(taken.result.tensor);
 }
 
 }  // namespace overdrive::hooks

@@ -84,7 +84,7 @@ class Sequential : public CheckpointTest {
     return all;
   }
 
-  void expect_equal_to_plain(const std::vector<Layer>& chain, const Schedule& schedule,
+  void expect_equal_to_plain(const std::vector<Layer>& chain, const ChainSchedule& schedule,
                              const Options& options) {
     const Tensors want = results([&] { return plain(chain, x); });
     const Tensors got = results([&] { return checkpoint_sequential(chain, x, schedule, options); });

@@ -1,8 +1,8 @@
-// Which regions a backward will run again next, and having that begun before their turn. On the thread of the
-// node that runs now, inside its backward.
+// The regions that a backward runs again next. Has them begun before their turn, and tells which ones this
+// thread has to run. Lives on the thread of the node that runs now, inside its backward.
 #pragma once
 
-#include "checkpoint/early/recompute_node.h"
+#include "checkpoint/ahead/ahead_region.h"
 
 #include <vector>
 
@@ -28,15 +28,24 @@ namespace overdrive::checkpoint {
 // does not use it; and the segment waits for what is still being made before it goes, since its function
 // need not outlive the graph.
 
-class LookAhead {
+// A node that runs a region again: mixed into it, and looked for in graphs.
+class AheadNode {
  public:
-  // Has regions without random numbers begun.
-  explicit LookAhead(Recompute& now);
-  // Runs those that this thread has to run. When `now` has recomputed its own.
+  virtual AheadRegion& ahead_region() = 0;
+
+ protected:
+  ~AheadNode() = default;
+};
+
+class NextRegions {
+ public:
+  // Has regions without random numbers begun. `now` runs the region `region` again.
+  NextRegions(base::Node& now, const AheadRegion& region);
+  // Runs the regions that this thread has to run. When `now` has recomputed its own.
   void run_the_others();
 
  private:
-  std::vector<Recompute*> others_;
+  std::vector<AheadRegion*> others_;
 };
 
 }  // namespace overdrive::checkpoint

@@ -1,6 +1,4 @@
-#include "checkpoint/ahead/look_ahead.h"
-
-#include "checkpoint/ahead/ahead_thread.h"
+#include "checkpoint/ahead/next_regions.h"
 
 #include <queue>
 #include <unordered_set>
@@ -13,7 +11,7 @@ namespace {
 // Nodes looked at in one go. Behind so many others the next region is far away.
 constexpr size_t kMostNodes = 2000;
 
-std::vector<Recompute*> next_regions(base::Node& from, int64_t count) {
+std::vector<AheadRegion*> regions_after(base::Node& from, int64_t count) {
   std::priority_queue<std::pair<uint64_t, base::Node*>> ready;
   std::unordered_set<base::Node*> seen;
   const auto go_on = [&](base::Node& node) {
@@ -22,12 +20,12 @@ std::vector<Recompute*> next_regions(base::Node& from, int64_t count) {
       if (next != nullptr && seen.insert(next).second) ready.emplace(next->sequence_nr(), next);
     }
   };
-  std::vector<Recompute*> found;
+  std::vector<AheadRegion*> found;
   go_on(from);
   while (!ready.empty() && seen.size() < kMostNodes && static_cast<int64_t>(found.size()) < count) {
     base::Node& node = *ready.top().second;
     ready.pop();
-    if (auto* region = dynamic_cast<Recompute*>(&node)) found.push_back(region);
+    if (auto* region = dynamic_cast<AheadNode*>(&node)) found.push_back(&region->ahead_region());
     go_on(node);
   }
   return found;
@@ -35,26 +33,23 @@ std::vector<Recompute*> next_regions(base::Node& from, int64_t count) {
 
 }  // namespace
 
-LookAhead::LookAhead(Recompute& now) {
-  for (Recompute* next : next_regions(now, now.segment().options().ahead)) {
-    Segment& segment = next->segment();
-    switch (segment.how_ahead()) {
-      case Segment::Ahead::kNo:
+NextRegions::NextRegions(base::Node& now, const AheadRegion& region) {
+  for (AheadRegion* next : regions_after(now, region.reach())) {
+    switch (next->where()) {
+      case AheadRegion::Where::kInItsTurn:
         break;
-      case Segment::Ahead::kOnItsThread:
-        if (segment.device() == now.segment().device()) others_.push_back(next);
+      case AheadRegion::Where::kOnItsThread:
+        if (next->device() == region.device()) others_.push_back(next);
         break;
-      case Segment::Ahead::kAnywhere:
-        if (auto run = segment.order_ahead()) AheadThread::get().order(std::move(run));
+      case AheadRegion::Where::kAnywhere:
+        next->begin_elsewhere();
         break;
     }
   }
 }
 
-void LookAhead::run_the_others() {
-  for (Recompute* next : others_) {
-    if (const auto run = next->segment().order_ahead()) run->run();
-  }
+void NextRegions::run_the_others() {
+  for (AheadRegion* next : others_) next->run_here();
 }
 
 }  // namespace overdrive::checkpoint

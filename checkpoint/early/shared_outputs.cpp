@@ -1,4 +1,4 @@
-#include "checkpoint/region/shared_outputs.h"
+#include "checkpoint/early/shared_outputs.h"
 
 #include "checkpoint/region/region.h"
 
