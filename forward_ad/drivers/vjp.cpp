@@ -1,5 +1,5 @@
 #include "forward_ad/levels/bare_level.h"
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/drivers/normal_mode.h"
 #include "forward_ad/drivers/reverse.h"

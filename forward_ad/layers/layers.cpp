@@ -1,6 +1,6 @@
 #include "forward_ad/layers/layers.h"
 
-#include "forward_ad/layers/rules.h"
+#include "forward_ad/rules/rules.h"
 
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>

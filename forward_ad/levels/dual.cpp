@@ -3,7 +3,7 @@
 #include "forward_ad/levels/bare_level.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/levels/dual_meta.h"
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 #include "forward_ad/levels/jvp_layer.h"
 #include "forward_ad/levels/level_registry.h"
 

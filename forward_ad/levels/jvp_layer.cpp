@@ -1,9 +1,9 @@
 #include "forward_ad/levels/jvp_layer.h"
 
 #include "forward_ad/levels/bare_level.h"
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 #include "forward_ad/levels/level_registry.h"
-#include "forward_ad/layers/rules.h"
+#include "forward_ad/rules/rules.h"
 
 #include <c10/core/GradMode.h>
 

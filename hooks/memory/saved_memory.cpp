@@ -1,6 +1,6 @@
 #include "hooks/memory/saved_memory.h"
 
-#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/interface/inside_hook.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
 #include "hooks/packers/filters.h"
 
-#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/interface/tensor_kinds.h"
 
 #include <ATen/core/DimVector.h>

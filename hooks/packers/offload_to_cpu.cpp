@@ -2,7 +2,7 @@
 
 #include "engine/base/stream_mark.h"
 #include "engine/base/torch_types.h"
-#include "hooks/packers/host_buffers.h"
+#include "hooks/packers/cpu_buffers.h"
 #include "hooks/packers/option_check.h"
 #include "hooks/interface/version_check.h"
 

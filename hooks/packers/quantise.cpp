@@ -1,7 +1,7 @@
 #include "hooks/packers/quantise.h"
 
 #include "hooks/cuda/quantise_tensors.h"
-#include "hooks/kernels/large_memory.h"
+#include "hooks/packers/large_memory.h"
 #include "hooks/packers/option_check.h"
 #include "hooks/kernels/quantise_kernels.h"
 

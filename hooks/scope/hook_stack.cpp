@@ -5,7 +5,7 @@
 #include "engine/overdrive_engine.h"
 #include "hooks/interface/decision_cache.h"
 #include "hooks/interface/inside_hook.h"
-#include "hooks/memory/look_ahead.h"
+#include "hooks/memory/fetch_ahead.h"
 #include "hooks/scope/hook_scope.h"
 #include "hooks/scope/hooked_save.h"
 

@@ -5,7 +5,7 @@
 #include "engine/run/node_under_way.h"
 #include "hooks/interface/filled_later.h"
 #include "hooks/interface/inside_hook.h"
-#include "hooks/memory/look_ahead.h"
+#include "hooks/memory/fetch_ahead.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>

@@ -1,4 +1,4 @@
-#include "hooks/kernels/large_memory.h"
+#include "hooks/packers/large_memory.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>

@@ -1,4 +1,4 @@
-#include "forward_ad/layers/rules.h"
+#include "forward_ad/rules/rules.h"
 
 #include "engine/base/no_destructor.h"
 #include "forward_ad/rules/rule_support.h"

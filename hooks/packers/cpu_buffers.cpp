@@ -1,4 +1,4 @@
-#include "hooks/packers/host_buffers.h"
+#include "hooks/packers/cpu_buffers.h"
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>

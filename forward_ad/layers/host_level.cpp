@@ -1,4 +1,4 @@
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"

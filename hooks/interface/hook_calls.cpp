@@ -1,4 +1,4 @@
-#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/hook_calls.h"
 
 #include "hooks/interface/geometry.h"
 

@@ -1,4 +1,4 @@
-#include "hooks/memory/look_ahead.h"
+#include "hooks/memory/fetch_ahead.h"
 
 #include "engine/base/counters.h"
 #include "engine/base/job_thread.h"
