@@ -9,9 +9,7 @@
 #include <memory>
 
 namespace overdrive::forward_ad::host_level {
-
 namespace {
-
 using StockLevel = torch::autograd::ForwardADLevel;
 
 struct State {

@@ -1,33 +1,43 @@
 #include "forward_ad/rules/rules.h"
 
 #include "engine/base/no_destructor.h"
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-namespace overdrive::forward_ad::rules {
+#include <memory>
+#include <vector>
 
+namespace overdrive::forward_ad::rules {
 namespace {
+std::unique_ptr<torch::Library> new_table() {
+  return std::make_unique<torch::Library>(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+}
 
 // Kept for good: the dispatcher may be asked while the process ends.
 struct Registration {
   torch::Library fallback{torch::Library::IMPL, "_", kKey, __FILE__, __LINE__};
-  torch::Library table{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
+  std::unique_ptr<torch::Library> table = new_table();
+  std::vector<std::unique_ptr<torch::Library>> repairs_in_use;
 
   Registration() {
     fallback.fallback(torch::CppFunction::makeFallthrough());
-    add_product_rules(table);
-    add_elementwise_rules(table);
-    add_activation_rules(table);
-    add_in_place_rules(table);
-    add_side_by_side_rules(table);
-    add_loss_rules(table);
-    add_norm_rules(table);
-    add_attention_rules(table);
-    add_distance_rules(table);
-    add_linear_algebra_rules(table);
-    add_reduction_rules(table);
-    add_sampling_rules(table);
+    add_product_rules(*table);
+    add_elementwise_rules(*table);
+    add_activation_rules(*table);
+    add_side_by_side_rules(*table);
+    add_loss_rules(*table);
+    add_attention_rules(*table);
+    add_sampling_rules(*table);
+    for (const Repair& repair : repairs()) {
+      repairs_in_use.push_back(new_table());
+      repair.add(*repairs_in_use.back());
+    }
+    const std::vector<bool> found = faults_found(repairs());
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!found[i]) repairs_in_use[i].reset();
+    }
   }
 };
 
@@ -46,14 +56,12 @@ bool are_registered() {
 
 }  // namespace
 
-bool include_here() {
-  bool included = are_included_here();
-  if (!included && are_registered()) c10::impl::tls_set_dispatch_key_included(kKey, true);
-  return included;
+IncludedHere::IncludedHere() : were_included_(are_included_here()) {
+  if (!were_included_ && are_registered()) c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
-void restore_here(bool were_included) noexcept {
-  if (!were_included) c10::impl::tls_set_dispatch_key_included(kKey, false);
+IncludedHere::~IncludedHere() {
+  if (!were_included_) c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
 bool are_included_here() { return c10::impl::tls_is_dispatch_key_included(kKey); }
