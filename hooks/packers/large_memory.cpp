@@ -8,7 +8,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 // A wish: where it is not granted, nothing has changed.
