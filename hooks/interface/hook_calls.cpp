@@ -1,18 +1,21 @@
-#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/hook_calls.h"
 
 #include "hooks/interface/geometry.h"
 
 #include <utility>
 
 namespace overdrive::hooks {
-
 namespace {
-
 std::string layout_of(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided ? std::string() : c10::str(tensor.layout(), " ");
 }
 
 }  // namespace
+
+int& InsideHook::depth() {
+  thread_local int depth = 0;
+  return depth;
+}
 
 at::Tensor ordinary(at::Tensor tensor) {
   if (tensor.is_inference()) tensor = tensor.clone();

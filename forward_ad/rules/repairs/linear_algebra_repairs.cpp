@@ -1,31 +1,22 @@
-// Systems of equations, determinants and products of reflections. LibTorch's formulas use the
-// factors that the call made, or a result of it, as if they were constants, so their own
-// derivatives are silently wrong, in forward mode and where reverse mode records a tangent. Here
-// they are made of operators whose formulas are right to any order.
+// Systems of equations, determinants, the inverse from a Cholesky factor, and products of reflections.
+//
+// The faults: the formulas of solve, det and slogdet use the LU factors of the call, and those of
+// linalg_householder_product a result of it, as constants. The first derivative is right; derivatives of it (a
+// gradient of the tangent, a tangent of the tangent) lack the terms through the factors. The forward formula of
+// det gives a singular matrix no slope. The forward formula of cholesky_inverse is wrong in the first order
+// already. The repairs are made of operators whose formulas are right to any order.
 #include "forward_ad/layers/layers.h"
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/ops/_linalg_det_ops.h>
-#include <ATen/ops/_linalg_slogdet_ops.h>
-#include <ATen/ops/_linalg_solve_ex_ops.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cholesky_inverse_ops.h>
-#include <ATen/ops/cholesky_solve.h>
-#include <ATen/ops/eye.h>
-#include <ATen/ops/linalg_householder_product_ops.h>
-#include <ATen/ops/linalg_lu_factor_ex.h>
-#include <ATen/ops/linalg_lu_solve.h>
 
 #include <tuple>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
-// Both are what LibTorch's kernel for a system calls, so the value is the same.
+// LibTorch's kernel for a system calls the same two operators, so the value is the same.
 std::tuple<Tensor, Tensor, Tensor, Tensor> solve(DispatchKeySet keys, const Tensor& a, const Tensor& b,
                                                  bool left, bool check_errors) {
   const bool is_vector = b.dim() == 1 || (a.dim() - 1 == b.dim() && b.sizes() == a.sizes().slice(0, b.dim()));
@@ -58,8 +49,8 @@ struct TriangularFactors {
   }
 };
 
-// By traces (Faddeev and LeVerrier), without a division by what may be zero: LibTorch's forward
-// formula gives a singular matrix no slope. For few rows; of many, rounding takes over.
+// By traces (Faddeev and LeVerrier), without a division by a number that may be zero. For few rows; of many,
+// rounding takes over.
 Tensor determinant_by_traces(const Tensor& matrix) {
   const int64_t rows = matrix.size(-1);
   Tensor unit = at::eye(rows, matrix.options()), auxiliary = unit, coefficient;
@@ -88,7 +79,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> log_determinant(DispatchKeySet keys, 
   return at::_ops::_linalg_slogdet::redispatch(keys & kBelow, matrix);
 }
 
-// LibTorch's forward formula is wrong in the first order already.
 Tensor cholesky_inverse(DispatchKeySet keys, const Tensor& factor, bool upper) {
   if (!any_derivative(factor)) return at::_ops::cholesky_inverse::redispatch(keys & kBelow, factor, upper);
   Tensor triangle = upper ? factor.triu() : factor.tril();
@@ -110,14 +100,47 @@ Tensor reflections(DispatchKeySet keys, const Tensor& input, const Tensor& tau) 
   return product;
 }
 
+std::vector<Tensor> try_determinant() {
+  const Formula det = [](const Tensor& a) { return at::linalg_det(a); };
+  std::vector<Tensor> numbers = second_order(det, row(1, {3, 3}).square());
+  numbers.push_back(first_order(det, row(1, {2}).outer(row(1, {2}))).at(0));
+  return numbers;
+}
+
 }  // namespace
 
-void add_linear_algebra_rules(torch::Library& table) {
-  table.impl("_linalg_solve_ex", TORCH_FN(solve));
-  table.impl("_linalg_det", TORCH_FN(determinant));
-  table.impl("_linalg_slogdet", TORCH_FN(log_determinant));
-  table.impl("cholesky_inverse", TORCH_FN(cholesky_inverse));
-  table.impl("linalg_householder_product", TORCH_FN(reflections));
+void list_linear_algebra_repairs(std::vector<Repair>& list) {
+  list.insert(
+      list.end(),
+      {
+          {"second derivatives of solve",
+           [](torch::Library& table) { table.impl("_linalg_solve_ex", TORCH_FN(solve)); },
+           [] {
+             return second_order([](const Tensor& a) { return at::linalg_solve(a, row(1, {2})); },
+                                 row(1, {2, 2}).square());
+           }},
+          {"derivatives of det: second ones, and those of a singular matrix",
+           [](torch::Library& table) { table.impl("_linalg_det", TORCH_FN(determinant)); }, try_determinant},
+          {"second derivatives of slogdet",
+           [](torch::Library& table) { table.impl("_linalg_slogdet", TORCH_FN(log_determinant)); },
+           [] {
+             const auto log_det = [](const Tensor& a) { return std::get<1>(at::linalg_slogdet(a)); };
+             return second_order(log_det, row(1, {3, 3}).square());
+           }},
+          {"the tangent of cholesky_inverse",
+           [](torch::Library& table) { table.impl("cholesky_inverse", TORCH_FN(cholesky_inverse)); },
+           [] {
+             return first_order([](const Tensor& l) { return at::cholesky_inverse(l); }, row(1, {2, 2}));
+           }},
+          {"second derivatives of householder_product",
+           [](torch::Library& table) { table.impl("linalg_householder_product", TORCH_FN(reflections)); },
+           [] {
+             const auto product = [](const Tensor& t) {
+               return at::linalg_householder_product(t, row(0.5, {2}));
+             };
+             return second_order(product, row(0.25, {3, 2}));
+           }},
+      });
 }
 
 }  // namespace overdrive::forward_ad::rules

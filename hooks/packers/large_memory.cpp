@@ -1,4 +1,4 @@
-#include "hooks/kernels/large_memory.h"
+#include "hooks/packers/large_memory.h"
 
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
@@ -8,7 +8,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 // A wish: where it is not granted, nothing has changed.

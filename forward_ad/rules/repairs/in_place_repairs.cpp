@@ -1,32 +1,19 @@
-// In place with an operand that shares memory with the tensor, y.mul_(y): LibTorch's formulas
-// read the operand's tangent when that of the tensor has been overwritten already, and
-// silently give a wrong one. Reverse mode saves a tensor that is then overwritten, and refuses.
-// So the operand is copied first, which is what the operator means. And counting, which a layer refuses where
-// the count is from outside of it.
+// In-place operators whose operand shares memory with the tensor, as in y.mul_(y) and y[0].mul_(y[0]).
+//
+// The fault: the forward formula first overwrites the tangent of the tensor and then reads the tangent of the
+// operand, which is the same memory. For y.mul_(y) at x along v the tangent is 2 x^2 v instead of 2 x v.
+// (Reverse mode is safe: it saves the tensor, finds it overwritten and refuses.) The repair copies such an
+// operand first, which is what the operator means.
 #include "forward_ad/layers/layers.h"
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
 
-#include <ATen/ops/add_ops.h>
-#include <ATen/ops/addcdiv_ops.h>
-#include <ATen/ops/addcmul_ops.h>
-#include <ATen/ops/atan2_ops.h>
-#include <ATen/ops/div_ops.h>
-#include <ATen/ops/fmod_ops.h>
-#include <ATen/ops/hypot_ops.h>
-#include <ATen/ops/lerp_ops.h>
-#include <ATen/ops/mul_ops.h>
-#include <ATen/ops/pow_ops.h>
-#include <ATen/ops/remainder_ops.h>
-#include <ATen/ops/xlogy_ops.h>
-
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
-// That of the plain tensor, since nobody may ask a wrapper for its own.
+// The memory of the plain tensor: a wrapper does not tell its own.
 const c10::StorageImpl* memory_of(const Tensor& tensor) {
   return innermost_of(tensor).unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
@@ -52,20 +39,31 @@ Tensor& lerp(DispatchKeySet keys, Tensor& self, const Tensor& end, const Tensor&
                                             share_memory(self, weight) ? weight.clone() : weight);
 }
 
-// As the modules of batch norm count their batches. A number added to what has no derivative gives it none.
-Tensor& count_up(DispatchKeySet keys, Tensor& self, const c10::Scalar& other, const c10::Scalar& alpha) {
-  const bool is_from_outside = is_plain(self) && !self.requires_grad() && !has_tangent(self);
-  if (!is_from_outside || !keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
-    return at::_ops::add__Scalar::redispatch(keys & kBelow, self, other, alpha);
-  }
-  BelowLayer below_all(0);
-  return at::_ops::add__Scalar::call(self, other, alpha);
+std::vector<Tensor> try_in_place() {
+  std::vector<Tensor> tangents;
+  const auto try_out = [&](auto write) {
+    const Formula f = [&](const Tensor& x) {
+      Tensor y = x * 1;
+      write(y);
+      return y;
+    };
+    tangents.push_back(first_order(f, row(1.25, {4})).at(0));
+  };
+  try_out([](Tensor& y) { y.mul_(y); });
+  try_out([](Tensor& y) { y.div_(y); });
+  try_out([](Tensor& y) { y.pow_(y); });
+  try_out([](Tensor& y) { y.fmod_(y); });
+  try_out([](Tensor& y) { y.remainder_(y); });
+  try_out([](Tensor& y) { y.xlogy_(y); });
+  try_out([](Tensor& y) { y.atan2_(y); });
+  try_out([](Tensor& y) { y.hypot_(y); });
+  try_out([](Tensor& y) { y.addcmul_(y, y); });
+  try_out([](Tensor& y) { y.addcdiv_(y, y); });
+  try_out([](Tensor& y) { y.lerp_(y, y); });
+  return tangents;
 }
 
-}  // namespace
-
-// Those that test/forward_ad/op_table_views.cpp would find wrong, and their kin.
-void add_in_place_rules(torch::Library& table) {
+void add_in_place(torch::Library& table) {
   table.impl("mul_.Tensor", TORCH_FN(with_operand_apart<at::_ops::mul__Tensor>));
   table.impl("div_.Tensor", TORCH_FN(with_operand_apart<at::_ops::div__Tensor>));
   table.impl("pow_.Tensor", TORCH_FN(with_operand_apart<at::_ops::pow__Tensor>));
@@ -77,7 +75,13 @@ void add_in_place_rules(torch::Library& table) {
   table.impl("addcmul_", TORCH_FN(with_both_apart<at::_ops::addcmul_>));
   table.impl("addcdiv_", TORCH_FN(with_both_apart<at::_ops::addcdiv_>));
   table.impl("lerp_.Tensor", TORCH_FN(lerp));
-  table.impl("add_.Scalar", TORCH_FN(count_up));
+}
+
+}  // namespace
+
+void list_in_place_repairs(std::vector<Repair>& list) {
+  list.push_back(
+      {"in-place operators with an operand that shares memory with the tensor", add_in_place, try_in_place});
 }
 
 }  // namespace overdrive::forward_ad::rules

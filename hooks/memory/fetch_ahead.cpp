@@ -1,4 +1,4 @@
-#include "hooks/memory/look_ahead.h"
+#include "hooks/memory/fetch_ahead.h"
 
 #include "engine/base/counters.h"
 #include "engine/base/job_thread.h"
@@ -13,8 +13,7 @@
 
 namespace overdrive::hooks {
 namespace {
-
-// The units by the node that they were put down for, and the thread that fetches. One a process.
+// The units by the node that they were noted for, and the thread that fetches. One a process.
 class Saved {
  public:
   static Saved& get() {
@@ -29,7 +28,7 @@ class Saved {
     if (known_.size() >= look_for_dead_at_) forget_dead();
   }
 
-  // What the nodes of the plan will ask for. `place` is the node's number in the plan.
+  // The units of the nodes of the plan. `place` is the node's number in the plan.
   std::vector<Wanted> wanted(const engine::Plan& plan) OVERDRIVE_EXCLUDES(mutex_) {
     std::vector<Wanted> wanted;
     const base::MutexLock lock(mutex_);
@@ -110,7 +109,7 @@ void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::
   Saved::get().note(info, schedule, unit);
 }
 
-std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexcept try {
+std::unique_ptr<engine::RunObserver> fetch_ahead_in(const engine::Plan& plan) noexcept try {
   std::vector<Wanted> found = Saved::get().wanted(plan);
   if (found.empty()) return nullptr;
   const std::vector<uint32_t> order = engine::serial_order(plan);
@@ -122,12 +121,12 @@ std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexce
   if (found.empty()) return nullptr;
   std::stable_sort(found.begin(), found.end(),
                    [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
-  return std::make_unique<LookAhead>(std::move(places), std::move(found));
+  return std::make_unique<FetchAhead>(std::move(places), std::move(found));
 } catch (...) {
   return nullptr;  // for want of memory: the backward does without
 }
 
-LookAhead::~LookAhead() {
+FetchAhead::~FetchAhead() {
   std::vector<std::shared_ptr<PackUnit>> started;  // outlive the lock: their last owner may be here
   {
     const base::MutexLock lock(mutex_);
@@ -140,7 +139,7 @@ LookAhead::~LookAhead() {
   }
 }
 
-void LookAhead::begins(uint32_t node) noexcept {
+void FetchAhead::begins(uint32_t node) noexcept {
   try {
     for (const auto& unit : passed_by(places_[node])) unit->passed_fetch();
     start(within_reach(places_[node]));
@@ -148,7 +147,7 @@ void LookAhead::begins(uint32_t node) noexcept {
   }
 }
 
-LookAhead::Units LookAhead::passed_by(uint32_t place) {
+FetchAhead::Units FetchAhead::passed_by(uint32_t place) {
   Units passed;
   const base::MutexLock lock(mutex_);
   for (; done_ < wanted_.size() && wanted_[done_].place < place; ++done_) {
@@ -158,7 +157,7 @@ LookAhead::Units LookAhead::passed_by(uint32_t place) {
   return passed;
 }
 
-std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
+std::vector<FetchAhead::Candidate> FetchAhead::within_reach(uint32_t place) {
   std::vector<Candidate> found;  // outlive the lock: a unit's or node's last owner may be here
   std::vector<base::WeakNodePtr> passed;
   const base::MutexLock lock(mutex_);
@@ -184,7 +183,7 @@ std::vector<LookAhead::Candidate> LookAhead::within_reach(uint32_t place) {
   return found;
 }
 
-void LookAhead::start(const std::vector<Candidate>& candidates) {
+void FetchAhead::start(const std::vector<Candidate>& candidates) {
   for (const Candidate& one : candidates) {
     if (one.index == kNotNow) continue;
     const Prefetch::Announced announced = one.unit->announce_fetch();

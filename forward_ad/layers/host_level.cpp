@@ -1,4 +1,4 @@
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
@@ -9,9 +9,7 @@
 #include <memory>
 
 namespace overdrive::forward_ad::host_level {
-
 namespace {
-
 using StockLevel = torch::autograd::ForwardADLevel;
 
 struct State {

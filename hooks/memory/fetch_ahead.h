@@ -1,11 +1,11 @@
-// Fetches what a backward will ask for next while it still runs other nodes. `SavedBy` knows, for every node
-// that saved something under a schedule, the units; one LookAhead follows one run of the engine, and has a
-// thread of the process fetch for the nodes that come next. Any thread.
+// Unpacks tensors that a backward will ask for next, while it still runs other nodes. A table of the process
+// knows the units of every node that saved under a schedule; one FetchAhead follows one run of the engine; one
+// thread of the process unpacks. Any thread. Leaves to a unit what its node gets.
 //
-// Note [Whose tensor it is]: a tensor is put down for the node that took the last sequence number of its
-// thread. That is a hint: for ops that build several nodes it may be another one. The order of the nodes is
-// a guess as well. Neither decides anything: a node gets its tensor from its own unit, which fetches it
-// then and there when nobody did before. A wrong guess costs a fetch.
+// Note [Whose tensor it is]: a tensor is noted for the node that took the last sequence number of its thread.
+// That is a hint: operators that build several nodes may have another. The order of the nodes is a guess as
+// well. Neither decides anything: a node gets its tensor from its own unit, which unpacks it then and there
+// when no thread did before. A wrong guess costs an unpack.
 #pragma once
 
 #include "engine/run/run_observer.h"
@@ -19,26 +19,26 @@ namespace overdrive::hooks {
 // From now on a backward through the node of `info` fetches the unit ahead, as the schedule says.
 void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::shared_ptr<PackUnit>& unit);
 
-// What the engine asks at the beginning of a run; null when no node of the plan has anything to fetch.
-std::unique_ptr<engine::RunObserver> look_ahead(const engine::Plan& plan) noexcept;
+// The engine calls this at the beginning of a run. Null when no node of the plan has anything to fetch.
+std::unique_ptr<engine::RunObserver> fetch_ahead_in(const engine::Plan& plan) noexcept;
 
-// Something that a node of the run will ask for.
+// A unit that a node of the run will ask for.
 struct Wanted {
   uint32_t place;  // of the node in the order of the run
-  // Weak, and only until the run comes to it: the engine frees a node when it is done with it, and so do we.
+  // Weak, and reset when the run comes to the node, because the engine then frees it.
   base::WeakNodePtr node;
   std::weak_ptr<PackUnit> unit;
   Schedule schedule;
   bool started = false;  // the unit was told that the node will ask
 };
 
-class LookAhead final : public engine::RunObserver {
+class FetchAhead final : public engine::RunObserver {
  public:
   // `places`: of each node of the plan; `wanted`: by place.
-  LookAhead(std::vector<uint32_t> places, std::vector<Wanted> wanted)
+  FetchAhead(std::vector<uint32_t> places, std::vector<Wanted> wanted)
       : places_(std::move(places)), wanted_(std::move(wanted)) {}
-  // Drops what was fetched and not used.
-  ~LookAhead() override;
+  // Drops tensors that were fetched and not used.
+  ~FetchAhead() override;
 
   void begins(uint32_t node) noexcept override;
 

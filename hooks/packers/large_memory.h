@@ -1,7 +1,7 @@
-// Memory for what a packer makes on the CPU: without the dispatcher, so in whatever mode the thread is. Large
-// pieces come fresh from the system each time, and finding pages for one and clearing them costs as much as
-// filling it does: so they ask for huge pages, and a few that nobody uses any more are kept for the next. Owned
-// by a packer; pieces may outlive it. Any thread.
+// Memory for tensors that a packer makes on the CPU: without the dispatcher, so in every mode of the thread.
+// Large pieces come fresh from the system, and finding and clearing their pages costs as much as filling them.
+// So they ask for huge pages, and a few idle ones are kept for the next. Owned by a packer; pieces may outlive
+// it. Any thread.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -17,7 +17,7 @@ class LargeMemory : public std::enable_shared_from_this<LargeMemory> {
   // From here on a piece is large.
   static constexpr int64_t kLarge = int64_t{4} << 20;
 
-  // Keeps so many bytes that nobody uses; what comes back beyond them is freed.
+  // Keeps so many idle bytes; pieces that come back beyond them are freed.
   explicit LargeMemory(int64_t most_idle_bytes) : most_idle_bytes_(most_idle_bytes) {}
 
   at::Tensor tensor(at::IntArrayRef sizes, at::ScalarType type) OVERDRIVE_EXCLUDES(mutex_);

@@ -1,26 +1,17 @@
-// Distances of all pairs of points. LibTorch has no forward formula for them, and its vmap of
-// their backward operator reads the distances of one row for all, and beyond them: a vectorised
-// Jacobian by rows would be silently wrong. Where two points meet, the derivative is zero.
+// Distances of all pairs of points: cdist and pdist.
+//
+// The fault: LibTorch's vmap of their backward operators reads the distances of the first row for all rows, and
+// memory beyond them, so a vectorised Jacobian by rows is wrong. There is no trial, because it would read
+// beyond memory. The forward formulas are missing, too. Where two points meet, the derivative is zero.
 #include "forward_ad/layers/layers.h"
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/core/Scalar.h>
-#include <ATen/ops/_cdist_backward_ops.h>
-#include <ATen/ops/_cdist_forward_ops.h>
-#include <ATen/ops/_euclidean_dist_ops.h>
-#include <ATen/ops/_pdist_backward_ops.h>
-#include <ATen/ops/_pdist_forward_ops.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/triu_indices.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -111,14 +102,18 @@ Tensor pdist_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& poi
   return none.index_add(0, pairs.first, of_differences).index_add(0, pairs.second, of_differences, -1);
 }
 
-}  // namespace
-
-void add_distance_rules(torch::Library& table) {
+void add_distances(torch::Library& table) {
   table.impl("_cdist_forward", TORCH_FN(cdist));
   table.impl("_euclidean_dist", TORCH_FN(euclidean));
   table.impl("_cdist_backward", TORCH_FN(cdist_backward));
   table.impl("_pdist_forward", TORCH_FN(pdist));
   table.impl("_pdist_backward", TORCH_FN(pdist_backward));
+}
+
+}  // namespace
+
+void list_distance_repairs(std::vector<Repair>& list) {
+  list.push_back({"vectorised gradients of cdist and pdist", add_distances, nullptr});
 }
 
 }  // namespace overdrive::forward_ad::rules

@@ -1,6 +1,6 @@
 // Hooks with a schedule, the backward: what becomes of what was fetched after errors, when nobody asks, and
 // when the graph goes first.
-#include "test/hooks/look_ahead_fixture.h"
+#include "test/hooks/fetch_ahead_fixture.h"
 
 namespace overdrive::hooks {
 namespace {

@@ -1,5 +1,5 @@
 // Hooks with a schedule, the backward: what is unpacked before its node asks, for whom, and in which order.
-#include "test/hooks/look_ahead_fixture.h"
+#include "test/hooks/fetch_ahead_fixture.h"
 
 #include <ATen/autocast_mode.h>
 

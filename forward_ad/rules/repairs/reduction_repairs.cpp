@@ -1,28 +1,17 @@
-// Sums and products along dimensions. Two faults of LibTorch's formulas are mended: those of
-// softmax and its kin write in place into what reverse mode has saved, if the tensor is plain; and
-// those of products divide by the factors, so that they are wrong from the second order on where one
-// is zero, and inexact where one is small.
+// Sums of exponentials and of magnitudes, and products, along dimensions.
+//
+// The faults. Softmax, log_softmax, logsumexp and the 1-norm: on a plain tensor the forward formula writes in
+// place into a tensor that reverse mode has saved, so the gradient of the tangent is wrong or an error.
+// Products (prod, cumprod): the formulas divide by the factors, so derivatives from the second order on are
+// wrong where a factor is zero, and inexact where one is small. scatter_reduce of products: the tangent is
+// wrong in the first order.
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
 
-#include <ATen/core/Scalar.h>
-#include <ATen/ops/_log_softmax_ops.h>
-#include <ATen/ops/_softmax_ops.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/cumprod_ops.h>
-#include <ATen/ops/linalg_vector_norm_ops.h>
-#include <ATen/ops/logsumexp_ops.h>
-#include <ATen/ops/norm_ops.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/prod_ops.h>
-#include <ATen/ops/scatter_reduce_ops.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
+#include <initializer_list>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 using MaybeType = std::optional<at::ScalarType>;
@@ -32,7 +21,7 @@ bool is_plain_and_recorded(const Tensor& x) {
   return any_tangent(x) && is_plain(x) && is_recorded(x) && x.numel() > 0;
 }
 
-// What may be taken from the exponents without a difference, so that none is too large.
+// Numbers to subtract from the exponents, so that none is too large: the result does not depend on them.
 Tensor largest(const Tensor& x, at::IntArrayRef dims) {
   Tensor found = x.detach().amax(dims, /*keepdim=*/true);
   return at::where(found.isfinite(), found, at::zeros_like(found));
@@ -114,13 +103,13 @@ Tensor cumprod(DispatchKeySet keys, const Tensor& x, int64_t dim, MaybeType dtyp
   return result;
 }
 
-// LibTorch's formula for products is wrong in the first order already.
 Tensor scatter_reduce(DispatchKeySet keys, const Tensor& self, int64_t dim, const Tensor& index,
                       const Tensor& src, c10::string_view reduce, bool include_self) {
   if (reduce != "prod" || self.dim() == 0 || index.numel() == 0 || !any_derivative(self, src)) {
     return at::_ops::scatter_reduce_two::redispatch(keys & kBelow, self, dim, index, src, reduce, include_self);
   }
-  // What is read of src and written of self, with the dimension in question as the last.
+  // The part of src that is read and the part of self that is written, with the dimension in question as the
+  // last.
   Tensor result = self.clone(), place = result, old = self, factors = src;
   for (int64_t other = 0; other < self.dim(); ++other) {
     factors = factors.narrow(other, 0, index.size(other));
@@ -138,18 +127,58 @@ Tensor scatter_reduce(DispatchKeySet keys, const Tensor& self, int64_t dim, cons
   return result;
 }
 
-}  // namespace
-
-void add_reduction_rules(torch::Library& table) {
+void add_sums(torch::Library& table) {
   table.impl("_softmax", TORCH_FN(softmax));
   table.impl("_log_softmax", TORCH_FN(log_softmax));
   table.impl("logsumexp", TORCH_FN(logsumexp));
   table.impl("linalg_vector_norm", TORCH_FN(vector_norm));
   table.impl("norm.ScalarOpt_dim", TORCH_FN(norm));
+}
+
+void add_products(torch::Library& table) {
   table.impl("prod", TORCH_FN(prod));
   table.impl("prod.dim_int", TORCH_FN(prod_of_dim));
   table.impl("cumprod", TORCH_FN(cumprod));
-  table.impl("scatter_reduce.two", TORCH_FN(scatter_reduce));
+}
+
+std::vector<Tensor> of_each(std::initializer_list<Formula> functions, const Tensor& x) {
+  std::vector<Tensor> numbers;
+  for (const Formula& f : functions) {
+    for (Tensor& number : second_order(f, x)) numbers.push_back(std::move(number));
+  }
+  return numbers;
+}
+
+std::vector<Tensor> try_sums() {
+  return of_each(
+      {[](const Tensor& x) { return at::softmax(x, 0); }, [](const Tensor& x) { return at::log_softmax(x, 0); },
+       [](const Tensor& x) { return at::logsumexp(x, at::IntArrayRef{0}); },
+       [](const Tensor& x) { return at::linalg_vector_norm(x, 1); },
+       [](const Tensor& x) { return at::norm(x, 1, at::IntArrayRef{0}, false); }},
+      row(-1.25, {4}));
+}
+
+// The second factor is zero.
+std::vector<Tensor> try_products() {
+  return of_each({[](const Tensor& x) { return x.prod(); }, [](const Tensor& x) { return x.prod(0); },
+                  [](const Tensor& x) { return x.cumprod(0); }},
+                 row(-0.5, {4}));
+}
+
+std::vector<Tensor> try_scatter() {
+  const Tensor index = at::arange(4).remainder(2);
+  return of_each({[&](const Tensor& x) { return at::scatter_reduce(x.narrow(0, 0, 2), 0, index, x, "prod"); }},
+                 row(-0.5, {4}));
+}
+
+}  // namespace
+
+void list_reduction_repairs(std::vector<Repair>& list) {
+  list.push_back({"gradients of the tangents of softmax, logsumexp and the 1-norm", add_sums, try_sums});
+  list.push_back({"second derivatives of products with a zero", add_products, try_products});
+  list.push_back({"derivatives of scatter_reduce of products",
+                  [](torch::Library& table) { table.impl("scatter_reduce.two", TORCH_FN(scatter_reduce)); },
+                  try_scatter});
 }
 
 }  // namespace overdrive::forward_ad::rules

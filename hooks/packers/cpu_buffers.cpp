@@ -1,4 +1,4 @@
-#include "hooks/packers/host_buffers.h"
+#include "hooks/packers/cpu_buffers.h"
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
@@ -7,7 +7,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 constexpr int64_t kPage = 4096;
 
 // Page-locked, or ordinary memory where this accelerator's hooks know no other.
@@ -24,13 +23,13 @@ at::Tensor new_memory(int64_t bytes, c10::DeviceType accelerator) {
 
 }  // namespace
 
-HostBuffer HostBuffers::take(int64_t bytes, c10::DeviceType accelerator) {
+CpuBuffer CpuBuffers::take(int64_t bytes, c10::DeviceType accelerator) {
   const int64_t size = (bytes + kPage - 1) / kPage * kPage;
   {
     const base::MutexLock lock(mutex_);
     const auto fits = idle_.lower_bound(size);
     if (fits != idle_.end() && fits->first <= 2 * size) {
-      HostBuffer buffer = std::move(fits->second);
+      CpuBuffer buffer = std::move(fits->second);
       idle_bytes_ -= fits->first;
       idle_.erase(fits);
       return buffer;
@@ -39,7 +38,7 @@ HostBuffer HostBuffers::take(int64_t bytes, c10::DeviceType accelerator) {
   return {.bytes = new_memory(size, accelerator), .last_copy = std::nullopt};
 }
 
-void HostBuffers::give_back(HostBuffer buffer) noexcept {
+void CpuBuffers::give_back(CpuBuffer buffer) noexcept {
   const int64_t size = buffer.bytes.numel();
   try {
     const base::MutexLock lock(mutex_);

@@ -1,32 +1,28 @@
-// Normalisation, as its definition. LibTorch's formulas use the mean and the deviation that
-// the operator returns as if they were constants, so their own derivatives are wrong, and
-// the backward operators have no formula at all.
+// Layer norm and batch norm.
+//
+// The faults: the forward formulas use the mean and the deviation that the operator returns as constants, so
+// the first derivative is right and derivatives of it are wrong. The backward operators have no forward formula
+// at all. The repairs compute mean and deviation anew, by operators that have formulas. Half precision stays at
+// the ends, as in LibTorch's kernels.
 #include "forward_ad/layers/layers.h"
+#include "forward_ad/rules/repair.h"
 #include "forward_ad/rules/rule_support.h"
 
-#include <ATen/ops/native_batch_norm_backward_ops.h>
-#include <ATen/ops/native_batch_norm_ops.h>
-#include <ATen/ops/native_layer_norm_backward_ops.h>
-#include <ATen/ops/native_layer_norm_ops.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/var_mean.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <array>
 #include <tuple>
 #include <vector>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 using Dims = std::vector<int64_t>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using MaybeTensor = std::optional<Tensor>;
 
-// Half precision is for what comes in and goes out, as in LibTorch's kernels.
 Tensor full(const Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
@@ -42,7 +38,7 @@ struct Normalized {
     auto [variance, mean] = at::var_mean(input, dims, /*correction=*/c10::Scalar(0), /*keepdim=*/true);
     return with(input, mean, at::rsqrt(variance + eps));
   }
-  // From what the operator returned, made anew so that it depends on the input.
+  // From the deviation that the operator returned, made anew so that it depends on the input.
   static Normalized with_rstd(const Tensor& input, const Dims& dims, const Tensor& rstd) {
     auto [variance, mean] = at::var_mean(input, dims, /*correction=*/c10::Scalar(0), /*keepdim=*/true);
     Tensor eps = (rstd.reshape(mean.sizes()).pow(-2) - variance).detach();
@@ -111,8 +107,8 @@ bool is_wrapped(const MaybeTensor& tensor) {
   return is_given(tensor) && at::functorch::maybeGetTensorWrapper(*tensor) != nullptr;
 }
 
-// LibTorch's kernel keeps the running statistics; they have no derivative. Below all layers, since
-// a layer wraps what comes from outside of it, and refuses to write there.
+// LibTorch's kernel keeps the running statistics; they have no derivative. Below all layers, because a layer
+// wraps tensors from outside of it and refuses to write to them.
 void update_running(DispatchKeySet keys, const Tensor& input, const MaybeTensor& running_mean,
                     const MaybeTensor& running_var, double momentum, double eps) {
   if (!is_given(running_mean) && !is_given(running_var)) return;
@@ -175,13 +171,35 @@ Three batch_norm_backward(DispatchKeySet keys, const Tensor& grad, const Tensor&
   return result;
 }
 
-}  // namespace
-
-void add_norm_rules(torch::Library& table) {
+void add_layer_norm(torch::Library& table) {
   table.impl("native_layer_norm", TORCH_FN(layer_norm));
   table.impl("native_layer_norm_backward", TORCH_FN(layer_norm_backward));
+}
+
+void add_batch_norm(torch::Library& table) {
   table.impl("native_batch_norm", TORCH_FN(batch_norm));
   table.impl("native_batch_norm_backward", TORCH_FN(batch_norm_backward));
+}
+
+// Forward over reverse mode, too: the backward operators are repaired as well.
+std::vector<Tensor> all_orders(const Formula& f) {
+  const Tensor x = row(1, {3, 3}).square();
+  std::vector<Tensor> numbers = second_order(f, x);
+  const Tensor dual = at::_make_dual(x.detach().requires_grad_(), row(-1, {3, 3}), 0), y = f(dual);
+  numbers.push_back(torch::autograd::grad({(y * row(1, {3, 3})).sum()}, {dual}).at(0)._fw_grad(0));
+  return numbers;
+}
+
+}  // namespace
+
+void list_norm_repairs(std::vector<Repair>& list) {
+  list.push_back({"second derivatives of layer norm", add_layer_norm,
+                  [] { return all_orders([](const Tensor& x) { return at::layer_norm(x, {3}); }); }});
+  list.push_back({"second derivatives of batch norm", add_batch_norm, [] {
+                    return all_orders([](const Tensor& x) {
+                      return at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+                    });
+                  }});
 }
 
 }  // namespace overdrive::forward_ad::rules
