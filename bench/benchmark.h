@@ -19,6 +19,7 @@ struct GraphKind;
 struct Options {
   std::vector<std::string> graphs;  // names from graph_kinds(); empty: all of them
   int64_t max_size = INT64_MAX;     // leaves out larger graphs
+  std::vector<std::string> types;   // names from Benchmark::types; empty: all of them
   int rounds = 30;                  // alternating pairs or rounds a row
   bool quick = false;               // small sizes, few rounds: to see that it works
   std::vector<std::string> models;  // that `overdrive bench faults` knows
@@ -49,8 +50,9 @@ struct Benchmark {
   std::function<void(const Options& options, const Report& report)> measure;
 
   // What it can be asked, besides --quick.
-  bool takes_graphs = false;   // --graph, --max-size
-  bool takes_threads = false;  // --threads; else one thread
+  bool takes_graphs = false;            // --graph, --max-size
+  bool takes_threads = false;           // --threads; else one thread
+  std::vector<std::string> types = {};  // --type, one of these
   std::string rounds = "--pairs";
   struct Flag {
     std::string name, what;
@@ -80,9 +82,10 @@ const std::vector<Benchmark>& benchmarks();
 // median.
 nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, double sample_seconds);
 
-// Page faults, peak and processor time of a training step on stock, on stock with Overdrive's memory settings
-// and on Overdrive: {stock,tuned_stock,overdrive}_{faults,peak_kib,milliseconds,keep_memory_bytes}.
+// Page faults, peak and processor time of a training step on each of `engines`; `tuned_stock` is stock with
+// Overdrive's memory settings. ENGINE_{faults,peak_kib,milliseconds,keep_memory_bytes}.
 nlohmann::json measure_page_faults(const std::string& model, int64_t steps,
+                                   const std::vector<std::string>& engines,
                                    const std::function<void()>& check_stop);
 
 // What a training step of two nets holds under each packer of saved tensors: net, packer, saved_bytes after the

@@ -80,7 +80,9 @@ void memory_bench(const Options& options, const Report& report) {
   if (!options.graphs.empty() || options.flags.contains("--packers")) return;
   // What a heap gives back to the system between steps, and faults in again.
   for (const std::string& model : options.quick ? std::vector<std::string>{"mlp"} : options.models)
-    report(measure_page_faults(model, options.quick ? 4 : 20, options.check_stop), "faults");
+    report(measure_page_faults(model, options.quick ? 4 : 20, {"stock", "tuned_stock", "overdrive"},
+                               options.check_stop),
+           "faults");
 }
 
 const TextTable& graphs_table() {

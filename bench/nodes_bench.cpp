@@ -162,9 +162,17 @@ nlohmann::json measure(const Link& link, int64_t n, int rounds) {
 // A row for each type and size: stock_ns, apply_ns, own_ns (a link's backward), of_stock, of_apply.
 void nodes_bench(const Options& options, const OnRow& on_row) {
   for (const Link& link : links()) {
-    if (options.quick && &link != &links().front()) return;
+    const auto& types = options.types;
+    if (!types.empty() && std::find(types.begin(), types.end(), link.type) == types.end()) continue;
+    if (options.quick && types.empty() && &link != &links().front()) return;
     for (const int64_t n : {4, 64}) on_row(measure(link, n, options.quick ? 3 : options.rounds));
   }
+}
+
+std::vector<std::string> types_of_links() {
+  std::vector<std::string> types;
+  for (const Link& link : links()) types.emplace_back(link.type);
+  return types;
 }
 
 const TextTable& nodes_table() {
@@ -191,6 +199,7 @@ Benchmark nodes_benchmark() {
           .what = "Time each type of node that the engine runs itself beside its own apply().",
           .lists = {{.head = nodes_table().head(), .text = nodes_row}},
           .measure = measured_by(nodes_bench),
+          .types = types_of_links(),
           .rounds = "--rounds"};
 }
 

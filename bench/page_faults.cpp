@@ -8,9 +8,10 @@
 namespace overdrive::bench {
 
 nlohmann::json measure_page_faults(const std::string& model, int64_t steps,
+                                   const std::vector<std::string>& engines,
                                    const std::function<void()>& check_stop) {
   nlohmann::json row{{"model", model}};
-  for (const std::string engine : {"stock", "tuned_stock", "overdrive"}) {
+  for (const std::string& engine : engines) {
     const ProgramRun run = run_program({.arguments = {"/proc/self/exe", "bench", "faults", model, "--engine",
                                                       engine, "--steps", std::to_string(steps)}});
     check_stop();  // a terminal sends Ctrl-C to that program, too

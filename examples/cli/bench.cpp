@@ -67,6 +67,10 @@ void add_one(Program& program, CLI::App& parent, const Benchmark& bench) {
     command->add_option("--max-size", call->options.max_size, "Leave out graphs of a larger size.")
         ->check(above_zero());
   }
+  if (!bench.types.empty()) {
+    command->add_option("--type", call->options.types, "Only these types (repeat or list them).")
+        ->check(CLI::IsMember(bench.types));
+  }
   if (!bench.rounds.empty()) {
     command->add_option(bench.rounds, call->options.rounds, "Alternating samples of each side, a row.")
         ->check(CLI::Range(1, 100'000))

@@ -85,8 +85,9 @@ nlohmann::json tuning_alone(const TrainerInfo& trainer) {
   const bool known = !trainers::find_trainers(trainer.name).empty() && !trainer.distributed;
   nlohmann::json row;
   if (!known || stats().keep_memory_bytes == 0) return row;
-  harness::run_until_interrupt(
-      [&] { row = bench::measure_page_faults(trainer.name, 20, harness::check_interrupt); });
+  harness::run_until_interrupt([&] {
+    row = bench::measure_page_faults(trainer.name, 20, {"stock", "tuned_stock"}, harness::check_interrupt);
+  });
   return row;
 }
 

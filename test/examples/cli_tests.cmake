@@ -128,7 +128,7 @@ foreach(packer keep int8 spill)
 endforeach()
 overdrive_add_cli_test(train_offload_on_cpu CALL train digits_mlp --save-tensors offload --steps 2 PRINTS "nothing to do for tensors that are on the CPU")
 overdrive_add_cli_test(bench_nodes_quick CALL bench nodes --quick --type MulBackward0 --json out.json JSON "rows;0;of_stock")
-overdrive_add_cli_test(bench_nodes_quick CALL bench nodes --quick --json out.json JSON "rows;0;of_stock")
+overdrive_add_cli_test(bench_nodes_of_no_type CALL bench nodes --type frob STATUS 2 PRINTS "--type: frob not in")
 overdrive_add_cli_test(bench_memory_packers CALL bench memory --quick --packers --json out.json JSON "packers;0;saved_bytes")
 overdrive_add_cli_test(train_checkpointed CALL train transformer --steps 2 --checkpoint revolve:3 --json out.json
                        PRINTS "revolve:3 .* equal" JSON "trainings;0;memory;4;of_plain")

@@ -31,8 +31,8 @@ def tests(program, gtest_filter):
 
 ENGINE = [
     Fault("swap_hooks", "two hooks of one kind run in the other order", "engine/node/node_call.cpp",
-          "  check_gradients(node, outputs);\n  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
-          "  check_gradients(node, outputs);\n  if (FAULT) std::swap(node.post_hooks().front(), node.post_hooks().back());\n"
+          "  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
+          "  if (FAULT) std::swap(node.post_hooks().front(), node.post_hooks().back());\n"
           "  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
           FUZZER),
     Fault("drop_tie_rule", "equal sequence numbers are ordered by index", "engine/run/run.cpp",
@@ -64,16 +64,17 @@ ENGINE = [
           "inputs.push_back(FAULT ? at::Tensor(slots[i]) : std::move(slots[i]));",
           FUZZER),
     Fault("release_too_early", "a node's variables are released before its post-hooks", "engine/node/node_call.cpp",
-          "    outputs = apply(node, std::move(copy));\n  }",
-          "    outputs = apply(node, std::move(copy));\n  }\n  if (FAULT && !keep_graph) node.release_variables();",
+          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }",
+          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }\n"
+          "  if (FAULT && !call.keep_graph) node.release_variables();",
           FUZZER),
     Fault("forget_callback", "the last final callback does not run", "engine/host/shared_task.cpp",
           "i < task_.final_callbacks_.size(); ++i) {",
           "i + (FAULT ? 1 : 0) < task_.final_callbacks_.size(); ++i) {",
           FUZZER),
     Fault("skip_validation", "outputs of a node are not checked", "engine/node/gradient_check.cpp",
-          "void check_gradients(Node& node, variable_list& gradients) {",
-          "void check_gradients(Node& node, variable_list& gradients) {\n  if (FAULT) return;",
+          "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {",
+          "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {\n  if (FAULT) return;",
           FUZZER),
 ]
 
