@@ -53,7 +53,8 @@ OVERDRIVE_API Stats stats();
 OVERDRIVE_API std::vector<std::string> own_node_types();
 OVERDRIVE_API void reset_stats();
 OVERDRIVE_API std::string stats_json();
-// One sentence for people: "6,000 backwards on Overdrive, 0 on stock; 30,000 nodes".
+// One sentence for people: "6,000 backwards on Overdrive, 0 on stock; 30,000 nodes, 21,000 of them run by
+// Overdrive itself".
 OVERDRIVE_API std::string stats_summary();
 
 }  // namespace overdrive::engine
