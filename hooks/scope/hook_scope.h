@@ -3,9 +3,9 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "hooks/scope/hook_stack.h"
 #include "hooks/memory/pending.h"
 #include "hooks/memory/shared_units.h"
+#include "hooks/scope/hook_stack.h"
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -32,6 +32,9 @@ class HookScope final : public c10::DebugInfoBase, public std::enable_shared_fro
 
   // How its units are packed and unpacked.
   PackUnit::Timing timing() const;
+  // Whether hooks of the host (saved_tensors_hooks, save_on_cpu) were put on the thread inside this scope. The
+  // innermost decides, of whichever kind.
+  bool has_host_hooks_inside() const;
   // Whether hooks want this tensor; asked once per kind of tensor where the hook allows that. Inside a hook.
   bool wants(const at::Tensor& tensor, const SaveInfo& info);
   uint64_t next_id() { return 1 + ids_.fetch_add(1, std::memory_order_relaxed); }
@@ -39,6 +42,7 @@ class HookScope final : public c10::DebugInfoBase, public std::enable_shared_fro
  private:
   const std::shared_ptr<HookScope> around_;
   std::shared_ptr<c10::ThreadLocalDebugInfo> place_;  // of the thread that opened it
+  size_t host_hooks_around_ = 0;                      // how many there were when it was opened
   std::atomic<bool> open_{true};
   std::atomic<uint64_t> ids_{0};
 };

@@ -4,10 +4,10 @@
 #include "engine/engine.h"
 #include "engine/overdrive_engine.h"
 #include "hooks/interface/decision_cache.h"
-#include "hooks/scope/hook_scope.h"
-#include "hooks/scope/hooked_save.h"
 #include "hooks/interface/inside_hook.h"
 #include "hooks/memory/look_ahead.h"
+#include "hooks/scope/hook_scope.h"
+#include "hooks/scope/hooked_save.h"
 
 #include <ATen/SavedTensorHooks.h>
 
@@ -39,12 +39,7 @@ using HostHooks = at::SavedTensorDefaultHooks;
 std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_for_saved_tensor() {
   HookScope* scope = HookScope::innermost();
   if (scope == nullptr || scope->hooks == nullptr || InsideHook::anywhere()) return nullptr;
-  if (!HostHooks::get_tls_state().stack.empty()) {
-    TORCH_WARN_ONCE(
-        "Saved-tensor hooks of Overdrive and of the host (torch.autograd.graph.saved_tensors_hooks, "
-        "save_on_cpu) "
-        "are active at once on this thread. Overdrive's are used, the host's are not called.");
-  }
+  if (scope->has_host_hooks_inside()) return nullptr;
   return std::make_unique<HookedSave>(scope->shared_from_this());
 }
 
@@ -58,7 +53,12 @@ HookScope* HookScope::innermost() {
   return scope;
 }
 
+bool HookScope::has_host_hooks_inside() const {
+  return HostHooks::get_tls_state().stack.size() > host_hooks_around_;
+}
+
 void HookScope::open() {
+  host_hooks_around_ = HostHooks::get_tls_state().stack.size();
   c10::ThreadLocalDebugInfo::_push(kKind, shared_from_this());
   place_ = c10::ThreadLocalDebugInfo::current();
 }
