@@ -58,9 +58,9 @@ int blocks() {
   std::printf("more %ld\n", resident_mib() - before);
   // Another thread has heaps of 64 MiB, which have to go while the thread lives.
   std::thread([] {
-    const long before = resident_mib();
+    const long at_first = resident_mib();
     use_blocks(256);
-    std::printf("in_thread %ld\n", resident_mib() - before);
+    std::printf("in_thread %ld\n", resident_mib() - at_first);
   }).join();
   overdrive::keep_memory(0);
   std::printf("undone %ld limit %llu\n", faults_of_blocks(),
