@@ -33,7 +33,8 @@ class Fuzzer {
   int run() {
     prepare();
     for (int64_t i = 0; wants_more(i); ++i) one(options_.seed + static_cast<uint64_t>(i));
-    if (options_.minutes <= 0 && options_.programs >= kProgramsForTable) go_after_empty_cells();
+    if (options_.minutes <= 0 && options_.programs >= kProgramsForTable && !is_plain(options_.seed))
+      go_after_empty_cells();
     return finish();
   }
 
@@ -95,7 +96,9 @@ class Fuzzer {
   }
 
   int finish() {
-    const bool settled = coverage_.programs() >= kProgramsForTable && !options_.stop();
+    // Plain programs leave most of the table empty.
+    const bool settled =
+        coverage_.programs() >= kProgramsForTable && !options_.stop() && !is_plain(options_.seed);
     const auto empty = settled ? coverage_.empty_cells() : std::vector<std::string>();
     if (!options_.quiet) std::printf("\n%s\n", coverage_.table().c_str());
     for (const std::string& cell : empty) std::printf("No program reached %s.\n", cell.c_str());

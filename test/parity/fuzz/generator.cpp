@@ -7,7 +7,7 @@
 
 namespace overdrive::fuzz {
 
-Traits::Traits(Random& random, Group featured)
+Traits::Traits(Random& random, Group featured, bool is_plain)
     : threads(random.percent(25)),
       nested(random.percent(35)),
       throwing(random.percent(25)),
@@ -19,7 +19,10 @@ Traits::Traits(Random& random, Group featured)
       nested_tensors(random.percent(20) || featured == Group::kNested),
       modes(random.percent(15)),
       many_hooks(random.percent(50)),
-      hook_all(random.percent(60)) {}
+      hook_all(random.percent(60)),
+      plain(is_plain) {
+  if (plain) nested = throwing = functions = modes = many_hooks = hook_all = false;
+}
 
 namespace {
 
@@ -42,11 +45,11 @@ Program generate(uint64_t seed) { return Generator(seed).make(); }
 Generator::Generator(uint64_t seed)
     : random_(seed),
       featured_(ops()[seed % ops().size()]),
-      traits_(random_, featured_.group),
+      traits_(random_, featured_.group, is_plain(seed)),
       run_(seed, Watch{.lifetimes = false}),
       uses_(256, 0) {
   program_.seed = seed;
-  program_.watch = choose_watch(random_);
+  if (!traits_.plain) program_.watch = choose_watch(random_);
 }
 
 Program Generator::make() {
@@ -219,7 +222,7 @@ void Generator::add_forward(int count) {
   for (int done = 0, tries = 0; done < count && tries < 6 * count && program_.slots < kMostSlots - 60;
        ++tries) {
     done += add_op();
-    if (random_.percent(traits_.many_hooks ? 35 : 12)) add_hook();
+    if (!traits_.plain && random_.percent(traits_.many_hooks ? 35 : 12)) add_hook();
   }
 }
 
@@ -269,7 +272,7 @@ void Generator::add_between() {
     Statement s = statement(What::kClearGrad);
     if (!leaves_.empty()) s.from = {random_.pick(leaves_)}, keep(std::move(s), 0);
   }
-  if (random_.percent(4)) {
+  if (!traits_.plain && random_.percent(4)) {
     Statement s = statement(What::kCallback);  // outside a backward: an error
     keep(std::move(s), 100);
   }

@@ -15,6 +15,11 @@ namespace overdrive::fuzz {
 
 Program generate(uint64_t seed);
 
+// From this seed on programs are plain: no hooks, no Functions or nodes of the program's, nothing that watches.
+// Their backwards need no graph task, so Overdrive runs the nodes that it has a function for.
+inline constexpr uint64_t kPlainSeeds = uint64_t{1} << 63;
+inline bool is_plain(uint64_t seed) { return seed >= kPlainSeeds; }
+
 // The interpreter has a few more.
 inline constexpr int kMostSlots = 230;
 
@@ -22,7 +27,8 @@ inline constexpr int kMostSlots = 230;
 struct Traits {
   bool threads, nested, throwing, pruned, create_graph, functions, complex, sparse, nested_tensors, modes,
       many_hooks, hook_all;
-  Traits(Random& random, Group featured);
+  bool plain = false;
+  Traits(Random& random, Group featured, bool is_plain);
 };
 
 class Generator {
