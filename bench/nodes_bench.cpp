@@ -1,5 +1,6 @@
-#include "bench/nodes_bench.h"
-
+// Question: what does each type of own node gain beside its own apply()? A chain of one operator, its backward
+// on stock, on Overdrive without own nodes, and with them, in turns in one process. Runs on the calling thread.
+#include "bench/benchmark.h"
 #include "bench/statistics.h"
 #include "engine/engine.h"
 
@@ -131,7 +132,7 @@ class Chain {
 };
 
 double ours(Chain& chain, bool own_nodes) {
-  Options options = Options::from_environment();
+  engine::Options options = engine::Options::from_environment();
   options.own_nodes = own_nodes;
   const engine::ScopedInstall installed(options);
   chain.time();
@@ -158,21 +159,48 @@ nlohmann::json measure(const Link& link, int64_t n, int rounds) {
           {"of_apply", own_ns / apply_ns}};
 }
 
-}  // namespace
-
-void run_nodes_bench(const NodesBenchOptions& options,
-                     const std::function<void(const nlohmann::json&)>& on_row) {
+// A row for each type and size: stock_ns, apply_ns, own_ns (a link's backward), of_stock, of_apply.
+void nodes_bench(const Options& options, const OnRow& on_row) {
   for (const Link& link : links()) {
-    const auto& only = options.types;
-    if (!only.empty() && std::find(only.begin(), only.end(), link.type) == only.end()) continue;
+    const auto& types = options.types;
+    if (!types.empty() && std::find(types.begin(), types.end(), link.type) == types.end()) continue;
+    if (options.quick && types.empty() && &link != &links().front()) return;
     for (const int64_t n : {4, 64}) on_row(measure(link, n, options.quick ? 3 : options.rounds));
   }
 }
 
-std::vector<std::string> benched_node_types() {
+std::vector<std::string> types_of_links() {
   std::vector<std::string> types;
   for (const Link& link : links()) types.emplace_back(link.type);
   return types;
+}
+
+const TextTable& nodes_table() {
+  static const TextTable table({{"type", -26},
+                                {"elements", 8},
+                                {"stock ns", 9},
+                                {"apply ns", 9},
+                                {"own ns", 9},
+                                {"of stock", 9},
+                                {"of apply", 9}});
+  return table;
+}
+
+std::string nodes_row(const nlohmann::json& row) {
+  return nodes_table().row({row["type"], std::to_string(row["elements"].get<int64_t>()),
+                            cell(row, "stock_ns", "%.0f"), cell(row, "apply_ns", "%.0f"),
+                            cell(row, "own_ns", "%.0f"), cell(row, "of_stock"), cell(row, "of_apply")});
+}
+
+}  // namespace
+
+Benchmark nodes_benchmark() {
+  return {.name = "nodes",
+          .what = "Time each type of node that the engine runs itself beside its own apply().",
+          .lists = {{.head = nodes_table().head(), .text = nodes_row}},
+          .measure = measured_by(nodes_bench),
+          .types = types_of_links(),
+          .rounds = "--rounds"};
 }
 
 }  // namespace overdrive::bench

@@ -2,6 +2,7 @@
 
 #include "engine/base/c_error.h"
 #include "engine/install.h"
+#include "engine/keep_memory.h"
 #include "engine/stats.h"
 
 #include <cstdio>
@@ -41,6 +42,14 @@ uint64_t overdrive_backward_count(void) {
 
 int overdrive_stats_json(char* buffer, size_t size) {
   return without_throwing(-1, [&] { return std::snprintf(buffer, size, "%s", engine::stats_json().c_str()); });
+}
+
+int overdrive_keep_memory(size_t bytes) {
+  return without_throwing(0, [bytes] {
+    const bool done = engine::keep_memory(bytes);
+    if (!done) base::set_last_error("malloc is not glibc's in this process");
+    return done ? 1 : 0;
+  });
 }
 
 int overdrive_stats_summary(char* buffer, size_t size) {

@@ -4,8 +4,10 @@
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/devices/worker_group.h"
+#include "engine/heap_keeper.h"
 #include "engine/host/host_version.h"
 #include "engine/host/other_engines.h"
+#include "engine/keep_memory.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 
@@ -146,6 +148,17 @@ class Switch {
   bool on_before_scopes_ OVERDRIVE_GUARDED_BY(mutex_) = false;
 };
 
+// The setting is the process's and stays when the engine goes. An install() that asks for the same as the last
+// one changes nothing: the program may have called keep_memory() in between.
+void set_up_heap(const Options& options) {
+  static std::atomic<int> last{-1};
+  if (options.keep_memory_mib < 0) {
+    HeapKeeper::get().decide_by_yourself();
+  } else if (last.exchange(options.keep_memory_mib) != options.keep_memory_mib) {
+    keep_memory(static_cast<size_t>(options.keep_memory_mib) << 20);
+  }
+}
+
 std::string owner(const Engine& engine) {
   if (is_ours(engine)) return "overdrive";
   if (&engine == &Engine::get_base_engine()) return "base";
@@ -174,6 +187,7 @@ bool nobody_on_top(const Engine* on_top) {
 void install(const Options& options) {
   check_host();
   warn_of_unknown_variables();
+  set_up_heap(options);
   Switch::get().on(options);
 }
 
@@ -194,7 +208,7 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check_host(), Switch::get().enter_scope(options))) {}
+    : options_before_((check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

@@ -21,6 +21,7 @@ struct Word {
   T value;
 };
 
+constexpr int kMostMebibytes = 2047;  // below kMostKeptMemory of keep_memory.h
 constexpr Word<bool> kOffOn[] = {{"0", false}, {"1", true}};
 // What is printed is the preload library's business.
 constexpr Word<bool> kVerbose[] = {{"0", false}, {"1", true}, {"2", true}};
@@ -57,14 +58,14 @@ void read(const char* name, const Word<T> (&words)[n], T& option) {
   TORCH_CHECK(false, name, " is \"", value, "\", but must be one of ", list_of(words), ".");
 }
 
-void read(const char* name, int& option) {
+void read(const char* name, int& option, int most = std::numeric_limits<int>::max()) {
   const char* value = value_of(name);
   if (!value) return;
   int number = -1;
   const char* end = value + std::strlen(value);
   const auto [stop, error] = std::from_chars(value, end, number);
-  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0, name, " is \"", value,
-              "\", but must be a whole number from 0 to ", std::numeric_limits<int>::max(), ".");
+  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0 && number <= most, name, " is \"", value,
+              "\", but must be a whole number from 0 to ", most, ".");
   option = number;
 }
 
@@ -112,6 +113,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_EXACT", kExact, options.exact);
   read("OVERDRIVE_OWN_NODES", kOffOn, options.own_nodes);
   read("OVERDRIVE_CHECK", options.check_every);
+  read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;
 }
@@ -124,6 +126,9 @@ const std::vector<Variable>& environment_variables() {
        "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
       {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
+      {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
+       "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
+       "fault)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };

@@ -27,6 +27,7 @@ struct Options {
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
   bool own_nodes = true;             // OVERDRIVE_OWN_NODES=0|1
   int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
+  int keep_memory_mib = -1;          // OVERDRIVE_KEEP_MEMORY=MiB|0, see keep_memory.h; -1: ours to decide
   bool verbose = false;              // OVERDRIVE_VERBOSE=0|1|2
 
   // The defaults, changed by the environment. A bad value throws c10::Error and

@@ -2,6 +2,7 @@
 
 #include "engine/backward.h"
 #include "engine/base/counters.h"
+#include "engine/heap_keeper.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/other_engines.h"
 #include "engine/node/gradient_check.h"
@@ -86,6 +87,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
   if (inside_stock_half()) [[unlikely]]
     return run_inside_stock_half(call);
   own_device_pool();
+  if (!nested) note_backward_for_heap();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
   check_root_gradients(call.roots, const_cast<variable_list&>(inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {

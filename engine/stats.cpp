@@ -1,6 +1,7 @@
 #include "engine/stats.h"
 
 #include "engine/base/counters.h"
+#include "engine/heap_keeper.h"
 #include "engine/own_nodes/outcome.h"
 #include "engine/own_nodes/own_nodes.h"
 
@@ -110,8 +111,10 @@ std::string stats_summary() {
     reasons += (reasons.empty() ? " (" : ", ") + reason;
   }
   if (!reasons.empty()) reasons += ")";
+  uint64_t own_nodes = 0;
+  for (const auto& [type, nodes] : s.own_nodes) own_nodes += nodes;
   return grouped(s.backwards) + " backwards on Overdrive, " + grouped(on_stock) + " on stock" + reasons + "; " +
-         grouped(s.nodes) + " nodes";
+         grouped(s.nodes) + " nodes, " + grouped(own_nodes) + " of them run by Overdrive itself";
 }
 
 // One line, so that it can be the line that the preload library prints at exit.
@@ -140,6 +143,7 @@ std::string stats_json() {
   add("ahead_unused", s.ahead_unused);
   add("ahead_bytes", s.ahead_bytes);
   add("waiting_bytes", s.waiting_bytes);
+  add("keep_memory_bytes", s.keep_memory_bytes);
   add_map(json, "own_nodes", s.own_nodes);
   json += ", ";
   add_map(json, "declined_nodes", s.declined_nodes);

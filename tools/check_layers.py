@@ -20,7 +20,7 @@ WINGS = [
     "engine/base", "engine/host", "engine/plan", "engine/kernels", "engine/node", "engine/own_nodes", "engine/run",
     "engine/devices", "engine/python_door", "engine",
     "engine/autoload",
-    "forward_ad/layers", "forward_ad/levels", "forward_ad/rules", "forward_ad/drivers", "forward_ad",
+    "forward_ad/layers", "forward_ad/rules", "forward_ad/rules/repairs", "forward_ad/levels", "forward_ad/drivers", "forward_ad",
     "hooks/interface", "hooks/memory", "hooks/scope", "hooks/kernels", "hooks/cuda", "hooks/packers", "hooks",
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",

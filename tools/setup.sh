@@ -78,7 +78,6 @@ setup_packages() {
   missing=()
   have_header gtest/gtest.h || missing+=(libgtest-dev)
   have_header gmock/gmock.h || missing+=(libgmock-dev)
-  have_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
   have_header CLI/CLI.hpp || missing+=(libcli11-dev)
   have_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
   need_packages "the test suite and the program" "${missing[@]}"

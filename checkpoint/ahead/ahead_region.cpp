@@ -119,8 +119,9 @@ void AheadRegion::note_first_run(const Tensors& inputs, const Tensors& outputs) 
 }
 
 AheadRegion::Where AheadRegion::where() const {
-  // Without its random numbers, nobody knows whether the region draws any.
-  if (!device_ || !region_.options().preserve_rng) return Where::kInItsTurn;
+  // Without its random numbers, nobody knows whether the region draws any. Values that it writes for a while to
+  // tensors from outside are for no other thread.
+  if (!device_ || !region_.options().preserve_rng || region_.writes_to_tensors()) return Where::kInItsTurn;
   // The worker of a device must not set the CPU's generator back: the calling thread may be drawing.
   if (!device_->is_cpu()) return region_.draws_on_cpu() ? Where::kInItsTurn : Where::kOnItsThread;
   return region_.draws_random_numbers() ? Where::kOnItsThread : Where::kAnywhere;

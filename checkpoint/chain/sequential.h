@@ -4,8 +4,8 @@
 //   Tensor y = checkpoint_sequential(layers, x, Revolve{20});
 //   Tensor y = checkpoint_sequential(layers, x, Selective{keep_what_matmuls_made});
 //
-// Any thread. The layers are called again in the backward, on its thread, and must live until then: copies
-// of module holders do.
+// Any thread. The backward calls the layers again, on its thread, so they must live until then: copies of
+// module holders do.
 #pragma once
 
 #include "checkpoint/chain/schedule.h"

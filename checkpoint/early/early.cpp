@@ -1,6 +1,6 @@
 #include "checkpoint/early/early.h"
 
-#include "checkpoint/early/segment_nodes.h"
+#include "checkpoint/early/segment.h"
 #include "checkpoint/region/dependency.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Outputs of a region's first run that have memory in common with each other, or with a tensor that the
-// function captures. The graph does not know that: what is written to one of them would be missing from the
-// gradient of the other. A value; noted after the first run, checked in the backward.
+// Outputs of a region's first run that share memory with each other, or with a tensor that the function
+// captures. The graph does not know of the sharing: a write to one output would be missing from the gradient of
+// the other. A value; noted after the first run, checked in the backward.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -18,7 +18,7 @@ class SharedOutputs {
   SharedOutputs() = default;
   explicit SharedOutputs(const std::vector<at::Tensor>& outputs);
 
-  // Throws where one of them was changed in place meanwhile.
+  // Throws where one of the outputs was changed in place meanwhile.
   void check(const std::string& region) const;
 
  private:

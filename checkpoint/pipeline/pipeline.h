@@ -1,13 +1,11 @@
-// A chain of layers split over devices: a batch goes through it in micro-batches, so that the devices work at
-// the same time, and each stage keeps its inputs only and runs again in the backward, before its gradient
-// arrives.
+// A chain of layers split over devices, which work on micro-batches at the same time. A stage keeps its inputs
+// only, and runs again before its gradient arrives.
 //
 //   Pipeline pipeline(stages_of(*sequential, {2, 3}, {gpu0, gpu1}), {.chunks = 8});
 //   pipeline.forward(x).sum().backward();
 //
-// Owns its layers together with the graphs that were built of them. One thread at a time. The forward runs on
-// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves; which
-// thread runs what in the backward is the engine's business: it has a worker for each device.
+// Owns its layers together with its graphs. One thread at a time, which runs the forward; in the backward the
+// engine has a worker for each device.
 #pragma once
 
 #include "checkpoint/chain/sequential.h"
@@ -27,20 +25,20 @@ namespace overdrive::checkpoint {
 struct PipelineOptions {
   // Micro-batches; the batch is cut along its first dimension as evenly as possible.
   int64_t chunks = 1;
-  // Which micro-batches are checkpointed. The last one would run again at once.
+  // The micro-batches that are checkpointed. The last one would run again at once.
   enum class Checkpointed { kAlways, kExceptLast, kNever } checkpointed = Checkpointed::kExceptLast;
-  // Run a stage again while the gradient is still being made in the stage behind it, or when it is there.
+  // Run a stage again while the stage behind it makes the gradient; otherwise when the gradient is there.
   bool recompute_before_gradient = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
 };
 
-// What one device does.
+// The part of the chain on one device.
 struct Stage {
   std::vector<Layer> layers;
   at::Device device{at::kCPU};
-  std::vector<at::Tensor> parameters;  // for noticing that stages share one, whose gradients would meet anyhow
-  // Why the stage cannot work on parts of a batch now, or "". Asked before each forward.
+  std::vector<at::Tensor> parameters;  // to notice a parameter of two stages
+  // The reason why the stage cannot work on parts of a batch now, or "". Asked before each forward.
   std::function<std::string()> obstacle = {};
 };
 
@@ -63,13 +61,13 @@ class OVERDRIVE_API Pipeline {
 
 namespace detail {
 
-// Throws when the layers cannot be cut so, or when a part would be on no device.
+// Throws when the layers cannot be cut like this, or when a part would be on no device.
 OVERDRIVE_API void check_split(size_t layers, const std::vector<int64_t>& balance,
                                const std::vector<at::Device>& devices);
 // Throws when two stages have a parameter in common.
 OVERDRIVE_API void check_unshared(const std::vector<Stage>& stages);
 
-// Batch norm takes its statistics of what it sees: of a micro-batch, other numbers than of the batch.
+// The reason why a module needs the whole batch: statistics of a micro-batch are other numbers.
 template <typename ModulePtr>
 std::string batch_statistics_in(const ModulePtr& module, const std::string& name) {
   for (const auto& part : module->named_modules(name)) {

@@ -87,9 +87,11 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
     const PhaseScope phase(PhaseScope::Phase::kCheckpointing);
     std::optional<WithoutGraph> no_graph;
     if (!graph) no_graph.emplace();
+    OuterWrites::Noting noting(writes_);
     outputs = function_(graph ? inputs : without_history(inputs));
   }
   rng_.keep_what_moved();
+  writes_to_tensors_ = writes_.are_beyond(outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(
         version_of(inputs[i]) == versions[i], "The function of ", name(), " changed tensor ", i,
@@ -109,18 +111,23 @@ Tensors Region::run_again(const Tensors& inputs) const {
   Tensors outputs;
   run_again_within(inputs, [&](const Function& function, const Tensors& arguments) -> std::optional<Tensors> {
     const WithoutGraph no_graph;
-    outputs = function(without_history(arguments));
+    for (const at::Tensor& output : function(without_history(arguments))) {
+      outputs.push_back(apart_from_outer_writes(output));
+    }
     return outputs;
   });
   return outputs;
 }
 
-void Region::run_again_within(const Tensors& inputs, const Call& call) const {
+OuterValues Region::run_again_within(const Tensors& inputs, const Call& call) const {
   const RunStateScope state(state_);
   const RngReplay rng(rng_);
   const PhaseScope phase(PhaseScope::Phase::kRecomputing);
+  std::optional<OuterWrites::Undoing> undoing;
+  if (!writes_.empty()) undoing.emplace(writes_);
   const std::optional<Tensors> outputs = call(function_, inputs);
   if (outputs && options_.check_determinism) check_outputs(*outputs);
+  return undoing ? undoing->values() : OuterValues();
 }
 
 // Both would give wrong gradients without a word: a region's own backward reaches all parameters inside,

@@ -49,7 +49,7 @@ Tape::Tape(const Region& region, const Tensors& inputs) : Tape(region, inputs, r
 
 Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
     : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {
-  region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
+  outer_values_ = region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
     return std::optional(run(function, arguments));
   });
 }
@@ -85,6 +85,7 @@ Tensors Tape::pull(const Tensors& gradients) {
     seeds.push_back(gradients[i]);
   }
   if (!roots.empty()) {
+    const OuterValuesScope values(outer_values_);
     base::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
                                                /*accumulate_grad=*/true, {});
   }

@@ -135,7 +135,6 @@ class Transformer final : public Trainer {
 
 TrainerInfo transformer() {
   return {.name = "transformer",
-          .group = "transformer",
           .what = "character GPT, 6 layers",
           .shows = "larger kernels, and the memory between forward and backward",
           .quality = "test bits per character",

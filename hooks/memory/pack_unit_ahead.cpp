@@ -2,7 +2,7 @@
 #include "hooks/memory/pack_unit.h"
 
 #include "engine/base/counters.h"
-#include "hooks/interface/inside_hook.h"
+#include "hooks/interface/hook_calls.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
@@ -14,7 +14,6 @@ namespace overdrive::hooks {
 using engine::Count;
 
 Prefetch::Announced PackUnit::announce_fetch() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->announce_fetch();
   if (prefetch_ == nullptr) return Prefetch::Announced::kNo;
   at::Tensor alive;
   {
@@ -29,14 +28,11 @@ Prefetch::Announced PackUnit::announce_fetch() {
 }
 
 void PackUnit::passed_fetch() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->passed_fetch();
   if (prefetch_ != nullptr) prefetch_->passed();
 }
 
 void PackUnit::expect_unpack() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->expect_unpack();
   if (prefetch_ == nullptr || !prefetch_->is_announced()) return;
-  const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return;
@@ -49,7 +45,6 @@ void PackUnit::expect_unpack() {
 }
 
 void PackUnit::fetch_ahead(base::NodePtr node) {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
   if (prefetch_ == nullptr) return;
   if (!node) return forget_fetched();
   prefetch_->run([&]() -> Fetched {
@@ -60,7 +55,6 @@ void PackUnit::fetch_ahead(base::NodePtr node) {
 
 // On a stream beside the program's, which goes on meanwhile.
 Fetched PackUnit::unpack_ahead(base::Node& node) {
-  const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
@@ -77,7 +71,6 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
 }
 
 void PackUnit::forget_fetched() {
-  if (const std::shared_ptr<PackUnit> other = larger()) other->forget_fetched();
   if (prefetch_ != nullptr && prefetch_->forget()) engine::count(Count::kAheadUnused);
 }
 

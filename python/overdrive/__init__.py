@@ -12,7 +12,7 @@ A program runs on it without a change: ``python -m overdrive script.py``.
 """
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
-from overdrive._engine import engine, install, installed, reset_stats, stats, uninstall
+from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
 from overdrive._saved_tensors import (
@@ -39,6 +39,7 @@ __all__ = [
     "install",
     "installed",
     "keep",
+    "keep_memory",
     "min_bytes",
     "offload_to_cpu",
     "quantise",

@@ -21,6 +21,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_installed": (ctypes.c_int, []),
     "overdrive_stats_json": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
     "overdrive_reset_stats": (None, []),
+    "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
     "overdrive_hooks_keep": (_HOOKS, []),
     "overdrive_hooks_quantise": (

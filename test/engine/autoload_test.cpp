@@ -77,10 +77,11 @@ TEST(Autoload, InstallsInALinkedProgramBeforeItsStaticConstructors) {
 
 TEST(Autoload, SaysInOneSentenceAtExitWhatItDid) {
   const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE_VERBOSE", "1"}}));
-  EXPECT_THAT(lines_of(child.err),
-              testing::ElementsAre(
-                  StartsWith("overdrive: installed, "),
-                  testing::MatchesRegex("overdrive: 2 backwards on Overdrive, 0 on stock; [0-9]+ nodes")));
+  EXPECT_THAT(
+      lines_of(child.err),
+      testing::ElementsAre(StartsWith("overdrive: installed, "),
+                           testing::MatchesRegex("overdrive: 2 backwards on Overdrive, 0 on stock; [0-9]+ "
+                                                 "nodes, [0-9]+ of them run by Overdrive itself")));
 }
 
 TEST(Autoload, NamesAVariableThatItDoesNotKnowWithTheNearestOne) {

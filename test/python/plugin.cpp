@@ -1,8 +1,11 @@
 // Backwards that C++ starts in a process of Python's, for test/python/. A tensor comes as its `_cdata`. To be
 // called by ctypes.PyDLL: with the GIL, and an error that is left with Python is raised.
+#include "engine/python_door/python_thread.h"
+
 #include <ATen/ATen.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -41,6 +44,18 @@ EXPORTED void train_on_detached_threads(int threads) {
       for (;;) x.exp().tanh().sum().backward();
     }).detach();
   }
+}
+
+// Calls a function of Python's twice on a new thread, which keeps one state of Python's meanwhile or does not.
+EXPORTED void call_twice_on_a_thread(void (*callback)(), int keeps_state) {
+  void* const state = PyEval_SaveThread();
+  std::thread([&] {
+    std::optional<overdrive::engine::python_door::PythonThread> python;
+    if (keeps_state != 0) python.emplace();
+    callback();
+    callback();
+  }).join();
+  PyEval_RestoreThread(state);
 }
 
 EXPORTED const char* backward_without_the_gil(void* tensor) {

@@ -1,4 +1,5 @@
 """Threads, deep nests, fork, interrupts and the end of the process."""
+import ctypes
 import signal
 import threading
 import time
@@ -208,6 +209,22 @@ def test_the_interpreter_ends_while_a_daemon_trains(engine):
     done = python(["-c", DAEMON], variables_of(engine), check=False)
     assert done.stdout == "end\n"
     assert done.returncode in (0, -signal.SIGABRT, -signal.SIGSEGV)
+
+
+def test_a_worker_keeps_its_state_of_python(plugin):
+    # As with stock's device threads: what a hook leaves in threading.local() is there in the next backward.
+    local, seen = threading.local(), []
+    callback_type = ctypes.CFUNCTYPE(None)
+
+    @callback_type
+    def callback():
+        seen.append(getattr(local, "calls", 0))
+        local.calls = seen[-1] + 1
+
+    plugin.call_twice_on_a_thread(callback, 0)
+    assert seen == [0, 0]
+    plugin.call_twice_on_a_thread(callback, 1)
+    assert seen == [0, 0, 0, 1]
 
 
 DETACHED = """

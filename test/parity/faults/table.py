@@ -31,8 +31,8 @@ def tests(program, gtest_filter):
 
 ENGINE = [
     Fault("swap_hooks", "two hooks of one kind run in the other order", "engine/node/node_call.cpp",
-          "  check_gradients(node, outputs);\n  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
-          "  check_gradients(node, outputs);\n  if (FAULT) std::swap(node.post_hooks().front(), node.post_hooks().back());\n"
+          "  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
+          "  if (FAULT) std::swap(node.post_hooks().front(), node.post_hooks().back());\n"
           "  for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);",
           FUZZER),
     Fault("drop_tie_rule", "equal sequence numbers are ordered by index", "engine/run/run.cpp",
@@ -64,17 +64,86 @@ ENGINE = [
           "inputs.push_back(FAULT ? at::Tensor(slots[i]) : std::move(slots[i]));",
           FUZZER),
     Fault("release_too_early", "a node's variables are released before its post-hooks", "engine/node/node_call.cpp",
-          "    outputs = apply(node, std::move(copy));\n  }",
-          "    outputs = apply(node, std::move(copy));\n  }\n  if (FAULT && !keep_graph) node.release_variables();",
+          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }",
+          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }\n"
+          "  if (FAULT && !call.keep_graph) node.release_variables();",
           FUZZER),
     Fault("forget_callback", "the last final callback does not run", "engine/host/shared_task.cpp",
           "i < task_.final_callbacks_.size(); ++i) {",
           "i + (FAULT ? 1 : 0) < task_.final_callbacks_.size(); ++i) {",
           FUZZER),
     Fault("skip_validation", "outputs of a node are not checked", "engine/node/gradient_check.cpp",
-          "void check_gradients(Node& node, variable_list& gradients) {",
-          "void check_gradients(Node& node, variable_list& gradients) {\n  if (FAULT) return;",
+          "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {",
+          "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {\n  if (FAULT) return;",
           FUZZER),
 ]
 
-ALL = ENGINE
+DEVICES = [
+    Fault("skip_leaf_wait", "the caller's streams do not wait for the leaves'", "engine/devices/device_run.cpp",
+          "  streams_.wait_for_leaves();",
+          "  if (!FAULT) streams_.wait_for_leaves();",
+          tests("engine_contract_devices_test", "Streams*")),
+    Fault("skip_gradient_wait", "a node does not wait for the streams of its gradients",
+          "engine/devices/device_run.cpp",
+          "  if (sums != nullptr) wait_for_gradients(node, stream, *sums);",
+          "  if (sums != nullptr && !FAULT) wait_for_gradients(node, stream, *sums);",
+          tests("engine_contract_devices_test", "Stream*")),
+    Fault("leave_streams", "streams that a node left current stay so for the caller",
+          "engine/devices/device_run.cpp",
+          "  streams_.restore();",
+          "  if (!FAULT) streams_.restore();",
+          tests("engine_contract_devices_test", "Stream*")),
+]
+
+HOOKS = [
+    Fault("skip_version", "a tensor that was changed after it was saved is not noticed",
+          "hooks/interface/version_check.h",
+          "return counter_.current_version() == saved_; }",
+          "return FAULT || counter_.current_version() == saved_; }",
+          tests("hooks_tests", "SavedTensorErrors.*")),
+    Fault("read_elsewhere", "a spilled tensor is read from the next byte on", "hooks/packers/spill_file.cpp",
+          "  char* next = static_cast<char*>(to);",
+          "  char* next = static_cast<char*>(to);\n  if (FAULT) ++at;",
+          tests("hooks_tests", "Spilling.BringsBackTheBits")),
+    Fault("readable_file", "the file of spilled tensors keeps its name", "hooks/packers/spill_file.cpp",
+          "  ::unlink(path_.c_str());",
+          "  if (!FAULT) ::unlink(path_.c_str());",
+          tests("hooks_tests", "Spilling.LeavesNothingBehind*")),
+]
+
+FORWARD_AD = [
+    Fault("half_a_product_rule", "the tangent of a product lacks its second term",
+          "forward_ad/rules/elementwise_rules.cpp",
+          "return {x.value * y.value, x.tangent * y.value + x.value * y.tangent};",
+          "return {x.value * y.value, x.tangent * y.value + (FAULT ? 0 : 1) * (x.value * y.tangent)};",
+          tests("forward_ad_drivers_test", "Drivers.*:*Rules*")),
+    Fault("other_random_numbers", "each run for a Jacobian draws other random numbers",
+          "forward_ad/drivers/jacobian.cpp",
+          "    numbers.restore();  // a run by vmap may have drawn, and then failed",
+          "    if (!FAULT) numbers.restore();  // a run by vmap may have drawn, and then failed",
+          tests("forward_ad_drivers_test", "Drivers.EachRunForAJacobian*")),
+]
+
+CHECKPOINT = [
+    Fault("draw_anew", "a recomputation draws other random numbers", "checkpoint/region/region.cpp",
+          "    if (states.empty()) return;",
+          "    if (states.empty() || FAULT) return;",
+          tests("checkpoint_test", "*State.DropoutHasTheSameMask*")),
+    Fault("other_default_dtype", "a recomputation runs in the default dtype of the backward",
+          "checkpoint/region/run_state.cpp",
+          "  if (state.default_dtype_ != outer_default_dtype_) c10::set_default_dtype(state.default_dtype_);",
+          "  if (state.default_dtype_ != outer_default_dtype_ && !FAULT) c10::set_default_dtype(state.default_dtype_);",
+          tests("checkpoint_test", "*State.DefaultDtypeIsThatOfTheForward*")),
+    Fault("skip_a_layer", "a chain goes back from the state before the right one", "checkpoint/chain/revolve.cpp",
+          "    for (size_t layer = begin; layer < end; ++layer) state = chain_.run(layer, state, /*first=*/false);",
+          "    for (size_t layer = begin; layer + (FAULT ? 1 : 0) < end; ++layer)\n"
+          "      state = chain_.run(layer, state, /*first=*/false);",
+          tests("checkpoint_test", "Sequential.WithRevolveIsThePlainChain*")),
+    Fault("keep_outer_writes", "running statistics take part in the recomputation",
+          "checkpoint/region/region.cpp",
+          "  if (!writes_.empty()) undoing.emplace(writes_);",
+          "  if (!writes_.empty() && !FAULT) undoing.emplace(writes_);",
+          tests("checkpoint_test", "*OuterWritesTest.OfNormalisation*")),
+]
+
+ALL = ENGINE + DEVICES + HOOKS + FORWARD_AD + CHECKPOINT
