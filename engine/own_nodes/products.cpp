@@ -78,11 +78,12 @@ struct Mm {
   static OwnOutcome run(MmBackward0& node, OwnCall& call) {
     at::Tensor& gradient = call.gradients[0];
     if (!is_strided(gradient) || gradient.dim() != 2) return OwnOutcome::kOddGradient;
-    if (!is_usual(node.self_sym_sizes, node.self_sym_strides, node.self_layout) ||
-        !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout)) {
+    const bool first = call.wants(0), second = call.wants(1);
+    // The host notes the sizes of a factor that wants a gradient.
+    if ((first && !is_usual(node.self_sym_sizes, node.self_sym_strides, node.self_layout)) ||
+        (second && !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout))) {
       return OwnOutcome::kOddShape;
     }
-    const bool first = call.wants(0), second = call.wants(1);
     if (call.views_are_seen && ((first && lies_in_columns(node.self_sym_sizes, node.self_sym_strides)) ||
                                 (second && lies_in_columns(node.mat2_sym_sizes, node.mat2_sym_strides)))) {
       return OwnOutcome::kSeen;
@@ -117,11 +118,11 @@ struct Addmm {
     at::Tensor& gradient = call.gradients[0];
     if (!is_strided(gradient) || gradient.dim() != 2) return OwnOutcome::kOddGradient;
     if (!is_one(node.alpha) || !is_one(node.beta)) return OwnOutcome::kOddValue;
-    if (!is_usual(node.mat1_sym_sizes, node.mat1_sym_strides, node.mat1_layout) ||
-        !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout)) {
+    const bool first = call.wants(1), second = call.wants(2);
+    if ((first && !is_usual(node.mat1_sym_sizes, node.mat1_sym_strides, node.mat1_layout)) ||
+        (second && !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout))) {
       return OwnOutcome::kOddShape;
     }
-    const bool first = call.wants(1), second = call.wants(2);
     if (call.views_are_seen && ((first && lies_in_columns(node.mat1_sym_sizes, node.mat1_sym_strides)) ||
                                 (second && lies_in_columns(node.mat2_sym_sizes, node.mat2_sym_strides)))) {
       return OwnOutcome::kSeen;
