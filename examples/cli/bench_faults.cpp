@@ -62,8 +62,8 @@ Step conv_net() {
 
 Step gan() {
   using namespace torch::nn;
-  const Sequential faker(Linear(64, 256), ReLU(), Linear(256, 256), ReLU(), Linear(256, 784), Tanh());
-  const Sequential judge(Linear(784, 256), LeakyReLU(), Linear(256, 256), LeakyReLU(), Linear(256, 1));
+  Sequential faker(Linear(64, 256), ReLU(), Linear(256, 256), ReLU(), Linear(256, 784), Tanh());
+  Sequential judge(Linear(784, 256), LeakyReLU(), Linear(256, 256), LeakyReLU(), Linear(256, 1));
   const Tensor real = torch::rand({100, 784}), noise = torch::randn({100, 64});
   const Step of_judge = training_step(judge, [=](Sequential n) mutable {
     const Tensor fake = faker->forward(noise).detach();
