@@ -13,6 +13,7 @@
 
 namespace {
 
+using namespace overdrive::harness;
 using namespace overdrive::trainers;
 
 // Learns nothing: adds one to a parameter each step. The copy made second adds a little more to one

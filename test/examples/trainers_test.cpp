@@ -16,6 +16,7 @@
 
 namespace {
 
+using namespace overdrive::harness;
 using namespace overdrive::trainers;
 namespace bench = overdrive::bench;
 
