@@ -2,6 +2,7 @@
 """Checks that includes go one way:
 
     checkpoint -> hooks -> forward_ad -> engine -> engine/base
+    replay -> engine/base
 
 and that the outside sees doors only: checkpoint/ includes other folders through their doors, and a
 public header (one that is installed) includes nothing that is private. Prints every line that breaks a
@@ -13,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. A folder may include itself and what stands before it.
-LAYERS = ["engine/base", "engine", "forward_ad", "hooks", "checkpoint"]
+LAYERS = ["engine/base", "engine", "forward_ad", "hooks", "checkpoint", "replay"]
+# The only layers that replay/ may include.
+REPLAY_USES = {"engine/base", "replay"}
 DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h"}
 # Nothing in the library knows these.
 OUTSIDE = ("test/", "bench/", "examples/", "tools/")
@@ -58,6 +61,8 @@ def breaches(root, path, public):
             yield where + f"{target} does not exist"
         if LAYERS.index(target_layer) > LAYERS.index(layer):
             yield where + f"{layer} includes upward: {target}"
+        if layer == "replay" and target_layer not in REPLAY_USES:
+            yield where + f"replay uses {target}"
         foreign = target_layer not in ("checkpoint", "engine/base")
         if layer == "checkpoint" and foreign and target not in DOORS:
             yield where + f"checkpoint uses {target}, which is not a door"

@@ -102,6 +102,7 @@ void add_bench(Program& program) {
   add_bench_memory(program, *command);
   add_bench_forward_ad(program, *command);
   add_bench_hooks(program, *command);
+  add_bench_capture(program, *command);
   add_bench_checkpoint(program, *command);
 }
 

@@ -15,6 +15,7 @@ void add_bench_memory(Program& program, CLI::App& parent);
 void add_bench_forward_ad(Program& program, CLI::App& parent);
 void add_bench_hooks(Program& program, CLI::App& parent);
 void add_bench_checkpoint(Program& program, CLI::App& parent);
+void add_bench_capture(Program& program, CLI::App& parent);
 
 using OnRow = std::function<void(const nlohmann::json& row)>;
 
