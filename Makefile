@@ -25,7 +25,7 @@ compare: configure-release
 	build/bin/overdrive compare --all --quick --json build/compare.json --html build/compare.html
 
 ## test:      build and run the test suite
-test: build
+test: setup-python build
 	$(call TEST,release)
 
 ## build:     build everything
@@ -51,6 +51,11 @@ fast-asan fast-tsan: fast-%: configure-%
 ## analyze:   clang's thread-safety analysis over the sources that use its annotations
 analyze: configure-release setup-clang
 	python3 tools/check_threads.py build
+
+## wheel:     the Python package as a wheel in build/wheel/; VERSIONS="2.11.0 2.13.0": for each of these PyTorch versions
+wheel: setup-python configure-release
+	$(if $(VERSIONS),JOBS=$(JOBS) python3 tools/check_versions.py --only-build build/versions $(VERSIONS),$(call BUILD,release) --target overdrive overdrive_autoload)
+	.deps/python/bin/python tools/make_wheel.py build/wheel $(if $(VERSIONS),$(VERSIONS:%=build/versions/%/build),build)
 
 ## check:     include directions, Notes, documents (make test runs them too)
 check:
@@ -116,6 +121,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare test wheel build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

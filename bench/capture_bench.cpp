@@ -1,5 +1,4 @@
-#include "bench/capture_bench.h"
-
+#include "bench/benchmark.h"
 #include "bench/capture_models.h"
 #include "bench/statistics.h"
 #include "engine/engine.h"
@@ -53,7 +52,7 @@ struct Contest {
   CapturedStep step;
 };
 
-nlohmann::json row_of(const CaptureModelKind& kind, const CaptureBenchOptions& options) {
+nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   Contest contest(kind);
   uninstall();
   at::Tensor stock_loss, captured_loss;
@@ -74,32 +73,60 @@ nlohmann::json row_of(const CaptureModelKind& kind, const CaptureBenchOptions& o
     ratios.push_back(of_captured.back() / of_stock.back());
   }
   const Interval ratio = median_interval(ratios);
-  const std::string text = contest.step.explain();
-  return {{"model", kind.name},
-          {"stock_us", median(of_stock)},
-          {"overdrive_us", median(of_ours)},
-          {"captured_us", median(of_captured)},
-          {"ratio", ratio.middle},
-          {"ratio_lo", ratio.lo},
-          {"ratio_hi", ratio.hi},
-          {"replayed", contest.step.stats().replayed > 0},
-          {"refusal", contest.step.refusal()},
-          {"same_bits", same_bits(contest.stock.parameters, contest.captured.parameters) &&
-                            same_bits({stock_loss.detach()}, {captured_loss})},
-          {"program", text.substr(0, text.find("\n  "))}};
+  return {
+      {"model", kind.name},
+      {"stock_us", median(of_stock)},
+      {"overdrive_us", median(of_ours)},
+      {"captured_us", median(of_captured)},
+      {"ratio", ratio.middle},
+      {"ratio_lo", ratio.lo},
+      {"ratio_hi", ratio.hi},
+      {"replayed", contest.step.stats().replayed > 0},
+      {"refusal", contest.step.refusal()},
+      {"same_bits", same_bits(contest.stock.parameters, contest.captured.parameters) &&
+                        same_bits({stock_loss.detach()}, {captured_loss})},
+  };
+}
+
+// A row for each model: stock_us, overdrive_us, captured_us; ratio of captured to stock with its interval;
+// replayed, refusal, same_bits (of parameters and the last loss).
+void capture_bench(const Options& options, const OnRow& on_row) {
+  const bool was_installed = installed();
+  for (const CaptureModelKind& kind : capture_models()) {
+    if (!options.types.empty() &&
+        std::find(options.types.begin(), options.types.end(), kind.name) == options.types.end()) {
+      continue;
+    }
+    if (options.quick && options.types.empty() && &kind != &capture_models().front()) break;
+    on_row(row_of(kind, options));
+    options.check_stop();
+  }
+  if (was_installed) install();
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const CaptureModelKind& kind : capture_models()) result.push_back(kind.name);
+  return result;
+}
+
+std::string row_as_text(const nlohmann::json& row) {
+  return format("%-16s", row["model"].get<std::string>().c_str()) + cell(row, "stock_us", "%10.1f") +
+         cell(row, "overdrive_us", "%10.1f") + cell(row, "captured_us", "%10.1f") + "   " + ratio_of(row) +
+         (row["same_bits"].get<bool>() ? "  same bits" : "  OTHER BITS") +
+         (row["replayed"].get<bool>() ? "" : "  not replayed: " + row["refusal"].get<std::string>());
 }
 
 }  // namespace
 
-void run_capture_bench(const CaptureBenchOptions& options,
-                       const std::function<void(const nlohmann::json&)>& on_row) {
-  const bool was_installed = installed();
-  for (const CaptureModelKind& kind : capture_models()) {
-    const auto& names = options.models;
-    if (!names.empty() && std::find(names.begin(), names.end(), kind.name) == names.end()) continue;
-    on_row(row_of(kind, options));
-  }
-  if (was_installed) install();
+Benchmark capture_benchmark() {
+  return {.name = "capture",
+          .what = "Time captured training steps beside eager ones: microseconds of the thread, whole steps.",
+          .lists = {{.head = "model                stock overdrive  captured   captured to stock",
+                     .text = row_as_text}},
+          .measure = measured_by(capture_bench),
+          .types = names(),
+          .rounds = "--rounds"};
 }
 
 }  // namespace overdrive::bench

@@ -1,15 +1,15 @@
-#include "bench/checkpoint_bench.h"
-
-#include "bench/peak_bytes.h"
+// What does a checkpointed region cost beyond its own recomputation, and what does it save? Each way beside the
+// plain one.
+#include "bench/benchmark.h"
 #include "bench/statistics.h"
-#include "checkpoint/checkpoint.h"
+#include "bench/support/tensor_bytes.h"
+#include "bench/timing.h"
 #include "checkpoint/chain/sequential.h"
+#include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,33 +21,10 @@ namespace {
 
 namespace ckpt = checkpoint;
 using at::Tensor;
-using Call = std::function<void()>;
-using OnRow = std::function<void(const nlohmann::json&)>;
 
-double seconds_a_call(const Call& call, int64_t repeats) {
-  auto begin = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < repeats; ++i) call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
-         static_cast<double>(repeats);
-}
-
-// Calls timed in turns, so that all see the same machine. One list of seconds for each.
-std::vector<std::vector<double>> time_in_turns(const CheckpointBenchOptions& options,
-                                               const std::vector<Call>& calls) {
-  std::vector<int64_t> repeats;
-  for (const Call& call : calls) {
-    call();
-    repeats.push_back(
-        std::max<int64_t>(1, static_cast<int64_t>(options.sample_seconds / seconds_a_call(call, 1))));
-  }
-  std::vector<std::vector<double>> seconds(calls.size());
-  for (int round = 0; round < options.rounds; ++round) {
-    for (size_t i = 0; i < calls.size(); ++i) {
-      const size_t turn = round % 2 == 0 ? i : calls.size() - 1 - i;
-      seconds[turn].push_back(seconds_a_call(calls[turn], repeats[turn]));
-    }
-  }
-  return seconds;
+std::vector<std::vector<double>> timed(const Options& options, const std::vector<Call>& calls) {
+  constexpr double kSampleSeconds = 5e-3;
+  return time_in_turns(calls, options.quick ? 3 : options.rounds, options.quick ? 0 : kSampleSeconds);
 }
 
 nlohmann::json row(const char* name, const std::string& way, const Interval& figure, const char* unit,
@@ -57,7 +34,7 @@ nlohmann::json row(const char* name, const std::string& way, const Interval& fig
 }
 
 // What is left of a checkpointed step when the plain step and one more forward are taken off.
-void cost_of_a_region(const CheckpointBenchOptions& options, const OnRow& on_row) {
+void cost_of_a_region(const Options& options, const OnRow& on_row) {
   const Tensor x = at::randn({64}).requires_grad_();
   const auto region = [](const Tensor& t) { return t.sin(); };
   const Tensor ones = at::ones({64});
@@ -65,7 +42,7 @@ void cost_of_a_region(const CheckpointBenchOptions& options, const OnRow& on_row
     x.mutable_grad() = Tensor();
     y.backward(ones);
   };
-  const auto seconds = time_in_turns(
+  const auto seconds = timed(
       options, {[&] { step(ckpt::checkpoint(region, x)); }, [&] { step(region(x)); }, [&] { region(x); }});
   std::vector<double> extra;
   for (size_t i = 0; i < seconds[0].size(); ++i) {
@@ -89,7 +66,7 @@ Tensor plain(const std::vector<ckpt::Layer>& chain, Tensor t) {
   return t;
 }
 
-void square_root_of_segments(const CheckpointBenchOptions& options, const OnRow& on_row) {
+void square_root_of_segments(const Options& options, const OnRow& on_row) {
   const int64_t count = 64, width = options.quick ? 8 : 128, batch = options.quick ? 64 : 1024;
   const auto chain = layers(count, width);
   const Tensor x = at::randn({batch, width}).requires_grad_();
@@ -99,12 +76,12 @@ void square_root_of_segments(const CheckpointBenchOptions& options, const OnRow&
   };
   const Call plain_step = [&] { plain(chain, x).sum().backward(); };
   plain_step();  // the gradients of the parameters exist from here on
-  const auto plain_peak = static_cast<double>(PeakBytes::of(plain_step));
+  const auto plain_peak = static_cast<double>(TensorBytes::peak_of(plain_step));
   const auto segments = static_cast<int64_t>(std::sqrt(count));
   const Call step = [&] { ckpt::checkpoint_sequential(chain, x, ckpt::Segments{segments}).sum().backward(); };
-  const double peak = static_cast<double>(PeakBytes::of(step)) / plain_peak;
+  const double peak = static_cast<double>(TensorBytes::peak_of(step)) / plain_peak;
   on_row(row("64 layers in 8 segments, peak", "checkpoint()", {peak, peak, peak}, "of plain", "<= 0.30"));
-  const auto seconds = time_in_turns(options, {step, plain_step, forward_only});
+  const auto seconds = timed(options, {step, plain_step, forward_only});
   std::vector<double> added;
   for (size_t i = 0; i < seconds[0].size(); ++i)
     added.push_back((seconds[0][i] - seconds[1][i]) / seconds[2][i]);
@@ -112,14 +89,14 @@ void square_root_of_segments(const CheckpointBenchOptions& options, const OnRow&
              "<= 1.05"));
 }
 
-void a_long_chain(const CheckpointBenchOptions& options, const OnRow& on_row) {
+void a_long_chain(const Options& options, const OnRow& on_row) {
   const int64_t count = options.quick ? 300 : 10'000;
   const Tensor x = at::randn({4096}).requires_grad_();
   const auto peak = [&](int64_t length) {
     const std::vector<ckpt::Layer> chain(static_cast<size_t>(length), [](const Tensor& t) { return t.sin(); });
     x.mutable_grad() = at::zeros_like(x);
-    const int64_t bytes =
-        PeakBytes::of([&] { ckpt::checkpoint_sequential(chain, x, ckpt::Revolve{20}).sum().backward(); });
+    const int64_t bytes = TensorBytes::peak_of(
+        [&] { ckpt::checkpoint_sequential(chain, x, ckpt::Revolve{20}).sum().backward(); });
     return static_cast<double>(bytes) / static_cast<double>(x.nbytes());
   };
   const double states = peak(count);
@@ -127,14 +104,30 @@ void a_long_chain(const CheckpointBenchOptions& options, const OnRow& on_row) {
              {states, states, states}, "states", "does not grow with the chain"));
 }
 
-}  // namespace
-
-void run_checkpoint_bench(const CheckpointBenchOptions& options, const OnRow& on_row) {
+void checkpoint_bench(const Options& options, const OnRow& on_row) {
   const ScopedInstall installed;
   torch::manual_seed(0);
   cost_of_a_region(options, on_row);
   square_root_of_segments(options, on_row);
   a_long_chain(options, on_row);
+}
+
+std::string checkpoint_row(const nlohmann::json& row) {
+  static const TextTable table({{"", -38}, {"", -14}, {"", 10}, {"", 0}, {"", -9}, {"goal", 0}});
+  return table.row({row["name"], row["way"], cell(row, "figure"),
+                    format("[%.3f, %.3f]", row["lo"].get<double>(), row["hi"].get<double>()), row["unit"],
+                    "goal " + cell(row, "goal")});
+}
+
+}  // namespace
+
+Benchmark checkpoint_benchmark() {
+  return {.name = "checkpoint",
+          .what = "Time and weigh checkpointed regions beside the plain ones.",
+          .lists = {{.text = checkpoint_row}},
+          .measure = measured_by(checkpoint_bench),
+          .takes_threads = true,
+          .rounds = "--rounds"};
 }
 
 }  // namespace overdrive::bench

@@ -3,8 +3,8 @@
 // with cannot be unregistered, and each graph in a process of its own, so that no measurement inherits threads.
 // Which engine comes first does not matter: the host's threads belong to the host's engine either way, since
 // ours asks it to start them (docs/threading.md), and ours end whenever stock's turn comes.
+#include "bench/benchmark.h"
 #include "bench/device_graphs.h"
-#include "bench/engine_bench.h"
 #include "bench/engine_switch.h"
 #include "bench/hand_over.h"
 #include "bench/process_usage.h"

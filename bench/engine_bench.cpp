@@ -1,5 +1,6 @@
-#include "bench/engine_bench.h"
-
+// What does a backward cost per node beyond the nodes themselves? Stock, ours and the oracle on the same graph
+// in one process, in alternating pairs.
+#include "bench/benchmark.h"
 #include "bench/engine_switch.h"
 #include "bench/graph.h"
 #include "bench/instructions.h"
@@ -144,22 +145,51 @@ nlohmann::json measure_graph(const GraphKind& kind, int64_t size, int pairs, dou
           {"overdrive_instructions_per_node", instructions_per_node(EngineKind::kOverdrive, graph, nodes)}};
 }
 
+void Options::for_each_graph(const std::function<void(const GraphKind&, int64_t)>& call) const {
+  for (const GraphKind& kind : graph_kinds()) {
+    if (!graphs.empty() && std::find(graphs.begin(), graphs.end(), kind.name) == graphs.end()) continue;
+    for (const int64_t size : quick ? kind.quick_sizes : kind.sizes) {
+      if (size <= max_size) call(kind, size);
+    }
+  }
+}
+
 namespace {
 
-bool wanted(const std::vector<std::string>& names, const std::string& name) {
-  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+void engine_bench(const Options& options, const OnRow& on_row) {
+  constexpr double kSampleSeconds = 2e-2;
+  const int pairs = options.quick ? std::min(options.rounds, 6) : options.rounds;
+  options.for_each_graph([&](const GraphKind& kind, int64_t size) {
+    on_row(measure_graph(kind, size, pairs, options.quick ? 0 : kSampleSeconds));
+  });
+}
+
+const TextTable& engine_table() {
+  static const TextTable columns({{"graph", -14},
+                                  {"size", 9},
+                                  {"nodes", 9},
+                                  {"stock ns", 11},
+                                  {"overdrive", 11},
+                                  {"by hand", 11},
+                                  {"  ratio [95 %]", 0}});
+  return columns;
+}
+
+std::string engine_row(const nlohmann::json& row) {
+  return engine_table().row({row["graph"], cell(row, "size", "%.0f"), cell(row, "nodes", "%.0f"),
+                             cell(row, "stock_ns_per_node", "%.1f"), cell(row, "overdrive_ns_per_node", "%.1f"),
+                             cell(row, "oracle_ns_per_node", "%.1f"), "  " + ratio_of(row)});
 }
 
 }  // namespace
 
-void run_engine_bench(const EngineBenchOptions& options,
-                      const std::function<void(const nlohmann::json&)>& on_row) {
-  for (const GraphKind& kind : graph_kinds()) {
-    if (!wanted(options.graphs, kind.name)) continue;
-    for (int64_t size : options.quick ? kind.quick_sizes : kind.sizes) {
-      if (size <= options.max_size) on_row(measure_graph(kind, size, options.pairs, options.sample_seconds));
-    }
-  }
+Benchmark engine_benchmark() {
+  return {.name = "engine",
+          .what = "Time a backward per node: stock, Overdrive, by hand.",
+          .lists = {{.head = engine_table().head(), .text = engine_row}},
+          .measure = measured_by(engine_bench),
+          .takes_graphs = true,
+          .takes_threads = true};
 }
 
 }  // namespace overdrive::bench

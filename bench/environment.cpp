@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <sys/utsname.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -40,20 +41,34 @@ std::string now() {
   return text;
 }
 
+// To two digits; below 0 where the system does not tell.
+double load_average() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 ? std::round(load * 100) / 100 : -1;
+}
+// When the program began: later this process itself is a part of it.
+const double load_at_start = load_average();
+
+std::string compiler() {
+#ifdef __clang__
+  return "Clang " + std::to_string(__clang_major__) + "." + std::to_string(__clang_minor__);
+#else
+  return "GCC " + std::to_string(__GNUC__) + "." + std::to_string(__GNUC_MINOR__);
+#endif
+}
+
 }  // namespace
 
 nlohmann::json environment() {
-  double load[1] = {0};
-  const bool has_load = getloadavg(load, 1) == 1;
   return {{"processor", processor()},
           {"cores", std::thread::hardware_concurrency()},
           {"threads", at::get_num_threads()},
           {"torch", engine::running_torch()},
           {"torch_built_for", engine::built_for_torch()},
-          {"compiler", __VERSION__},
+          {"compiler", compiler()},
           {"build_type", OVERDRIVE_BUILD_TYPE},
           {"kernel", kernel()},
-          {"load_average", has_load ? nlohmann::json(load[0]) : nlohmann::json(nullptr)},
+          {"load_average", load_at_start >= 0 ? nlohmann::json(load_at_start) : nlohmann::json(nullptr)},
           {"time", now()}};
 }
 

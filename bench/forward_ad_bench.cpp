@@ -1,7 +1,9 @@
-#include "bench/forward_ad_bench.h"
-
-#include "bench/peak_bytes.h"
+// What do forward-mode levels cost beyond the layers they stand on, and when is forward mode the cheaper way?
+// Each of ours beside the other way to the same numbers.
+#include "bench/benchmark.h"
 #include "bench/statistics.h"
+#include "bench/support/tensor_bytes.h"
+#include "bench/timing.h"
 #include "forward_ad/forward_ad.h"
 
 #include <ATen/functorch/DynamicLayer.h>
@@ -9,8 +11,6 @@
 #include <c10/util/Exception.h>
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,47 +22,26 @@ namespace {
 namespace fwd = forward_ad;
 namespace ft = at::functorch;
 using at::Tensor;
-using Call = std::function<void()>;
 using Function = std::function<Tensor(const Tensor&)>;
 
-double seconds_per_call(const Call& call, int64_t repeats) {
-  auto begin = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < repeats; ++i) call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
-         static_cast<double>(repeats);
-}
-
-int64_t repeats_for(const Call& call, double seconds) {
-  call();
-  return std::max<int64_t>(1, static_cast<int64_t>(seconds / seconds_per_call(call, 1)));
-}
-
 // Two ways to the same numbers, timed in turns; who goes first alternates.
-nlohmann::json compare(const ForwardAdBenchOptions& options, const std::string& name,
-                       const std::string& ours_name, const Call& ours, const std::string& other_name,
-                       const Call& other) {
-  int64_t ours_repeats = repeats_for(ours, options.sample_seconds);
-  int64_t other_repeats = repeats_for(other, options.sample_seconds);
-  std::vector<double> ours_us, other_us, ratios;
-  for (int pair = 0; pair < options.pairs; ++pair) {
-    double a = 0, b = 0;
-    if (pair % 2 == 0) a = seconds_per_call(ours, ours_repeats);
-    b = seconds_per_call(other, other_repeats);
-    if (pair % 2 != 0) a = seconds_per_call(ours, ours_repeats);
-    ours_us.push_back(a * 1e6);
-    other_us.push_back(b * 1e6);
-    ratios.push_back(a / b);
-  }
+nlohmann::json compare(const Options& options, const std::string& name, const std::string& ours_name,
+                       const Call& ours, const std::string& other_name, const Call& other) {
+  constexpr double kSampleSeconds = 5e-3;
+  const int pairs = options.quick ? 3 : options.rounds;
+  const auto seconds = time_in_turns({ours, other}, pairs, options.quick ? 0 : kSampleSeconds);
+  std::vector<double> ratios;
+  for (size_t i = 0; i < seconds[0].size(); ++i) ratios.push_back(seconds[0][i] / seconds[1][i]);
   Interval ratio = median_interval(ratios);
   return {{"name", name},
           {"ours", ours_name},
           {"other", other_name},
-          {"ours_us", median(ours_us)},
-          {"other_us", median(other_us)},
+          {"ours_us", median(seconds[0]) * 1e6},
+          {"other_us", median(seconds[1]) * 1e6},
           {"ratio", ratio.middle},
           {"ratio_lo", ratio.lo},
           {"ratio_hi", ratio.hi},
-          {"pairs", options.pairs}};
+          {"pairs", pairs}};
 }
 
 // LibTorch's layers called by hand: what a level stands on, without a registry.
@@ -90,7 +69,7 @@ Function nested(int order) {
   return f;
 }
 
-void orders(const ForwardAdBenchOptions& options, const std::function<void(const nlohmann::json&)>& on_row) {
+void orders(const Options& options, const OnRow& on_row) {
   Tensor x = at::ones({}, at::kDouble);
   for (int order = 1; order <= 4; ++order) {
     Function ours = nested<slope_by_driver>(order), by_hand = nested<slope_by_hand>(order);
@@ -114,8 +93,7 @@ Function mlp(int layers, int64_t width) {
   };
 }
 
-void jvp_of_a_small_network(const ForwardAdBenchOptions& options,
-                            const std::function<void(const nlohmann::json&)>& on_row) {
+void jvp_of_a_small_network(const Options& options, const OnRow& on_row) {
   for (int64_t batch : {1, 64, 512}) {
     if (options.quick && batch > 1) return;
     Function f = mlp(4, 64);
@@ -136,8 +114,7 @@ Tensor hvp_by_double_backward(const Function& f, const Tensor& point, const Tens
   return torch::autograd::grad({gradient}, {x}, {v})[0];
 }
 
-void hessian_products(const ForwardAdBenchOptions& options,
-                      const std::function<void(const nlohmann::json&)>& on_row) {
+void hessian_products(const Options& options, const OnRow& on_row) {
   const int64_t width = options.quick ? 32 : 1024;
   Function network = mlp(3, width);
   Function f = [&](const Tensor& x) { return network(x).square().sum(); };
@@ -154,7 +131,7 @@ void hessian_products(const ForwardAdBenchOptions& options,
   row_against("double backward by hand", [&] { hvp_by_double_backward(f, x, v); });
 }
 
-void jacobians(const ForwardAdBenchOptions& options, const std::function<void(const nlohmann::json&)>& on_row) {
+void jacobians(const Options& options, const OnRow& on_row) {
   const int64_t width = options.quick ? 16 : 256;
   Function f = mlp(3, width);
   Tensor x = at::randn({width});
@@ -180,8 +157,7 @@ void jacobians(const ForwardAdBenchOptions& options, const std::function<void(co
 }
 
 // A tangent lives as long as its tensor, so a chain needs what one of its links needs.
-void memory_of_a_chain(const ForwardAdBenchOptions& options,
-                       const std::function<void(const nlohmann::json&)>& on_row) {
+void memory_of_a_chain(const Options& options, const OnRow& on_row) {
   Tensor x = at::randn({1024}), v = at::randn({1024});
   auto peak = [&](int64_t depth) {
     auto chain = [&](const Tensor& start) {
@@ -189,7 +165,7 @@ void memory_of_a_chain(const ForwardAdBenchOptions& options,
       for (int64_t i = 0; i < depth; ++i) y = y.sin();
       return y;
     };
-    return PeakBytes::of([&] { fwd::jvp(chain, x, v); });
+    return TensorBytes::peak_of([&] { fwd::jvp(chain, x, v); });
   };
   const int64_t depth = options.quick ? 1000 : 10'000;
   int64_t shallow = peak(10), deep = peak(depth);
@@ -202,16 +178,33 @@ void memory_of_a_chain(const ForwardAdBenchOptions& options,
           {"goal", "ratio = 1"}});
 }
 
-}  // namespace
-
-void run_forward_ad_bench(const ForwardAdBenchOptions& options,
-                          const std::function<void(const nlohmann::json&)>& on_row) {
+void forward_ad_bench(const Options& options, const OnRow& on_row) {
   torch::manual_seed(0);
   orders(options, on_row);
   jvp_of_a_small_network(options, on_row);
   hessian_products(options, on_row);
   jacobians(options, on_row);
   memory_of_a_chain(options, on_row);
+}
+
+std::string forward_ad_row(const nlohmann::json& row) {
+  static const TextTable table(
+      {{"", -32}, {"ours:", -22}, {"other:", -24}, {"", 10}, {"", 11}, {"  ratio", 0}});
+  const bool timed = row.contains("ours_us");
+  return table.row({row["name"], row["ours"], row["other"],
+                    timed ? cell(row, "ours_us", "%.1f") : cell(row, "ours_bytes", "%.0f B"),
+                    timed ? cell(row, "other_us", "%.1f") : cell(row, "other_bytes", "%.0f B"),
+                    "  " + (timed ? ratio_of(row) : cell(row, "ratio"))});
+}
+
+}  // namespace
+
+Benchmark forward_ad_benchmark() {
+  return {.name = "forward_ad",
+          .what = "Time forward mode's drivers beside the other ways to the same numbers.",
+          .lists = {{.text = forward_ad_row}},
+          .measure = measured_by(forward_ad_bench),
+          .takes_threads = true};
 }
 
 }  // namespace overdrive::bench

@@ -1,7 +1,8 @@
-#include "bench/hooks_bench.h"
-
-#include "bench/hooks_steps.h"
+// What do hooks for saved tensors cost, and what do they save? Time of a saved tensor, speed of packers beside
+// a plain copy, bytes that a training step holds under each.
+#include "bench/benchmark.h"
 #include "bench/statistics.h"
+#include "bench/timing.h"
 #include "engine/engine.h"
 #include "hooks/hooks.h"
 
@@ -9,7 +10,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,13 +24,6 @@ using hooks::HooksPtr;
 using hooks::ScopedHooks;
 using torch::autograd::Engine;
 using torch::autograd::SavedVariable;
-using OnRow = std::function<void(const nlohmann::json&)>;
-
-double seconds_of(const std::function<void()>& call) {
-  const auto begin = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // --- one saved tensor ---
 
@@ -55,7 +48,7 @@ class BareEngine final : public Engine {
 
 class SavedTensorTime {
  public:
-  explicit SavedTensorTime(const HooksBenchOptions& options) : rounds_(options.quick ? 3 : options.rounds) {
+  explicit SavedTensorTime(const Options& options) : rounds_(options.quick ? 3 : options.rounds) {
     const Tensor leaf = at::ones({4}).requires_grad_();
     for (int i = 0; i < kTensors; ++i) tensors_.push_back(leaf * 1.0);
   }
@@ -88,7 +81,7 @@ class SavedTensorTime {
   std::vector<Tensor> tensors_;
 };
 
-void saved_tensors(const HooksBenchOptions& options, const OnRow& on_row) {
+void saved_tensors(const Options& options, const OnRow& on_row) {
   SavedTensorTime time(options);
   on_row(time.row("no hooks", 0));
   uninstall();
@@ -112,7 +105,7 @@ void saved_tensors(const HooksBenchOptions& options, const OnRow& on_row) {
 
 // --- speed of packers ---
 
-void packer_speed(const HooksBenchOptions& options, const OnRow& on_row) {
+void packer_speed(const Options& options, const OnRow& on_row) {
   const int64_t count = options.quick ? 1 << 16 : 16 << 20;  // 64 MiB
   const Tensor x = at::randn({count});
   Tensor a = at::empty_like(x), b = at::empty_like(x);
@@ -154,18 +147,39 @@ void packer_speed(const HooksBenchOptions& options, const OnRow& on_row) {
       hooks::quantise({.type = QuantisedType::kBFloat16, .rounding = Rounding::kStochastic}), 0);
 }
 
-}  // namespace
-
-void run_hooks_bench(const HooksBenchOptions& options, const OnRow& on_row) {
+void hooks_bench(const Options& options, const OnRow& on_row) {
   const ScopedInstall installed;
   saved_tensors(options, on_row);
   packer_speed(options, on_row);
   hooked_steps(options, /*timed=*/true, on_row);
 }
 
-void count_saved_bytes(const HooksBenchOptions& options, const OnRow& on_row) {
-  const ScopedInstall installed;
-  hooked_steps(options, /*timed=*/false, on_row);
+std::string hooks_row(const nlohmann::json& row) {
+  const auto number = [&](const char* name) { return row[name].get<double>(); };
+  const auto text = [&](const char* name) { return row[name].get<std::string>(); };
+  if (row["table"] == "saved tensor") {
+    return fitted(format("%-40s %8.1f ns [%.1f, %.1f]", text("name").c_str(), number("ns"), number("ns_lo"),
+                         number("ns_hi")));
+  }
+  if (row["table"] == "packer") {
+    return fitted(format("%-40s %8.3f of two memcpy [%.3f, %.3f]   %.4f of the bytes", text("name").c_str(),
+                         number("speed_of_two_memcpy"), number("speed_lo"), number("speed_hi"),
+                         number("bytes_ratio")));
+  }
+  return fitted(format("%-12s %-30s %9.2f ms (%.2f, %+.2f ms)   saved %11.0f B (%.3f)   peak %11.0f B (%.3f)",
+                       text("net").c_str(), text("packer").c_str(), number("ms"), number("ms_ratio"),
+                       number("added_ms"), number("saved_bytes"), number("saved_ratio"), number("peak_bytes"),
+                       number("peak_ratio")));
+}
+
+}  // namespace
+
+Benchmark hooks_benchmark() {
+  return {.name = "hooks",
+          .what = "Time saved-tensor hooks and count the bytes they save.",
+          .lists = {{.text = hooks_row}},
+          .measure = measured_by(hooks_bench),
+          .rounds = "--rounds"};
 }
 
 }  // namespace overdrive::bench

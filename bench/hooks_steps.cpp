@@ -1,13 +1,13 @@
-#include "bench/hooks_steps.h"
-
+#include "bench/benchmark.h"
 #include "bench/memory_counter.h"
 #include "bench/statistics.h"
+#include "bench/timing.h"
+#include "engine/engine.h"
 #include "hooks/hooks.h"
 
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -113,18 +113,15 @@ nlohmann::json bytes_row(const Net& net, const Contender& one, const Contender& 
 void time_steps(Net& net, std::vector<Contender>& all, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     for (Contender& one : all) {
-      const auto begin = std::chrono::steady_clock::now();
-      forward(net, one.packer).backward();
-      one.ms.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+      one.ms.push_back(1e3 * seconds_of([&] { forward(net, one.packer).backward(); }));
     }
   }
 }
 
 }  // namespace
 
-void hooked_steps(const HooksBenchOptions& options, bool timed,
-                  const std::function<void(const nlohmann::json&)>& on_row) {
+void hooked_steps(const Options& options, bool timed, const OnRow& on_row) {
+  const ScopedInstall installed;
   for (Net& net : nets(options.quick)) {
     std::vector<Contender> all = contenders();
     for (Contender& one : all) count_bytes(net, one);

@@ -3,9 +3,10 @@
 // may allocate meanwhile. Costs nothing while no counter exists.
 #pragma once
 
+#include "bench/support/tensor_bytes.h"
+
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace overdrive::bench {
 
@@ -21,22 +22,19 @@ struct MemoryPeak {
   int64_t total() const { return tensor_bytes + (heap_bytes > 0 ? heap_bytes : 0); }
 };
 
-// The tensor bytes alive at a moment, beyond what was alive when the counter was built.
-struct MemorySample {
-  double seconds = 0;  // since then
-  int64_t tensor_bytes = 0;
-};
-
 class MemoryCounter {
  public:
-  // Keeps the first `most_samples` changes too.
-  explicit MemoryCounter(size_t most_samples = 0);
+  // Keeps the first `most_changes` changes of tensors too.
+  explicit MemoryCounter(size_t most_changes = 0);
   ~MemoryCounter();
   MemoryCounter(const MemoryCounter&) = delete;
   MemoryCounter& operator=(const MemoryCounter&) = delete;
 
   MemoryPeak peak() const;
-  std::vector<MemorySample> samples() const;
+  const TensorBytes& tensors() const { return tensors_; }
+
+ private:
+  const TensorBytes tensors_;
 };
 
 }  // namespace overdrive::bench

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace overdrive::bench {
@@ -72,6 +73,12 @@ void OutputFile::write(std::string_view content) const {
   Draft draft(path_);
   draft.write(content);
   draft.keep();
+}
+
+JsonFile::JsonFile(std::string path) : file_(std::move(path)) {}
+
+void JsonFile::write(const nlohmann::json& content) const {
+  if (!file_.path().empty()) file_.write(content.dump(1) + "\n");
 }
 
 }  // namespace overdrive::bench

@@ -2,6 +2,7 @@
 // it is. Owned by whoever computes what goes in. Knows no format.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,16 @@ class OutputFile {
 
  private:
   const std::string path_;
+};
+
+// The same for a JSON document.
+class JsonFile {
+ public:
+  explicit JsonFile(std::string path);
+  void write(const nlohmann::json& content) const;
+
+ private:
+  const OutputFile file_;
 };
 
 }  // namespace overdrive::bench

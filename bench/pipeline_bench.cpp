@@ -1,7 +1,6 @@
 // Question: what does a pipeline gain when a stage runs again before its gradient arrives, and not after? Four
 // devices of the fake accelerator, whose kernels take a known time each; the devices work at the same time
-// as far as the engine lets them. And what do stages on the CPU gain by threads of their own, forward and back?
-// Their layers sleep for a known time, so processors do not count. Prints both ways and their ratio:
+// as far as the engine lets them. Prints both ways and their ratio:
 // pipeline_bench [ROUNDS] [FILE.json]
 #include "bench/environment.h"
 #include "bench/output_file.h"
@@ -92,56 +91,6 @@ void compare(int64_t chunks, int rounds, nlohmann::json& rows) {
                   {"step_ratio", of_step.middle}});
 }
 
-Pipeline cpu_pipeline(int64_t chunks, bool threads) {
-  const checkpoint::Layer layer = [](const at::Tensor& t) {
-    std::this_thread::sleep_for(kKernel);
-    at::Tensor y = t.sin();
-    if (y.requires_grad()) y.register_hook([](const at::Tensor&) { std::this_thread::sleep_for(2 * kKernel); });
-    return y;
-  };
-  const checkpoint::Stage stage{
-      .layers = std::vector<checkpoint::Layer>(4, layer), .device = at::kCPU, .parameters = {}};
-  const std::vector<checkpoint::Stage> stages(kStages, stage);
-  return Pipeline(stages, {.chunks = chunks, .cpu_threads = threads});
-}
-
-// The first micro-batch runs in turn; the others fill the stages and leave them again.
-double least_forward_ratio(int64_t chunks) {
-  return static_cast<double>(2 * kStages + chunks - 2) / static_cast<double>(kStages * chunks);
-}
-
-// The first stage waits for the gradients of one micro-batch in all others, and then has all its own to make
-// (two kernels a layer), and to run again all but one.
-double least_backward_ratio(int64_t chunks) {
-  const auto own = static_cast<double>(2 * chunks + chunks - 1);
-  return (own + 2 * (kStages - 1)) / (own * kStages);
-}
-
-void compare_threads(int64_t chunks, int rounds, nlohmann::json& rows) {
-  const Pipeline apart = cpu_pipeline(chunks, true), in_turn = cpu_pipeline(chunks, false);
-  const at::Tensor x = at::ones({chunks, 4}).requires_grad_();
-  std::vector<double> forward, backward;
-  for (int i = 0; i < rounds; ++i) {
-    const Seconds a = time_of(apart, x), b = time_of(in_turn, x);
-    forward.push_back((a.step - a.backward) / (b.step - b.backward));
-    backward.push_back(a.backward / b.backward);
-  }
-  nlohmann::json row{{"chunks", chunks}, {"stages", kStages}};
-  const auto report = [&](const char* what, const std::vector<double>& ratios, double least) {
-    const Interval ratio = median_interval(ratios);
-    std::printf("CPU, %lld micro-batches: %s %.3f [%.3f, %.3f] of one thread's, at best %.3f\n",
-                static_cast<long long>(chunks), what, ratio.middle, ratio.lo, ratio.hi, least);
-    const std::string name = std::string("cpu_") + what + "_ratio";
-    row[name] = ratio.middle;
-    row[name + "_lo"] = ratio.lo;
-    row[name + "_hi"] = ratio.hi;
-    row[name + "_least"] = least;
-  };
-  report("forward", forward, least_forward_ratio(chunks));
-  report("backward", backward, least_backward_ratio(chunks));
-  rows.push_back(std::move(row));
-}
-
 void run(int rounds, const std::string& file) {
   const ScopedInstall installed;
   fake::on_kernel([](const fake::Kernel& kernel) {
@@ -152,7 +101,6 @@ void run(int rounds, const std::string& file) {
   nlohmann::json rows = nlohmann::json::array();
   for (const int64_t chunks : {1, 2, 4, 8}) compare(chunks, rounds, rows);
   fake::on_kernel(nullptr);
-  for (const int64_t chunks : {4, 8}) compare_threads(chunks, rounds, rows);
   if (file.empty()) return;
   OutputFile output(file);
   output.write(

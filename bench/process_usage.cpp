@@ -17,7 +17,10 @@ int64_t process_status(const std::string& name) {
 ProcessUsage process_usage() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return {.waits = usage.ru_nvcsw, .preemptions = usage.ru_nivcsw, .threads = process_status("Threads")};
+  return {.waits = usage.ru_nvcsw,
+          .preemptions = usage.ru_nivcsw,
+          .threads = process_status("Threads"),
+          .faults = usage.ru_minflt};
 }
 
 }  // namespace overdrive::bench

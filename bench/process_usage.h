@@ -11,6 +11,7 @@ struct ProcessUsage {
   int64_t waits = 0;        // switches of a thread that had to wait for something
   int64_t preemptions = 0;  // switches of a thread that would have gone on: mostly other programs' doing
   int64_t threads = 0;      // now
+  int64_t faults = 0;       // of pages, without reading from a disk
 };
 
 ProcessUsage process_usage();

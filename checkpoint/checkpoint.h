@@ -1,18 +1,16 @@
-// The door to the checkpoint folder: a part of the forward whose intermediate tensors are not kept, but
-// computed again when the backward gets there.
+// The door to checkpointing: a part of the forward keeps its inputs only; the backward computes it again.
 //
 //   Tensor y = checkpoint(block, x);                                   // block(x), with less memory
 //   auto [y, n] = checkpoint({.checksum = true}, f, x, 3, mask);       // any arguments and results
 //
-// The arguments are copied, tensors among them (values.h says where they are found) are kept as the
-// backward needs them, all others pass untouched. The function runs once now and once in the backward, on
-// the backward's thread; it must do the same both times, except for what it does with random numbers, and it
-// must outlive the graph in what it refers to. Capture parameters, pass activations: the region runs a backward
-// of its own, which ends at its arguments and at leaves.
+// The function runs now, and again on the backward's thread with copies of the arguments (values.h). It must do
+// the same both times, and outlive the graph in all it refers to. Capture parameters, pass activations: the
+// early form's own backward ends at the arguments.
 #pragma once
 
-#include "checkpoint/region/dependency.h"
+#include "checkpoint/chain/sequential.h"
 #include "checkpoint/early/early.h"
+#include "checkpoint/region/dependency.h"
 #include "checkpoint/region/options.h"
 #include "checkpoint/region/phase.h"
 #include "checkpoint/region/values.h"

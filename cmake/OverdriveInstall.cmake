@@ -24,6 +24,8 @@ if(TARGET overdrive_cli)
   file(RELATIVE_PATH bin_to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(overdrive_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS overdrive_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  # What `compare --app` preloads into runs on stock.
+  install(TARGETS overdrive_held_off LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   # Where the program looks first (examples/data/data_files.cpp); the README has sources and licences.
   set(data "${PROJECT_SOURCE_DIR}/examples/data")
   install(FILES "${data}/README.md" "${data}/alice.txt" "${data}/burgers.csv" "${data}/digits-images.idx3-ubyte"

@@ -1,21 +1,21 @@
 #include "engine/backward.h"
 
-#include "engine/base/fault.h"
+#include "engine/base/counters.h"
 #include "engine/base/thread_end.h"
 #include "engine/base/whole_graph_node.h"
-#include "engine/base/counters.h"
 #include "engine/devices/device_run.h"
-#include "engine/plan/graph_views.h"
-#include "engine/host/host.h"
+#include "engine/host/graph_task.h"
 #include "engine/host/host_frame.h"
-#include "engine/overdrive_engine.h"
-#include "engine/run/run.h"
 #include "engine/host/shared_task.h"
 #include "engine/host/view_readers.h"
 #include "engine/host/warning_collector.h"
+#include "engine/own_nodes/own_nodes.h"
+#include "engine/plan/task_tables.h"
+#include "engine/run/run.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
@@ -36,10 +36,10 @@ bool owes_create_graph_warning() {
 
 class Backward {
  public:
-  Backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options)
+  Backward(const EngineState& engine, const BackwardCall& call)
       : engine_(engine),
         call_(call),
-        options_(options),
+        exact_(engine.options.exact == Exact::kAlways),
         context_(thread_context()),
         memory_(context_),
         owes_warning_(call.create_graph && call.accumulate_grad && owes_create_graph_warning()) {}
@@ -50,7 +50,8 @@ class Backward {
     // in the profile, takes a sequence number and comes first.
     root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
     TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
-    memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad});
+    memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
+                         engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
     count(Count::kBackwards);
     if (context_.innermost != nullptr) count(Count::kNested);
@@ -69,8 +70,8 @@ class Backward {
   void plan_devices() {
     std::optional<c10::Device> home;
     if (context_.worker != nullptr) home = context_.worker->device();
-    devices_.emplace(memory_->plan, options_.threads, home);
-    const auto& workers = workers_.take(engine_, devices_->devices());
+    devices_.emplace(memory_->plan, engine_.options.threads, home);
+    const auto& workers = workers_.take(engine_.engine, devices_->devices());
     for (size_t lane = workers.size(); lane > 0; --lane) {
       if (workers[lane - 1] == nullptr) devices_->give_to_caller(static_cast<Lane>(lane));
     }
@@ -80,9 +81,20 @@ class Backward {
 
   // Whether anything could notice that the run has no graph task of its own. Workers enter it.
   bool needs_task() const {
-    return hands_over() || memory_->plan.runs_foreign_code() || memory_->plan.pruned() || is_inside_pruned() ||
-           options_.frame == Frame::kAlways || owes_warning_ || AnomalyMode::is_enabled() ||
-           engine_.saved_hooks_in_use() || at::hasCallbacks() || a_mode_is_on();
+    return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
+           exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
+           at::hasCallbacks() || a_mode_is_on();
+  }
+
+  // Nodes of a pruned run ask its task which gradients are needed, unless all are.
+  bool nodes_ask_for_task() const { return memory_->plan.pruned() && !memory_->plan.wants_everything(); }
+
+  // Whether nothing can notice how the arithmetic of a run without a task is done: no graph is made, the thread
+  // has the usual dispatch keys, and no tensor has a tangent.
+  bool may_run_own_nodes() const {
+    return engine_.options.own_nodes && !call_.create_graph && !devices_.has_value() &&
+           c10::impl::tls_local_dispatch_key_set().excluded_ == c10::default_excluded_set &&
+           ForwardADLevel::try_get_by_idx(0) == nullptr;
   }
 
   // A dispatch key that the thread includes on top of the usual ones sends every operator, also those of
@@ -91,30 +103,30 @@ class Backward {
     return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set;
   }
 
-  // Nodes ask the current task what they need not compute: inside a pruned backward that would be the
-  // outer one's.
+  // Nodes ask the current task which gradients are needed. Inside a pruned backward the answer would be the
+  // outer backward's.
   static bool is_inside_pruned() {
     const GraphTask* current = host::current_graph_task();
     return current != nullptr && !current->exec_info_.empty();
   }
 
-  // The task of the frame around us, when we may borrow it: it is ours and current, and
-  // is_checkpoint_valid() inside is already what it has to be.
+  // The task of the frame around this call, or null where it may not be borrowed. A borrowed task is ours and
+  // current, and its is_checkpoint_valid() already has the right value.
   GraphTask* task_to_share() const {
     const ActiveRun* outer = context_.innermost;
     if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return nullptr;
     if (outer->has_company || hands_over()) return nullptr;  // a borrowed task is one thread's
-    if (memory_->plan.pruned() && engine_.is_checkpoint_valid()) return nullptr;
+    if (memory_->plan.pruned() && engine_.engine.is_checkpoint_valid()) return nullptr;
     if (owes_warning_) return nullptr;
     return outer->task;
   }
 
   // See Note [View readers]; a few nodes are listed faster than asked about.
-  bool serve_views() const {
+  bool fills_task_tables() const {
     constexpr size_t kFew = 8;
-    if (options_.graph_views != GraphViews::kAuto) return options_.graph_views == GraphViews::kOn;
+    if (exact_) return true;
     return memory_->plan.runs_foreign_code() &&
-           (memory_->plan.nodes.size() <= kFew || host::graph_views_have_readers());
+           (memory_->plan.nodes.size() <= kFew || host::task_tables_have_readers());
   }
 
   void ask_whole_graph_nodes() const {
@@ -129,36 +141,31 @@ class Backward {
   void run_plan(ThreadState& state, GraphTask* task) {
     ask_whole_graph_nodes();
     const bool user_code = task != nullptr;
-    const bool views = task != nullptr && serve_views();
+    const bool tables = task != nullptr && fills_task_tables();
     if (task != nullptr && memory_->plan.pruned()) {
       fill_exec_info(*task, memory_->plan, call_.outputs, call_.accumulate_grad);
     }
-    if (views) fill_graph_views(*task, memory_->plan);
-    const std::unique_ptr<RunObserver> observer = engine_.observe(memory_->plan);
-    const RunOptions options{.keep_graph = call_.keep_graph,
-                             .user_code = user_code,
-                             .previous = &engine_.previous(),
-                             .task = task,
-                             .current_node = current_node_place(task),
-                             .graph_views = views,
-                             .observer = observer.get()};
+    if (tables) fill_task_tables(*task, memory_->plan);
+    std::unique_ptr<RunObserver> observer;
+    if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
+    const RunOptions options{
+        .keep_graph = call_.keep_graph,
+        .user_code = user_code,
+        .previous = &engine_.engine.previous(),
+        .task = task,
+        .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
+        .task_tables = tables,
+        .observer = observer.get(),
+        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();
     };
     if (devices_.has_value()) {
-      finish(DeviceRun(engine_, context_, *memory_, state, *devices_, workers_, options));
+      finish(DeviceRun(engine_.engine, context_, *memory_, state, *devices_, workers_, options));
     } else {
       finish(Run(context_, *memory_, state, options));
     }
-    if (OVERDRIVE_FAULT(kForgetCallback) && task != nullptr && !task->final_callbacks_.empty()) {
-      task->final_callbacks_.pop_back();
-    }
-  }
-
-  host::NodeBits* current_node_place(const GraphTask* task) {
-    if (task == nullptr || !options_.exact_current_node) return nullptr;
-    return HostFrame::current_node_place(context_);
   }
 
   // Warnings wait until the end, also when the end is an error.
@@ -204,7 +211,7 @@ class Backward {
                                .warn_create_graph = owes_warning_,
                                .pruned = memory_->plan.pruned(),
                                .roots = &call_.roots};
-    HostFrame::run(engine_, request, [&] {
+    HostFrame::run(engine_.engine, context_.frames, request, [&] {
       if (owes_warning_) warned_of_create_graph.store(true, std::memory_order_relaxed);
       GraphTask& task = *host::current_graph_task();
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph, &task.thread_locals_);
@@ -212,9 +219,9 @@ class Backward {
     });
   }
 
-  OverdriveEngine& engine_;
+  const EngineState& engine_;
   const BackwardCall& call_;
-  const Options& options_;
+  const bool exact_;
   ThreadContext& context_;
   RunMemoryLease memory_;
   std::optional<DevicePlan> devices_;  // of a graph with device nodes
@@ -226,8 +233,8 @@ class Backward {
 
 }  // namespace
 
-variable_list run_backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options) {
-  return Backward(engine, call, options).run();
+variable_list run_backward(const EngineState& state, const BackwardCall& call) {
+  return Backward(state, call).run();
 }
 
 }  // namespace overdrive::engine

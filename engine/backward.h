@@ -1,13 +1,21 @@
-// One call to the engine: plans it, decides what has to be around the run (nothing, a host frame,
-// or the frame of the backward outside), runs it: on the calling thread, which workers may help.
+// One call to the engine: plans it, decides on the surroundings of the run (none, a host frame, or the frame of
+// the backward outside), and runs it on the calling thread, with workers where the graph has devices.
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "engine/host/host_engine.h"
 #include "engine/options.h"
+#include "engine/run/run_observer.h"
 
 namespace overdrive::engine {
 
-class OverdriveEngine;
+// The engine around a backward, as it is when the backward begins.
+struct EngineState {
+  HostEngine& engine;
+  const Options& options;
+  RunObserverSource observers;  // or null
+  bool saved_hooks_in_use;      // some tensor of this process was saved with hooks: unpacking runs user code
+};
 
 // The arguments of Engine::execute().
 struct BackwardCall {
@@ -20,6 +28,6 @@ struct BackwardCall {
 };
 
 // The captured gradients.
-base::variable_list run_backward(OverdriveEngine& engine, const BackwardCall& call, const Options& options);
+base::variable_list run_backward(const EngineState& state, const BackwardCall& call);
 
 }  // namespace overdrive::engine

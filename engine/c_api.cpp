@@ -1,36 +1,17 @@
 #include "engine/c_api.h"
 
+#include "engine/base/c_error.h"
 #include "engine/install.h"
+#include "engine/keep_memory.h"
 #include "engine/stats.h"
-
-#include <c10/util/Exception.h>
 
 #include <cstdio>
 
 namespace {
 
 using namespace overdrive;
-
-// A plain array: a string would have a destructor, and a caller's may run after it.
-constinit thread_local char last_error[512] = "";
-
-void set_last_error(const char* text) { std::snprintf(last_error, sizeof last_error, "%s", text); }
-
-// Runs f for a caller that knows no exceptions; on one, keeps its text and returns `failed`.
-template <typename Result, typename F>
-Result without_throwing(Result failed, F&& f) {
-  try {
-    set_last_error("");
-    return f();
-  } catch (const c10::Error& error) {
-    set_last_error(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    set_last_error(error.what());
-  } catch (...) {
-    set_last_error("an exception of an unknown type");
-  }
-  return failed;
-}
+using base::set_last_error;
+using base::without_throwing;
 
 }  // namespace
 
@@ -63,5 +44,25 @@ int overdrive_stats_json(char* buffer, size_t size) {
   return without_throwing(-1, [&] { return std::snprintf(buffer, size, "%s", engine::stats_json().c_str()); });
 }
 
-const char* overdrive_last_error(void) { return last_error; }
+int overdrive_keep_memory(size_t bytes) {
+  return without_throwing(0, [bytes] {
+    const bool done = engine::keep_memory(bytes);
+    if (!done) base::set_last_error("malloc is not glibc's in this process");
+    return done ? 1 : 0;
+  });
+}
+
+int overdrive_stats_summary(char* buffer, size_t size) {
+  return without_throwing(-1,
+                          [&] { return std::snprintf(buffer, size, "%s", engine::stats_summary().c_str()); });
+}
+
+void overdrive_reset_stats(void) {
+  without_throwing(0, [] {
+    engine::reset_stats();
+    return 0;
+  });
+}
+
+const char* overdrive_last_error(void) { return base::last_error(); }
 }

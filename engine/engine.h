@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/install.h"
+#include "engine/keep_memory.h"
 #include "engine/options.h"
 #include "engine/stats.h"
 
@@ -12,7 +13,9 @@ namespace overdrive {
 
 using engine::install;
 using engine::installed;
+using engine::keep_memory;
 using engine::Options;
+using engine::own_node_types;
 using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;

@@ -1,11 +1,15 @@
 #include "engine/install.h"
 
+#include "engine/backward.h"
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
-#include "engine/host/host.h"
-#include "engine/host/host_version.h"
-#include "engine/overdrive_engine.h"
 #include "engine/devices/worker_group.h"
+#include "engine/heap_keeper.h"
+#include "engine/host/host_version.h"
+#include "engine/host/other_engines.h"
+#include "engine/keep_memory.h"
+#include "engine/overdrive_engine.h"
+#include "engine/python_door/python_door.h"
 
 #include <c10/util/Type.h>
 #include <pthread.h>
@@ -21,7 +25,7 @@ namespace {
 using base::Engine;
 using base::MutexLock;
 
-// What uninstall() put back, when that is not the base engine. LibTorch takes a function and
+// The engine that uninstall() put back, unless it is the base engine. LibTorch takes a function and
 // tells nobody which one it has, so the engine itself is all we can record.
 std::atomic<Engine*> put_back{nullptr};
 Engine& engine_put_back() { return *put_back.load(std::memory_order_acquire); }
@@ -38,7 +42,23 @@ void check_host() {
 
 bool is_ours(const Engine& engine) { return &engine == &OverdriveEngine::get(); }
 
-// Who changes the default engine goes through here, one at a time. Nobody's code but LibTorch's
+// Stands in for Engine::execute() where Python's engine calls it.
+base::variable_list execute_for_python(Engine* self, const base::edge_list& roots,
+                                       const base::variable_list& gradients, bool keep_graph, bool create_graph,
+                                       bool accumulate_grad, const base::edge_list& outputs) {
+  OverdriveEngine& ours = OverdriveEngine::get();
+  if (!is_ours(Engine::get_default_engine()) || self != &ours.previous()) {
+    return python_door::stock()(self, roots, gradients, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  return ours.serve({roots, gradients, keep_graph, create_graph, accumulate_grad, outputs});
+}
+
+void open_python_door() {
+  const std::string problem = python_door::open(&execute_for_python);
+  TORCH_CHECK(problem.empty(), problem);
+}
+
+// Every change of the default engine comes through here, one at a time. Nobody's code but LibTorch's
 // two-line accessors and the engine's own setters runs under the lock.
 class Switch {
  public:
@@ -63,6 +83,7 @@ class Switch {
 
   Options enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
+    open_python_door();
     const Options before = options_;
     if (scopes_++ == 0) on_before_scopes_ = is_ours(Engine::get_default_engine());
     turn_on(options);
@@ -87,6 +108,7 @@ class Switch {
   }
 
   void turn_on(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
+    open_python_door();
     set_options(options);
     Engine& now = Engine::get_default_engine();
     if (is_ours(now)) return;
@@ -106,7 +128,7 @@ class Switch {
       below_ = nullptr;
       return nullptr;
     }
-    // Somebody who had recorded ours may have put it back after we had let go of it.
+    // Code that had recorded our engine may have put it back after uninstall().
     Engine& below = below_ ? *below_ : OverdriveEngine::get().previous();
     if (&below == &Engine::get_base_engine()) {
       torch::autograd::set_default_engine_stub(&Engine::get_base_engine);
@@ -126,11 +148,29 @@ class Switch {
   bool on_before_scopes_ OVERDRIVE_GUARDED_BY(mutex_) = false;
 };
 
+// The setting is the process's and stays when the engine goes. An install() that asks for the same as the last
+// one changes nothing: the program may have called keep_memory() in between.
+void set_up_heap(const Options& options) {
+  static std::atomic<int> last{-1};
+  if (options.keep_memory_mib < 0) {
+    HeapKeeper::get().decide_by_yourself();
+  } else if (last.exchange(options.keep_memory_mib) != options.keep_memory_mib) {
+    keep_memory(static_cast<size_t>(options.keep_memory_mib) << 20);
+  }
+}
+
 std::string owner(const Engine& engine) {
   if (is_ours(engine)) return "overdrive";
   if (&engine == &Engine::get_base_engine()) return "base";
   if (host::is_python_engine(engine)) return "python";
   return "unknown (" + c10::demangle(typeid(engine).name()) + ")";
+}
+
+// Once a process. A misspelt name is silently without effect otherwise.
+void warn_of_unknown_variables() {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  for (const std::string& complaint : unknown_environment_variables()) TORCH_WARN(complaint);
 }
 
 // Outside the lock: a warning runs the program's own handler.
@@ -146,6 +186,8 @@ bool nobody_on_top(const Engine* on_top) {
 
 void install(const Options& options) {
   check_host();
+  warn_of_unknown_variables();
+  set_up_heap(options);
   Switch::get().on(options);
 }
 
@@ -166,7 +208,7 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check_host(), Switch::get().enter_scope(options))) {}
+    : options_before_((check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

@@ -22,7 +22,7 @@ OVERDRIVE_API bool uninstall();
 // True when the default engine is ours now.
 OVERDRIVE_API bool installed();
 
-// Who answers for the default engine, for people: "overdrive", "base", "python" or
+// The name of the default engine, for people: "overdrive", "base", "python" or
 // "unknown (TYPE)".
 OVERDRIVE_API std::string default_engine_owner();
 

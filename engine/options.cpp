@@ -2,11 +2,15 @@
 
 #include <c10/util/Exception.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 namespace overdrive::engine {
 namespace {
@@ -17,13 +21,13 @@ struct Word {
   T value;
 };
 
+constexpr int kMostMebibytes = 2047;  // below kMostKeptMemory of keep_memory.h
 constexpr Word<bool> kOffOn[] = {{"0", false}, {"1", true}};
+// What is printed is the preload library's business.
+constexpr Word<bool> kVerbose[] = {{"0", false}, {"1", true}, {"2", true}};
 constexpr Word<Threads> kThreads[] = {
     {"auto", Threads::kAuto}, {"caller", Threads::kCaller}, {"device", Threads::kDevice}};
-constexpr Word<GraphViews> kGraphViews[] = {
-    {"auto", GraphViews::kAuto}, {"on", GraphViews::kOn}, {"off", GraphViews::kOff}};
-constexpr Word<Deep> kDeep[] = {{"stacks", Deep::kStacks}, {"threads", Deep::kThreads}};
-constexpr Word<Frame> kFrame[] = {{"auto", Frame::kAuto}, {"always", Frame::kAlways}};
+constexpr Word<Exact> kExact[] = {{"auto", Exact::kAuto}, {"always", Exact::kAlways}};
 
 template <typename T, size_t n>
 std::string list_of(const Word<T> (&words)[n]) {
@@ -54,28 +58,63 @@ void read(const char* name, const Word<T> (&words)[n], T& option) {
   TORCH_CHECK(false, name, " is \"", value, "\", but must be one of ", list_of(words), ".");
 }
 
-void read(const char* name, int& option) {
+void read(const char* name, int& option, int most = std::numeric_limits<int>::max()) {
   const char* value = value_of(name);
   if (!value) return;
   int number = -1;
   const char* end = value + std::strlen(value);
   const auto [stop, error] = std::from_chars(value, end, number);
-  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0, name, " is \"", value,
-              "\", but must be a whole number from 0 to ", std::numeric_limits<int>::max(), ".");
+  TORCH_CHECK(error == std::errc{} && stop == end && number >= 0 && number <= most, name, " is \"", value,
+              "\", but must be a whole number from 0 to ", most, ".");
   option = number;
+}
+
+// How many letters must be changed, added or left out to make one word of the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({changed, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row[b.size()];
+}
+
+// "" for a name that nobody would mistake for one of ours.
+std::string complaint_about(const std::string& name) {
+  constexpr std::string_view kPrefix = "OVERDRIVE_";
+  constexpr std::string_view kOfTests = "OVERDRIVE_TEST_";
+  if (!name.starts_with(kPrefix) || name.starts_with(kOfTests)) return "";
+  const Variable* nearest = nullptr;
+  for (const Variable& known : environment_variables()) {
+    if (name == known.name) return "";
+    if (nearest == nullptr || distance(name, known.name) < distance(name, nearest->name)) nearest = &known;
+  }
+  return c10::str(name, " is set, but Overdrive has no such variable. Did you mean ", nearest->name, "?");
 }
 
 }  // namespace
 
+std::vector<std::string> unknown_environment_variables() {
+  std::vector<std::string> complaints;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::string complaint = complaint_about(std::string(*entry, std::strcspn(*entry, "=")));
+    if (!complaint.empty()) complaints.push_back(std::move(complaint));
+  }
+  return complaints;
+}
+
 Options Options::from_environment() {
   Options options;
   read("OVERDRIVE_THREADS", kThreads, options.threads);
-  read("OVERDRIVE_GRAPH_VIEWS", kGraphViews, options.graph_views);
-  read("OVERDRIVE_DEEP", kDeep, options.deep);
-  read("OVERDRIVE_FRAME", kFrame, options.frame);
-  read("OVERDRIVE_CURRENT_NODE", kOffOn, options.exact_current_node);
+  read("OVERDRIVE_EXACT", kExact, options.exact);
+  read("OVERDRIVE_OWN_NODES", kOffOn, options.own_nodes);
   read("OVERDRIVE_CHECK", options.check_every);
-  read("OVERDRIVE_VERBOSE", kOffOn, options.verbose);
+  read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
+  read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;
 }
 
@@ -83,13 +122,17 @@ const std::vector<Variable>& environment_variables() {
   static const auto* rows = new std::vector<Variable>{
       {"OVERDRIVE", "0|1", "whether the preload library installs the engine (1)"},
       {"OVERDRIVE_THREADS", "auto|caller|device", "which threads run a backward's nodes (auto)"},
-      {"OVERDRIVE_GRAPH_VIEWS", "auto|on|off",
-       "whether the host's views of the running graph are served (auto)"},
-      {"OVERDRIVE_DEEP", "stacks|threads", "where a nested backward goes when the stack runs low (stacks)"},
-      {"OVERDRIVE_FRAME", "auto|always", "whether every backward runs inside a stock graph task (auto)"},
-      {"OVERDRIVE_CURRENT_NODE", "0|1", "whether get_current_node() is exact inside a node (1)"},
+      {"OVERDRIVE_EXACT", "auto|always",
+       "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
+      {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
-      {"OVERDRIVE_VERBOSE", "0|1", "whether the preload library prints a line at load and one at exit (0)"},
+      {"OVERDRIVE_CAPTURE_CHECK", "n",
+       "run every n-th replay of a captured step eagerly too and compare; 0 for never (0)"},
+      {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
+       "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
+       "fault)"},
+      {"OVERDRIVE_VERBOSE", "0|1|2",
+       "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };
   return *rows;
 }

@@ -1,5 +1,5 @@
-// What a user can ask of the engine, and the same through OVERDRIVE_* variables.
-// Plain values: copied at install(), never changed by the engine.
+// The options of the engine, with an OVERDRIVE_* variable for each. Plain values: install() copies them, and
+// the engine never changes them.
 #pragma once
 
 #include "engine/base/export.h"
@@ -16,33 +16,19 @@ enum class Threads {
   kDevice,  // one worker per device, also when only one takes part
 };
 
-// Whether get_current_graph_task_nodes_in_graph() and _execution_order() are served.
-enum class GraphViews {
-  kAuto,  // when a node has a hook or is of a type from outside LibTorch
-  kOn,
-  kOff,
-};
-
-// What a nested backward does when the thread's stack runs low.
-enum class Deep {
-  kStacks,   // goes on, on a fresh stack of the same thread
-  kThreads,  // goes on, on another thread, as stock does
-};
-
-// Whether every backward is run inside a stock GraphTask.
-enum class Frame {
-  kAuto,  // left out where nothing could notice
-  kAlways,
+// How much of stock's surroundings every backward has.
+enum class Exact {
+  kAuto,    // all that anything in the process could notice
+  kAlways,  // all: a stock GraphTask with its lists of nodes, and new threads for very deep nests
 };
 
 struct Options {
-  Threads threads = Threads::kAuto;            // OVERDRIVE_THREADS=auto|caller|device
-  GraphViews graph_views = GraphViews::kAuto;  // OVERDRIVE_GRAPH_VIEWS=auto|on|off
-  Deep deep = Deep::kStacks;                   // OVERDRIVE_DEEP=stacks|threads
-  Frame frame = Frame::kAuto;                  // OVERDRIVE_FRAME=auto|always
-  bool exact_current_node = true;              // OVERDRIVE_CURRENT_NODE=0|1
-  int check_every = 0;                         // OVERDRIVE_CHECK=n: run every n-th backward on stock too
-  bool verbose = false;                        // OVERDRIVE_VERBOSE=0|1
+  Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
+  Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
+  bool own_nodes = true;             // OVERDRIVE_OWN_NODES=0|1
+  int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
+  int keep_memory_mib = -1;          // OVERDRIVE_KEEP_MEMORY=MiB|0, see keep_memory.h; -1: ours to decide
+  bool verbose = false;              // OVERDRIVE_VERBOSE=0|1|2
 
   // The defaults, changed by the environment. A bad value throws c10::Error and
   // names the variable, the value and what is allowed.
@@ -58,5 +44,7 @@ struct Variable {
   const char* meaning;
 };
 OVERDRIVE_API const std::vector<Variable>& environment_variables();
+// A sentence for each variable that is set, is named as ours are and is none of them, with the nearest.
+OVERDRIVE_API std::vector<std::string> unknown_environment_variables();
 
 }  // namespace overdrive::engine

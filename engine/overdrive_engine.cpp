@@ -2,13 +2,17 @@
 
 #include "engine/backward.h"
 #include "engine/base/counters.h"
-#include "engine/run/fresh_stack.h"
-#include "engine/node/gradient_check.h"
-#include "engine/host/host.h"
+#include "engine/heap_keeper.h"
 #include "engine/host/host_frame.h"
+#include "engine/host/other_engines.h"
+#include "engine/node/gradient_check.h"
+#include "engine/python_door/python_door.h"
+#include "engine/python_door/python_thread.h"
+#include "engine/run/active_run.h"
+#include "engine/run/fresh_stack.h"
 #include "engine/run/new_thread.h"
-#include "engine/shadow_check.h"
 #include "engine/run/thread_context.h"
+#include "engine/shadow_check.h"
 
 #include <pthread.h>
 
@@ -45,12 +49,6 @@ void OverdriveEngine::set_previous(Engine& previous) {
   previous_.store(&previous, std::memory_order_release);
 }
 
-const char* OverdriveEngine::reason_to_forward() const {
-  if (previous_is_python_.load(std::memory_order_acquire)) return "python engine below";
-  if (host::compiled_autograd_is_on()) return "compiled autograd";
-  return nullptr;
-}
-
 // The host's device threads and its pool for deep nests belong to the first engine of the process
 // that asks for them, whichever it is. It must be the one that would have had them without us.
 // Not at install(): counting devices may start a driver, and forbids fork. A child of fork() asks again, at
@@ -66,11 +64,21 @@ void OverdriveEngine::own_device_pool() {
 variable_list OverdriveEngine::execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
                                        bool create_graph, bool accumulate_grad, const edge_list& outputs) {
   const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
+  if (!previous_is_python_.load(std::memory_order_acquire)) return serve(call);
+  // Python's engine refuses a caller that holds the GIL, and gives Python its error back. In between it comes
+  // to serve() through the door.
+  if (!python_door::is_open()) count_forwarded("python engine below");
+  return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+}
+
+variable_list OverdriveEngine::serve(const BackwardCall& call) {
   const bool nested = thread_context().innermost != nullptr;
-  if (const char* reason = reason_to_forward()) return forward(call, reason);
+  if (host::compiled_autograd_is_on()) return forward(call, "compiled autograd");
   // A call that stock refuses is stock's to refuse, in its own words.
-  const bool no_inputs = !accumulate_grad && outputs.empty();
-  const bool no_gradient = roots.size() == 1 && inputs.size() == 1 && !inputs[0].defined();
+  const edge_list& outputs = call.outputs;
+  const variable_list& inputs = call.gradients;
+  const bool no_inputs = !call.accumulate_grad && outputs.empty();
+  const bool no_gradient = call.roots.size() == 1 && inputs.size() == 1 && !inputs[0].defined();
   if (no_inputs || no_gradient) return forward(call, "invalid call");
   for (size_t i = 0; i < outputs.size(); ++i) {
     TORCH_CHECK(outputs[i].is_valid(), "output ", i, " of the ", outputs.size(),
@@ -79,8 +87,9 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   if (inside_stock_half()) [[unlikely]]
     return run_inside_stock_half(call);
   own_device_pool();
+  if (!nested) note_backward_for_heap();
   // Stock, too, changes the caller's list: gradients are summed to size and converted in place.
-  check_root_gradients(roots, const_cast<variable_list&>(inputs));
+  check_root_gradients(call.roots, const_cast<variable_list&>(inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(inputs[i].defined(), "gradient ", i, " of the ", inputs.size(),
                 " that a backward begins with is undefined.");
@@ -93,10 +102,17 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   variable_list captured;
-  const auto body = [&] { captured = run_backward(*this, call, options()); };
-  if (!nested || !stack_is_low()) {
+  const EngineState state{.engine = *this,
+                          .options = options(),
+                          .observers = run_observers_.load(std::memory_order_acquire),
+                          .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
+  const auto body = [&] { captured = run_backward(state, call); };
+  if (nested && moves_to_thread(thread_context().innermost->depth)) {
+    count(Count::kThreads);
+    call_on_new_thread(body);
+  } else if (!nested || !stack_is_low()) {
     body();
-  } else if (options().deep == Deep::kStacks || thread_context().worker != nullptr) {
+  } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
     count(Count::kFreshStacks);
     call_on_fresh_stack(body);
@@ -107,8 +123,21 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   return captured;
 }
 
+// Python counts its calls per thread and raises RecursionError at a thousand. A new thread begins at zero, so
+// that with stock, which changes threads at this depth, a nest may be deeper; with us, too. A worker has to
+// stay.
+bool OverdriveEngine::moves_to_thread(int32_t depth) const {
+  return depth >= MAX_DEPTH && previous_is_python_.load(std::memory_order_acquire) &&
+         thread_context().worker == nullptr;
+}
+
 variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
   count_forwarded(reason);
+  // Python's own execute() came to us through the door, and would come again.
+  if (previous_is_python_.load(std::memory_order_acquire)) {
+    return previous().Engine::execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
+                                      call.accumulate_grad, call.outputs);
+  }
   return previous().execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
                             call.accumulate_grad, call.outputs);
 }
@@ -119,24 +148,10 @@ c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
   return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
 }
 
-namespace {
-// What a new thread of ours has to do once the host has set it up.
-constinit thread_local const std::function<void()>* life_of_thread = nullptr;
-}  // namespace
-
 void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& queue,
                                           const std::function<void()>& body) {
-  life_of_thread = &body;
-  // Comes back to thread_main(). For the host it is a CPU thread: which device is current is our business.
-  Engine::thread_init(CPU_DEVICE, queue, /*should_increment=*/false);
-}
-
-void OverdriveEngine::thread_main(const std::shared_ptr<GraphTask>& task) {
-  if (const auto* const life = std::exchange(life_of_thread, nullptr)) {
-    (*life)();
-  } else {
-    Engine::thread_main(task);
-  }
+  const python_door::PythonThread python;
+  HostEngine::live_as_host_thread(queue, body);
 }
 
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
@@ -153,7 +168,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
 
 void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,
                                           std::exception& error) {
-  // The previous engine has heard of the node that failed; what is left is to end the frame's task.
+  // The previous engine has heard of the failed node already. The task of the frame is still to be ended.
   if (node && HostFrame::is_frame(*node)) {
     Engine::thread_on_exception(task, node, error);
   } else {

@@ -1,14 +1,13 @@
-// The Engine subclass that LibTorch sees. One object a process, never destroyed: backwards may
-// be under way, and stubs point to it. Decides per call whether we run it or the previous engine
-// does, and forwards every virtual that is not ours to answer. Any thread may call it.
+// The Engine subclass that LibTorch sees. One object a process, never destroyed, because backwards may be under
+// way and stubs point to it. Any thread may call it. Chooses for each call between our engine and the previous
+// one, and leaves the run of a backward to backward.h.
 #pragma once
 
-#include "engine/base/torch_types.h"
+#include "engine/host/host_engine.h"
 #include "engine/options.h"
 #include "engine/run/run_observer.h"
 
 #include <atomic>
-#include <functional>
 #include <memory>
 
 namespace overdrive::engine {
@@ -18,7 +17,7 @@ struct BackwardCall;
 // Makes the hooks for a tensor that an op is about to save, or null.
 using SavedHooksSource = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)();
 
-class OverdriveEngine final : public base::EngineBefore {
+class OverdriveEngine final : public HostEngine {
  public:
   static OverdriveEngine& get();
   static base::Engine& stub() { return get(); }
@@ -35,21 +34,17 @@ class OverdriveEngine final : public base::EngineBefore {
   void set_saved_hooks_source(SavedHooksSource source) {
     saved_hooks_.store(source, std::memory_order_release);
   }
-  // True once any tensor of this process was saved with hooks: an unpack hook is user code.
-  bool saved_hooks_in_use() const { return saved_hooks_in_use_.load(std::memory_order_relaxed); }
 
   // Asked at the beginning of every run. Filled by hooks/ when something is to be fetched ahead.
   void set_run_observer_source(RunObserverSource source) {
     run_observers_.store(source, std::memory_order_release);
   }
-  // Who wants to follow a run of this plan, or null.
-  std::unique_ptr<RunObserver> observe(const Plan& plan) const {
-    const RunObserverSource source = run_observers_.load(std::memory_order_acquire);
-    return source == nullptr ? nullptr : source(plan);
-  }
 
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
+
+  // execute() behind Python's engine, which has done its part: for backwards that came through the door.
+  base::variable_list serve(const BackwardCall& call);
 
   // Frames are ours. Any other task, such as one that c10d's DistEngine drives piece by piece, is
   // the base class's, on this object.
@@ -62,22 +57,16 @@ class OverdriveEngine final : public base::EngineBefore {
   void thread_on_exception(const std::shared_ptr<base::GraphTask>& task, const base::NodePtr& node,
                            std::exception& error) override;
 
-  // Makes the calling thread, a new one of ours, one of the host's threads and runs `body` there. `queue`
-  // is where run_host_queue() finds what to run.
+  // Python code can run on the thread, where the process holds Python.
   void live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
-                           const std::function<void()>& body);
-  // The host's own loop over the queue of such a thread, until it comes to a shutdown task.
-  void run_host_queue() { Engine::thread_main(nullptr); }
-
- protected:
-  void thread_main(const std::shared_ptr<base::GraphTask>& task) override;
+                           const std::function<void()>& body) override;
 
  private:
   OverdriveEngine();
   ~OverdriveEngine() override;
 
-  // Why this call is not ours to run, or null.
-  const char* reason_to_forward() const;
+  // Whether a nested backward goes on on another thread. `depth`: of the one around it on this thread.
+  bool moves_to_thread(int32_t depth) const;
   base::variable_list forward(const BackwardCall& call, const char* reason);
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();

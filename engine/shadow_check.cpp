@@ -1,7 +1,9 @@
 #include "engine/shadow_check.h"
 
 #include "engine/base/counters.h"
-#include "engine/run/run_memory.h"
+#include "engine/host/graph_task.h"
+#include "engine/host/node_kind.h"
+#include "engine/run/thread_context.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/ScopeExit.h>
@@ -17,7 +19,7 @@ namespace {
 
 using namespace torch::autograd;
 
-// What one engine made of a call.
+// The results of a call on one engine.
 struct Outcome {
   variable_list captured;
   variable_list leaf_gradients;

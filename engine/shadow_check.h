@@ -1,6 +1,6 @@
-// Shadow mode (OVERDRIVE_CHECK=n): now and then a backward is run on stock first, on a kept
-// graph, and its gradients compared with ours, bit for bit. On the calling thread. A debugging aid: it
-// costs a second backward and copies of the leaves' gradients, and meanwhile no other thread may use them.
+// Shadow mode (OVERDRIVE_CHECK=n): every n-th backward runs on stock first, on a kept graph, and its gradients
+// are compared with ours, bit for bit. Runs on the calling thread. A debugging aid: it costs a second backward
+// and copies of the leaves' gradients, and no other thread may use these gradients meanwhile.
 #pragma once
 
 #include "engine/backward.h"

@@ -1,5 +1,5 @@
-// What the engine did since the last reset: counters that any thread may read at
-// any time. They are sums over threads, exact once the backwards have returned.
+// Counters of the work since the last reset. Any thread may read them at any time. They are sums over threads,
+// exact once the backwards have returned.
 #pragma once
 
 #include "engine/base/export.h"
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace overdrive::engine {
 
@@ -33,7 +34,12 @@ struct Stats {
   uint64_t ahead_unused = 0;
   uint64_t ahead_bytes = 0;
   uint64_t waiting_bytes = 0;  // of saved tensors that are still to be packed: now, whatever was reset
-  std::map<std::string, uint64_t> forwarded;  // calls given to the previous engine, by reason
+  uint64_t keep_memory_bytes =
+      0;  // that may stay at the top of a heap of glibc's, by keep_memory() or by itself: now
+  // Nodes by type that the engine ran itself, and that it left to their apply() although it has a function.
+  std::map<std::string, uint64_t> own_nodes;
+  std::map<std::string, uint64_t> declined_nodes;  // "type: reason"
+  std::map<std::string, uint64_t> forwarded;       // calls given to the previous engine, by reason
 
   // Of the tensors that nodes asked for, the share that was there in time or on its way; 0 of none.
   double ahead_ratio() const {
@@ -43,7 +49,11 @@ struct Stats {
 };
 
 OVERDRIVE_API Stats stats();
+// The types of node that the engine has a function of its own for.
+OVERDRIVE_API std::vector<std::string> own_node_types();
 OVERDRIVE_API void reset_stats();
 OVERDRIVE_API std::string stats_json();
+// One sentence for people: "6,000 backwards on Overdrive, 0 on stock; 30,000 nodes".
+OVERDRIVE_API std::string stats_summary();
 
 }  // namespace overdrive::engine

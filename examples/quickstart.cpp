@@ -5,7 +5,7 @@
 #include <iostream>
 
 int main() {
-  overdrive::install();  // every backward from here on runs on Overdrive
+  overdrive::install();  // every later backward runs on Overdrive
 
   torch::nn::Linear model(8, 1);
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.1);
@@ -17,5 +17,5 @@ int main() {
     std::cout << "step " << step << ": loss " << loss.item<float>() << '\n';
   }
 
-  overdrive::uninstall();  // and from here on on the engine that was there before
+  overdrive::uninstall();  // the engine from before is the default again
 }

@@ -1,12 +1,11 @@
-// The door to the forward_ad folder: derivatives of functions, and the dual numbers they
-// are made of.
+// The door to forward_ad/: derivatives of functions, and the dual numbers that they are made of.
 //
 //   namespace fwd = overdrive::forward_ad;
 //   auto [y, dy] = fwd::jvp(f, x, v);
 //   at::Tensor H = fwd::hessian(g, x);
 //
-// drivers.h has all of them; dual.h has levels and dual numbers for use by hand;
-// custom_jvp.h gives forward rules to your own torch::autograd::Function.
+// drivers.h has the derivatives, dual.h levels and dual numbers for use by hand, and custom_jvp.h forward rules
+// for a program's own torch::autograd::Function.
 #pragma once
 
 #include "forward_ad/drivers/custom_jvp.h"

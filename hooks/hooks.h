@@ -1,13 +1,13 @@
-// The door to the hooks folder: what happens to the tensors that a forward saves for its backward.
+// The door to hooks/: hooks for the tensors that a forward saves for its backward.
 //
 //   namespace hooks = overdrive::hooks;
-//   hooks::ScopedHooks scope(hooks::keep());   // every op in this scope
+//   hooks::ScopedHooks scope(hooks::keep());   // every operator in this scope
 //   loss = model(x);
 //
-// saved_tensor_hooks.h is the interface of a hook of your own; saved_tensor.h is for nodes of your own.
+// saved_tensor_hooks.h is the interface of a program's own hook, saved_tensor.h is for nodes of its own.
 #pragma once
 
-#include "hooks/scope/hook_stack.h"
+#include "hooks/interface/saved_tensor_hooks.h"
 #include "hooks/packers/filters.h"
 #include "hooks/packers/keep.h"
 #include "hooks/packers/offload_to_cpu.h"
@@ -15,5 +15,5 @@
 #include "hooks/packers/recompute.h"
 #include "hooks/packers/schedulable.h"
 #include "hooks/packers/spill_to_disk.h"
+#include "hooks/scope/hook_stack.h"
 #include "hooks/scope/saved_tensor.h"
-#include "hooks/interface/saved_tensor_hooks.h"

@@ -5,11 +5,11 @@
 //   for good
 #pragma once
 
-#include "replay/capture.h"
-#include "replay/guard/declared.h"
+#include "replay/capture_options.h"
+#include "replay/declared.h"
 #include "replay/guard/environment.h"
 #include "replay/guard/input_signature.h"
-#include "replay/guard/optimizer_numbers.h"
+#include "replay/run/optimizer_numbers.h"
 #include "replay/run/self_check.h"
 
 #include <memory>

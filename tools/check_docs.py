@@ -1,22 +1,36 @@
 #!/usr/bin/env python3
-"""Checks what the documents say against the tree and the tests.
+"""Checks the statements of the documents against the tree and the tests.
 
     tools/check_docs.py BUILD_FOLDER
 
-Links between our documents lead somewhere; every folder that has sources has a README; every OVERDRIVE_*
-variable that the library reads is in README.md; and each row of docs/differences.md names, in its last
-column, a test that exists: `Suite.Name` of a GoogleTest program or the name of a CTest test.
+- A link between our documents leads to a file. A path or a source file in `code` exists.
+- Each folder with sources has a README.
+- README.md lists every OVERDRIVE_* variable that the library reads.
+- Each row of docs/contracts.md and docs/differences.md names, in its last column, a test that exists:
+  `Suite.Name` of a GoogleTest program or the name of a CTest test. So does each test that docs/host_contract.md cites.
+- No guide names a test: the promises of the guides stand in docs/contracts.md.
+
+A CTest test also counts when CMake's files declare it and this build leaves it out, for want of a Python with LibTorch,
+of Gloo, or because of a sanitizer. A GoogleTest case counts only when this build runs it.
 """
+import fnmatch
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs",
+           "python")
+PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
-VARIABLE = re.compile(r'"(OVERDRIVE_[A-Z_]+)"')
+CODE = re.compile(r"`([^`\s]+)`")
+IN_TREE = re.compile(rf"({'|'.join(FOLDERS)})/[\w./*-]*")
+SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu)")
+TEST = re.compile(r"[A-Z*][\w*]*\.[\w*]+|\w+_tests?")
+VARIABLE = re.compile(r'"(OVERDRIVE(?:_[A-Z]+)*)"')
 ROW = re.compile(r"^\|(.*)\|\s*$")
 
 
@@ -24,12 +38,32 @@ def documents(root):
     return sorted(path for path in [*root.glob("*.md"), *(p for f in FOLDERS for p in (root / f).rglob("*.md"))])
 
 
+def lines_of(document):
+    return enumerate(document.read_text().splitlines(), 1)
+
+
 def dead_links(root):
     for document in documents(root):
-        for number, line in enumerate(document.read_text().splitlines(), 1):
+        for number, line in lines_of(document):
             for target in LINK.findall(line):
                 if "://" not in target and not (document.parent / target).exists():
                     yield f"{document.relative_to(root)}:{number}: the link to {target} leads nowhere"
+
+
+def dead_paths(root):
+    """Paths from the root, perhaps without the suffix, and names of source files."""
+    sources = {path.name for folder in FOLDERS for path in (root / folder).rglob("*.*")}
+    for document in documents(root):
+        for number, line in lines_of(document):
+            for name in CODE.findall(line):
+                if IN_TREE.fullmatch(name):
+                    found = (root / name).exists() or any(root.glob(name)) or any(root.glob(name.rstrip("/") + ".*"))
+                elif SOURCE.fullmatch(name):
+                    found = fnmatch.filter(sources, name)
+                else:
+                    continue
+                if not found:
+                    yield f"{document.relative_to(root)}:{number}: there is no file {name}"
 
 
 def folders_without_readme(root):
@@ -42,10 +76,10 @@ def folders_without_readme(root):
 
 def undocumented_variables(root):
     readme = (root / "README.md").read_text()
-    for source in sorted((root / "engine").glob("*.cpp")):
+    for source in sorted((root / "engine").rglob("*.cpp")):
         for name in sorted(set(VARIABLE.findall(source.read_text()))):
-            if name not in readme:
-                yield f"engine/{source.name} knows {name}, README.md does not"
+            if f"`{name}`" not in readme:
+                yield f"{source.relative_to(root)} knows {name}, README.md does not"
 
 
 def rows_of(document):
@@ -58,48 +92,103 @@ def rows_of(document):
             yield number, [cell.strip() for cell in match[1].split("|")]
 
 
-def gtest_names(listing):
-    """Suite.Name for each case, without the parts that a type or a parameter adds."""
-    names, suites = set(), []
+def gtest_cases(listing):
+    """Each case as its full name, and as Suite.Name without the parts that a type or a parameter adds."""
+    suite = ""
     for line in listing.splitlines():
         text = line.split("#")[0].rstrip()
         if text.endswith(".") and not text.startswith(" "):
-            suites = text[:-1].split("/")  # Prefix/Suite, or Suite/Type
+            suite = text[:-1]
         elif text.startswith("  "):
-            names |= {f"{suite}.{text.strip().split('/')[0]}" for suite in suites}
+            case = text.strip()
+            # Prefix/Suite, or Suite/Type
+            yield f"{suite}.{case}", [f"{part}.{case.split('/')[0]}" for part in suite.split("/")]
+
+
+def passes(case, gtest_filter):
+    wanted, _, unwanted = gtest_filter.partition("-")
+    return (any(fnmatch.fnmatchcase(case, pattern) for pattern in (wanted or "*").split(":"))
+            and not any(fnmatch.fnmatchcase(case, pattern) for pattern in unwanted.split(":")))
+
+
+def declared_tests(root):
+    """The names that CMake's files give to CTest tests, those of foreach() loops included."""
+    names = set()
+    for file in sorted([*root.glob("test/**/*"), *root.glob("examples/**/*")]):
+        if file.name != "CMakeLists.txt" and file.suffix != ".cmake":
+            continue
+        text = file.read_text()
+        values = {}
+        for variable, listed in re.findall(r"(?:foreach|set|list)\((?:APPEND )?(\w+) (?!IN )([\w ]+)\)", text):
+            values.setdefault(variable, []).extend(listed.split())
+        for variable, source in re.findall(r"foreach\((\w+) IN LISTS (\w+)\)", text):
+            values.setdefault(variable, []).extend(values.get(source, []))
+        for command, name in re.findall(r"(overdrive_add_\w+|add_test)\((?:NAME )?([\w${}]+)", text):
+            prefix = "cli_" if command in ("overdrive_add_cli_test", "overdrive_add_story") else ""
+            variable = re.search(r"\$\{(\w+)\}", name)
+            for value in values.get(variable[1], []) if variable else [""]:
+                names.add(prefix + (name.replace(variable[0], value) if variable else name))
     return names
 
 
-def known_tests(build):
+def known_tests(root, build):
     shown = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, capture_output=True, text=True, check=True)
-    names = set()
+    environment = {name: value for name, value in os.environ.items() if name != "GTEST_FILTER"}
+    names, cases = declared_tests(root), {}  # of each program
     for test in json.loads(shown.stdout)["tests"]:
         names.add(test["name"])
         words = test.get("command", [])
         program = next((word for word in words if word.endswith(("_test", "_tests"))), None)
-        if program and Path(program).is_file():
-            # With the filter of this test, so that one which nothing runs is not known.
-            chosen = [word for word in words if word.startswith("--gtest_filter=")]
-            listing = subprocess.run([program, *chosen, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
-            names |= gtest_names(listing.stdout)
+        if not program or not Path(program).is_file():
+            continue
+        if program not in cases:
+            listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=120,
+                                     env=environment)
+            cases[program] = list(gtest_cases(listing.stdout))
+        # With the filter of this test, so that a case which nothing runs is not known.
+        chosen = next((word.partition("=")[2] for word in words if word.startswith("--gtest_filter=")), "*")
+        names.update(name for full, short in cases[program] if passes(full, chosen) for name in short)
     return names
 
 
-def differences_without_test(root, tests):
-    for number, cells in rows_of(root / "docs/differences.md"):
-        cited = re.findall(r"`([\w.]+)`", cells[-1])
-        where = f"docs/differences.md:{number}: "
-        if not cited:
-            yield where + f"no test is named for {cells[0]}"
-        for name in cited:
-            if name not in tests:
-                yield where + f"there is no test {name}"
+def promises_without_test(root, tests):
+    for page in PROMISES:
+        rows = list(rows_of(root / page))
+        if not rows:
+            yield f"{page} has no row"
+        for number, cells in rows:
+            cited = re.findall(r"`([\w.]+)`", cells[-1])
+            if not cited:
+                yield f"{page}:{number}: no test is named for {cells[0]}"
+            for name in cited:
+                if name not in tests:
+                    yield f"{page}:{number}: there is no test {name}"
+
+
+def unknown_tests_of_the_host_contract(root, tests):
+    for number, line in lines_of(root / "docs/host_contract.md"):
+        for name in CODE.findall(line):
+            if TEST.fullmatch(name) and not SOURCE.fullmatch(name) and not fnmatch.filter(tests, name):
+                yield f"docs/host_contract.md:{number}: there is no test {name}"
+
+
+def guides_that_name_tests(root, tests):
+    for document in sorted((root / "docs/guide").glob("*.md")):
+        for number, line in lines_of(document):
+            for name in CODE.findall(line):
+                if name in tests and "." in name:
+                    yield f"{document.relative_to(root)}:{number}: the test {name} belongs into docs/contracts.md"
+
+
+def errors_in(root, tests):
+    return [*dead_links(root), *dead_paths(root), *folders_without_readme(root), *undocumented_variables(root),
+            *promises_without_test(root, tests), *unknown_tests_of_the_host_contract(root, tests),
+            *guides_that_name_tests(root, tests)]
 
 
 def main(root, build):
-    errors = [*dead_links(root), *folders_without_readme(root), *undocumented_variables(root)]
-    tests = known_tests(build)
-    errors += differences_without_test(root, tests)
+    tests = known_tests(root, build)
+    errors = errors_in(root, tests)
     print(*errors, sep="\n", end="\n" if errors else "")
     print(f"check_docs: {len(documents(root))} documents, {len(tests)} tests known, {len(errors)} errors")
     return 1 if errors else 0

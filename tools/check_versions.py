@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds everything for each LibTorch version and runs the whole test suite there; writes docs/versions.md.
 
-    tools/check_versions.py FOLDER VERSION...
+    tools/check_versions.py [--only-build] FOLDER VERSION...
 
 Each version has an environment, FOLDER/VERSION/venv, and a build folder beside it, FOLDER/VERSION/build; both are kept
 and used again, so that a second run builds what has changed. JOBS compiles and tests at a time.
@@ -75,9 +75,21 @@ def check(folder, version):
     return failed == 0 and passed > 0
 
 
-def main(folder, versions):
-    return 0 if all([check(folder / version, version) for version in versions]) else 1
+def build_libraries(folder, version):
+    """The libraries alone, for a wheel. True when they build."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch, build, log = install(folder, version), folder / "build", folder / "build.log"
+    targets = ["--target", "overdrive", "overdrive_autoload"]
+    return (torch is not None and run(["cmake", "--preset", "release", "-B", build, f"-DTorch_DIR={torch}"], log)
+            and run(["cmake", "--build", build, "-j", JOBS, *targets], log))
+
+
+def main(folder, versions, step=check):
+    return 0 if all([step(folder / version, version) for version in versions]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
+    arguments = sys.argv[1:]
+    only_build = arguments[:1] == ["--only-build"]
+    del arguments[:only_build]
+    sys.exit(main(Path(arguments[0]).resolve(), arguments[1:], build_libraries if only_build else check))

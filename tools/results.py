@@ -38,8 +38,8 @@ def table(head, rows):
 def machine(environment):
     load = environment["load_average"]
     return (f"{environment['processor']}, {environment['cores']} cores, {environment['threads']} intra-op thread(s); "
-            f"LibTorch {environment['torch']}, GCC {environment['compiler'].split()[0]}, {environment['build_type']}; "
-            f"{environment['time'][:10]}; load average at the end {load:.1f}.\n")
+            f"LibTorch {environment['torch']}, {environment['compiler']}, {environment['build_type']}; "
+            f"{environment['time'][:10]}; load average at the start {load:.2f}.\n")
 
 
 def long_form(document):

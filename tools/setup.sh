@@ -2,9 +2,10 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [clang] [format] [tidy] [--again]
+#   tools/setup.sh [build] [python] [clang] [format] [tidy] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
+# python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
@@ -77,7 +78,6 @@ setup_packages() {
   missing=()
   have_header gtest/gtest.h || missing+=(libgtest-dev)
   have_header gmock/gmock.h || missing+=(libgmock-dev)
-  have_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
   have_header CLI/CLI.hpp || missing+=(libcli11-dev)
   have_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
   need_packages "the test suite and the program" "${missing[@]}"
@@ -139,37 +139,40 @@ torch_of_venv() {
   done
 }
 
-# A Debian Python may come without pip and without venv, so there are several ways to a pip.
+# make_venv FOLDER PYTHON FOR_WHAT. A Debian Python may come without pip and without venv, so there are several ways to a pip.
 make_venv() {
-  venv_pip --version >/dev/null 2>&1 && return
-  say "making .venv"
-  rm -rf .venv
-  python3 -m venv .venv >$kState/pip.log 2>&1 && return
-  rm -rf .venv
-  apt_install python3-venv && python3 -m venv .venv >>$kState/pip.log 2>&1 && return
-  rm -rf .venv
+  local folder=$1 python=$2
+  venv_pip "$folder" --version >/dev/null 2>&1 && return
+  say "making $folder"
+  mkdir -p $kState
+  rm -rf "$folder"
+  "$python" -m venv "$folder" >$kState/pip.log 2>&1 && return
+  rm -rf "$folder"
+  apt_install python3-venv && "$python" -m venv "$folder" >>$kState/pip.log 2>&1 && return
+  rm -rf "$folder"
   # A pip from outside can fill an environment that was made without one.
-  python3 -m venv --without-pip .venv >>$kState/pip.log 2>&1 && venv_pip --version >/dev/null 2>&1 && return
-  rm -rf .venv
-  fail "no LibTorch was found, and this Python cannot make an environment to fetch one into." \
-    $'\n'"    sudo apt-get install python3-venv" \
-    $'\n'"or point CMAKE_PREFIX_PATH at a LibTorch $kTorchVersion."
+  "$python" -m venv --without-pip "$folder" >>$kState/pip.log 2>&1 && venv_pip "$folder" --version >/dev/null 2>&1 && return
+  rm -rf "$folder"
+  fail "$3, and this Python cannot make an environment to fetch it into." \
+    $'\n'"    sudo apt-get install python3-venv"
 }
 
-venv_pip() {
-  [[ -x .venv/bin/python ]] || return 1
-  if .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    .venv/bin/python -m pip "$@"
+venv_pip() {  # FOLDER ARGUMENTS...
+  local folder=$1
+  shift
+  [[ -x $folder/bin/python ]] || return 1
+  if "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
+    "$folder/bin/python" -m pip "$@"
   else
-    python3 -m pip --python .venv/bin/python "$@"
+    python3 -m pip --python "$folder/bin/python" "$@"
   fi
 }
 
 torch_from_pip() {
-  make_venv
+  make_venv .venv python3 "no LibTorch was found (CMAKE_PREFIX_PATH may name a LibTorch $kTorchVersion)"
   say "fetching LibTorch $kTorchVersion with pip into .venv"
-  venv_pip install -q "torch==$kTorchVersion+cpu" >>$kState/pip.log 2>&1 && return
-  venv_pip install -q "torch==$kTorchVersion" >>$kState/pip.log 2>&1 && return
+  venv_pip .venv install -q "torch==$kTorchVersion+cpu" >>$kState/pip.log 2>&1 && return
+  venv_pip .venv install -q "torch==$kTorchVersion" >>$kState/pip.log 2>&1 && return
   tail -n 5 $kState/pip.log >&2
   fail "pip could not install torch==$kTorchVersion. Point CMAKE_PREFIX_PATH at a LibTorch," \
     "or PIP_INDEX_URL or PIP_FIND_LINKS at a place that has it."
@@ -202,6 +205,48 @@ setup_torch() {
   say "LibTorch $(version_of "$torch_dir") in $torch_dir"
 }
 
+# --- Python ----------------------------------------------------------------------------------
+
+# The Python that LibTorch came with, or nothing when it came without.
+python_of_torch() {
+  local site python
+  site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
+  [[ -e $site/torch/lib/libtorch_python.so ]] || return 0
+  for python in "$site/../../../bin/python3" python3 python; do
+    if PYTHONPATH=$site "$python" -c "import torch, sys; sys.exit(torch.__file__ != '$site/torch/__init__.py')" 2>/dev/null; then
+      command -v "$python"
+      return
+    fi
+  done
+}
+
+python_is_set_up() {
+  is_done python && [[ .deps/torch_dir -ot $kState/have-python ]] && [[ -e $kState/no-python || -x $kState/python/bin/python ]]
+}
+
+# PyTorch is not fetched again: a .pth file shows the environment the folder in which it lies. What is installed
+# here comes first.
+setup_python() {
+  local python site folder
+  python=$(python_of_torch)
+  rm -f $kState/no-python
+  if [[ -z $python ]]; then
+    say "this LibTorch came without Python: the tests of the Python package are left out"
+    touch $kState/no-python
+    return
+  fi
+  rm -rf $kState/python
+  make_venv $kState/python "$python" "pytest is needed for the tests of the Python package"
+  site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
+  folder=$($kState/python/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  echo "$site" >"$folder/pytorch.pth"
+  say "fetching pytest and scikit-build-core with pip into $kState/python"
+  venv_pip $kState/python install -q pytest "scikit-build-core>=0.11" setuptools wheel >>$kState/pip.log 2>&1 && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install pytest, scikit-build-core and wheel, for the tests of the Python package." \
+    "PIP_INDEX_URL or PIP_FIND_LINKS may name a place that has them."
+}
+
 # --- the parts -------------------------------------------------------------------------------
 
 setup_tool() {  # PART TOOL, which is also the name of its package
@@ -216,10 +261,14 @@ setup_part() {
       is_done build || { setup_packages && mark_done build; }
       torch_is_known || setup_torch
       ;;
+    python)
+      setup_part build
+      python_is_set_up || { setup_python && mark_done python; }
+      ;;
     clang) setup_tool clang clang-16 ;;
     format) setup_tool format clang-format-16 ;;
     tidy) setup_tool tidy clang-tidy-16 ;;
-    *) fail "unknown part '$1'; known are build, clang, format and tidy" ;;
+    *) fail "unknown part '$1'; known are build, python, clang, format and tidy" ;;
   esac
 }
 

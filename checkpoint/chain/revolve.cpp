@@ -1,7 +1,7 @@
 #include "checkpoint/chain/revolve.h"
 
+#include "checkpoint/chain/schedule.h"
 #include "checkpoint/region/dependency.h"
-#include "checkpoint/early/early.h"
 #include "checkpoint/region/tape.h"
 #include "engine/base/whole_graph_node.h"
 #include "hooks/hooks.h"
@@ -145,8 +145,8 @@ at::Tensor run_with_revolve(const std::vector<Layer>& layers, const at::Tensor& 
   TORCH_CHECK(options.form == Form::kEarly && options.policy == nullptr,
               "checkpoint_sequential: Revolve is of the early form. For the form kOnDemand use Segments or "
               "Selective.");
-  const at::Device device = detail::first_defined({input}, options).device();
-  if (layers.size() == 1 || detail::runs_plainly({input})) {
+  const at::Device device = first_defined({input}, options).device();
+  if (layers.size() == 1 || runs_plainly({input})) {
     at::Tensor state = input;
     for (const Layer& layer : layers) state = layer(state);
     return state;

@@ -1,8 +1,8 @@
 // A chain of layers of which a fixed number of states is kept. One node stands for all layers but the last,
-// which is recorded as usual; its backward goes back layer by layer.
+// which is recorded as usual; the backward of the node goes back layer by layer.
 #pragma once
 
-#include "checkpoint/chain/sequential.h"
+#include "checkpoint/region/options.h"
 
 namespace overdrive::checkpoint {
 

@@ -1,7 +1,8 @@
 #include "checkpoint/chain/sequential.h"
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/chain/revolve.h"
+#include "checkpoint/early/early.h"
+#include "checkpoint/on_demand/on_demand.h"
 
 #include <utility>
 
@@ -18,6 +19,11 @@ Layer part(const std::vector<Layer>& layers, size_t begin, size_t end) {
   };
 }
 
+at::Tensor as_region(Layer layer, const at::Tensor& x, const Options& options) {
+  const auto function = [layer = std::move(layer)](const Tensors& inputs) { return Tensors{layer(inputs[0])}; };
+  return detail::checkpoint(function, {x}, options)[0];
+}
+
 at::Tensor by_segments(const std::vector<Layer>& layers, at::Tensor x, const Segments& schedule,
                        const Options& options) {
   size_t begin = 0;
@@ -25,7 +31,7 @@ at::Tensor by_segments(const std::vector<Layer>& layers, at::Tensor x, const Seg
     const size_t end = begin + static_cast<size_t>(length);
     Layer layers_here = part(layers, begin, end);
     if (end == layers.size() && begin > 0) return layers_here(x);
-    x = checkpoint(options, std::move(layers_here), x);
+    x = as_region(std::move(layers_here), x, options);
     begin = end;
   }
   return x;
@@ -37,13 +43,13 @@ at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, cons
   options.form = Form::kOnDemand;
   options.policy = schedule.policy;
   options.packer = schedule.packer;
-  return checkpoint(options, part(layers, 0, layers.size()), x);
+  return as_region(part(layers, 0, layers.size()), x, options);
 }
 
 }  // namespace
 
 at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Tensor& input,
-                                 const Schedule& schedule, const Options& options) {
+                                 const ChainSchedule& schedule, const Options& options) {
   if (layers.empty()) return input;
   if (const auto* segments = std::get_if<Segments>(&schedule)) {
     return by_segments(layers, input, *segments, options);
@@ -52,6 +58,12 @@ at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Ten
     return by_policy(layers, input, *selective, options);
   }
   return run_with_revolve(layers, input, std::get<Revolve>(schedule).snapshots, options);
+}
+
+Tensors detail::checkpoint(Function fn, Tensors inputs, const Options& options) {
+  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
+  Checkpointing region(std::move(fn), std::move(inputs), options);
+  return region.recompute(region.checkpoint());
 }
 
 }  // namespace overdrive::checkpoint

@@ -4,23 +4,18 @@
 //   Tensor y = checkpoint_sequential(layers, x, Revolve{20});
 //   Tensor y = checkpoint_sequential(layers, x, Selective{keep_what_matmuls_made});
 //
-// Any thread. The layers are called again in the backward, on its thread, and must live until then: copies
-// of module holders do.
+// Any thread. The backward calls the layers again, on its thread, so they must live until then: copies of
+// module holders do.
 #pragma once
 
-#include "checkpoint/region/options.h"
 #include "checkpoint/chain/schedule.h"
+#include "checkpoint/region/options.h"
 #include "engine/base/export.h"
 
-#include <ATen/core/Tensor.h>
-
-#include <functional>
 #include <variant>
 #include <vector>
 
 namespace overdrive::checkpoint {
-
-using Layer = std::function<at::Tensor(const at::Tensor&)>;
 
 // The whole chain is a region on demand, in which the policy chooses tensor by tensor.
 struct Selective {
@@ -28,12 +23,17 @@ struct Selective {
   hooks::HooksPtr packer = nullptr;  // for Choice::kPack
 };
 
-using Schedule = std::variant<Segments, Revolve, Selective>;
+using ChainSchedule = std::variant<Segments, Revolve, Selective>;
 
 // The last of several segments is not checkpointed: it would run again at once. With Revolve each layer is a
 // region of its own.
 OVERDRIVE_API at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Tensor& input,
-                                               const Schedule& schedule, const Options& options = {});
+                                               const ChainSchedule& schedule, const Options& options = {});
+
+namespace detail {
+// One region, in the form that the options name.
+OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& options);
+}  // namespace detail
 
 // The layers of a torch::nn::Sequential, or of another container of modules with forward(). They share the
 // modules with it.

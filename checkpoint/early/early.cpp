@@ -1,12 +1,7 @@
 #include "checkpoint/early/early.h"
 
-#include "checkpoint/early/checkpoint_node.h"
+#include "checkpoint/early/segment.h"
 #include "checkpoint/region/dependency.h"
-#include "checkpoint/on_demand/on_demand.h"
-#include "checkpoint/early/recompute_node.h"
-#include "engine/base/tangent.h"
-
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,8 +30,8 @@ Checkpointing::Checkpointing(Function fn, Tensors inputs, Options options)
 Checkpointing::~Checkpointing() = default;
 
 Tensors Checkpointing::checkpoint() {
-  const at::Device device = detail::first_defined(inputs_, options_).device();
-  if (detail::runs_plainly(inputs_)) return fn_(inputs_);
+  const at::Device device = first_defined(inputs_, options_).device();
+  if (runs_plainly(inputs_)) return fn_(inputs_);
   segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
   Tensors outputs = segment_->run(inputs_);
   // It would have no gradient, and nobody would be told.
@@ -79,33 +74,5 @@ Tensors Checkpointing::recompute(Tensors outputs) {
   }
   return outputs;
 }
-
-namespace detail {
-
-bool inside_layers() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
-}
-
-bool runs_plainly(const Tensors& inputs) {
-  return !at::GradMode::is_enabled() || inside_layers() ||
-         std::any_of(inputs.begin(), inputs.end(), base::has_tangent);
-}
-
-const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
-  for (const at::Tensor& input : inputs) {
-    if (input.defined()) return input;
-  }
-  TORCH_CHECK(false, "checkpoint", options.name.empty() ? "" : " (" + options.name + ")",
-              ": there is no tensor among the inputs of the function. What it needs a gradient for, other than "
-              "parameters, must be an argument.");
-}
-
-Tensors checkpoint(Function fn, Tensors inputs, const Options& options) {
-  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
-  Checkpointing region(std::move(fn), std::move(inputs), options);
-  return region.recompute(region.checkpoint());
-}
-
-}  // namespace detail
 
 }  // namespace overdrive::checkpoint

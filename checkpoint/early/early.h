@@ -1,26 +1,19 @@
-// A region by its two halves, for a pipeline that puts them in different places:
+// A region by its two halves, for a pipeline that puts them in different places. One thread, one call:
 //
 //   Checkpointing region(fn, inputs);
 //   Tensors outputs = region.checkpoint();       // runs fn without a graph
 //   outputs = wait_for_copy(outputs);            // delays Checkpoint's gradient, not the recomputation
 //   outputs = region.recompute(outputs);         // from here back, fn runs again before the gradient is needed
 //
-// An object is for one call, on one thread. Everybody else calls checkpoint(), which does both at once.
+// All others call checkpoint(), which does both at once.
 #pragma once
 
 #include "checkpoint/region/options.h"
 #include "engine/base/export.h"
 
-#include <ATen/core/Tensor.h>
-
-#include <functional>
 #include <memory>
-#include <vector>
 
 namespace overdrive::checkpoint {
-
-using Tensors = std::vector<at::Tensor>;
-using Function = std::function<Tensors(const Tensors&)>;
 
 class Segment;
 
@@ -32,17 +25,18 @@ class OVERDRIVE_API Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  // fn's outputs. Those of a type that can have gradients require them, whether fn's would or not: nobody
-  // knows before fn has run again. The others have no history. This is just fn where grad mode is off, and in
-  // forward mode: inside its levels, and for inputs with a tangent.
+  // fn's outputs. Outputs of a type that can have gradients require them, whether fn's would or not: that is
+  // not known before fn has run again. The others have no history. Calls fn alone where grad mode is off, and
+  // in forward mode: inside its levels, and for inputs with a tangent.
   Tensors checkpoint();
 
-  // The outputs, or what was made of them, with the recomputation tied to the first one that requires a
-  // gradient. Without one there will be no backward, and they come back as they are.
+  // The outputs, or tensors made of them, with the recomputation tied to the first one that requires a
+  // gradient. Where none requires one there will be no backward, and they come back as they are.
   Tensors recompute(Tensors outputs);
 
-  // The same, for who knows a better moment: the recomputation comes before the gradients of these outputs,
-  // and after that of what the phony is joined with (dependency.h). Undefined where there is nothing to run.
+  // The same with another moment: the recomputation comes before the gradients of these outputs, and after the
+  // gradient of the tensor that the phony is joined with (dependency.h). Undefined where there is nothing to
+  // run.
   at::Tensor recompute_before(Tensors& outputs);
 
  private:
@@ -51,20 +45,5 @@ class OVERDRIVE_API Checkpointing {
   Options options_;
   std::shared_ptr<Segment> segment_;
 };
-
-namespace detail {
-
-// Both halves at once.
-OVERDRIVE_API Tensors checkpoint(Function fn, Tensors inputs, const Options& options);
-
-// The first defined tensor; an error when there is none.
-const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
-// Inside a functorch transform or a level of forward_ad/.
-bool inside_layers();
-// There, without grad mode, and for inputs with tangents: what a level knows of a tensor ends with it, and what
-// the first run saves of tangents a second run might not find.
-bool runs_plainly(const Tensors& inputs);
-
-}  // namespace detail
 
 }  // namespace overdrive::checkpoint

@@ -1,24 +1,25 @@
-// What a Checkpoint node and its Recompute node share: the region, its inputs, and what was recomputed.
-// Owned by both. Recompute puts a tape in, Checkpoint takes it out; backwards of one graph on several
-// threads may do so at once. When each runs is the engine's business; what may begin before, look_ahead's.
+// A region of the early form in the graph: the nodes Checkpoint and Recompute, owned by the graph, and the
+// segment that both share. The segment holds the region, its inputs, and the tape that Recompute puts in and
+// Checkpoint takes out; backwards of one graph on several threads may do so at once. Leaves out when each node
+// runs, which is the engine's business.
 #pragma once
 
-#include "checkpoint/ahead/ahead_run.h"
+#include "checkpoint/ahead/ahead_region.h"
+#include "checkpoint/ahead/next_regions.h"
+#include "checkpoint/early/shared_outputs.h"
 #include "checkpoint/region/saved_inputs.h"
-#include "checkpoint/region/shared_outputs.h"
-#include "checkpoint/region/tape.h"
 #include "engine/base/mutex.h"
+#include "engine/base/whole_graph_node.h"
 
 #include <memory>
-#include <optional>
+#include <string>
+#include <utility>
 
 namespace overdrive::checkpoint {
 
 class Segment {
  public:
   Segment(Function function, const Tensors& inputs, const Options& options);
-  // Waits for a recomputation that was ordered and never used.
-  ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
@@ -28,39 +29,62 @@ class Segment {
   // Runs the region again and keeps the tape for take(). An error where its inputs are gone, or were changed.
   void recompute(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   // The tape, made now if nobody has made one. It is used once.
-  std::unique_ptr<Tape> take(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
+  TapePtr take(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
 
-  // Whether the region may run again before its turn, and where; known after the first run. Its own thread is
-  // that of all regions on its device.
-  enum class Ahead { kNo, kOnItsThread, kAnywhere };
-  Ahead how_ahead() const;
-  // What all its tensors are on, inputs and outputs; none where they are not together.
-  const std::optional<c10::Device>& device() const { return device_; }
-  // Orders that from inside a backward; recompute() will find it. Null when it was ordered already, or when
-  // it would need too much memory.
-  std::shared_ptr<AheadRun> order_ahead() OVERDRIVE_EXCLUDES(mutex_);
-
-  const Options& options() const { return region_.options(); }
+  AheadRegion& ahead() { return ahead_; }
   void check_backward() const { region_.check_backward(); }
   // The graph is not kept: lets the inputs go.
   void release() OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  std::unique_ptr<Tape> make_tape(const Tensors& inputs) const;
-  std::unique_ptr<Tape> make_tape_ahead() const;
-  std::unique_ptr<Tape> take_ahead() OVERDRIVE_EXCLUDES(mutex_);
-  // Nobody will ask for what was ordered; waits for it where it runs just now.
-  void call_off_ahead() OVERDRIVE_EXCLUDES(mutex_);
-
   Region region_;
-  std::optional<c10::Device> device_;
-  base::StreamMark first_run_;  // its end, where the region may run again on another stream
   SavedInputs inputs_;
   SharedOutputs shared_outputs_;
 
   base::Mutex mutex_;
-  std::unique_ptr<Tape> tape_ OVERDRIVE_GUARDED_BY(mutex_);
-  std::shared_ptr<AheadRun> ahead_ OVERDRIVE_GUARDED_BY(mutex_);
+  TapePtr tape_ OVERDRIVE_GUARDED_BY(mutex_);
+
+  AheadRegion ahead_;  // last: its destructor waits for a run of the region
+};
+
+// The part that both nodes of a region have in common: the segment, until the graph lets go of it.
+class SegmentNode : public base::HoldingNode, public base::WholeGraphNode {
+ public:
+  void check_backward() const override { segment_->check_backward(); }
+  void release_variables() override { segment_->release(); }
+  // The segment's inputs have a history: see HoldingNode.
+  void release_resources() override {
+    segment_.reset();
+    HoldingNode::release_resources();
+  }
+
+ protected:
+  SegmentNode(std::shared_ptr<Segment> segment, base::edge_list next)
+      : HoldingNode(std::move(next)), segment_(std::move(segment)) {}
+
+  std::shared_ptr<Segment> segment_;
+};
+
+// Stands for the region: takes the gradients of its outputs back through a tape, by a backward of its own.
+class Checkpoint final : public SegmentNode {
+ public:
+  Checkpoint(std::shared_ptr<Segment> segment, base::edge_list next)
+      : SegmentNode(std::move(segment), std::move(next)) {}
+
+  std::string name() const override { return "Checkpoint"; }
+  base::variable_list apply(base::variable_list&& gradients) override;
+};
+
+// Makes the tape. Its only input and output are phonies, so it can be placed before the gradient arrives.
+class Recompute final : public SegmentNode, public AheadNode {
+ public:
+  Recompute(std::shared_ptr<Segment> segment, base::edge_list next)
+      : SegmentNode(std::move(segment), std::move(next)) {}
+
+  std::string name() const override { return "Recompute"; }
+  base::variable_list apply(base::variable_list&& gradients) override;
+
+  AheadRegion& ahead_region() override { return segment_->ahead(); }
 };
 
 }  // namespace overdrive::checkpoint

@@ -40,7 +40,7 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
       ++surplus_;  // or the function went on all the same
     } else {
       compare(tensor);
-      found.push_back(expected_[found.size()].dropped ? tensor : at::Tensor());
+      found.push_back(expected_[found.size()].dropped ? apart_from_outer_writes(tensor) : at::Tensor());
       if (region_.options().early_stop && found.size() == needed_) {
         stopped_ = true;
         throw NothingLeftToDo{this};

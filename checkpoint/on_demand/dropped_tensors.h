@@ -1,6 +1,6 @@
-// The tensors that one region saved, and dropped: how they looked, and how to get them back. Shared by what
-// the region's nodes saved, so it goes with the last of those. The first run drops on one thread; nodes fetch
-// on any, several at once. Which of LibTorch's tensors are saved by hooks is not its business.
+// The tensors that one region saved and dropped: their looks, and the way to get them back. Shared by the
+// tensors that the region's nodes saved, and freed with the last of these. The first run drops on one thread;
+// nodes fetch on any, several at once. Leaves out which tensors are saved by hooks.
 #pragma once
 
 #include "checkpoint/region/region.h"
@@ -16,12 +16,13 @@
 namespace overdrive::checkpoint {
 
 // Note [Recomputing without a lock]
-// No lock is held while a region runs again: its function may run a backward of its own, and the thread that
-// does part of that may at this moment want a tensor of the same region. Two threads that find nothing both
-// run it, each takes the tensor that it came for from its own run, and the first to finish leaves the others.
+// No lock is held while a region runs again. Its function may run a backward of its own, and a thread that
+// takes part in that backward may want a tensor of the same region at this moment. Two threads that find no
+// tensor both run the region. Each takes its tensor from its own run, and the first to finish leaves the other
+// tensors here.
 class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
  public:
-  // One tensor. Once nobody has it any more, what was recomputed for it goes.
+  // One tensor. With its last owner goes the tensor that was recomputed for it.
   class Place;
 
   // Both runs must find the same tensors in the same order. So memory that is saved twice is dropped twice,
@@ -34,13 +35,14 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
 
   // The first run, inside a scope of hooks that call drop().
   Tensors run(const Tensors& inputs);
-  // Whether that is under way. Its scope of hooks may still be met later, in modes that were copied in it.
+  // Whether the first run is under way. Its scope of hooks may still be met later, in modes that were copied in
+  // it.
   bool is_open() const OVERDRIVE_EXCLUDES(mutex_);
 
-  // Notes a tensor. Those of other threads come in an order that may be another in the second run; the first
+  // Notes a tensor. Tensors of other threads come in an order that may be another in the second run; the first
   // run then ends with an error.
   std::shared_ptr<Place> drop(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
-  // Notes one that is not dropped: the second run will meet it too.
+  // Notes a tensor that is not dropped: the second run will meet it too.
   void pass(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
 
   const Options& options() const { return region_.options(); }

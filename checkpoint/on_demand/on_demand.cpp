@@ -84,11 +84,11 @@ class DropHooks final : public hooks::SavedTensorHooks {
 }  // namespace
 
 Tensors run_on_demand(Function fn, const Tensors& inputs, const Options& options) {
-  detail::first_defined(inputs, options);
+  first_defined(inputs, options);
   TORCH_CHECK(options.ahead == 0,
               "checkpoint: a region of the form kOnDemand runs again when a tensor is asked for, and cannot "
               "run ahead. Use the form kEarly.");
-  if (detail::runs_plainly(inputs)) return fn(inputs);
+  if (runs_plainly(inputs)) return fn(inputs);
   auto dropped = std::make_shared<DroppedTensors>(std::move(fn), inputs, options);
   const hooks::ScopedHooks scope(std::make_shared<DropHooks>(dropped), DroppedTensors::kOfARegion);
   return dropped->run(inputs);

@@ -1,8 +1,9 @@
-// The form that recomputes on demand: the region keeps its graph, hooks drop what its nodes save, and the
-// first node of the backward that asks for its tensor makes the region run again, for all of them.
+// The form that recomputes on demand, as a function. The region keeps its graph; hooks drop the tensors that
+// its nodes save, and the first node of the backward that asks for its tensor makes the region run again, for
+// all nodes.
 #pragma once
 
-#include "checkpoint/early/early.h"
+#include "checkpoint/region/options.h"
 
 namespace overdrive::checkpoint {
 

@@ -1,16 +1,15 @@
 #include "checkpoint/pipeline/pipeline.h"
 
-#include "checkpoint/region/dependency.h"
 #include "checkpoint/early/early.h"
-#include "checkpoint/pipeline/stage_threads.h"
-#include "checkpoint/pipeline/staged_batch.h"
-#include "checkpoint/pipeline/transfer.h"
-#include "checkpoint/region/random_replay.h"
-#include "checkpoint/region/surroundings.h"
+#include "checkpoint/region/dependency.h"
+#include "checkpoint/region/tape.h"
+#include "engine/base/no_destructor.h"
+#include "engine/base/stream_mark.h"
 
 #include <ATen/ops/cat.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -20,9 +19,57 @@ namespace {
 
 using Checkpointed = PipelineOptions::Checkpointed;
 
+// A copy on a stream of its own, in the forward and, for the gradient, back. LibTorch's copy is work on the
+// source's current stream, and makes the target's wait for it.
+at::Tensor copy(const at::Tensor& tensor, const at::Device& device) {
+  if (tensor.is_cpu()) return tensor.to(device);
+  static base::NoDestructor<base::SideStreams> copies;
+  const c10::Device source = tensor.device();
+  const c10::Stream aside = copies->of(source);
+  base::wait_for(aside, c10::impl::VirtualGuardImpl(source.type()).getStream(source));
+  const c10::StreamGuard stream(aside);
+  base::note_use_here(tensor);
+  return tensor.to(device);
+}
+
+// The tensor on that device; itself where it is there already.
+at::Tensor transfer(const at::Tensor& tensor, at::Device device);
+
+class Transfer final : public base::Node {
+ public:
+  Transfer(const at::Device& back_to, base::edge_list next) : Node(std::move(next)), back_to_(back_to) {}
+
+  std::string name() const override { return "Transfer"; }
+  base::variable_list apply(base::variable_list&& gradients) override {
+    return {gradients[0].defined() ? transfer(gradients[0], back_to_) : at::Tensor()};
+  }
+
+ private:
+  const at::Device back_to_;
+};
+
+at::Tensor transfer(const at::Tensor& tensor, at::Device device) {
+  if (tensor.device() == device) return tensor;
+  at::Tensor moved;
+  {
+    const at::NoGradGuard no_grad;
+    moved = copy(tensor, device);
+  }
+  if (!at::GradMode::is_enabled() || !tensor.requires_grad()) return moved;
+  return with_history(moved,
+                      base::make_node<Transfer>(tensor.device(),
+                                                base::edge_list{torch::autograd::impl::gradient_edge(tensor)}));
+}
+
 at::Tensor run(const Stage& stage, at::Tensor value) {
   for (const Layer& layer : stage.layers) value = layer(value);
   return value;
+}
+
+// The name of a region says which stage it is.
+Options options_of_stage(Options region, size_t stage) {
+  region.name += (region.name.empty() ? "stage " : ", stage ") + std::to_string(stage);
+  return region;
 }
 
 std::vector<int64_t> parts_of(const at::Tensor& batch, int64_t chunks) {
@@ -76,9 +123,6 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options) : options
                 " is on ", stage.device, ", which does not say on which one of these devices.");
     stages_.push_back(std::make_shared<const Stage>(std::move(stage)));
   }
-  const bool on_cpu =
-      std::all_of(stages_.begin(), stages_.end(), [](const auto& stage) { return stage->device.is_cpu(); });
-  if (on_cpu && options_.cpu_threads) threads_ = std::make_shared<StageThreads>(stages_.size());
 }
 
 // One part of a batch on its way through the stages.
@@ -111,51 +155,13 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
     const std::string obstacle = stages_[i]->obstacle ? stages_[i]->obstacle() : "";
     TORCH_CHECK(obstacle.empty(), "Pipeline: in stage ", i, ", ", obstacle, ".");
   }
-  const bool threads =
-      threads_ != nullptr && stages_.size() > 1 && parts.size() > 1 && StageThreads::may_work_for_this_thread();
-  size_t next = threads ? run_with_threads(parts) : 0;
-  for (; next < parts.size(); ++next) run_in_turn(parts[next]);
+  for (MicroBatch& part : parts) {
+    for (size_t i = 0; i < stages_.size(); ++i) step(i, part);
+  }
   std::vector<at::Tensor> outputs;
   outputs.reserve(parts.size());
   for (MicroBatch& part : parts) outputs.push_back(std::move(part.value));
   return outputs.size() == 1 ? outputs[0] : at::cat(outputs);
-}
-
-void Pipeline::run_in_turn(MicroBatch& part) const {
-  for (size_t i = 0; i < stages_.size(); ++i) step(i, part);
-}
-
-// The first one on this thread; all others on those of the stages, unless that one drew random numbers. How
-// many have run.
-size_t Pipeline::run_with_threads(std::vector<MicroBatch>& parts) const {
-  std::shared_ptr<StagedBatch> batch;  // where the threads go back, too
-  if (options_.cpu_threads_back && at::GradMode::is_enabled() &&
-      options_.checkpointed != Checkpointed::kNever) {
-    batch = std::make_shared<StagedBatch>(options_, threads_, parts.size(), stages_.size());
-  }
-  const auto step_forward = [&](size_t index, size_t i) {
-    MicroBatch& part = parts[index];
-    if (!batch) return step(i, part);
-    const auto function = [stage = stages_[i]](const Tensors& inputs) {
-      return Tensors{run(*stage, transfer(inputs[0], stage->device))};
-    };
-    part.value = batch->run(index, i, function, part.value, part.checkpointed);
-  };
-  const RngWatch numbers;
-  const uint64_t first_node = next_node();
-  for (size_t i = 0; i < stages_.size(); ++i) step_forward(0, i);
-  size_t done = 1;
-  if (!numbers.have_moved()) {
-    const uint64_t nodes = next_node() - first_node;
-    threads_->run({.begin = 1, .end = parts.size(), .nodes = nodes, .task = step_forward});
-    done = parts.size();
-  }
-  if (batch) {
-    std::vector<at::Tensor*> outputs;
-    for (size_t i = 0; i < done; ++i) outputs.push_back(&parts[i].value);
-    StagedBatch::tie(std::move(batch), outputs);
-  }
-  return done;
 }
 
 // Note [Recomputing a stage before its gradient]

@@ -1,19 +1,15 @@
-// A chain of layers split over devices: a batch goes through it in micro-batches, so that the devices work at
-// the same time, and each stage keeps its inputs only and runs again in the backward, before its gradient
-// arrives.
+// A chain of layers split over devices, which work on micro-batches at the same time. A stage keeps its inputs
+// only, and runs again before its gradient arrives.
 //
 //   Pipeline pipeline(stages_of(*sequential, {2, 3}, {gpu0, gpu1}), {.chunks = 8});
 //   pipeline.forward(x).sum().backward();
 //
-// Owns its layers together with the graphs that were built of them. One thread at a time. The forward runs on
-// the caller's, micro-batch by micro-batch, and devices that work asynchronously overlap by themselves; which
-// thread runs what in the backward is the engine's business: it has a worker for each device. Where all stages
-// are on the CPU, each has a thread of its own, for the forward of all micro-batches but the first, and for the
-// backward.
+// Owns its layers together with its graphs. One thread at a time, which runs the forward; in the backward the
+// engine has a worker for each device.
 #pragma once
 
-#include "checkpoint/region/options.h"
 #include "checkpoint/chain/sequential.h"
+#include "checkpoint/region/options.h"
 #include "engine/base/export.h"
 
 #include <ATen/core/Tensor.h>
@@ -29,30 +25,22 @@ namespace overdrive::checkpoint {
 struct PipelineOptions {
   // Micro-batches; the batch is cut along its first dimension as evenly as possible.
   int64_t chunks = 1;
-  // Which micro-batches are checkpointed. The last one would run again at once.
+  // The micro-batches that are checkpointed. The last one would run again at once.
   enum class Checkpointed { kAlways, kExceptLast, kNever } checkpointed = Checkpointed::kExceptLast;
-  // Run a stage again while the gradient is still being made in the stage behind it, or when it is there.
+  // Run a stage again while the stage behind it makes the gradient; otherwise when the gradient is there.
   bool recompute_before_gradient = true;
-  // Let stages on the CPU work at the same time, forward and, unless nothing is checkpointed, back. That needs
-  // layers of different stages, and hooks in them and on their parameters, to have nothing in common that they
-  // write to. Stages that draw random numbers are found by the first micro-batch, and then all run in turn.
-  bool cpu_threads = true;
-  // The backward, too: hooks then run on the stages' threads.
-  bool cpu_threads_back = true;
   // Of each stage; the name gets the stage's number. The form is the early one.
   Options region = {};
 };
 
-// What one device does.
+// The part of the chain on one device.
 struct Stage {
   std::vector<Layer> layers;
   at::Device device{at::kCPU};
-  std::vector<at::Tensor> parameters;  // for noticing that stages share one, whose gradients would meet anyhow
-  // Why the stage cannot work on parts of a batch now, or "". Asked before each forward.
+  std::vector<at::Tensor> parameters;  // to notice a parameter of two stages
+  // The reason why the stage cannot work on parts of a batch now, or "". Asked before each forward.
   std::function<std::string()> obstacle = {};
 };
-
-class StageThreads;
 
 class OVERDRIVE_API Pipeline {
  public:
@@ -65,24 +53,21 @@ class OVERDRIVE_API Pipeline {
   struct MicroBatch;
 
   std::vector<MicroBatch> cut(const at::Tensor& batch) const;
-  void run_in_turn(MicroBatch& part) const;
-  size_t run_with_threads(std::vector<MicroBatch>& parts) const;
   void step(size_t stage, MicroBatch& part) const;
 
   std::vector<std::shared_ptr<const Stage>> stages_;
   PipelineOptions options_;
-  std::shared_ptr<StageThreads> threads_;  // null where a stage is not on the CPU
 };
 
 namespace detail {
 
-// Throws when the layers cannot be cut so, or when a part would be on no device.
+// Throws when the layers cannot be cut like this, or when a part would be on no device.
 OVERDRIVE_API void check_split(size_t layers, const std::vector<int64_t>& balance,
                                const std::vector<at::Device>& devices);
 // Throws when two stages have a parameter in common.
 OVERDRIVE_API void check_unshared(const std::vector<Stage>& stages);
 
-// Batch norm takes its statistics of what it sees: of a micro-batch, other numbers than of the batch.
+// The reason why a module needs the whole batch: statistics of a micro-batch are other numbers.
 template <typename ModulePtr>
 std::string batch_statistics_in(const ModulePtr& module, const std::string& name) {
   for (const auto& part : module->named_modules(name)) {

@@ -1,8 +1,8 @@
-// Edges that carry no data: what makes one node of a backward wait for another. Functions; any thread.
+// Edges that carry no data: they make one node of a backward wait for another. Functions; any thread.
 //
-//   auto [x, phony] = fork(x);     // backward: fork waits for whatever was made of the phony
+//   auto [x, phony] = fork(x);     // backward: fork waits for the nodes that were made of the phony
 //   phony = ... (phony);
-//   x = join(x, phony);            // backward: join comes before it
+//   x = join(x, phony);            // backward: join comes before the phony's nodes
 #pragma once
 
 #include "engine/base/export.h"
@@ -11,17 +11,18 @@
 
 namespace overdrive::checkpoint {
 
-// An empty tensor that stands for a dependency; always the same one for a device and requires_grad. It never
-// gets a gradient.
+// An empty tensor that stands for a dependency: one for each device and requires_grad. It never gets a
+// gradient.
 OVERDRIVE_API at::Tensor phony(const at::Device& device, bool requires_grad);
 
+// The tensor, and a phony whose history runs before the gradient of the tensor is handed on.
 struct Forked {
   at::Tensor tensor;
   at::Tensor phony;
 };
 OVERDRIVE_API Forked fork(const at::Tensor& tensor);
 
-// The tensor, whose gradient will be handed on before the phony's history runs.
+// The tensor. Its gradient is handed on before the phony's history runs.
 OVERDRIVE_API at::Tensor join(const at::Tensor& tensor, const at::Tensor& phony);
 
 }  // namespace overdrive::checkpoint

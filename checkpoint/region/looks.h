@@ -1,5 +1,5 @@
-// What a tensor looks like from outside, to compare a tensor of a first run with that of a later one. A
-// value; keeps nothing of the tensor.
+// The looks of a tensor: sizes, type, device and, if asked for, a checksum. Compares a tensor of the first run
+// with the same tensor of a later run. A value; keeps nothing of the tensor.
 #pragma once
 
 #include "engine/base/torch_types.h"

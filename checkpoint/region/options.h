@@ -1,19 +1,28 @@
-// How a region is checkpointed. Plain values; any thread.
+// The options of a region, and the types of its function and tensors. Plain values; any thread.
 #pragma once
 
 #include "checkpoint/region/policy.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace overdrive::checkpoint {
 
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+// A part of a chain.
+using Layer = std::function<at::Tensor(const at::Tensor&)>;
+
 enum class Form {
-  // Two nodes, Checkpoint and Recompute. The region runs without a graph; Recompute builds it again before
-  // the gradient comes. For backward() without `inputs=`.
+  // Two nodes, Checkpoint and Recompute. The region runs without a graph; Recompute builds the graph before the
+  // gradient comes. For backward() without `inputs=`.
   kEarly,
-  // The region keeps its graph but drops the tensors that it saves; the first that is needed again makes
-  // the region run once more. For everything that a graph can do. Overdrive must be installed.
+  // The region keeps its graph but drops the tensors that its nodes save. The first node that needs its tensor
+  // makes the region run again. For everything that a graph can do. Overdrive must be installed.
   kOnDemand,
 };
 
@@ -31,18 +40,16 @@ struct Options {
   bool early_stop = true;
   // On demand: keep what was recomputed for further backwards through the same graph.
   bool keep_recomputed = false;
-  // On demand: what to do with each tensor; all are recomputed without it.
+  // On demand: the choice for each tensor. Without a policy all are recomputed.
   Policy policy = {};
-  // And the hook for those that are to be packed.
+  // The hook for tensors that the policy packs.
   hooks::HooksPtr packer = nullptr;
-  // Early: begin to run so many of the regions that come next again while this one's gradient is being made, if
-  // they have an `ahead` too: on a thread of Overdrive's, and on a device on a stream of their own. The
-  // function must allow that. Those that drew random numbers run on the thread where their turn would come.
+  // Early: the number of regions that begin to run again while this region's gradient is made, if they have an
+  // `ahead` too: on a thread of Overdrive's, and on a device on a stream of their own. The function must allow
+  // that. Regions that drew random numbers run on the thread of their turn; regions that wrote to tensors from
+  // outside, in their turn.
   int64_t ahead = 0;
-  // The most bytes that recomputations made ahead may hold, in the whole process; 0 for no limit. A region is
-  // taken to need as much as the last one did.
-  int64_t ahead_bytes = 0;
-  // What errors call the region, beside its number.
+  // The name of the region in errors, beside its number.
   std::string name = {};
 };
 

@@ -1,5 +1,5 @@
-// Whether this thread is inside a region that runs for the first time, or again. For regions that behave
-// differently then: a batch norm that counts each batch once. Thread-local; any thread may ask.
+// The run that this thread is in: a region's first run, or a later one. For functions that behave differently
+// then, such as one that counts its calls. Thread-local; any thread may ask.
 #pragma once
 
 #include "engine/base/export.h"
@@ -11,7 +11,7 @@ OVERDRIVE_API bool is_checkpointing();
 // True while a region runs again. A region inside one that runs again does both.
 OVERDRIVE_API bool is_recomputing();
 
-// Says so for the length of a scope. Private.
+// Sets the flags for the length of a scope. Private.
 class PhaseScope {
  public:
   enum class Phase { kCheckpointing, kRecomputing };

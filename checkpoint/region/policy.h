@@ -1,5 +1,5 @@
-// Which of the tensors that a region saves are recomputed, and which are not: chosen by the program, tensor by
-// tensor. Plain values and a function; it is called on the thread of the forward, while the region runs.
+// The program's choice which tensors of a region are kept, recomputed or packed. Plain values and a function,
+// called for each tensor on the thread of the forward, while the region runs.
 #pragma once
 
 #include "hooks/hooks.h"
@@ -16,7 +16,7 @@ enum class Choice {
   kPack,       // given to a hook (Options::packer)
 };
 
-// A tensor that an op of the region saves for its backward.
+// A tensor that an operator of the region saves for its backward.
 struct SavedByOp {
   std::string made_by;  // the node that made the tensor, "AddmmBackward0"; "" for what none made
   at::IntArrayRef sizes;
@@ -24,7 +24,7 @@ struct SavedByOp {
   int64_t bytes;
 };
 
-// Not asked for parameters: they are in memory anyhow.
+// Not called for parameters, which are in memory anyhow.
 using Policy = std::function<Choice(const SavedByOp&)>;
 
 }  // namespace overdrive::checkpoint

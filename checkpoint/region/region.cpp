@@ -1,11 +1,14 @@
 #include "checkpoint/region/region.h"
 
 #include "checkpoint/region/phase.h"
-#include "checkpoint/region/random_replay.h"
+#include "engine/base/no_destructor.h"
 #include "engine/base/tangent.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -33,7 +36,39 @@ Tensors without_history(const Tensors& tensors) {
   return detached;
 }
 
+// Puts the generators where they were, for the length of a scope. One thread at a time: they are the
+// process's, and two that replay at once would get each other's numbers. A region that runs again may hold
+// another that does, so a thread may take the lock twice.
+class RngReplay {
+ public:
+  explicit RngReplay(const base::GeneratorStates& states) {
+    if (states.empty()) return;
+    static base::NoDestructor<std::recursive_mutex> mutex;
+    alone_ = std::unique_lock(*mutex);
+    back_.emplace(states);
+  }
+
+ private:
+  std::unique_lock<std::recursive_mutex> alone_;  // the last to go
+  std::optional<base::GeneratorsBack> back_;
+};
+
 }  // namespace
+
+const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
+  for (const at::Tensor& input : inputs) {
+    if (input.defined()) return input;
+  }
+  TORCH_CHECK(false, "checkpoint", options.name.empty() ? "" : " (" + options.name + ")",
+              ": there is no tensor among the inputs of the function. What it needs a gradient for, other than "
+              "parameters, must be an argument.");
+}
+
+bool runs_plainly(const Tensors& inputs) {
+  return !at::GradMode::is_enabled() ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         std::any_of(inputs.begin(), inputs.end(), base::has_tangent);
+}
 
 Region::Region(Function function, Options options)
     : function_(std::move(function)),
@@ -52,9 +87,11 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
     const PhaseScope phase(PhaseScope::Phase::kCheckpointing);
     std::optional<WithoutGraph> no_graph;
     if (!graph) no_graph.emplace();
+    OuterWrites::Noting noting(writes_);
     outputs = function_(graph ? inputs : without_history(inputs));
   }
   rng_.keep_what_moved();
+  writes_to_tensors_ = writes_.are_beyond(outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(
         version_of(inputs[i]) == versions[i], "The function of ", name(), " changed tensor ", i,
@@ -74,18 +111,23 @@ Tensors Region::run_again(const Tensors& inputs) const {
   Tensors outputs;
   run_again_within(inputs, [&](const Function& function, const Tensors& arguments) -> std::optional<Tensors> {
     const WithoutGraph no_graph;
-    outputs = function(without_history(arguments));
+    for (const at::Tensor& output : function(without_history(arguments))) {
+      outputs.push_back(apart_from_outer_writes(output));
+    }
     return outputs;
   });
   return outputs;
 }
 
-void Region::run_again_within(const Tensors& inputs, const Call& call) const {
+OuterValues Region::run_again_within(const Tensors& inputs, const Call& call) const {
   const RunStateScope state(state_);
   const RngReplay rng(rng_);
   const PhaseScope phase(PhaseScope::Phase::kRecomputing);
+  std::optional<OuterWrites::Undoing> undoing;
+  if (!writes_.empty()) undoing.emplace(writes_);
   const std::optional<Tensors> outputs = call(function_, inputs);
   if (outputs && options_.check_determinism) check_outputs(*outputs);
+  return undoing ? undoing->values() : OuterValues();
 }
 
 // Both would give wrong gradients without a word: a region's own backward reaches all parameters inside,

@@ -1,6 +1,6 @@
-// The modes that a region ran in: grad mode, dispatch keys, hooks on saved tensors, functorch layers,
-// autocast, the default dtype. Taken before the first run, put back for later ones, on whatever thread. A
-// value, unchanged once taken.
+// The modes that a region ran in: grad mode, dispatch keys, hooks on saved tensors, functorch layers, autocast,
+// the default dtype. Taken before the first run, put back for later runs on any thread. A value, unchanged once
+// taken.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -15,7 +15,7 @@ namespace overdrive::checkpoint {
 
 class RunState {
  public:
-  // As it is on this thread now.
+  // The modes of this thread now.
   RunState();
 
  private:
@@ -28,7 +28,7 @@ class RunState {
   const caffe2::TypeMeta default_dtype_;
 };
 
-// Puts the state back, and at its end that of the thread.
+// Puts the modes back for the length of a scope, and at its end those of the thread.
 class RunStateScope {
  public:
   explicit RunStateScope(const RunState& state);
@@ -43,8 +43,8 @@ class RunStateScope {
   const caffe2::TypeMeta outer_default_dtype_;
 };
 
-// Runs what follows without a graph. Autocast keeps no weights meanwhile: what it would keep has no history,
-// and would be found by operators that need one.
+// No graph for the length of a scope. Autocast keeps no weights meanwhile: they would have no history, and
+// operators that need one would find them.
 class WithoutGraph {
  public:
   WithoutGraph();

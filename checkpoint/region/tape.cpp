@@ -1,7 +1,5 @@
 #include "checkpoint/region/tape.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <memory>
@@ -26,14 +24,12 @@ class InputGradients final : public base::Node {
   base::variable_list received;  // by the backward under way
 };
 
-// What the thread allocates and keeps, by the reports that allocators make to a profiler.
-class NetBytes final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
-  bool memoryProfilingEnabled() const override { return true; }
-
-  int64_t bytes = 0;
-};
+std::vector<bool> requiring_grad(const Tensors& tensors) {
+  std::vector<bool> requiring;
+  requiring.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
+  return requiring;
+}
 
 InputGradients& end_of(const base::NodePtr& node) { return static_cast<InputGradients&>(*node); }
 
@@ -49,28 +45,13 @@ at::Tensor with_history(const at::Tensor& tensor, const base::NodePtr& node) {
   return alias;
 }
 
-std::vector<bool> requiring_grad(const Tensors& tensors) {
-  std::vector<bool> requiring;
-  requiring.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) requiring.push_back(tensor.defined() && tensor.requires_grad());
-  return requiring;
-}
+Tape::Tape(const Region& region, const Tensors& inputs) : Tape(region, inputs, requiring_grad(inputs)) {}
 
 Tape::Tape(const Region& region, const Tensors& inputs, std::vector<bool> wanted)
     : inputs_(base::make_node<InputGradients>()), wanted_(std::move(wanted)) {
-  region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
-    if (region.options().ahead_bytes == 0) return std::optional(run(function, arguments));
-    const auto meter = std::make_shared<NetBytes>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-    std::optional outputs = run(function, arguments);
-    bytes_ = meter->bytes;
-    return outputs;
+  outer_values_ = region.run_again_within(inputs, [&](const Function& function, const Tensors& arguments) {
+    return std::optional(run(function, arguments));
   });
-}
-
-Tape::Tape(const Function& function, const Tensors& inputs, Tensors& outputs)
-    : inputs_(base::make_node<InputGradients>()), wanted_(requiring_grad(inputs)) {
-  outputs = run(function, inputs);
 }
 
 Tensors Tape::run(const Function& function, const Tensors& inputs) {
@@ -94,8 +75,8 @@ void Tape::note_stream(c10::Device device) {
 
 // The nodes run on the stream of the recomputation; the engine makes it wait for the seeds, and ours at the end
 // for the gradients.
-Tensors Tape::pull(const Tensors& gradients, bool keep_graph) {
-  const base::edge_list outputs = keep_graph ? roots_ : std::move(roots_);
+Tensors Tape::pull(const Tensors& gradients) {
+  const base::edge_list outputs = std::move(roots_);
   base::edge_list roots;
   base::variable_list seeds;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -103,9 +84,9 @@ Tensors Tape::pull(const Tensors& gradients, bool keep_graph) {
     roots.push_back(outputs[i]);
     seeds.push_back(gradients[i]);
   }
-  end_of(inputs_).received.clear();  // what a backward left behind that failed
   if (!roots.empty()) {
-    base::Engine::get_default_engine().execute(roots, seeds, keep_graph, /*create_graph=*/false,
+    const OuterValuesScope values(outer_values_);
+    base::Engine::get_default_engine().execute(roots, seeds, /*keep_graph=*/false, /*create_graph=*/false,
                                                /*accumulate_grad=*/true, {});
   }
   const base::variable_list received = std::move(end_of(inputs_).received);

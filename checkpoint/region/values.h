@@ -1,6 +1,6 @@
-// Tensors among other values: finds them in the arguments and results of a function, and puts others in
-// their place. Known are Tensor, and optionals, vectors, arrays, lists, maps, tuples and pairs of what is
-// known, in each other; other types pass untouched. Free functions without state.
+// Tensors among other values: found in the arguments and results of a function, and replaced there. Known are
+// Tensor, and optionals, vectors, arrays, deques, lists, maps, tuples and pairs of known types, in each other;
+// other types pass untouched. Free functions without state.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ inline constexpr bool kIsOptional = false;
 template <typename T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
-// Holds its elements, so that a copy of it holds copies.
+// A container that holds its elements, so that a copy of the container holds copies.
 template <typename T>
 inline constexpr bool kIsContainer = false;
 template <typename T, typename... Rest>
@@ -46,7 +46,7 @@ inline constexpr bool kIsContainer<std::list<T, Rest...>> = true;
 template <typename Key, typename T, typename... Rest>
 inline constexpr bool kIsContainer<std::map<Key, T, Rest...>> = true;
 
-// Points to tensors of somebody else, who may be gone when the function runs again.
+// A type that points to tensors of another owner, which may be gone when the function runs again.
 template <typename T>
 inline constexpr bool kIsReference = false;
 template <>
@@ -56,7 +56,7 @@ inline constexpr bool kIsReference<std::span<at::Tensor>> = true;
 template <>
 inline constexpr bool kIsReference<std::span<const at::Tensor>> = true;
 
-// Its order may be another in each run.
+// A container whose order may be another in each run.
 template <typename T>
 inline constexpr bool kIsUnordered = false;
 template <typename Key, typename... Rest>

@@ -39,11 +39,12 @@ using overdrive::engine::HostVersion;
 using EngineGetter = void* (*)();
 using Install = int (*)();
 using LastError = const char* (*)();
-using StatsJson = int (*)(char*, size_t);
+using Text = int (*)(char*, size_t);
 
 std::atomic<EngineGetter> host_getter{nullptr};
 std::atomic<bool> begun{false};
-std::atomic<StatsJson> stats_json{nullptr};  // set when there is something to say at exit
+std::atomic<Text> summary{nullptr};   // set when there is something to say at exit
+std::atomic<Text> counters{nullptr};  // the same
 char our_folder[PATH_MAX];
 
 template <typename Function>
@@ -69,6 +70,15 @@ bool is_set_to(const char* name, const char* value) {
   return now && strcmp(now, value) == 0;
 }
 
+// A program that trains on stock although it was told otherwise would waste its user's time.
+[[noreturn]] void end_for_bad_value(const char* why) {
+  say("overdrive: %s\n", why);
+  fflush(nullptr);
+  _exit(2);
+}
+
+bool is_verbose() { return is_set_to("OVERDRIVE_VERBOSE", "1") || is_set_to("OVERDRIVE_VERBOSE", "2"); }
+
 // OVERDRIVE=0 turns us off. All other variables are the library's to read.
 bool wanted() {
   const char* value = getenv("OVERDRIVE");
@@ -76,8 +86,9 @@ bool wanted() {
   if (strcmp(value, "0") != 0) {
     char why[256];
     snprintf(why, sizeof why, "OVERDRIVE is \"%.64s\", but must be one of 0|1.", value);
-    say_not_installed(why);
+    end_for_bad_value(why);
   }
+  if (is_verbose()) say("overdrive: off, the stock engine stays: OVERDRIVE is 0\n");
   return false;
 }
 
@@ -104,9 +115,11 @@ void* open_overdrive() {
 }
 
 void report_at_exit() {
-  char json[3072];
-  const StatsJson get = stats_json.exchange(nullptr);
-  if (get && get(json, sizeof json) >= 0) say("overdrive: %s\n", json);
+  char text[3072];
+  const Text get_summary = summary.exchange(nullptr);
+  if (get_summary && get_summary(text, sizeof text) >= 0) say("overdrive: %s\n", text);
+  const Text get_counters = counters.exchange(nullptr);
+  if (get_counters && get_counters(text, sizeof text) >= 0) say("overdrive: %s\n", text);
 }
 
 void install_into(void* host) {
@@ -115,12 +128,20 @@ void install_into(void* host) {
   if (!library) return say_not_installed(dlerror());
   const auto install = find<Install>(library, "overdrive_install");
   const auto last_error = find<LastError>(library, "overdrive_last_error");
-  const auto json = find<StatsJson>(library, "overdrive_stats_json");
-  if (!install || !last_error || !json) return say_not_installed("liboverdrive.so is another version's.");
-  if (!install()) return say_not_installed(last_error());
-  if (!is_set_to("OVERDRIVE_VERBOSE", "1")) return;
+  const auto sentence = find<Text>(library, "overdrive_stats_summary");
+  const auto json = find<Text>(library, "overdrive_stats_json");
+  if (!install || !last_error || !sentence || !json)
+    return say_not_installed("liboverdrive.so is another version's.");
+  if (!install()) {
+    // The library names the variable first.
+    const char* why = last_error();
+    if (strncmp(why, "OVERDRIVE_", strlen("OVERDRIVE_")) == 0) end_for_bad_value(why);
+    return say_not_installed(why);
+  }
+  if (!is_verbose()) return;
   say("overdrive: installed, built for LibTorch %s, from %s\n", OVERDRIVE_BUILT_FOR_TORCH, our_folder);
-  stats_json = json;
+  summary = sentence;
+  if (is_set_to("OVERDRIVE_VERBOSE", "2")) counters = json;
   at_quick_exit(report_at_exit);
 }
 

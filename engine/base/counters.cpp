@@ -12,7 +12,8 @@ namespace {
 
 std::atomic<int64_t> all_waiting_bytes{0};
 
-constexpr size_t kCounters = static_cast<size_t>(Count::kHowMany);
+constexpr size_t kFixed = static_cast<size_t>(Count::kHowMany);
+constexpr size_t kCounters = kFixed + kOwnTypes * kOwnOutcomes;
 
 // Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
 // no lock prefix, and a reader sees a value that was right a moment ago.
@@ -55,8 +56,11 @@ class Registry {
 
   CounterTotals totals() OVERDRIVE_EXCLUDES(mutex_) {
     base::MutexLock lock(mutex_);
-    CounterTotals totals{sum(), forwarded_};
-    for (size_t i = 0; i < kCounters; ++i) totals.counts[i] -= at_reset_[i];
+    const Counts now = sum();
+    CounterTotals totals;
+    totals.forwarded = forwarded_;
+    for (size_t i = 0; i < kFixed; ++i) totals.counts[i] = now[i] - at_reset_[i];
+    for (size_t i = kFixed; i < kCounters; ++i) totals.own[i - kFixed] = now[i] - at_reset_[i];
     return totals;
   }
 
@@ -119,14 +123,19 @@ void note_waiting_bytes(int64_t more) { all_waiting_bytes.fetch_add(more, std::m
 
 int64_t waiting_bytes() { return all_waiting_bytes.load(std::memory_order_relaxed); }
 
-void count(Count which, uint64_t n) {
+namespace {
+void add(size_t place, uint64_t n) {
   Block* block = this_threads_block;
   if (!block) [[unlikely]] {
     block = this_threads_block = Registry::get().new_block();
   }
-  std::atomic<uint64_t>& counter = block->counts[static_cast<size_t>(which)];
+  std::atomic<uint64_t>& counter = block->counts[place];
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
+}  // namespace
+
+void count(Count which, uint64_t n) { add(static_cast<size_t>(which), n); }
+void count_own(size_t type, size_t outcome) { add(kFixed + type * kOwnOutcomes + outcome, 1); }
 
 void count_forwarded(const char* reason) { Registry::get().add_forwarded(reason); }
 CounterTotals counter_totals() { return Registry::get().totals(); }

@@ -41,13 +41,21 @@ int64_t waiting_bytes();
 // Adds n to this thread's counter. Safe at any time, also while the thread or the process ends.
 void count(Count which, uint64_t n = 1);
 
+// How often each type of own node ended in which way. Numbers, because only a higher folder knows the types and
+// ways.
+inline constexpr size_t kOwnTypes = 128;
+inline constexpr size_t kOwnOutcomes = 8;
+void count_own(size_t type, size_t outcome);
+
 // Counts a call that was given to the previous engine. `reason` is a string literal.
 void count_forwarded(const char* reason);
 
 struct CounterTotals {
   std::array<uint64_t, static_cast<size_t>(Count::kHowMany)> counts{};
   std::map<std::string, uint64_t> forwarded;
+  std::array<uint64_t, kOwnTypes * kOwnOutcomes> own{};
 
+  uint64_t own_count(size_t type, size_t outcome) const { return own[type * kOwnOutcomes + outcome]; }
   uint64_t operator[](Count which) const { return counts[static_cast<size_t>(which)]; }
 };
 

@@ -12,7 +12,7 @@ namespace overdrive::base {
 
 namespace {
 
-// Bytes on the CPU, whatever the device; no operator is needed, so no mode or layer is in the way.
+// A state is a tensor of bytes on the CPU, for every device. No operator runs, so no mode or layer interferes.
 at::Tensor state_of(at::Generator generator) {
   std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
@@ -38,7 +38,7 @@ GeneratorStates GeneratorStates::of_devices_in_use(const std::vector<at::Tensor>
   };
   add(at::detail::getDefaultCPUGenerator());
   for (const at::Tensor& tensor : tensors) {
-    // Other devices, meta for one, have none.
+    // Other devices, such as meta, have no generator.
     if (tensor.defined() && !tensor.device().is_cpu() && at::getAccelerator() == tensor.device().type()) {
       add(at::globalContext().defaultGenerator(tensor.device()));
     }

@@ -1,6 +1,6 @@
-// Where the random number generators of LibTorch are: a function that runs again has to draw what it drew. Made
-// before the first run, cut down to what that run used, put back before each later one. Values, used by one
-// thread at a time; who else draws meanwhile is not our business.
+// The states of LibTorch's random number generators, for a function that must draw the same numbers again. Made
+// before the first run, reduced to the generators that the run used, restored before each later run. A value
+// for one thread at a time. Leaves draws by other threads to the caller.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -20,10 +20,10 @@ class GeneratorStates {
   // The same generators, as they are now.
   GeneratorStates now() const;
 
-  // Forgets the generators that are still where they were.
+  // Drops the generators whose state has not changed.
   void keep_what_moved();
   bool empty() const { return states_.empty(); }
-  // Whether the CPU's is among those that are left.
+  // Whether the CPU's generator is left.
   bool has_cpu() const;
 
   void restore() const;
@@ -36,7 +36,7 @@ class GeneratorStates {
   std::vector<State> states_;
 };
 
-// A run in between: the generators go where they were, and at the end of the scope back.
+// A scope for a repeated run: sets the generators to `states`, and restores their present states at the end.
 class GeneratorsBack {
  public:
   explicit GeneratorsBack(const GeneratorStates& states) : outer_(states.now()) { states.restore(); }

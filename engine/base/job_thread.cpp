@@ -1,18 +1,56 @@
 #include "engine/base/job_thread.h"
 
+#include "engine/base/no_destructor.h"
+
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <new>
 
 namespace overdrive::base {
 
-JobThread::~JobThread() { stop(); }
+// The threads of the process. All locks are held across fork(), so that a child finds them open. At exit the
+// threads end before LibTorch's statics go, which were there first.
+struct JobThread::OfProcess {
+  static OfProcess& get() {
+    static NoDestructor<OfProcess> all;
+    return *all;
+  }
 
-void JobThread::stop() {
+  OfProcess() {
+    pthread_atfork(hold, let_go, let_go);
+    std::atexit([] {
+      for (JobThread& thread : get().threads) thread.stop(/*drop_jobs=*/true);
+    });
+  }
+  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
+    get().mutex.lock();
+    for (JobThread& thread : get().threads) thread.mutex_.lock();
+  }
+  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
+    for (JobThread& thread : get().threads) thread.mutex_.unlock();
+    get().mutex.unlock();
+  }
+
+  Mutex mutex;
+  std::deque<JobThread> threads;  // added to under the lock
+};
+
+JobThread& JobThread::of_process(std::string name) {
+  OfProcess& all = OfProcess::get();
+  const MutexLock lock(all.mutex);
+  return all.threads.emplace_back(std::move(name));
+}
+
+JobThread::~JobThread() { stop(/*drop_jobs=*/false); }
+
+void JobThread::stop(bool drop_jobs) {
+  std::deque<std::function<void()>> dropped;
   {
     const MutexLock lock(mutex_);
     stop_ = true;
+    if (drop_jobs) dropped.swap(jobs_);
     if (process_ != ::getpid()) {
       // Of a parent process: there is nothing to join, and nobody to tell.
       if (thread_.joinable()) new (&thread_) std::thread;

@@ -1,6 +1,6 @@
-// A thread that does one job after the other, in order. Owned by who gives it jobs; started by the first
-// one, joined in the destructor after the jobs that are left. Any thread may push. Jobs do not throw. A child
-// of fork() has no such thread and starts its own.
+// A thread that does one job after the other, in order. Owned by the object that gives it jobs; the first job
+// starts it, the destructor joins it after the jobs that are left. Any thread may push. Jobs do not throw. A
+// child of fork() has no such thread and starts its own.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -21,16 +21,17 @@ class JobThread {
   JobThread(const JobThread&) = delete;
   JobThread& operator=(const JobThread&) = delete;
 
+  // A new thread that belongs to the process: its object is never destroyed, and no lock of it is held across
+  // fork(). At exit the thread ends, and drops the jobs that it has not begun.
+  static JobThread& of_process(std::string name);
+
   // Throws std::system_error when the system refuses the thread; the job is not kept then.
   void push(std::function<void()> job) OVERDRIVE_EXCLUDES(mutex_);
-  // Ends the thread after the jobs that are left. What is pushed afterwards is dropped.
-  void stop() OVERDRIVE_EXCLUDES(mutex_);
-
-  // Around fork(), for a thread whose mutex the child may want.
-  void hold() OVERDRIVE_ACQUIRE(mutex_) { mutex_.lock(); }
-  void let_go() OVERDRIVE_RELEASE(mutex_) { mutex_.unlock(); }
 
  private:
+  struct OfProcess;
+
+  void stop(bool drop_jobs) OVERDRIVE_EXCLUDES(mutex_);
   void loop() OVERDRIVE_EXCLUDES(mutex_);
 
   const std::string name_;

@@ -1,6 +1,6 @@
-// std::mutex and its scoped lock under types that clang's thread-safety analysis
-// knows (std::mutex itself is not annotated in libstdc++). Any thread. Knows nothing
-// of what it guards: fields say that with OVERDRIVE_GUARDED_BY.
+// std::mutex and its scoped lock as types that clang's thread-safety analysis knows, because libstdc++ does not
+// annotate std::mutex. Owned by the object with the guarded fields; any thread. The fields name their mutex
+// with OVERDRIVE_GUARDED_BY.
 #pragma once
 
 #include "engine/base/thread_annotations.h"
@@ -26,7 +26,7 @@ class OVERDRIVE_CAPABILITY("mutex") Mutex {
   std::mutex impl_;
 };
 
-// Holds a Mutex from construction to destruction; may let go in between.
+// Holds a Mutex from construction to destruction, and may release it in between.
 class OVERDRIVE_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) OVERDRIVE_ACQUIRE(mutex) : lock_(mutex.impl_) {}
@@ -37,8 +37,8 @@ class OVERDRIVE_SCOPED_CAPABILITY MutexLock {
   void unlock() OVERDRIVE_RELEASE() { lock_.unlock(); }
   void lock() OVERDRIVE_ACQUIRE() { lock_.lock(); }
 
-  // Lets go of the mutex until ready() holds. ready runs with the mutex held, which
-  // the analysis cannot see through a lambda: give the lambda OVERDRIVE_REQUIRES(m).
+  // Releases the mutex until ready() is true. ready() runs with the mutex held. The analysis does not see this
+  // through a lambda, so give the lambda OVERDRIVE_REQUIRES(m).
   template <typename Ready>
   void wait(std::condition_variable& changed, Ready&& ready) {
     changed.wait(lock_, std::forward<Ready>(ready));

@@ -1,6 +1,6 @@
-// A value built in place and never destroyed, for statics that other threads or exit
-// handlers may still use while the process ends. Owned by the process. Building one as
-// a function-local static is thread-safe; using the value is as safe as the value is.
+// A value that is never destroyed, for statics that other threads or exit handlers may use while the process
+// ends. Owned by the process. A function-local static of this type is built thread-safely; use of the value is
+// as safe as the value.
 #pragma once
 
 #include <new>

@@ -1,6 +1,6 @@
-// Takes the calling thread out of inference mode while it lives, without recording anything that it would not
-// have recorded there: what is made meanwhile is an ordinary tensor, with a version counter and derivatives.
-// Does nothing elsewhere. One thread's, on its stack.
+// A scope outside inference mode, without grad mode: tensors made inside are ordinary tensors with a version
+// counter, and nothing is recorded, as in inference mode. Does nothing on a thread outside inference mode. On
+// the stack of one thread.
 #pragma once
 
 #include <c10/core/GradMode.h>

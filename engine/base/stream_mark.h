@@ -1,5 +1,5 @@
-// The order of streams when work on a tensor goes on upon another thread, or later: whoever takes over makes
-// its stream wait for what was on the other's. Nothing on the CPU. Values; any thread.
+// The order of streams when work on a tensor continues on another thread, or later: the stream of the next user
+// waits for the work on the stream of the last user. Does nothing on the CPU. Values; any thread.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -18,9 +18,9 @@ namespace overdrive::base {
 class StreamMark {
  public:
   StreamMark() = default;
-  // What is on the device's current stream of this thread now.
+  // Marks the present work on this thread's current stream of the device.
   static StreamMark here(c10::Device device);
-  // The device's current stream of this thread goes on after that.
+  // Makes this thread's current stream of the device wait for the marked work.
   void wait() const;
 
  private:
@@ -28,12 +28,13 @@ class StreamMark {
   std::optional<c10::Device> device_;
 };
 
-// Makes `later` wait for all that is on `earlier` now.
+// Makes `later` wait for the present work on `earlier`.
 void wait_for(const c10::Stream& later, const c10::Stream& earlier);
-// The memory must not be used again, once it is freed, before what the current stream does with it now.
+// Tells the allocator that the current stream uses the tensor's memory: freed memory is used again only after
+// the present work on this stream.
 void note_use_here(const at::Tensor& tensor);
-// A stream for each device, nobody's default, the same each time: streams are taken from pools and never given
-// back, so this lives as long as the process. Any thread.
+// One stream for each device, never the default stream, the same on each call. Streams come from pools and
+// never return, so an object of this class lives as long as the process. Any thread.
 class SideStreams {
  public:
   c10::Stream of(c10::Device device) OVERDRIVE_EXCLUDES(mutex_);
@@ -43,7 +44,7 @@ class SideStreams {
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Stream> streams_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
-// One for all who want no stream of their own: hooks fetch and copy on it.
+// The shared side stream of a device: hooks fetch and copy on this stream.
 c10::Stream side_stream(c10::Device device);
 
 }  // namespace overdrive::base

@@ -1,5 +1,5 @@
-// Whether a tensor has a tangent of forward mode: on the functorch layer that it is wrapped for, on level 0 if
-// it is plain. Any thread.
+// Whether a tensor has a tangent of forward mode: on its functorch layer if it is wrapped, on level 0 if it is
+// plain. No state; any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,5 @@
-// Whether what a catch (...) caught is an error or the end of the thread. pthread_exit() and
-// pthread_cancel() unwind the thread that they end; who catches that must rethrow it, or the system ends
-// the process. Any thread.
+// Tells an error from the end of the thread in a catch (...). pthread_exit() and pthread_cancel() unwind their
+// thread. A catch block must rethrow this unwinding, or the system ends the process. No state; any thread.
 #pragma once
 
 #include <exception>

@@ -1,6 +1,10 @@
-// LibTorch's own types under names that hold for every supported version, and the
-// one include of its engine header. Only this file and host.* test the version.
-#pragma once
+// LibTorch's types under names for every supported version, and the one include of LibTorch's engine header.
+// Types only. Only this file and engine/host/ test the version.
+//
+// An include guard, not #pragma once: this header is precompiled, and a compiler cache may bring a precompiled
+// header that was made when a comment here read otherwise. GCC would then take the two texts for two files.
+#ifndef OVERDRIVE_ENGINE_BASE_TORCH_TYPES_H
+#define OVERDRIVE_ENGINE_BASE_TORCH_TYPES_H
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
@@ -34,15 +38,16 @@ using WeakNodePtr = c10::weak_intrusive_ptr<Node>;
 template <typename T, typename... Args>
 NodePtr make_node(Args&&... args) {
 #ifdef OVERDRIVE_SHARED_NODES
-  // With the host's deleter, which takes a deep graph apart without recursion.
+  // The host's deleter destroys a deep graph without recursion.
   return NodePtr(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
 #else
   return c10::make_intrusive<T>(std::forward<Args>(args)...);
 #endif
 }
 
-// A node of ours that holds a part of the graph outside its edges overrides release_resources() and calls this
-// one: since 2.13 a weak reference would keep it otherwise. Before, the destructor runs at that moment.
+// The base of Overdrive's nodes that hold a part of the graph outside their edges. Such a node overrides
+// release_resources() and calls the base class, because since 2.13 a weak reference to the node would otherwise
+// keep that part alive. Before 2.13 the destructor runs at that moment.
 struct HoldingNode : Node {
   using Node::Node;
 #ifdef OVERDRIVE_SHARED_NODES
@@ -50,7 +55,7 @@ struct HoldingNode : Node {
 #endif
 };
 
-// An engine that stands before another. What only some versions ask of an engine is the other's to answer.
+// An engine in front of another engine. The other engine answers the virtuals that only some versions have.
 class EngineBefore : public Engine {
  public:
   virtual Engine& previous() const = 0;
@@ -62,3 +67,5 @@ class EngineBefore : public Engine {
 };
 
 }  // namespace overdrive::base
+
+#endif

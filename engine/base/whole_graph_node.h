@@ -1,6 +1,6 @@
-// A node that some backwards cannot run through, and that says so before the first node runs: nothing has been
-// accumulated then. Mixed into a Node; asked in backwards that are pruned (grad(), inputs=) or create a graph,
-// if they need the node, on the thread that called them. On other engines the node has to look for itself.
+// A node that refuses some backwards before the first node runs, so before any accumulation. Mixed into a Node.
+// A backward that is pruned (grad(), inputs=) or creates a graph asks its needed nodes, on the calling thread.
+// On other engines the node must check in its apply().
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@ class WholeGraphNode {
   WholeGraphNode(const WholeGraphNode&) = delete;
   WholeGraphNode& operator=(const WholeGraphNode&) = delete;
 
-  // Throws when the backward that begins cannot go through this node. Its modes are already set.
+  // Throws when the beginning backward cannot run through this node. The modes of the backward are set.
   virtual void check_backward() const = 0;
 
-  // Whether there are such nodes at all.
+  // Whether such a node exists in the process.
   static bool exist() { return alive().load(std::memory_order_relaxed) > 0; }
 
  protected:

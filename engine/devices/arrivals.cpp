@@ -1,9 +1,9 @@
 #include "engine/devices/arrivals.h"
 
-#include "engine/node/grad_sum.h"
-#include "engine/plan/graph_views.h"
-#include "engine/node/node_call.h"
 #include "engine/devices/stream_sync.h"
+#include "engine/node/grad_sum.h"
+#include "engine/node/step.h"
+#include "engine/plan/task_tables.h"
 
 namespace overdrive::engine {
 
@@ -23,18 +23,10 @@ bool Arrivals::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
                       const std::optional<c10::Stream>& producer) {
   base::MutexLock lock(locks_[target % kLocks]);
   PlannedNode& planned = memory_.plan.nodes[target];
-  TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
-  planned.waiting -= 1;
-  const bool last = planned.waiting == 0;
+  check_still_waits(planned);
   if (viewed_ != nullptr) note_arrival(*viewed_, planned.node);
-  if (!planned.may_run) return false;
-  add(target, edge, std::move(gradient), producer);
-  if (last) {
-    if (planned.reached) incomplete_.fetch_sub(1, std::memory_order_relaxed);
-  } else if (!planned.reached) {
-    planned.reached = true;
-    incomplete_.fetch_add(1, std::memory_order_relaxed);
-  }
+  const bool last = count_arrival(planned, incomplete_);
+  if (planned.may_run) add(target, edge, std::move(gradient), producer);
   return last;
 }
 
@@ -55,17 +47,13 @@ void Arrivals::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   sums->add(edge.input_nr, std::move(gradient), producer, consumer->stream(), consumer);
 }
 
-// By move, so that AccumulateGrad finds itself the only owner exactly when it does with stock.
-void Arrivals::take_inputs(uint32_t index, const Sums& sums, variable_list& inputs) {
-  const uint32_t count = memory_.plan.num_inputs(index);
-  at::Tensor* slot = memory_.slots.data() + memory_.plan.nodes[index].first_slot;
-  inputs.clear();
-  inputs.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    const bool is_sum = sums != nullptr && sums->buffer[i].defined();
-    inputs.push_back(std::move(is_sum ? sums->buffer[i] : slot[i]));
+void Arrivals::take_gradients(uint32_t index, const Sums& sums, variable_list& inputs) {
+  const Plan& plan = memory_.plan;
+  at::Tensor* const slots = memory_.slots.data() + plan.nodes[index].first_slot;
+  for (uint32_t i = 0; sums != nullptr && i < plan.num_inputs(index); ++i) {
+    if (sums->buffer[i].defined()) slots[i] = std::move(sums->buffer[i]);
   }
-  add_late_inputs(*memory_.plan.nodes[index].node, inputs);
+  take_inputs(plan, index, slots, inputs);
 }
 
 }  // namespace overdrive::engine

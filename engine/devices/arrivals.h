@@ -1,6 +1,6 @@
-// The gradients of a run with devices, on their way: what has come for a node is summed, on an accelerator by
-// the host's rules for streams, until it has all that it waits for. Owned by the run. Any of its threads may
-// arrive(); what a node was sent belongs to the thread that takes it. Does not know who runs a node, or when.
+// The gradients of a run with devices, on their way. Sums the gradients of each node until all have arrived; on
+// an accelerator by the host's rules for streams. Owned by the run. Any of its threads may arrive(); the sums
+// of a ready node belong to the thread that takes the node. Leaves the choice of thread and time to the run.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -31,10 +31,10 @@ class Arrivals {
   bool arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient,
               const std::optional<c10::Stream>& producer);
 
-  // What has come for a node that is about to run: first the sums of accelerators, which know what to wait for
-  // (null: there are none), then with them all inputs in order.
+  // The gradients of a node that is about to run. take_sums() gives the sums of accelerators, which know the
+  // streams to wait for, or null; take_gradients() then gives all inputs in order.
   Sums take_sums(uint32_t index) { return std::move(sums_[index]); }
-  void take_inputs(uint32_t index, const Sums& sums, base::variable_list& inputs);
+  void take_gradients(uint32_t index, const Sums& sums, base::variable_list& inputs);
 
   // Whether no node is left that some but not all gradients have reached. When all threads are done.
   bool all_complete() const { return incomplete_.load() == 0; }

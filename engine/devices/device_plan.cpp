@@ -1,5 +1,7 @@
 #include "engine/devices/device_plan.h"
 
+#include "engine/host/device_rules.h"
+
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Which thread runs which node of a graph that has nodes on devices. A function of the plan, the wish of the
-// user and the calling thread; starts nothing. Owned by a backward, read by all threads of its run.
+// The threads of the nodes of a graph with devices: a function of the plan, the option of the user and the
+// calling thread. Owned by a backward, read by all threads of its run. Starts no thread.
 #pragma once
 
 #include "engine/options.h"
@@ -11,12 +11,12 @@
 
 namespace overdrive::engine {
 
-// What runs one after another. Of a run that hands nodes over: lane 0 is the calling thread, each other
-// lane a device's worker. Of a run that does not: all lanes are the calling thread's.
+// Nodes of one lane run one after another. In a run that hands nodes over, lane 0 is the calling thread and
+// each other lane is the worker of a device. In other runs all lanes belong to the calling thread.
 using Lane = uint16_t;
 constexpr Lane kMainLane = 0;
-// Of a run that hands nothing over: leaf accumulation off the device that all else is on. The host does
-// it in another queue, so it must not disturb the order of ties in the main one.
+// For leaf accumulation in a run that hands nothing over, off the device of all other nodes. The host does it
+// in another queue, so it must not disturb the order of ties in the main lane.
 constexpr Lane kAsideLane = 1;
 
 class DevicePlan {

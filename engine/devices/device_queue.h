@@ -1,18 +1,18 @@
-// The tasks that are ready for one device, best first. Any thread may push and wake; one thread takes,
-// and it may do so again from inside a task that it took. Shared by whoever may still push. Does not
-// know what a task is and never runs one.
+// The tasks that are ready for one device, best first. Any thread may push() and wake(). One thread takes, also
+// from inside a task that it took. Owned together by its worker and by every run that may still push. Never
+// runs a task.
 #pragma once
 
 #include "engine/base/mutex.h"
-#include "engine/plan/ready_heap.h"
 #include "engine/devices/spin.h"
+#include "engine/plan/ready_heap.h"
 
 #include <atomic>
 #include <optional>
 
 namespace overdrive::engine {
 
-// What to do where there is nothing to take.
+// The behaviour of take() on an empty queue.
 enum class Patience {
   kNone,        // give up
   kSleep,       // until there is
@@ -34,9 +34,9 @@ class DeviceQueue {
     if (roused) changed_.notify_one();
   }
 
-  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or patience ends. Who makes
-  // `over()` true calls wake() afterwards if the thread may sleep. `over` may be called with and
-  // without the queue's lock and must take none.
+  // The best task; or nothing when `over()` holds, the best task is not `wanted`, or patience ends. Code that
+  // makes `over()` true must call wake() afterwards when the thread may sleep. `over` is called with and
+  // without the queue's lock and must take no lock.
   template <typename Wanted, typename Over>
   std::optional<Task> take(Wanted&& wanted, Over&& over, Patience patience) OVERDRIVE_EXCLUDES(mutex_) {
     if (patience == Patience::kNone && !has_tasks()) return std::nullopt;
@@ -47,7 +47,7 @@ class DeviceQueue {
     return pop();
   }
 
-  // What take() would give after push(task), by the thread that takes. Costs nothing where nothing waits.
+  // The same as push(task) and then take(), for the thread that takes. Takes no lock on an empty queue.
   template <typename Wanted>
   std::optional<Task> exchange(Task&& task, Wanted&& wanted) OVERDRIVE_EXCLUDES(mutex_) {
     if (!has_tasks() && wanted(task)) return std::move(task);

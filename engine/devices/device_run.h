@@ -1,20 +1,20 @@
 // One backward with nodes on devices, being run: on the calling thread alone, or with the workers of its
-// devices. Made on the calling thread, which waits in run() until nobody else is in it. The order of one
-// node's steps, hooks and sums is that of Run, and so is Note [Lifetime]; in addition gradients on an
-// accelerator are ordered by streams. Which thread runs what DevicePlan says.
+// devices. Made on the calling thread, which waits in run() until the last worker has left. Nodes run as in
+// Run, and Note [Lifetime] holds; in addition streams order the gradients on an accelerator. Leaves the choice
+// of threads to DevicePlan.
 //
-// Note [Threads of a run]: what two threads may touch is the state of a node that has not run, which Arrivals
-// locks, and the counters. A node that is ready belongs to the thread that takes it from a queue. A
-// worker enters the run while it holds one of its tasks and counts itself in `load_` before that task is
-// done, so the run is over when there are no tasks and then nobody inside; whoever leaves last may touch
-// nothing of it afterwards but the caller's queue, which it holds a reference to. A worker that may sleep
-// inside counts itself in `staying_` before it looks whether there are tasks, and who finishes the last one
-// looks at `staying_` after that: one of them sees the other. A thread that waits for a run of its own serves
-// its queue, so that two workers may wait for each other's devices: of all threads that wait, the one whose
-// backward began last has nobody but running nodes to wait for.
+// Note [Threads of a run]: two threads share only the counters and the state of nodes that have not run, which
+// Arrivals locks. A ready node belongs to the thread that takes it from a queue. A worker enters the run with
+// one of its tasks, and increments `load_` before that task is done. So the run is over when there are no tasks
+// and then no workers inside. The last worker to leave touches nothing of the run afterwards but the caller's
+// queue, and it holds a reference to that. A worker that may sleep inside increments `staying_` before it reads
+// the task count, and the thread that finishes the last task reads `staying_` after that. So either the worker
+// sees zero tasks, or that thread sees the worker. A thread that waits for a run of its own serves its queue,
+// so that two workers may wait for each other's devices: among all waiting threads, the one with the youngest
+// backward waits for running nodes only.
 //
-// Note [Locks of a run]: no thread of a run asks for one of these while it holds another, so there is no order
-// to keep. Nodes and hooks run under none of them.
+// Note [Locks of a run]: no thread of a run asks for one of these locks while it holds another, so there is no
+// order to keep. Nodes and hooks run under none of them.
 //
 //   caller -- plan_devices -- take() .......................... WorkerGroup: the worker, its thread if new
 //     |
@@ -22,7 +22,7 @@
 //                            +-- step -- distribute -- arrive() . Arrivals, of the node: the sum of what came
 //   worker -- work -- serve -+      |             |
 //     |                             |             +-- push() .... TaskQueue, of the node's lane: a hand-over
-//     |                             +-- add_leaf() ............. CallerStreams: whom to wait for at the end
+//     |                             +-- add_leaf() ............. CallerStreams: streams to wait for at the end
 //     +-- take() .............................................. TaskQueue, its own; released to sleep
 //
 // Two things happen under a lock that are not ours alone: a worker's thread is started under WorkerGroup's (so
@@ -32,11 +32,10 @@
 
 #include "engine/devices/arrivals.h"
 #include "engine/devices/device_plan.h"
+#include "engine/devices/device_seat.h"
 #include "engine/devices/first_error.h"
-#include "engine/run/run.h"
-#include "engine/devices/seat.h"
-#include "engine/devices/stream_sync.h"
 #include "engine/devices/worker_group.h"
+#include "engine/node/step.h"
 
 #include <atomic>
 #include <memory>
@@ -44,11 +43,11 @@
 
 namespace overdrive::engine {
 
-class DeviceRun {
+class DeviceRun final : public SharedRun {
  public:
   // `devices` and `workers` belong together: a worker for each lane but the main one. With workers there
   // is a graph task.
-  DeviceRun(OverdriveEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
+  DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
             const DevicePlan& devices, const WorkerLease& workers, const RunOptions& options);
   ~DeviceRun();
   DeviceRun(const DeviceRun&) = delete;
@@ -58,57 +57,53 @@ class DeviceRun {
   void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
   base::variable_list take_captured() { return std::move(captured_); }
 
-  enum class Stay { kForOneTask, kWhileThereIsMore, kToTheEnd };
-  // A worker's, on its thread: runs `task` inside the run's graph task. Throws nothing.
-  void work(Worker& worker, DeviceTask task, Stay stay);
+  void work(Worker& worker, ReadyTask task, Stay stay) override;
 
  private:
-  // Who runs what.
+  // Turns: which thread runs which task.
   void run_alone();
   void run_with_workers();
-  void serve(Worker& worker, Lane lane, DeviceTask task, Stay stay);
+  void serve(Worker& worker, Lane lane, ReadyTask task, Stay stay);
   template <typename Wanted, typename Over>
-  std::optional<DeviceTask> task_after(Seat& seat, DeviceTask& done, Wanted&& wanted, Over&& over,
-                                       Patience patience);
-  void finish(DeviceTask& task);
-  void make_ready(Seat& seat, uint32_t index, base::NodePtr node);
-  void put_into_queue(Lane lane, DeviceTask task);
+  std::optional<ReadyTask> task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
+                                      Patience patience);
+  void finish(ReadyTask& task);
+  void make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node);
+  void put_into_queue(Lane lane, ReadyTask task);
   bool has_tasks() const { return load_.load() >= kOneTask; }
   bool is_over() const { return load_.load() == 0; }
   Lane lane_of(const Worker& worker) const;
 
   // One node.
-  void step(Seat& seat, uint32_t index, const base::NodePtr& keep);
-  void evaluate(Seat& seat, uint32_t index);
-  void evaluate_on_stream(Seat& seat, uint32_t index, const std::optional<c10::Stream>& stream);
-  void distribute(Seat& seat, uint32_t index, base::variable_list& outputs,
-                  const std::optional<c10::Stream>& stream);
-  uint32_t target_of(uint32_t index, size_t edge_index, const base::Edge& edge) const;
+  struct Turn;
+  void step(DeviceSeat& seat, const ReadyTask& task);
+  void evaluate(DeviceSeat& seat, uint32_t index);
 
   // Fixed before the first task is ready.
-  OverdriveEngine& engine_;
+  HostEngine& engine_;
   RunMemory& memory_;
   const DevicePlan& devices_;
   const RunOptions options_;
   const bool grad_mode_;
+  base::variable_list captured_;
+  const NodeStep step_;
   Worker* const home_;                              // whose thread called, if it is a worker's
   std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
   std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
 
   // The calling thread's. Without workers its main lane is the thread's own heap.
-  Seat caller_;
+  DeviceSeat caller_;
   ReadyHeap<ReadyTask> aside_;
 
   // Each element is used by one thread: see Note [Threads of a run].
   std::vector<uint32_t> visits_;  // of the worker of each lane
-  base::variable_list captured_;
 
   // Any thread's.
   Arrivals arrivals_;
   CallerStreams streams_;
   FirstError error_;
-  // Tasks that are ready or running, and workers inside. One word, so that of those who leave only the last
-  // wakes the caller.
+  // Tasks that are ready or running, and workers inside. One word, so that only the last to leave wakes the
+  // caller.
   static constexpr uint64_t kOneInside = 1, kOneTask = uint64_t{1} << 32;
   std::atomic<uint64_t> load_{0};
   std::atomic<uint32_t> staying_{0};  // of the workers inside, how many may be asleep

@@ -1,6 +1,6 @@
-// Streams of accelerators in a backward: whose stream a node runs on, what it has to wait for, and how
-// the caller's streams come after everything that was computed. All through c10's generic device guard;
-// adding gradients that meet is the host's own InputBuffer::add.
+// Streams of accelerators in a backward: the stream of a node, its waits, and the waits of the caller's streams
+// at the end. All through c10's generic device guard. Values on the stack of a run; a thread uses its own, but
+// any thread may add_leaf(). Leaves the sum of gradients to the host's InputBuffer::add.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -27,7 +27,7 @@ std::optional<c10::Stream> stream_of(base::Node& node, const torch::autograd::In
 void wait_for_gradients(base::Node& node, const std::optional<c10::Stream>& stream,
                         torch::autograd::InputBuffer& gradients);
 
-// Keeps a thread on its device: what a node or hook leaves current must not reach the next.
+// Keeps a thread on its device, because the next node must not see a device that a node or hook left current.
 class CurrentDevice {
  public:
   // The device that is current now, of the type given.

@@ -1,8 +1,6 @@
 #include "engine/devices/worker.h"
 
 #include "engine/base/counters.h"
-#include "engine/devices/device_run.h"
-#include "engine/overdrive_engine.h"
 #include "engine/run/thread_context.h"
 
 #include <pthread.h>
@@ -22,7 +20,7 @@ void name_thread(c10::Device device) {
 
 }  // namespace
 
-Worker::Worker(OverdriveEngine& engine, c10::Device device)
+Worker::Worker(HostEngine& engine, c10::Device device)
     : engine_(engine),
       device_(device),
       queue_(std::make_shared<TaskQueue>()),
@@ -41,11 +39,11 @@ void Worker::stop() {
 void Worker::serve() {
   name_thread(device_);
   thread_context().worker = this;
-  const auto any = [](const DeviceTask&) { return true; };
+  const auto any = [](const ReadyTask&) { return true; };
   const auto over = [this] { return stopping_.load(std::memory_order_acquire); };
-  while (std::optional<DeviceTask> task = queue_->take(any, over, Patience::kSleep)) {
-    DeviceRun& run = *task->run;
-    run.work(*this, *std::move(task), DeviceRun::Stay::kWhileThereIsMore);
+  while (std::optional<ReadyTask> task = queue_->take(any, over, Patience::kSleep)) {
+    SharedRun& run = shared_run_of(*task);
+    run.work(*this, *std::move(task), SharedRun::Stay::kWhileThereIsMore);
   }
 }
 

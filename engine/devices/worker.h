@@ -1,9 +1,11 @@
-// The thread that runs the nodes of one device, in its queue's order, whichever backward they belong to.
+// The thread that runs the nodes of one device for all backwards, in its queue's order.
 // Owned by WorkerGroup. Starts in the constructor, sleeps when there is nothing to do, ends and is joined
-// by stop(). Knows its queue and its device; DeviceRun knows what to do with a task.
+// by stop(). Knows its queue and its device; the run of a task (SharedRun) knows how to run it.
 #pragma once
 
-#include "engine/devices/device_task.h"
+#include "engine/devices/device_queue.h"
+#include "engine/host/host_engine.h"
+#include "engine/run/ready_task.h"
 
 #include <atomic>
 #include <memory>
@@ -15,12 +17,25 @@ struct ReadyQueue;
 
 namespace overdrive::engine {
 
-class OverdriveEngine;
+class Worker;
+using TaskQueue = DeviceQueue<ReadyTask>;
+
+// A run that workers take part in. Their queues hold tasks of such runs only.
+class SharedRun : public AnyRun {
+ public:
+  enum class Stay { kForOneTask, kWhileThereIsMore, kToTheEnd };
+  // Called by a worker on its thread: runs `task` inside the run's graph task. Throws nothing.
+  virtual void work(Worker& worker, ReadyTask task, Stay stay) = 0;
+
+ protected:
+  ~SharedRun() = default;
+};
+inline SharedRun& shared_run_of(const ReadyTask& task) { return static_cast<SharedRun&>(*task.run); }
 
 class Worker {
  public:
   // Throws std::system_error when the system refuses a thread.
-  Worker(OverdriveEngine& engine, c10::Device device);
+  Worker(HostEngine& engine, c10::Device device);
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -37,7 +52,7 @@ class Worker {
  private:
   void serve();
 
-  OverdriveEngine& engine_;
+  HostEngine& engine_;
   const c10::Device device_;
   const std::shared_ptr<TaskQueue> queue_;
   const std::shared_ptr<torch::autograd::ReadyQueue> host_queue_;

@@ -44,7 +44,7 @@ void WorkerGroup::retire_all() {
   if (there_is_a_group.load(std::memory_order_acquire)) get().retire();
 }
 
-void WorkerGroup::take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into) {
+void WorkerGroup::take(HostEngine& engine, const std::vector<c10::Device>& devices, Workers& into) {
   into.reserve(into.size() + devices.size());
   std::optional<c10::Device> refused;
   std::string why;
@@ -64,7 +64,7 @@ void WorkerGroup::take(OverdriveEngine& engine, const std::vector<c10::Device>& 
   if (refused.has_value()) warn_of_refused_thread(*refused, why);
 }
 
-std::shared_ptr<Worker> WorkerGroup::take_one(OverdriveEngine& engine, c10::Device device) {
+std::shared_ptr<Worker> WorkerGroup::take_one(HostEngine& engine, c10::Device device) {
   if (after_fork_) {
     // The first call in a child makes the host's intra-op pool anew, and two threads at once break it:
     // workers make this call when they start.

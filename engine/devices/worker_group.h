@@ -1,5 +1,5 @@
-// The workers of the process, one for each device that a backward has needed. One object, never destroyed.
-// Any thread. Starts workers, counts who uses them, ends those that nobody uses; does not know what they do.
+// The workers of the process, one for each device that a backward has needed. One object, never destroyed. Any
+// thread. Starts workers, counts their users and ends unused ones. Leaves the tasks to the workers.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -20,7 +20,7 @@ class WorkerGroup {
 
   // Adds the worker of each device, started if need be; in use until it is given back. Null where the system
   // refuses a thread.
-  void take(OverdriveEngine& engine, const std::vector<c10::Device>& devices, Workers& into)
+  void take(HostEngine& engine, const std::vector<c10::Device>& devices, Workers& into)
       OVERDRIVE_EXCLUDES(mutex_);
   void give_back(const Workers& workers) OVERDRIVE_EXCLUDES(mutex_);
 
@@ -35,7 +35,7 @@ class WorkerGroup {
     bool retired = false;
   };
   void retire() OVERDRIVE_EXCLUDES(mutex_);
-  std::shared_ptr<Worker> take_one(OverdriveEngine& engine, c10::Device device) OVERDRIVE_REQUIRES(mutex_);
+  std::shared_ptr<Worker> take_one(HostEngine& engine, c10::Device device) OVERDRIVE_REQUIRES(mutex_);
   bool ends_without(const Worker& worker) OVERDRIVE_REQUIRES(mutex_);
 
   using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
@@ -61,7 +61,7 @@ class WorkerLease {
   WorkerLease& operator=(const WorkerLease&) = delete;
 
   // Null where the system refuses a thread.
-  const WorkerGroup::Workers& take(OverdriveEngine& engine, const std::vector<c10::Device>& devices) {
+  const WorkerGroup::Workers& take(HostEngine& engine, const std::vector<c10::Device>& devices) {
     WorkerGroup::get().take(engine, devices, workers_);
     return workers_;
   }

@@ -1,15 +1,14 @@
 #include "engine/host/host_frame.h"
 
 #include "engine/base/thread_end.h"
-#include "engine/host/host.h"
-#include "engine/overdrive_engine.h"
-#include "engine/run/thread_context.h"
+#include "engine/host/graph_task.h"
+#include "engine/host/ordinary_tensor.h"
 
 #include <exception>
 #include <limits>
 
-// Members of host classes that its headers declare and its library does not export: for the graph tasks
-// that report_exception() makes, and the queues of our workers. Hidden visibility keeps them ours.
+// Members of host classes that the host's headers declare and its library does not export. The graph tasks of
+// report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
 namespace torch::autograd {
 
 namespace utils {
@@ -24,7 +23,7 @@ int NodeTask::getReentrantDepth() const {
   return task ? task->reentrant_depth_ : std::numeric_limits<int>::max();
 }
 
-// Both run on the queue's own thread, before and inside its loop.
+// Both functions run on the queue's thread, before and inside its loop.
 void ReadyQueue::push(NodeTask item, bool increment_outstanding_tasks) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -58,14 +57,14 @@ namespace {
 
 using namespace torch::autograd;
 
-// Carries an error that is not a std::exception through the host's loop, which catches only those.
+// Carries an error that is not a std::exception through the host's loop, which catches only std::exception.
 struct ForeignError : std::exception {
   const char* what() const noexcept override { return "an error that is not a std::exception"; }
 };
 
 class FrameNode final : public Node {
  public:
-  // Never a sequence number of the thread's: the host's counter must not move.
+  // Not a sequence number of the thread, because the host's counter must not move.
   FrameNode() : Node(/*sequence_nr=*/uint64_t{0}) {}
 
   std::string name() const override { return "overdrive::backward"; }
@@ -102,7 +101,7 @@ class FrameNode final : public Node {
   }
 
  private:
-  // The failing node was reported already: the host must not report the frame as well.
+  // The failing node is reported already, and the host must not report the frame too.
   static void abandon_task() { host::current_graph_task()->has_error_.store(true); }
 
   const std::function<void()>* body_ = nullptr;
@@ -111,23 +110,23 @@ class FrameNode final : public Node {
   [[no_unique_address]] host::NamesOfHooks names_;
 };
 
-// Frames are made once and kept by their thread. Not in anomaly mode, where a new node takes a
-// traceback and a reference to the node that is current.
+// A frame for one run. The thread keeps the frame for later runs, except a frame of anomaly mode, because that
+// frame holds a traceback and a reference to the current node.
 class FrameLease {
  public:
-  explicit FrameLease(ThreadContext& context) : context_(context) {
-    if (!context.spare_frames.empty()) {
-      node_ = std::move(context.spare_frames.back());
-      context.spare_frames.pop_back();
+  explicit FrameLease(ThreadFrames& frames) : frames_(frames) {
+    if (!frames.spare.empty()) {
+      node_ = std::move(frames.spare.back());
+      frames.spare.pop_back();
     } else {
       keep_ = !AnomalyMode::is_enabled();
       node_ = base::make_node<FrameNode>();
-      node_->add_input_metadata(context.frame_input());
+      node_->add_input_metadata(frames.input());
     }
   }
   ~FrameLease() {
     get().disarm();
-    if (keep_) context_.spare_frames.push_back(std::move(node_));
+    if (keep_) frames_.spare.push_back(std::move(node_));
   }
   FrameLease(const FrameLease&) = delete;
   FrameLease& operator=(const FrameLease&) = delete;
@@ -136,23 +135,28 @@ class FrameLease {
   const base::NodePtr& node() const { return node_; }
 
  private:
-  ThreadContext& context_;
+  ThreadFrames& frames_;
   bool keep_ = true;
   base::NodePtr node_;
 };
 
 }  // namespace
 
-void HostFrame::run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body) {
-  ThreadContext& context = thread_context();
-  FrameLease frame(context);
+const at::Tensor& ThreadFrames::input() {
+  if (!input_.defined()) input_ = make_ordinary_tensor({0});
+  return input_;
+}
+
+void HostFrame::run(Engine& engine, ThreadFrames& frames, const FrameRequest& request,
+                    const std::function<void()>& body) {
+  FrameLease frame(frames);
   frame.get().arm(body, &request);
   const Edge edge(frame.node(), 0);
   base::edge_list outputs;
-  // With outputs the host takes the run for a pruned one; that decides is_checkpoint_valid().
+  // With outputs the host regards the run as pruned, and is_checkpoint_valid() is false.
   if (request.pruned) outputs.push_back(edge);
   try {
-    engine.Engine::execute({edge}, {context.frame_input()}, request.keep_graph, request.warn_create_graph,
+    engine.Engine::execute({edge}, {frames.input()}, request.keep_graph, request.warn_create_graph,
                            /*accumulate_grad=*/true, outputs);
   } catch (const ForeignError&) {
     std::rethrow_exception(frame.get().error());
@@ -168,19 +172,19 @@ bool HostFrame::prepare(GraphTask& task, const base::NodePtr& root) {
   return true;
 }
 
-base::NodePtr HostFrame::make_frame(ThreadContext& context) {
+base::NodePtr HostFrame::make_frame(ThreadFrames& frames) {
   base::NodePtr frame = base::make_node<FrameNode>();
-  frame->add_input_metadata(context.frame_input());
+  frame->add_input_metadata(frames.input());
   return frame;
 }
 
-void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodePtr& frame,
+void HostFrame::join(HostEngine& engine, ThreadFrames& frames, GraphTask& task, const base::NodePtr& frame,
                      const std::shared_ptr<ReadyQueue>& queue, const std::function<void()>& body) {
   if (!frame) {
-    const FrameLease own(thread_context());
-    return join(engine, task, own.node(), queue, body);
+    const FrameLease own(frames);
+    return join(engine, frames, task, own.node(), queue, body);
   }
-  // Shutdown tasks overtake all others, so it is pushed when the frame is running.
+  // A shutdown task overtakes all other tasks, so the running frame pushes it.
   const std::function<void()> last_body = [&] {
     body();
     queue->pushShutdownTask();
@@ -190,12 +194,12 @@ void HostFrame::join(OverdriveEngine& engine, GraphTask& task, const base::NodeP
   engine.run_host_queue();
 }
 
-host::NodeBits* HostFrame::current_node_place(ThreadContext& context) {
-  if (context.current_node == nullptr) {
+host::NodeBits* HostFrame::current_node_place(ThreadFrames& frames) {
+  if (frames.current_node == nullptr) {
     const base::NodePtr current = get_current_node();
-    if (current && is_frame(*current)) context.current_node = host::find_current_node_place(*current);
+    if (current && is_frame(*current)) frames.current_node = host::find_current_node_place(*current);
   }
-  return context.current_node;
+  return frames.current_node;
 }
 
 bool HostFrame::is_frame(const Node& node) { return typeid(node) == typeid(FrameNode); }

@@ -1,29 +1,28 @@
-// Runs a body inside a graph task of LibTorch's own, so that queue_callback(),
-// get_current_graph_task_*() and Node::task_should_compute_output() work in nodes and hooks.
-// Used on the calling thread, and by the workers that join it; frames nest.
+// Runs a body inside a graph task of LibTorch, so queue_callback(), get_current_graph_task_*() and
+// Node::task_should_compute_output() work in nodes and hooks. No owner: static functions. Used by the calling
+// thread and by the workers that join its run; frames nest. Leaves the run inside to the body.
 //
-// Note [Host frame]: those functions read a thread-local that only the host's own loop sets. The
-// exported door to it is Engine::execute of the base class, called on our own object with one edge
-// to a node of ours, the frame, whose apply() is the body. The base class then makes a real
-// graph task (id, reentrant depth, the thread's own queue), calls our virtual
-// execute_with_graph_task(), which completes the task, and runs the frame as its only node;
-// warnings are replayed and final callbacks run when the body returns. Rejected: a ready queue of
-// our own through init_local_ready_queue(), which leaves a stock backward that is under way on the
-// thread waiting for ever.
-// A second thread must not enter the task by execute_with_graph_task(): the first to finish would never be
-// woken. It gets a frame as a task of the same graph task through a queue of its own, and leaves the
-// host's loop by a shutdown task. The caller's frame must be the last to end, or the task would be taken
-// for completed on the wrong thread.
+// Note [Host frame]: these functions read a thread-local that only the host's loop sets. Engine::execute of the
+// base class is the exported door to this loop. run() calls it on Overdrive's object, with one edge to a node
+// of Overdrive, the frame. The apply() of the frame is the body. The base class makes a real graph task (id,
+// reentrant depth, the thread's own queue) and calls the virtual execute_with_graph_task(). Overdrive's
+// override completes the task, and the base class runs the frame as its only node. After the body, the host
+// replays warnings and runs final callbacks. Rejected: a ready queue through init_local_ready_queue(), because
+// a stock backward that is under way on the thread then waits for ever.
+// A second thread must not enter the task by execute_with_graph_task(), because the host would never wake the
+// first thread that finishes. A second thread gets a frame as a task of the same graph task, through a queue of
+// its own, and a shutdown task ends its loop. The caller's frame must end last. Otherwise the host would
+// complete the task on the wrong thread.
 #pragma once
 
-#include "engine/host/host.h"
+#include "engine/host/current_node.h"
+#include "engine/host/host_engine.h"
 
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace overdrive::engine {
-
-class OverdriveEngine;
-struct ThreadContext;
 
 struct FrameRequest {
   bool keep_graph = false;
@@ -33,35 +32,48 @@ struct FrameRequest {
   const base::edge_list* roots = nullptr;
 };
 
+// A thread's frames and all that they need. Of its thread alone.
+struct ThreadFrames {
+  std::vector<base::NodePtr> spare;
+  host::NodeBits* current_node = nullptr;  // see Note [Current node]
+
+  // The gradient that frames are called with. One a thread: threads must not share a reference count.
+  const at::Tensor& input();
+
+ private:
+  at::Tensor input_;
+};
+
 class HostFrame {
  public:
-  // Runs `body` inside a frame. What it throws comes out unchanged, of any type; then the final
-  // callbacks did not run. What a callback throws comes out, too.
-  static void run(OverdriveEngine& engine, const FrameRequest& request, const std::function<void()>& body);
+  // Runs `body` inside a frame. An error of the body, of any type, comes out unchanged, and final callbacks do
+  // not run then. An error of a callback comes out too.
+  static void run(base::Engine& engine, ThreadFrames& frames, const FrameRequest& request,
+                  const std::function<void()>& body);
 
-  // The hook for OverdriveEngine::execute_with_graph_task(): completes `task` when `root` is the
-  // frame that this thread is about to enter. False for any other task.
+  // For OverdriveEngine::execute_with_graph_task(): completes `task` when `root` is the frame that this thread
+  // enters. False for any other task.
   static bool prepare(base::GraphTask& task, const base::NodePtr& root);
 
-  // A second thread, one that live_as_host_thread() made, enters the task of a frame that another thread is
-  // in and stays in: runs `body`, which must not throw, with the task as its own. `frame` comes from
-  // make_frame(), where others have to know it beforehand, or is null; the thread may join with it again from
-  // inside.
-  static void join(OverdriveEngine& engine, base::GraphTask& task, const base::NodePtr& frame,
+  // A second thread enters the task of a frame that another thread holds open, and runs `body` with that task
+  // as its current one. The thread comes from live_as_host_thread(). `body` must not throw. `frame` comes from
+  // make_frame(), when others must know the frame before, or is null. The thread may join with the same frame
+  // again from inside.
+  static void join(HostEngine& engine, ThreadFrames& frames, base::GraphTask& task, const base::NodePtr& frame,
                    const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
                    const std::function<void()>& body);
-  static base::NodePtr make_frame(ThreadContext& context);
+  static base::NodePtr make_frame(ThreadFrames& frames);
 
   // True when `node` is a frame.
   static bool is_frame(const base::Node& node);
 
-  // Where get_current_node() looks on this thread (Note [Current node]), or null. In a frame.
-  static host::NodeBits* current_node_place(ThreadContext& context);
+  // Inside a frame: the variable of this thread that get_current_node() reads (Note [Current node]), or null.
+  static host::NodeBits* current_node_place(ThreadFrames& frames);
 };
 
-// Calls the previous engine's thread_on_exception() for `node`, with a graph task made for the
-// purpose: the error is that of a backward, and ours may have no graph task, or share one. Prints
-// the forward traceback in anomaly mode. Call it inside a catch block.
+// Calls the previous engine's thread_on_exception() for `node`, with a graph task made for this call, because a
+// backward may have no graph task or share one. Prints the forward traceback in anomaly mode. Call this
+// function inside a catch block.
 void report_exception(base::Engine& previous, const base::NodePtr& node, std::exception& error);
 
 }  // namespace overdrive::engine

@@ -1,20 +1,19 @@
-// The version of LibTorch as a value, and the rule for which ones go together. Plain C++ for the
-// preload library's sake, which asks before it loads anything that needs LibTorch. No state.
+// The version of LibTorch as a value, and the rule for versions that go together. No state; any thread. Plain
+// C++, because the preload library asks before it loads an object that needs LibTorch.
 #pragma once
 
 #include <cstdint>
 
-// Note [Which LibTorch runs]: a header's TORCH_VERSION is the version Overdrive was built for; what counts is
-// the libtorch_cpu.so that the process has. That one says its version through aoti_torch_abi_version(), which
-// belongs to the C interface that LibTorch promises to keep stable: every release since 2.10 exports it, and
-// extensions built against that interface call it, so it cannot quietly go. Considered instead:
-// caffe2::GetBuildOptions() and at::show_config() (C++ signatures, and text to be parsed; their
-// TORCH_VERSION is a build flag), the Python package's version.py (there may be no Python), the
-// file name of the library (it has none). A LibTorch without the symbol is older than all that
-// Overdrive can be built for.
+// Note [Which LibTorch runs]: TORCH_VERSION in a header is the version of Overdrive's build. The
+// libtorch_cpu.so of the process may have another version, and aoti_torch_abi_version() tells it. This function
+// belongs to the C interface that LibTorch keeps stable: every release since 2.10 exports it, and extensions
+// call it. Rejected: caffe2::GetBuildOptions() and at::show_config() (C++ signatures, text to parse, and a
+// build flag as version), version.py of the Python package (a process may have no Python), and the file name of
+// the library (no version in it). A LibTorch without the symbol is older than every version that Overdrive
+// supports.
 //
-// The symbol is referenced weakly from liboverdrive.so, and by dlsym from the preload library, so
-// that an old LibTorch gives a message and not a symbol lookup error.
+// liboverdrive.so refers to the symbol weakly, and the preload library uses dlsym. So an old LibTorch gives a
+// message instead of a symbol lookup error.
 
 namespace overdrive::engine {
 
@@ -26,13 +25,13 @@ struct HostVersion {
   friend constexpr bool operator==(const HostVersion&, const HostVersion&) = default;
 };
 
-// From what aoti_torch_abi_version() returns: one byte each for major, minor, patch, then tags.
+// From the result of aoti_torch_abi_version(): one byte each for major, minor, patch, then tags.
 constexpr HostVersion version_from_abi(uint64_t abi) {
   return {static_cast<int>(abi >> 56 & 0xff), static_cast<int>(abi >> 48 & 0xff),
           static_cast<int>(abi >> 40 & 0xff)};
 }
 
-// From text such as "2.13.0", "2.13.0+cpu" or "2.14.0a0+git": what follows the numbers is ignored.
+// From text such as "2.13.0", "2.13.0+cpu" or "2.14.0a0+git". Text after the numbers is ignored.
 constexpr HostVersion version_from_text(const char* text) {
   int numbers[3] = {};
   for (int& number : numbers) {
@@ -42,8 +41,7 @@ constexpr HostVersion version_from_text(const char* text) {
   return {numbers[0], numbers[1], numbers[2]};
 }
 
-// Overdrive reads insides of its host that may change with any minor version and do not change
-// within one.
+// Overdrive reads internals of LibTorch. They may change with a minor version and do not change within one.
 constexpr bool runs_in(HostVersion built_for, HostVersion running) {
   return built_for.major == running.major && built_for.minor == running.minor;
 }

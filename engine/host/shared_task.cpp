@@ -6,7 +6,8 @@
 namespace overdrive::engine {
 namespace {
 
-// The host numbers its tasks from 0 and shows the number as an int; ours come from the upper half.
+// The host numbers its tasks from 0 and shows the number as an int. Borrowed tasks have numbers of the upper
+// half.
 uint64_t next_id() {
   static std::atomic<uint64_t> next{0};
   constexpr uint64_t kHalf = uint64_t{1} << 30;
@@ -25,7 +26,7 @@ void SharedTask::run_callbacks() {
   std::unique_lock<std::mutex> lock(task_.final_callbacks_lock_);
   // By index: a callback may queue more.
   for (size_t i = 0; i < task_.final_callbacks_.size(); ++i) {
-    // What it holds goes with the task, as in stock. It is called where it does not move when the list grows.
+    // The callback lives until the task ends, as in stock. In a list it does not move when the list grows.
     const auto& callback = callbacks_run_.emplace_back(std::move(task_.final_callbacks_[i]));
     lock.unlock();
     callback();

@@ -1,6 +1,6 @@
-// Lets a nested backward use the graph task of the frame around it: for as long as it lasts, the
-// task's public fields are those of the nested one. Costs a tenth of a second frame. Only where the
-// run around it is serial and nobody else is in the task; used by that thread alone.
+// Lends the graph task of a frame to a nested backward: until the destructor, the task's public fields are
+// those of the nested backward. Costs a tenth of a second frame. On the stack of the nested backward; its
+// thread alone uses the object. Only for a serial outer run with no other thread inside the task.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -20,7 +20,7 @@ class SharedTask {
   SharedTask(const SharedTask&) = delete;
   SharedTask& operator=(const SharedTask&) = delete;
 
-  // The final callbacks that the nested backward queued, and those that they queue.
+  // Runs the final callbacks of the nested backward, and the callbacks that these queue.
   void run_callbacks();
 
  private:
@@ -33,7 +33,7 @@ class SharedTask {
   c10::SmallVector<base::Node*, 4> graph_roots_;
   std::vector<at::Tensor> captured_vars_;
   std::vector<std::function<void()>> final_callbacks_;
-  std::list<std::function<void()>> callbacks_run_;  // go before those that an error left
+  std::list<std::function<void()>> callbacks_run_;  // destroyed before callbacks that an error left
   uint64_t id_;
   bool keep_graph_;
 };

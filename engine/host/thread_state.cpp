@@ -72,7 +72,7 @@ void ThreadState::repair() {
     return;
   }
   at::ThreadLocalState::setThreadLocalState(*whole_);
-  places_.autograd.set_grad_mode(grad_mode_);  // `whole` may be another run's
+  places_.autograd.set_grad_mode(grad_mode_);  // `whole` may belong to another run
   c10::WarningUtils::set_warning_handler(modes_.warning_handler);
   modes_ = ThreadModes::read(places_);  // the functorch state is a new copy
 }

@@ -1,7 +1,6 @@
-// The host's thread-local modes during a run. Stock sets them anew for every node, so that
-// what one node or hook leaves behind (grad mode on, a dispatch key, a warning handler ...) is
-// gone for the next. A run sets them once, looks after every node whether they still are what they
-// were, and repairs them when not. Used by the run's thread only.
+// The host's thread-local modes during a run. Stock sets all modes anew for every node, so a change by one node
+// (grad mode, a dispatch key, a warning handler ...) does not reach the next node. A run sets the modes once,
+// compares them after every node, and repairs them when they differ. On the stack of the run; its thread only.
 #pragma once
 
 #include <ATen/FuncTorchTLS.h>
@@ -18,8 +17,8 @@
 
 namespace overdrive::engine {
 
-// Where this thread keeps the modes that can be read in place. Found once a run: asking for a
-// thread-local costs more than reading it.
+// The places of this thread's modes that can be read in place. Looked up once a run, because a look-up of a
+// thread-local costs more than a read.
 struct ThreadPlaces {
   ThreadPlaces();
 
@@ -30,18 +29,18 @@ struct ThreadPlaces {
   const std::unique_ptr<at::functorch::FuncTorchTLSBase>& functorch;
 };
 
-// The modes that stock restores, as far as they can be compared without a copy of everything.
+// The modes that stock restores, in a form that compares without a copy of the whole state.
 struct ThreadModes {
   uint64_t included_keys = 0;
   uint64_t excluded_keys = 0;
   uint32_t autograd_bits = 0;
-  // Only user code changes the others.
+  // Only user code changes these.
   bool record_function_on = true;
   bool saved_hooks_on = true;
   bool reapply_views = false;
   at::ScalarType autocast_cpu_type = at::ScalarType::Undefined;
   at::ScalarType autocast_gpu_type = at::ScalarType::Undefined;
-  uint64_t record_function_callbacks = 0;  // a mark of which there are and which are on
+  uint64_t record_function_callbacks = 0;  // a mark of the callbacks and their switches
   size_t saved_hooks = 0;
   const void* debug_info = nullptr;
   const void* functorch = nullptr;
@@ -78,14 +77,14 @@ struct ThreadModes {
 class ThreadState {
  public:
   enum class Watch {
-    kHostCode,  // only LibTorch's own nodes run: dispatch keys and autograd modes are enough
+    kHostCode,  // dispatch keys and autograd modes: enough where only LibTorch's own nodes run
     kUserCode,  // everything that stock restores
   };
 
-  // Notes the modes of this moment as the run's, with the grad mode given, and enters that grad
-  // mode. `whole`: a copy of the same state if the caller has one that outlives the run.
+  // Takes the current modes, with `grad_mode`, as the run's modes, and enters that grad mode. `whole`: a copy
+  // of the same state that outlives the run, if the caller has one.
   ThreadState(Watch watch, bool grad_mode, const at::ThreadLocalState* whole = nullptr);
-  // Gives the caller its grad mode back; when an error passes, all the rest too.
+  // Restores the caller's grad mode. When an error passes, restores all other modes too.
   ~ThreadState();
   ThreadState(const ThreadState&) = delete;
   ThreadState& operator=(const ThreadState&) = delete;
@@ -97,7 +96,7 @@ class ThreadState {
   }
   // After any other node, and after final callbacks.
   void restore_after_user_code();
-  // After a node of a run; `user_code`: nodes or hooks from outside LibTorch may run in it.
+  // After a node of a run. `user_code`: code from outside LibTorch may run in the run.
   void restore_after_node(bool user_code) {
     if (user_code) {
       restore_after_user_code();
@@ -106,8 +105,8 @@ class ThreadState {
     }
   }
 
-  // The state as a whole if this thread's modes are the run's but for the grad mode, else null: lets a
-  // nested run do without a copy of its own.
+  // The whole state, if this thread's modes equal the run's apart from the grad mode; otherwise null. A nested
+  // run then needs no copy of its own.
   const at::ThreadLocalState* whole_if_unchanged() const;
   const at::ThreadLocalState* whole() const { return whole_; }
 
@@ -116,7 +115,8 @@ class ThreadState {
     return places_.keys.included_ != modes_.included_keys || places_.keys.excluded_ != modes_.excluded_keys ||
            ThreadModes::bits_of(places_.autograd) != modes_.autograd_bits;
   }
-  // Inside a functorch layer: layers that user code leaves on top lie in the same object, under the same keys.
+  // Whether the run is inside a functorch layer. A layer that user code leaves on top lies in the same object,
+  // under the same keys, so a comparison does not find it.
   bool is_in_layer() const {
     constexpr c10::DispatchKeySet kLayers(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
     return (modes_.included_keys & kLayers.raw_repr()) != 0;

@@ -15,8 +15,8 @@ const char* const kReaders[] = {"get_current_graph_task_nodes_in_graph",
 using Symbol = ElfW(Sym);
 using Relocation = ElfW(Rela);
 
-// Where an object's dynamic section says which names it uses: every use of another object's function has
-// a relocation.
+// The relocations in the dynamic section of an object. Every use of another object's function has a
+// relocation with the function's name.
 struct ImportTable {
   const Symbol* symbols = nullptr;
   const char* names = nullptr;
@@ -24,7 +24,7 @@ struct ImportTable {
   size_t bytes[2] = {};
 };
 
-// The loader has relocated these addresses already, except in the kernel's own object.
+// The loader has relocated these addresses, except in the kernel's own object.
 ImportTable import_table(const dl_phdr_info& info) {
   ImportTable table;
   for (int i = 0; i < info.dlpi_phnum; ++i) {
@@ -78,6 +78,8 @@ int look_for_readers(dl_phdr_info* info, size_t, void* found) {
   return 0;
 }
 
+std::atomic<bool> disregarded{false};
+
 int read_load_count(dl_phdr_info* info, size_t, void* count) {
   *static_cast<uint64_t*>(count) = info->dlpi_adds;
   return 1;
@@ -85,11 +87,13 @@ int read_load_count(dl_phdr_info* info, size_t, void* count) {
 
 }  // namespace
 
-bool graph_views_have_readers() {
+void disregard_readers(bool disregard) { disregarded.store(disregard, std::memory_order_relaxed); }
+
+bool task_tables_have_readers() {
+  if (disregarded.load(std::memory_order_relaxed)) return false;
   static std::atomic<uint64_t> looked_at{0};  // the load count of the last search
   static std::atomic<bool> found{false};
-  if (found.load(std::memory_order_acquire))
-    return true;  // objects with readers may go; to serve them costs only time
+  if (found.load(std::memory_order_acquire)) return true;  // a reader that was unloaded costs only time
   uint64_t loads = 0;
   dl_iterate_phdr(read_load_count, &loads);
   if (looked_at.load(std::memory_order_acquire) == loads) return false;

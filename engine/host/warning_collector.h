@@ -1,5 +1,5 @@
-// Keeps the warnings of a run and gives them to the caller's handler at its end, as a graph task
-// of the host does. For runs without one of their own. Used by the run's thread only.
+// Keeps the warnings of a run and gives them to the caller's handler at the end, as a graph task of the host
+// does. For runs without a graph task of their own. On the stack of the run; its thread only.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,7 +12,7 @@ class WarningCollector final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
 
-  // To the handler that is current now. Each warning once.
+  // Gives each warning once to the current handler.
   void replay() {
     std::vector<c10::Warning> warnings;
     warnings.swap(warnings_);

@@ -1,8 +1,8 @@
 #include "engine/node/grad_sum.h"
 
-#include "engine/base/fault.h"
 #include "engine/base/counters.h"
-#include "engine/host/ordinary_tensor.h"
+#include "engine/host/gradient_tensors.h"
+#include "engine/kernels/elementwise.h"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/input_buffer.h>
@@ -16,14 +16,25 @@ bool is_ours_alone(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
+// The sum in place, with the version that an operator in place would leave.
+bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
+  if (!is_plain(slot) || !is_plain(gradient) || !same_sizes_and_type(slot, gradient)) return false;
+  if (is_large(slot.numel()) || slot.storage().is_alias_of(gradient.storage())) return false;
+  for_type_of(slot, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::add_into(mutable_data_of<T>(slot), data_of<T>(gradient), slot.numel());
+  });
+  slot.unsafeGetTensorImpl()->bump_version();
+  return true;
+}
+
 }  // namespace
 
-void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
-  if (OVERDRIVE_FAULT(kSumOtherOrder)) std::swap(slot, gradient);
+void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer, bool below_autograd) {
   if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
       is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
       !c10::impl::dispatch_mode_enabled()) {
-    slot.add_(gradient);
+    if (!below_autograd || !add_in_place(slot, gradient)) slot.add_(gradient);
     return;
   }
   // Every other case by the host's own rules (which tensor may be written, in which order sparse

@@ -7,15 +7,17 @@
 
 namespace overdrive::engine {
 
-// `consumer` is the node that the slot belongs to.
-void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer);
+// `consumer` is the node that the slot belongs to. `below_autograd`: nothing can notice that a sum is made
+// without the dispatcher.
+void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer, bool below_autograd);
 
-inline void add_gradient(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer) {
+inline void add_gradient(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer,
+                         bool below_autograd = false) {
   if (!gradient.defined()) return;
   if (!slot.defined()) [[likely]] {
     slot = std::move(gradient);
   } else {
-    add_to_defined_slot(slot, std::move(gradient), consumer);
+    add_to_defined_slot(slot, std::move(gradient), consumer, below_autograd);
   }
 }
 

@@ -1,8 +1,8 @@
 #include "engine/node/gradient_check.h"
 
-#include "engine/base/fault.h"
 #include "engine/base/counters.h"
-#include "engine/host/ordinary_tensor.h"
+#include "engine/host/gradient_tensors.h"
+#include "engine/node/reduce_gradient.h"
 
 #include <sstream>
 
@@ -20,18 +20,26 @@ bool same_sizes(c10::SymIntArrayRef expected, at::IntArrayRef got) {
   return true;
 }
 
-// True only when the host's check would accept the gradient and leave it as it is.
-bool surely_fits(const InputMetadata& expected, const at::Tensor& gradient) {
+// True only when the host's check would accept the gradient, but for its sizes, and leave it as it is.
+bool surely_accepted(const InputMetadata& expected, const at::Tensor& gradient) {
   const c10::TensorImpl& got = *gradient.unsafeGetTensorImpl();
   // Other kinds are rare on the CPU, and the host's check costs them little.
   if (!is_ordinary(got) || got.has_symbolic_sizes_strides()) return false;
   if (expected.was_default_constructed() || expected.is_nested_tensor()) return false;
   const at::ScalarType type = c10::typeMetaToScalarType(got.dtype());
   return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == at::kStrided &&
-         expected.device() == got.device() && same_sizes(expected.shape_as_dim_vector(), got.sizes());
+         expected.device() == got.device();
 }
 
-bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {
+// Sums as the host does, where it would.
+bool sum_to_fit(c10::SymIntArrayRef expected, at::Tensor& gradient, bool below_autograd) {
+  at::DimVector sizes;
+  if (at::GradMode::is_enabled() || !read_sizes(expected, sizes) || !can_reduce(gradient, sizes)) return false;
+  gradient = reduce_gradient(std::move(gradient), sizes, below_autograd);
+  return true;
+}
+
+bool all_surely_fit(const edge_list& edges, variable_list& gradients, bool below_autograd) {
   if (edges.size() != gradients.size()) return false;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Edge& edge = edges[i];
@@ -39,16 +47,20 @@ bool all_surely_fit(const edge_list& edges, const variable_list& gradients) {
     TORCH_CHECK(edge.input_nr < edge.function->num_inputs(), "edge ", i, " leads to input ", edge.input_nr,
                 " of ", edge.function->name(), ", which has ", edge.function->num_inputs(),
                 " inputs. Was add_input_metadata() forgotten?");
-    if (!surely_fits(edge.function->input_metadata(edge.input_nr), gradients[i])) return false;
+    const InputMetadata& expected = edge.function->input_metadata(edge.input_nr);
+    if (!surely_accepted(expected, gradients[i])) return false;
+    const c10::SymIntArrayRef sizes = expected.shape_as_dim_vector();
+    if (same_sizes(sizes, gradients[i].sizes())) [[likely]]
+      continue;
+    if (!sum_to_fit(sizes, gradients[i], below_autograd)) return false;
   }
   return true;
 }
 
 }  // namespace
 
-void check_gradients(Node& node, variable_list& gradients) {
-  if (OVERDRIVE_FAULT(kSkipValidation)) return;
-  if (all_surely_fit(node.next_edges(), gradients)) [[likely]]
+void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {
+  if (all_surely_fit(node.next_edges(), gradients, below_autograd)) [[likely]]
     return;
   count(Count::kSlowValidations);
   validate_outputs(node.next_edges(), gradients, [&](const std::string& what) {
@@ -57,7 +69,7 @@ void check_gradients(Node& node, variable_list& gradients) {
 }
 
 void check_root_gradients(const edge_list& roots, variable_list& gradients) {
-  if (all_surely_fit(roots, gradients)) [[likely]]
+  if (all_surely_fit(roots, gradients, /*below_autograd=*/false)) [[likely]]
     return;
   count(Count::kSlowValidations);
   validate_outputs(roots, gradients, [](const std::string& what) { return what; });

@@ -1,8 +1,11 @@
-// Memory that saved-tensor hooks gave to the node that runs. A node may return what it saved as a gradient.
-// Without hooks others hold that very tensor, so whoever gets the gradient makes a copy. What a hook gives is a
-// tensor of the node's own over memory, and with a version, that the program, other nodes or the hook have too:
-// a leaf would take it over as its gradient, and zeroing that would change all of them. So such gradients are
-// copied when the node returns. One for each call of a node, on its thread's stack; they nest.
+// The memory that saved-tensor hooks gave to the node that runs (Note [Lent memory]). One object for each call
+// of a node, on the stack of its thread; the objects nest. Copies gradients, and decides nothing else.
+//
+// Note [Lent memory]: a node may return a saved tensor as a gradient. Without hooks the graph holds that tensor
+// too, so AccumulateGrad sees a second owner and makes a copy. A tensor from an unpack hook has one owner, the
+// node, but its memory may belong to the program, to other nodes or to the hook. A leaf would take the tensor
+// over as its gradient, and zeroing the gradient would change them all. So a gradient in such memory is copied
+// when the node returns.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -21,7 +24,7 @@ class LentMemory {
     if (!in_use()) ever_used.store(true, std::memory_order_relaxed);
   }
 
-  // `given`: the gradients that the node gets. What is memory of one of those may be handed on.
+  // `given`: the gradients that the node gets. The node may hand on their memory.
   explicit LentMemory(const base::variable_list& given);
   ~LentMemory();
   LentMemory(const LentMemory&) = delete;
@@ -29,12 +32,13 @@ class LentMemory {
 
   // The node that runs on this thread, if one does, got this.
   static void note(const at::Tensor& tensor);
-  // Puts copies in the place of those that are such memory.
+  // Replaces gradients in lent memory by copies.
   void keep_out_of(base::variable_list& gradients) const;
 
  private:
   static std::atomic<bool> ever_used;
-  // Addresses, to compare with: that of memory which is gone costs a copy when another has got it.
+  // Addresses, for comparison only. When another storage gets the address of a freed one, a copy too many is
+  // made.
   using Storages = c10::SmallVector<const c10::StorageImpl*, 4>;
   Storages given_;
   Storages lent_;

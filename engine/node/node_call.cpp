@@ -1,6 +1,5 @@
 #include "engine/node/node_call.h"
 
-#include "engine/base/fault.h"
 #include "engine/node/gradient_check.h"
 #include "engine/node/lent_memory.h"
 
@@ -11,12 +10,18 @@ namespace overdrive::engine {
 using namespace torch::autograd;
 
 namespace {
-variable_list apply(Node& node, variable_list&& gradients) {
-  if (!LentMemory::in_use()) return node(std::move(gradients));
+void apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+  if (call.own != 0 && call.run_own != nullptr &&
+      call.run_own(call.own, node, gradients, outputs, call.views_are_seen)) {
+    return;
+  }
+  if (!LentMemory::in_use()) {
+    outputs = node(std::move(gradients));
+    return;
+  }
   const LentMemory lent(gradients);
-  variable_list outputs = node(std::move(gradients));
+  outputs = node(std::move(gradients));
   lent.keep_out_of(outputs);
-  return outputs;
 }
 }  // namespace
 
@@ -25,30 +30,26 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
   for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
 }
 
-variable_list call_node(Node& node, variable_list& gradients, bool keep_graph) {
-  if (!OVERDRIVE_FAULT(kCaptureAfterHooks)) call_tensor_pre_hooks(node, gradients);
+void call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+  call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
-  if (!keep_graph) node.will_release_variables();
+  if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    variable_list outputs = apply(node, std::move(gradients));
-    check_gradients(node, outputs);
+    apply(node, gradients, outputs, call);
+    check_gradients(node, outputs, /*below_autograd=*/call.run_own != nullptr && !call.views_are_seen);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
-    return outputs;
+    return;
   }
   // AccumulateGrad takes a gradient over when two references to it exist and the node has
   // post-hooks: ours, kept for them, and its own.
-  variable_list outputs;
   {
     variable_list copy = gradients;
-    outputs = apply(node, std::move(copy));
+    apply(node, copy, outputs, {.keep_graph = call.keep_graph});
   }
-  if (OVERDRIVE_FAULT(kReleaseTooEarly) && !keep_graph) node.release_variables();
-  check_gradients(node, outputs);
-  if (OVERDRIVE_FAULT(kSwapHooks)) std::swap(node.post_hooks().front(), node.post_hooks().back());
+  check_gradients(node, outputs, /*below_autograd=*/false);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
-  return outputs;
 }
 
 void check_for_nan(Node& node, const variable_list& gradients) {

@@ -17,8 +17,22 @@ inline void add_late_inputs(const base::Node& node, base::variable_list& gradien
     gradients.resize(node.num_inputs());
 }
 
-// Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up.
-base::variable_list call_node(base::Node& node, base::variable_list& gradients, bool keep_graph);
+// A higher folder's way to run a node in the place of its apply(): `results`, empty at first, gets one place an
+// edge. False: nothing was changed.
+using RunOwn = bool (*)(uint16_t number, base::Node& node, base::variable_list& gradients,
+                        base::variable_list& results, bool views_are_seen);
+
+struct NodeCall {
+  bool keep_graph = false;
+  RunOwn run_own = nullptr;     // null: nothing may run below autograd here
+  uint16_t own = 0;             // the number of the node's type, for run_own; 0: none
+  bool views_are_seen = false;  // the program may get what the node returns
+};
+
+// Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its
+// memory from node to node.
+void call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
+               const NodeCall& call);
 
 // The event that stock's loop emits around each node, with `body` in it. Apart, because the event is large and
 // backwards nest.

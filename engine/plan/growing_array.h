@@ -1,6 +1,6 @@
-// An array of plain values that grows at its end. Unlike std::vector it grows by half and through
-// realloc(), so that a large one is moved by the system's page tables and never held twice: the tables
-// of a million-node graph must not cost more memory than the host's. Used by one thread.
+// An array of plain values that grows at its end. Unlike std::vector, the array grows by half and through
+// realloc(): the system moves the pages of a large array and never holds two copies. So the tables of a
+// million-node graph cost less memory than the host's. Owned by a Plan; used by one thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// A flat hash from a node's address to its number in a plan. Holds numbers and a part of each hash only;
-// the plan holds the addresses, so both stay small. Owned by a Plan, which decides who is in it; used by one
-// thread. Never dereferences an address. Keeps its memory between plans.
+// A flat hash from a node's address to its number in a plan. Holds the numbers and a part of each hash; the
+// plan holds the addresses, so both stay small. Owned by a Plan, which chooses the nodes; used by one thread.
+// Keeps its memory between plans. Never dereferences an address.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class NodeTable {
     count_ = 0;
   }
 
-  // The number of `key`; when it is not in the table yet it enters with the number `next`. `address_of(number)`
-  // tells the key of a number that is in the table.
+  // The number of `key`. A new key enters with the number `next`. `address_of(number)` returns the key of a
+  // number in the table.
   template <typename AddressOf>
   uint32_t find_or_add(const void* key, uint32_t next, AddressOf address_of) {
     const uint64_t hash = hash_of(key);
@@ -48,8 +48,8 @@ class NodeTable {
     }
   }
 
-  // Before one more enters. `address_of` is asked for all numbers below `numbers`, and says null for those that
-  // are not in the table.
+  // Call before one more key enters. `address_of(number)`, for every number below `numbers`, returns the key,
+  // or null for a number that is not in the table.
   template <typename AddressOf>
   void make_room(uint32_t numbers, AddressOf address_of) {
     if (has_room(count_ + 1, entries_.size())) [[likely]]
@@ -86,7 +86,7 @@ class NodeTable {
   static uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
 
   void clear_to(size_t capacity) {
-    if (capacity > entries_.capacity()) std::vector<Entry>().swap(entries_);  // never both
+    if (capacity > entries_.capacity()) std::vector<Entry>().swap(entries_);  // never two blocks at once
     entries_.assign(capacity, Entry{0, kNone});
     mask_ = capacity - 1;
   }

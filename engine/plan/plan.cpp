@@ -1,5 +1,7 @@
 #include "engine/plan/plan.h"
 
+#include "engine/host/device_rules.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -41,7 +43,7 @@ void Plan::build(const Request& request) {
   if (request.root_is_group) num_slots_ = 0;
   // `nodes` is the queue as well.
   for (uint32_t index = 0; index < nodes.size(); ++index) {
-    look_at(*nodes[index].node, look_for_devices);
+    look_at(nodes[index], request, look_for_devices);
     expand(index, least);
   }
   expected_ = table_.count();
@@ -68,7 +70,7 @@ uint32_t Plan::add_shared(Node& node) {
 }
 
 uint32_t Plan::append(Node& node, bool shared) {
-  nodes.push_back({&node, num_slots_, 0, 0, shared, !pruned_, !pruned_, false});
+  nodes.push_back({&node, num_slots_, 0, 0, shared, !pruned_, !pruned_, false, 0});
   num_slots_ += node.num_inputs();
   return static_cast<uint32_t>(nodes.size() - 1);
 }
@@ -98,7 +100,9 @@ void Plan::expand(uint32_t index, uint64_t least) {
   }
 }
 
-void Plan::look_at(Node& node, bool look_for_devices) {
+void Plan::look_at(PlannedNode& planned, const Request& request, bool look_for_devices) {
+  Node& node = *planned.node;
+  if (request.own_number != nullptr) planned.own = request.own_number(node);
   if (!has_hooks_) {
     const host::NodeKind kind = host::kind_of(node);
     if (kind == host::NodeKind::kForeign) has_foreign_nodes_ = true;
@@ -159,6 +163,17 @@ void Plan::mark_needed() {
     path.pop_back();
     if (runs && !path.empty()) nodes[path.back().node].needed = nodes[path.back().node].may_run = true;
   }
+}
+
+bool Plan::wants_everything() const {
+  for (uint32_t index = 0; index < nodes.size(); ++index) {
+    if (!nodes[index].needed) continue;
+    for (uint32_t edge = 0; edge < num_edges(index); ++edge) {
+      const uint32_t target = targets[nodes[index].first_edge + edge];
+      if (target != NodeTable::kNone && !nodes[target].may_run) return false;
+    }
+  }
+  return true;
 }
 
 void Plan::clear() {

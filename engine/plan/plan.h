@@ -4,8 +4,8 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "engine/host/node_kind.h"
 #include "engine/plan/growing_array.h"
-#include "engine/host/host.h"
 #include "engine/plan/node_table.h"
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct PlannedNode {
   uint32_t may_run : 1;   // needed or captured; always in a call that is not pruned
   uint32_t needed : 1;    // apply() is called
   uint32_t reached : 1;   // a gradient has arrived (set by the run)
+  uint16_t own = 0;       // the number of its type among own nodes; 0: none
 };
 
 // One wanted gradient of a pruned call.
@@ -41,6 +42,8 @@ class Plan {
     bool root_is_group;
     const base::edge_list& outputs;  // what inputs= or grad() asked for; empty: everything
     bool accumulate_grad;
+    // The number of a node's type among own nodes, or null when there are to be none.
+    uint16_t (*own_number)(const base::Node&) = nullptr;
   };
 
   // Reads the graph. The tables keep their memory for the next call.
@@ -61,6 +64,8 @@ class Plan {
   }
 
   bool pruned() const { return pruned_; }
+  // Whether every gradient that a needed node can compute is wanted. Then nodes need not ask.
+  bool wants_everything() const;
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_captured() const { return num_captured_; }
   // A hook, or a node whose type is not LibTorch's own: foreign code will run.
@@ -83,7 +88,7 @@ class Plan {
     return table_.find(node, [this](uint32_t number) -> const void* { return nodes[number].node; });
   }
   void expand(uint32_t index, uint64_t min_topological_nr);
-  void look_at(base::Node& node, bool look_for_devices);
+  void look_at(PlannedNode& planned, const Request& request, bool look_for_devices);
   void mark_outputs(const Request& request);
   void mark_needed();
 

@@ -1,14 +1,13 @@
-// The nodes that are ready to run, best first. Owned by a thread and used by it alone: a nested
-// backward pushes into the heap of the backward around it. Knows ranks, not what a task does.
+// A heap of ready tasks, best first. Owned by a thread, which alone uses the heap: a nested backward pushes
+// into the heap of the backward around it. Knows ranks only; leaves the tasks to the run.
 //
-// Note [Ties]: ranks are often equal (every AccumulateGrad has the largest sequence number, and
-// threads that build graphs number their nodes alike), and the order of equal ranks decides the
-// order of additions, hence the bits of a gradient. The host keeps its tasks in a
-// std::priority_queue of libstdc++, so equal ranks come out in an order that follows from that heap's
-// moves. sift_up() and sift_down() make the same moves: a parent yields to a child only when it
-// ranks strictly lower, and of two equal children the right one moves up. They are our own so
-// that another C++ library changes nothing. Rejected: the node's index as a tie-break, which
-// differs from the host's order in about half of all random graphs.
+// Note [Ties]: ranks are often equal, because every AccumulateGrad has the largest sequence number, and because
+// threads that build graphs number their nodes alike. The order of equal ranks decides the order of additions,
+// and so the bits of a gradient. The host keeps its tasks in a std::priority_queue of libstdc++, and the moves
+// of that heap decide the order of equal ranks. sift_up() and sift_down() make the same moves: a parent yields
+// only to a child of strictly higher rank, and of two equal children the right one moves up. Both functions are
+// Overdrive's own, so another C++ library changes nothing. Rejected: the node's index as a tie-break, because
+// its order differs from the host's in about half of all random graphs.
 #pragma once
 
 #include "engine/plan/task_rank.h"
@@ -45,7 +44,7 @@ class ReadyHeap {
     return top;
   }
 
-  // Every task that waits, in no particular order. A change of rank must keep the heap a heap.
+  // All waiting tasks, in the order of the heap's array. A change of rank must keep the heap a heap.
   std::vector<Task>& tasks() { return tasks_; }
 
  private:
@@ -60,8 +59,8 @@ class ReadyHeap {
     tasks_[hole] = std::move(task);
   }
 
-  // Fills the hole at the top of the first `count` tasks with their best, down to a leaf, and
-  // puts `task` there.
+  // Fills the hole at the top of the first `count` tasks with the better child, level by level. Puts `task`
+  // into the hole that is left at a leaf, or above it.
   void sift_down(size_t count, Task task) {
     size_t hole = 0;
     size_t right = 2;
@@ -71,7 +70,7 @@ class ReadyHeap {
       hole = better;
       right = 2 * hole + 2;
     }
-    if (right == count) {  // a last, left child without a sibling
+    if (right == count) {  // the last child has no sibling
       tasks_[hole] = std::move(tasks_[right - 1]);
       hole = right - 1;
     }

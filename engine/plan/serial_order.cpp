@@ -13,7 +13,7 @@ struct Ready {
 
 }  // namespace
 
-// The moves of Run, without the nodes.
+// Makes the moves of Run without the nodes.
 std::vector<uint32_t> serial_order(const Plan& plan) {
   const auto count = static_cast<uint32_t>(plan.nodes.size());
   std::vector<uint32_t> waiting(count);

@@ -1,7 +1,7 @@
-// The order in which a run on one thread takes the nodes of a plan, known before any of them runs: what
-// runs when depends on ranks and edges, never on data. A pure function of a plan that no run has touched.
-// Right as long as no hook changes an edge, no node throws, and no nested backward leaves ties in another
-// order: for guesses ahead, never for a decision.
+// The order in which a run on one thread takes the nodes of a plan, computed before the run. The order depends
+// on ranks and edges, never on data. A pure function of a plan that no run has touched. The order is wrong
+// after a hook changes an edge, a node throws, or a nested backward changes the order of ties. So use it for
+// guesses ahead, never for a decision.
 #pragma once
 
 #include "engine/plan/plan.h"
@@ -11,7 +11,7 @@
 
 namespace overdrive::engine {
 
-// Numbers of nodes, the first to run first. Nodes that are captured but not run are among them.
+// The numbers of the nodes, in the order of running. Includes nodes that are captured and not run.
 std::vector<uint32_t> serial_order(const Plan& plan);
 
 }  // namespace overdrive::engine

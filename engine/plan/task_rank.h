@@ -1,5 +1,5 @@
-// Which ready node runs first: the deeper nested one, then the one whose forward op came later.
-// A plain value without threads; ties are settled by ReadyHeap.
+// The rank of a ready node: a deeper nested node runs first, then a node of a later forward operator. A plain
+// value; any thread. Leaves ties to ReadyHeap.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace overdrive::engine {
 
 struct TaskRank {
-  // A task of a backward that failed: sorted to the front, where it is dropped.
+  // The depth of a task of a failed backward. Such a task sorts to the front, where the run drops it.
   static constexpr int32_t kDeadDepth = std::numeric_limits<int32_t>::max();
 
-  int32_t depth = 0;         // how many backwards this one is nested in
+  int32_t depth = 0;         // the number of backwards around this one
   uint64_t sequence_nr = 0;  // of the node; AccumulateGrad has the largest
 };
 

@@ -1,5 +1,5 @@
-// What a backward that starts inside another needs to know of the one around it. On the stack of a
-// thread that takes part in the outer run; that thread only.
+// The part of a run that a backward nested in it reads: depth, task, current node. Lies on the stack of a
+// thread that takes part in the run, and is used by that thread alone.
 #pragma once
 
 #include "engine/run/thread_context.h"

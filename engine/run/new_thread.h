@@ -6,7 +6,7 @@
 
 namespace overdrive::engine {
 
-// What `body` throws comes out here. When the system refuses a thread, `body` runs on the caller.
+// An error of `body` comes out here. When the system refuses a thread, `body` runs on the caller.
 void call_on_new_thread(const std::function<void()>& body);
 
 }  // namespace overdrive::engine

@@ -1,7 +1,7 @@
 #include "engine/run/node_under_way.h"
 
-#include "engine/run/active_run.h"
 #include "engine/host/host_frame.h"
+#include "engine/run/active_run.h"
 
 namespace overdrive::engine {
 

@@ -1,5 +1,5 @@
-// Which node a backward on this thread is running: for hooks that want to know for whom they fetch
-// something. Asked by the running thread itself; what it gets lives until the node returns.
+// The node that a backward is running on this thread, for hooks that fetch a tensor for it. Called by the
+// running thread itself. The node lives until it returns.
 #pragma once
 
 #include "engine/base/torch_types.h"

@@ -1,8 +1,5 @@
 #include "engine/run/thread_context.h"
 
-#include "engine/host/ordinary_tensor.h"
-#include "engine/run/run_memory.h"
-
 #include <pthread.h>
 
 namespace overdrive::engine {
@@ -37,23 +34,15 @@ ThreadContext& make_context() {
 
 }  // namespace
 
-ThreadContext::ThreadContext() = default;
-ThreadContext::~ThreadContext() = default;
-
-std::vector<base::NodePtr> ThreadContext::abandon(const void* run) {
+std::vector<base::NodePtr> ThreadContext::abandon(const AnyRun& run) {
   std::vector<base::NodePtr> dropped;
   for (ReadyTask& task : heap.tasks()) {
-    if (task.run != run) continue;
+    if (task.run != &run) continue;
     task.run = nullptr;
     task.rank.depth = TaskRank::kDeadDepth;
     dropped.push_back(std::move(task.keep));
   }
   return dropped;
-}
-
-const at::Tensor& ThreadContext::frame_input() {
-  if (!frame_input_.defined()) frame_input_ = make_ordinary_tensor({0});
-  return frame_input_;
 }
 
 ThreadContext& thread_context() {

@@ -1,27 +1,26 @@
 // `overdrive compare NAME`: one model, two engines, one seed; ends with a table. Status 1 when a bit differs.
+#include "bench/benchmark.h"
 #include "bench/environment.h"
 #include "engine/engine.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/compare_app.h"
-#include "examples/cli/comparison_page.h"
-#include "examples/cli/comparison_table.h"
-#include "examples/cli/progress.h"
 #include "examples/cli/training_options.h"
+#include "examples/harness/app_comparison.h"
+#include "examples/harness/comparison_page.h"
+#include "examples/harness/comparison_table.h"
+#include "examples/harness/progress.h"
 #include "examples/trainers/torchscript.h"
 
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 namespace overdrive::cli {
 
 namespace {
 
-using trainers::Comparison;
+using harness::Comparison;
 using trainers::TrainerInfo;
 
 constexpr int64_t kQuickSteps = 150;
@@ -36,16 +35,18 @@ struct CompareArguments : TrainingOptions {
   std::string html;
   std::string torchscript;
   std::vector<std::string> inputs;
-  CompareAppArguments app;
+  std::string app;
+  int runs = 3;  // of the app, of each kind
+  std::vector<std::string> ignore;
 };
 
 void check_what(const CompareArguments& arguments) {
   const int wanted = int{arguments.all} + int{!arguments.name.empty()} + int{!arguments.torchscript.empty()} +
-                     int{!arguments.app.program.empty()};
+                     int{!arguments.app.empty()};
   if (wanted != 1) throw UsageError("compare needs either a NAME or --all, or one of --torchscript and --app.");
   if (arguments.torchscript.empty() != arguments.inputs.empty())
     throw UsageError("--torchscript and --input belong together.");
-  if (arguments.app.program.empty()) return;
+  if (arguments.app.empty()) return;
   if (!arguments.html.empty()) throw UsageError("--html draws trainings; a comparison of programs has none.");
 }
 
@@ -64,24 +65,38 @@ std::vector<const TrainerInfo*> chosen(const CompareArguments& arguments, Traine
 }
 
 Comparison compare_one(const TrainerInfo& info, const CompareArguments& arguments) {
-  trainers::CompareOptions options{
+  harness::CompareOptions options{
       .steps = arguments.steps > 0 ? arguments.steps : info.default_steps,
       .setup = arguments.setup,
       .block = arguments.block,
   };
   if (arguments.quick) options.steps = std::min(options.steps, kQuickSteps);
   if (options.block == 0) options.block = std::clamp<int64_t>(options.steps / kFewestTurns, 1, kStepsOfATurn);
-  Progress progress(info.name, options.steps, arguments.quiet);
+  harness::Progress progress(info.name, options.steps, arguments.output.quiet);
   options.progress = [&](int64_t done, double loss) {
     progress.show(done, loss);
     return !interrupted();
   };
-  return trainers::compare(info, options);
+  return harness::compare(info, options);
+}
+
+// Both engines ran with the same memory settings, which are the process's; these have a gain of their own.
+nlohmann::json tuning_alone(const TrainerInfo& trainer) {
+  const bool known = !trainers::find_trainers(trainer.name).empty() && !trainer.distributed;
+  nlohmann::json row;
+  if (!known || stats().keep_memory_bytes == 0) return row;
+  harness::run_until_interrupt([&] {
+    row = bench::measure_page_faults(trainer.name, 20, {"stock", "tuned_stock"}, harness::check_interrupt);
+  });
+  return row;
 }
 
 nlohmann::json document_of(const std::vector<Comparison>& results) {
   nlohmann::json list = nlohmann::json::array();
-  for (const Comparison& result : results) list.push_back(to_json(result));
+  for (const Comparison& result : results) {
+    list.push_back(to_json(result));
+    list.back()["tuning_alone"] = interrupted() ? nlohmann::json() : tuning_alone(*result.trainer);
+  }
   return {{"comparisons", list},
           {"bits_equal",
            std::none_of(results.begin(), results.end(), [](auto& r) { return r.difference.has_value(); })},
@@ -93,27 +108,40 @@ nlohmann::json document_of(const std::vector<Comparison>& results) {
 int compare(const CompareArguments& arguments) {
   TrainerInfo own;
   const auto selection = chosen(arguments, own);
-  const JsonFile json(arguments.json);
+  const JsonFile json(arguments.output.json);
   const bench::OutputFile html(arguments.html);
   at::set_num_threads(arguments.threads);
   reset_stats();
-  stop_on_interrupt();
+  harness::stop_on_interrupt();
   std::vector<Comparison> results;
   for (const TrainerInfo* info : selection) {
     results.push_back(compare_one(*info, arguments));
-    if (!arguments.quiet) std::fputs(table_of(results.back()).c_str(), stdout);
-    std::fflush(stdout);
+    arguments.output.print(table_of(results.back()));
     if (interrupted()) break;
   }
   const nlohmann::json document = document_of(results);
   json.write(document);
-  if (!arguments.html.empty()) html.write(page_of(document));
-  if (!arguments.quiet && results.size() > 1) std::fputs(summary_of(results).c_str(), stdout);
-  if (interrupted()) say_stopped();
-  if (!arguments.quiet && !arguments.html.empty()) {
-    std::printf("\nThe comparison as a page: %s\n", std::filesystem::absolute(arguments.html).c_str());
+  if (!arguments.html.empty()) html.write(harness::page_of(document));
+  if (results.size() > 1) arguments.output.print(summary_of(results));
+  if (!arguments.html.empty()) {
+    arguments.output.print("\nThe comparison as a page: " + std::filesystem::absolute(arguments.html).string() +
+                           "\n");
   }
-  return document["bits_equal"].get<bool>() ? kFine : kDifferenceFound;
+  return harness::ending(!document["bits_equal"].get<bool>());
+}
+
+int compare_app(const CompareArguments& arguments, const std::vector<std::string>& app_arguments) {
+  const JsonFile json(arguments.output.json);
+  std::vector<std::string> command{arguments.app};
+  command.insert(command.end(), app_arguments.begin(), app_arguments.end());
+  harness::stop_on_interrupt();
+  harness::AppComparison comparison(std::move(command), arguments.ignore);
+  comparison.run(arguments.runs);
+  if (comparison.has_runs()) arguments.output.print(comparison.text());
+  json.write(comparison.to_json());
+  const int status = harness::ending(comparison.differs());
+  if (status != kFine || comparison.compared_output()) return status;
+  throw UsageError("\"" + arguments.app + "\" printed nothing that counts, so no result of it was compared.");
 }
 
 void add_own_model_options(CLI::App& command, CompareArguments& arguments) {
@@ -125,14 +153,14 @@ void add_own_model_options(CLI::App& command, CompareArguments& arguments) {
       ->delimiter(',')
       ->allow_extra_args(false);
   command
-      .add_option("--app", arguments.app.program,
+      .add_option("--app", arguments.app,
                   "Any LibTorch program, run as it is and with the preload library; its arguments behind --.")
       ->option_text("PROGRAM");
-  command.add_option("--runs", arguments.app.runs, "Runs of the program, of each kind.")
+  command.add_option("--runs", arguments.runs, "Runs of the program, of each kind.")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command
-      .add_option("--ignore", arguments.app.ignore,
+      .add_option("--ignore", arguments.ignore,
                   "What this regular expression matches in the program's output does not count.")
       ->allow_extra_args(false);
 }
@@ -142,17 +170,14 @@ void add_own_model_options(CLI::App& command, CompareArguments& arguments) {
 void add_compare(Program& program) {
   auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command =
-      program.add("compare", "Train a model under both engines and compare every bit.",
+      program.add(program.app, "compare", "Train a model under both engines and compare every bit.",
                   "overdrive compare digits --steps 100 --html digits.html", [arguments, &program] {
                     check_what(*arguments);
-                    if (arguments->app.program.empty()) {
-                      if (program.after_dashes) throw UsageError("-- belongs to --app.");
-                      return compare(*arguments);
+                    if (!arguments->app.empty()) {
+                      return compare_app(*arguments, program.after_dashes.value_or(std::vector<std::string>{}));
                     }
-                    arguments->app.arguments = program.after_dashes.value_or(std::vector<std::string>{});
-                    arguments->app.json = arguments->json;
-                    arguments->app.quiet = arguments->quiet;
-                    return compare_app(arguments->app);
+                    if (program.after_dashes) throw UsageError("-- belongs to --app.");
+                    return compare(*arguments);
                   });
   add_training_options(*command, *arguments);
   command->add_flag("--all", arguments->all, "Every trainer, and a table of all at the end.");

@@ -1,19 +1,20 @@
 // `overdrive env`: which library, which LibTorch, whose engine, which settings; and if Overdrive is off: why.
+#include "bench/support/text.h"
 #include "engine/engine.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/library_path.h"
+#include "examples/harness/app_comparison.h"
 
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
-#include <iomanip>
-#include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 namespace overdrive::cli {
 
 namespace {
+
+using bench::fitted;
+using bench::format;
 
 // "" when install() works here, else what stands against it.
 std::string why_install_fails() {
@@ -47,7 +48,7 @@ nlohmann::json describe() {
                          {"allowed", variable.allowed},
                          {"meaning", variable.meaning}});
   }
-  return {{"library", library_path()},
+  return {{"library", harness::library_path()},
           {"torch_built_for", engine::built_for_torch()},
           {"torch_found", engine::running_torch()},
           {"default_engine", engine::default_engine_owner()},
@@ -56,40 +57,40 @@ nlohmann::json describe() {
           {"variables", variables}};
 }
 
-void print_about(const nlohmann::json& about) {
-  auto line = [](const char* what, const std::string& value) {
-    std::cout << std::left << std::setw(20) << what << value << '\n';
+std::string text_of_env(const nlohmann::json& about) {
+  std::string text;
+  const auto line = [&](const char* what, const std::string& value) {
+    text += fitted(format("%-20s", what) + value);
   };
   line("library", about["library"]);
   line("LibTorch built for", about["torch_built_for"]);
   line("LibTorch found", about["torch_found"]);
   line("default engine", about["default_engine"]);
   line("Overdrive is", about["on"].get<bool>() ? "on" : "off: " + about["why_off"].get<std::string>());
-  std::cout << '\n';
+  text += "\n";
   for (const auto& variable : about["variables"]) {
-    const auto& value = variable["value"];
-    std::cout << std::left << std::setw(24) << variable["name"].get<std::string>() << std::setw(12)
-              << (value.is_null() ? "(not set)" : value.get<std::string>()) << " "
-              << variable["allowed"].get<std::string>() << ": " << variable["meaning"].get<std::string>()
-              << '\n';
+    const auto cell = [&](const char* name) {
+      return variable[name].is_null() ? std::string("(not set)") : variable[name].get<std::string>();
+    };
+    text += fitted(format("%-24s%-12s ", cell("name").c_str(), cell("value").c_str()) + cell("allowed") + ": " +
+                   cell("meaning"));
   }
+  return text;
 }
 
 }  // namespace
 
 void add_env(Program& program) {
-  auto json = std::make_shared<std::string>();
-  auto quiet = std::make_shared<bool>(false);
-  CLI::App* command = program.add("env", "Tell which library, LibTorch, engine and settings are in use.",
-                                  "overdrive env", [json, quiet] {
-                                    JsonFile file(*json);
-                                    const nlohmann::json about = describe();
-                                    if (!*quiet) print_about(about);
-                                    file.write(about);
-                                    return kFine;
-                                  });
-  command->add_option("--json", *json, "Write the same to this file.");
-  command->add_flag("--quiet", *quiet, "Print nothing.");
+  auto output = std::make_shared<Output>();
+  output->add_to(*program.add(program.app, "env",
+                              "Tell which library, LibTorch, engine and settings are in use.", "overdrive env",
+                              [output] {
+                                const JsonFile file(output->json);
+                                const nlohmann::json about = describe();
+                                output->print(text_of_env(about));
+                                file.write(about);
+                                return kFine;
+                              }));
 }
 
 }  // namespace overdrive::cli

@@ -1,26 +1,20 @@
 // `overdrive fuzz`: seeded random graphs on both engines, compared in everything a program can observe.
 #include "test/parity/fuzz/fuzz.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/progress.h"
 
 #include <ATen/Parallel.h>
-
-#include <iostream>
-#include <memory>
 
 namespace overdrive::cli {
 
 namespace {
 
 int run_fuzzer(fuzz::FuzzOptions options, const std::string& json) {
-  const bench::OutputFile file(json);  // before the work, as JsonFile
+  const bench::OutputFile file(json);  // before the work
   at::set_num_threads(1);
-  stop_on_interrupt();
+  harness::stop_on_interrupt();
   options.stop = interrupted;
   options.report = [&](const std::string& report) { file.write(report); };
-  const int status = fuzz::run(options) == 0 ? kFine : kDifferenceFound;
-  if (interrupted()) say_stopped();
-  return status;
+  return harness::ending(fuzz::run(options) != 0);
 }
 
 }  // namespace
@@ -29,14 +23,13 @@ void add_fuzz(Program& program) {
   auto options = std::make_shared<fuzz::FuzzOptions>();
   auto print = std::make_shared<bool>(false);
   auto json = std::make_shared<std::string>();
-  CLI::App* command = program.add("fuzz", "Run seeded random graphs on both engines and compare everything.",
-                                  "overdrive fuzz --programs 10000 --seed 7", [options, print, json] {
-                                    if (*print) {
-                                      std::cout << fuzz::program_of(options->seed);
-                                      return kFine;
-                                    }
-                                    return run_fuzzer(*options, *json);
-                                  });
+  CLI::App* command =
+      program.add(program.app, "fuzz", "Run seeded random graphs on both engines and compare everything.",
+                  "overdrive fuzz --programs 10000 --seed 7", [options, print, json] {
+                    if (!*print) return run_fuzzer(*options, *json);
+                    Output().print(fuzz::program_of(options->seed));
+                    return kFine;
+                  });
   command->add_option("--programs", options->programs, "How many programs.")
       ->check(above_zero())
       ->capture_default_str();

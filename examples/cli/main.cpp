@@ -1,9 +1,12 @@
-// The command-line program. Exit status: 0 fine, 1 a difference was found, 2 the call was wrong.
+// The command-line program. Exit status: 0 fine, 1 a difference was found, 2 the call was wrong or a result
+// could not be written, 130 stopped by Ctrl-C before the end.
+#include "engine/install.h"
 #include "examples/cli/cli.h"
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <string_view>
 
@@ -34,13 +37,19 @@ CLI::Validator zero_or_above() {
   return number_that([](double value) { return value >= 0; }, "from 0 on", 0x1p64);
 }
 
-CLI::App* Program::add(const std::string& name, const std::string& what, const std::string& example,
-                       std::function<int()> run) {
-  return add_to(app, name, what, example, std::move(run));
+void Output::add_to(CLI::App& command) {
+  command.add_option("--json", json, "Write the result to this file.");
+  command.add_flag("--quiet", quiet, "Print nothing but errors.");
 }
 
-CLI::App* Program::add_to(CLI::App& parent, const std::string& name, const std::string& what,
-                          const std::string& example, std::function<int()> run) {
+void Output::print(const std::string& text) const {
+  if (quiet) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+CLI::App* Program::add(CLI::App& parent, const std::string& name, const std::string& what,
+                       const std::string& example, std::function<int()> run) {
   CLI::App* command = parent.add_subcommand(name, what);
   command->footer("Example: " + example);
   if (run) {
@@ -56,34 +65,39 @@ namespace {
 // One line, whatever LibTorch has to say behind the first.
 int complain(const std::string& what) {
   std::cerr << "overdrive: " << what.substr(0, what.find('\n')) << '\n';
-  return kWrongCall;
+  return harness::kWrongCall;
 }
 
 // CLI11 would say that a subcommand is missing, which is not what is wrong.
-void check_command(CLI::App& app, int argc, char** argv, const std::string& parents = "") {
-  if (argc < 2 || argv[1][0] == '-' || app.get_subcommands(nullptr).empty()) return;
-  const std::string name = argv[1];
+void check_command(CLI::App& app, const std::vector<std::string>& arguments, size_t at = 0,
+                   const std::string& parents = "") {
+  if (at >= arguments.size() || arguments[at].starts_with('-') || app.get_subcommands(nullptr).empty()) return;
+  const std::string& name = arguments[at];
   const auto known = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
   if (known.empty()) {
     throw UsageError("there is no command \"" + parents + name + "\" (see overdrive " + parents + "--help).");
   }
-  check_command(*known[0], argc - 1, argv + 1, parents + name + " ");
+  check_command(*known[0], arguments, at + 1, parents + name + " ");
 }
 
-// Gives the number of arguments that are ours.
-int take_arguments_after_dashes(Program& program, int argc, char** argv) {
-  const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
-  if (dashes == argv + argc) return argc;
-  program.after_dashes.emplace(dashes + 1, argv + argc);
-  return static_cast<int>(dashes - argv);
+void take_arguments(Program& program, int argc, char** argv) {
+  const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));
+  if (dashes != argv + argc) program.after_dashes.emplace(dashes + 1, argv + argc);
+  program.arguments.assign(argv + 1, dashes);
+  if (program.arguments.empty() || program.arguments[0] != "help") return;
+  program.arguments.erase(program.arguments.begin());
+  program.arguments.emplace_back("--help");
 }
 
-int run(int argc, char** argv) {
-  Program program;
+void add_commands(Program& program) {
   program.app.require_subcommand(1);
   program.app.footer(
       "Example: overdrive compare digits --steps 50\nExit status: 0 fine, 1 a difference was found, 2 the call "
-      "was wrong.");
+      "was wrong or a\nresult could not be written, 130 stopped by Ctrl-C before the end.");
+  program.app.set_version_flag(
+      "--version", "overdrive " OVERDRIVE_VERSION ", built for LibTorch " + engine::built_for_torch());
+  program.add(program.app, "help", "Tell about a command: overdrive help COMMAND.",
+              "overdrive help bench engine", [] { return kFine; });
   add_env(program);
   add_list(program);
   add_train(program);
@@ -93,23 +107,35 @@ int run(int argc, char** argv) {
 #ifdef OVERDRIVE_HAS_FUZZER
   add_fuzz(program);
 #endif
+}
+
+int parse_and_run(Program& program, int argc, char** argv) {
   try {
-    argc = take_arguments_after_dashes(program, argc, argv);
-    program.arguments.assign(argv + 1, argv + argc);
-    check_command(program.app, argc, argv);
-    program.app.parse(argc, argv);
+    take_arguments(program, argc, argv);
+    check_command(program.app, program.arguments);
+    auto reversed = program.arguments;  // as CLI11 wants them
+    std::reverse(reversed.begin(), reversed.end());
+    program.app.parse(std::move(reversed));
     return program.action();
   } catch (const CLI::Success& help) {
     return program.app.exit(help);
   } catch (const CLI::ParseError& error) {
     return complain(error.what() + std::string(" (see overdrive --help)"));
-  } catch (const UsageError& error) {
-    return complain(error.what());
   } catch (const c10::Error& error) {
     return complain(error.what_without_backtrace());
   } catch (const std::exception& error) {
     return complain(error.what());
   }
+}
+
+int run(int argc, char** argv) {
+  Program program;
+  add_commands(program);
+  const int status = parse_and_run(program, argc, argv);
+  // What was printed is a result, too: a full disk is not silence.
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return status;
+  return complain("cannot write to the standard output: is the disk full?");
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // `overdrive train NAME`: trains a model on one engine, keeps checkpoints, and tells how good it became.
 #include "bench/engine_switch.h"
 #include "bench/environment.h"
-#include "bench/output_file.h"
-#include "examples/cli/checkpoint_table.h"
+#include "bench/support/text.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/launch.h"
 #include "examples/cli/packer_names.h"
-#include "examples/cli/progress.h"
 #include "examples/cli/training_options.h"
+#include "examples/harness/checkpoint_table.h"
+#include "examples/harness/launch.h"
+#include "examples/harness/progress.h"
 #include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/digest.h"
 
@@ -15,9 +15,7 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 namespace overdrive::cli {
 
@@ -51,7 +49,7 @@ void make_folder(const std::string& folder) {
 // Steps up to `steps`; gives the losses of those that were done here.
 std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t done, int64_t steps,
                               const TrainArguments& arguments) {
-  Progress progress(info.name, steps, arguments.quiet, done);
+  harness::Progress progress(info.name, steps, arguments.output.quiet, done);
   trainers::Meter meter;
   const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
@@ -72,10 +70,11 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
 
 void report(const TrainerInfo& info, const TrainArguments& arguments, int64_t done, double quality,
             Trainer& trainer) {
-  std::printf("%s: %s %.4f after %lld steps on %s\n", info.name.c_str(), info.quality.c_str(), quality,
-              static_cast<long long>(done), arguments.engine.c_str());
   const std::string epilogue = trainer.epilogue();
-  if (!epilogue.empty()) std::printf("%s\n", epilogue.c_str());
+  arguments.output.print(bench::format("%s: %s %.4f after %lld steps on %s\n", info.name.c_str(),
+                                       info.quality.c_str(), quality, static_cast<long long>(done),
+                                       arguments.engine.c_str()) +
+                         (epilogue.empty() ? "" : epilogue + "\n"));
 }
 
 void report_stop(const TrainerInfo& info, const TrainArguments& arguments, int64_t done) {
@@ -104,7 +103,7 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
   const bool stopped = done < steps;
   const auto digest = trainers::digest_of(*trainer);
   const double quality = trainer->evaluate();
-  if (!arguments.quiet) report(info, arguments, done, quality, *trainer);
+  if (!arguments.output.quiet) report(info, arguments, done, quality, *trainer);
   if (stopped) report_stop(info, arguments, done);
   nlohmann::json result = {{"name", info.name},
                            {"engine", arguments.engine},
@@ -118,9 +117,9 @@ nlohmann::json train_one(const TrainerInfo& info, const TrainArguments& argument
                            {"gradients_digest", digest.gradients},
                            {"stopped", stopped}};
   if (arguments.setup.checkpointing && !stopped) {
-    result["checkpoint"] = name_of(*arguments.setup.checkpointing);
-    result["memory"] = checkpoint_table(info, arguments.setup);
-    if (!arguments.quiet) print_checkpoint_table(result["memory"]);
+    result["checkpoint"] = harness::name_of(*arguments.setup.checkpointing);
+    result["memory"] = harness::checkpoint_table(info, arguments.setup);
+    arguments.output.print(harness::text_of_checkpoint_table(result["memory"]));
   }
   return result;
 }
@@ -133,7 +132,7 @@ void use_checkpointing(TrainArguments& arguments, const std::vector<const Traine
   }
   if (!arguments.setup.device.is_cpu())
     throw UsageError("--checkpoint weighs tensors on the CPU; leave --device out.");
-  arguments.setup.checkpointing = parse_checkpointing(arguments.checkpoint);
+  arguments.setup.checkpointing = harness::parse_checkpointing(arguments.checkpoint);
 }
 
 void check_packer(const TrainArguments& arguments) {
@@ -155,10 +154,10 @@ int train(TrainArguments arguments) {
   check_world(arguments, selection);
   use_checkpointing(arguments, selection);
   make_folder(arguments.save);
-  const JsonFile file(arguments.json);
-  stop_on_interrupt();
+  const JsonFile file(arguments.output.json);
+  harness::stop_on_interrupt();
   if (arguments.rank >= 0) {
-    end_with_parent();
+    harness::end_with_parent();
     arguments.setup.world = {.rank = arguments.rank, .size = arguments.world, .port = arguments.port};
   }
   at::set_num_threads(arguments.threads);
@@ -176,12 +175,12 @@ int train(TrainArguments arguments) {
 void add_train(Program& program) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command =
-      program.add("train", "Train a model on one engine.",
+      program.add(program.app, "train", "Train a model on one engine.",
                   "overdrive train lstm --engine stock --steps 200 --save checkpoints", [arguments, &program] {
                     const bool launches = arguments->world > 1 && arguments->rank < 0;
                     if (!launches) return train(*arguments);
                     check_world(*arguments, find_or_complain(arguments->name));
-                    return launch(program.arguments, arguments->world);
+                    return harness::launch(program.arguments, arguments->world);
                   });
   add_training_options(*command, *arguments);
   command->add_option("--engine", arguments->engine, "Who runs the backwards.")

@@ -56,8 +56,7 @@ void add_training_options(CLI::App& command, TrainingOptions& options) {
   command
       .add_option_function<std::string>("--data", &data::set_folder, "Read the data files from this folder.")
       ->check(CLI::ExistingDirectory);
-  command.add_option("--json", options.json, "Write the result to this file.");
-  command.add_flag("--quiet", options.quiet, "Print nothing but errors.");
+  options.output.add_to(command);
 }
 
 std::vector<const trainers::TrainerInfo*> find_or_complain(const std::string& name) {

@@ -14,9 +14,7 @@ struct TrainingOptions {
   int64_t steps = 0;  // 0: the trainer's own
   trainers::Setup setup;
   int threads = 1;
-  std::string json;
-  std::string data;
-  bool quiet = false;
+  Output output;
 };
 
 // Adds NAME, --steps, --seed, --device, --dtype, --threads, --data, --json and --quiet.

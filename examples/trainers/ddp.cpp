@@ -6,10 +6,8 @@
 // and asks the engine to call it back at the end; both work as on the stock engine, so gradients are equal to
 // stock's bit for bit, on every rank. Alone, a rank is a thread; `overdrive train ddp --world 2` makes it a
 // process.
-#include "examples/data/digits.h"
-#include "examples/trainers/digits_cnn.h"
+#include "examples/trainers/digits_classifier.h"
 #include "examples/trainers/process_group.h"
-#include "examples/trainers/registry.h"
 #include "examples/trainers/thread_team.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -162,11 +160,9 @@ class Ddp final : public Trainer {
 
 std::optional<TrainerInfo> ddp() {
   return TrainerInfo{.name = "ddp",
-                     .group = "ddp",
                      .what = "digits CNN on two ranks, gradients averaged by c10d",
                      .shows = "a distributed engine on top",
                      .quality = "test accuracy",
-                     .more_is_better = true,
                      .good = 0.97,
                      .default_steps = 400,
                      .make = [](const Setup& setup) { return std::make_unique<Ddp>(setup); },

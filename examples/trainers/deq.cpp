@@ -5,15 +5,13 @@
 // What to look for: the hook below runs torch::autograd::grad() a dozen times from inside loss.backward(). The
 // stock engine handles such reentrant calls on queues and, from a depth of 60 on, on more threads; ours goes on
 // on the same stack. Bits are the same.
-#include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/digits_classifier.h"
 
 namespace overdrive::trainers {
 
 namespace {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 
 constexpr int64_t kWidth = 48;
 constexpr int kIterations = 12;
@@ -64,55 +62,31 @@ class EquilibriumImpl : public nn::Module {
 };
 TORCH_MODULE(Equilibrium);
 
-class Deq final : public Trainer {
+class Deq final : public DigitsClassifier {
  public:
   explicit Deq(const Setup& setup)
-      : Trainer(setup),
-        data_(data::load_digits()),
+      : DigitsClassifier(setup),
         layer_(register_module("layer", Equilibrium())),
         head_(register_module("head", nn::Linear(kWidth, 10))) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 3e-3));
-  }
-
-  double step(Meter& meter) override {
-    const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
-    optimizer_->zero_grad();
-    const auto images = place(data_.train.images.index_select(0, pick));
-    const auto labels = place(data_.train.labels.index_select(0, pick));
-    const auto loss = meter.forward([&] { return F::cross_entropy(scores_of(images), labels); });
-    meter.backward(loss);
-    optimizer_->step();
-    return loss.item<double>();
-  }
-
-  double evaluate() override {
-    torch::NoGradGuard no_grad;
-    const auto answers = scores_of(place(data_.test.images)).argmax(1);
-    return answers.eq(place(data_.test.labels)).to(torch::kFloat64).mean().item<double>();
+    use_adam(3e-3);
   }
 
  private:
-  static constexpr int64_t kBatch = 32;
-
-  torch::Tensor scores_of(const torch::Tensor& images) {
+  torch::Tensor scores_of(const torch::Tensor& images) override {
     return head_->forward(layer_->forward(images.flatten(1)));
   }
 
-  const data::Digits data_;
   Equilibrium layer_;
   nn::Linear head_;
-  torch::optim::Optimizer* optimizer_;
 };
 
 }  // namespace
 
 TrainerInfo deq() {
   return {.name = "deq",
-          .group = "deq",
           .what = "deep equilibrium layer on digits",
           .shows = "a backward inside a backward",
           .quality = "test accuracy",
-          .more_is_better = true,
           .good = 0.95,
           .default_steps = 500,
           .make = [](const Setup& setup) { return std::make_unique<Deq>(setup); }};

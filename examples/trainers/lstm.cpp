@@ -102,7 +102,6 @@ class Lstm final : public Trainer {
 
 TrainerInfo lstm() {
   return {.name = "lstm",
-          .group = "lstm",
           .what = "character model, LSTM cell in small operations",
           .shows = "many small nodes: the engine's own speed",
           .quality = "test bits per character",

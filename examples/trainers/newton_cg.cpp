@@ -144,11 +144,9 @@ class NewtonCg final : public Trainer {
 
 TrainerInfo newton_cg() {
   return {.name = "newton_cg",
-          .group = "newton_cg",
           .what = "MLP on digits, trained by Newton's method with conjugate gradients",
           .shows = "forward over reverse: Hessian times vector",
           .quality = "test accuracy",
-          .more_is_better = true,
           .good = 0.93,
           .default_steps = 40,
           .make = [](const Setup& setup) { return std::make_unique<NewtonCg>(setup); }};

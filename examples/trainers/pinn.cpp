@@ -16,11 +16,11 @@ namespace nn = torch::nn;
 using forward_ad::jvp;
 
 constexpr int64_t kPoints = 256;
-constexpr int64_t kWidth = 24;
+constexpr int64_t kNetWidth = 24;
 
 nn::Sequential net() {
-  return nn::Sequential(nn::Linear(2, kWidth), nn::Tanh(), nn::Linear(kWidth, kWidth), nn::Tanh(),
-                        nn::Linear(kWidth, kWidth), nn::Tanh(), nn::Linear(kWidth, 1));
+  return nn::Sequential(nn::Linear(2, kNetWidth), nn::Tanh(), nn::Linear(kNetWidth, kNetWidth), nn::Tanh(),
+                        nn::Linear(kNetWidth, kNetWidth), nn::Tanh(), nn::Linear(kNetWidth, 1));
 }
 
 class Pinn final : public Trainer {
@@ -74,7 +74,6 @@ class Pinn final : public Trainer {
 
 TrainerInfo pinn() {
   return {.name = "pinn",
-          .group = "pinn",
           .what = "net that solves Burgers' equation",
           .shows = "forward mode inside forward mode, and a backward through both",
           .quality = "error to the exact solution",

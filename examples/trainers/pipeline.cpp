@@ -3,10 +3,9 @@
 //
 // What to look for: the backward of a pipeline is many small ones inside a large one, a Recompute and a
 // Checkpoint for each stage and micro-batch. With several GPUs the stages go to them in turn; on a CPU they
-// share it, which costs a little time and shows the same graph: their threads do not go back.
+// share it, which costs a little time and shows the same graph.
 #include "checkpoint/pipeline/pipeline.h"
-#include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/digits_classifier.h"
 
 #include <optional>
 
@@ -15,7 +14,6 @@ namespace overdrive::trainers {
 namespace {
 
 namespace nn = torch::nn;
-namespace F = torch::nn::functional;
 
 const std::vector<int64_t> kLayersOfStages{3, 2, 2};
 
@@ -35,62 +33,38 @@ std::vector<at::Device> devices_from(const torch::Device& first) {
   return devices;
 }
 
-class PipelineTrainer final : public Trainer {
+class PipelineTrainer final : public DigitsClassifier {
  public:
   explicit PipelineTrainer(const Setup& setup)
-      : Trainer(setup), data_(data::load_digits()), model_(register_module("model", staged_mlp())) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(model_->parameters(), 2e-3));
-  }
-
-  double step(Meter& meter) override {
-    const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
-    const auto images = place(data_.train.images.index_select(0, pick));
-    const auto labels = data_.train.labels.index_select(0, pick);
-
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] {
-      const auto scores = pipeline().forward(images);
-      return F::cross_entropy(scores, labels.to(scores.device()));
-    });
-    meter.backward(loss);
-    optimizer_->step();
-    return loss.item<double>();
-  }
-
-  double evaluate() override {
-    torch::NoGradGuard no_grad;
-    const auto answers = pipeline().forward(place(data_.test.images)).argmax(1).to(torch::kCPU);
-    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+      : DigitsClassifier(setup), model_(register_module("model", staged_mlp())) {
+    use_adam(2e-3);
   }
 
  private:
-  static constexpr int64_t kBatch = 32;
   static constexpr int64_t kChunks = 4;
+
+  torch::Tensor scores_of(const torch::Tensor& images) override { return pipeline().forward(images); }
 
   // Made with the first batch: before, the parameters are not where they will stay.
   const checkpoint::Pipeline& pipeline() {
     if (!pipeline_) {
       pipeline_.emplace(checkpoint::stages_of(*model_, kLayersOfStages, devices_from(setup().device)),
-                        checkpoint::PipelineOptions{.chunks = kChunks, .cpu_threads_back = false});
+                        checkpoint::PipelineOptions{.chunks = kChunks});
     }
     return *pipeline_;
   }
 
-  const data::Digits data_;
   nn::Sequential model_;
   std::optional<checkpoint::Pipeline> pipeline_;
-  torch::optim::Optimizer* optimizer_;
 };
 
 }  // namespace
 
 TrainerInfo pipeline() {
   return {.name = "pipeline",
-          .group = "pipeline",
           .what = "MLP split into 3 stages, 4 micro-batches",
           .shows = "checkpointed stages and micro-batches",
           .quality = "test accuracy",
-          .more_is_better = true,
           .good = 0.95,
           .default_steps = 600,
           .make = [](const Setup& setup) { return std::make_unique<PipelineTrainer>(setup); }};

@@ -219,11 +219,9 @@ class RlManySmall final : public Trainer {
 
 TrainerInfo rl_many_small() {
   return {.name = "rl_many_small",
-          .group = "rl_many_small",
           .what = "actor-critic that learns after every move, 2 actor threads",
           .shows = "the fixed cost of a backward, and concurrency",
           .quality = "balls caught",
-          .more_is_better = true,
           .good = 0.9,
           .default_steps = 400,
           .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); }};

@@ -138,11 +138,9 @@ InputShape parse_input_shape(const std::string& text) {
 TrainerInfo torchscript(const std::string& path, const std::vector<InputShape>& inputs) {
   const std::string name = std::filesystem::path(path).filename().string();
   return {.name = name,
-          .group = name,
           .what = "TorchScript module",
           .shows = "your own model",
           .quality = "length of all parameters",
-          .more_is_better = true,
           .good = 0,
           .default_steps = 100,
           .make = [=](const Setup& setup) { return std::make_unique<TorchScript>(setup, path, inputs); }};

@@ -76,11 +76,11 @@ class Trainer : public torch::nn::Module {
 };
 
 struct TrainerInfo {
-  std::string name;     // "digits_cnn"
-  std::string group;    // "digits": what the command line may also say; may equal the name
-  std::string what;     // the model, in a line
-  std::string shows;    // what to look for
-  std::string quality;  // "test accuracy"
+  std::string name;        // "digits_cnn"
+  std::string group = {};  // "digits": what the command line may also say
+  std::string what;        // the model, in a line
+  std::string shows;       // what to look for
+  std::string quality;     // "test accuracy"
   bool more_is_better = true;
   double good = 0;  // the quality that default_steps steps reach
   int64_t default_steps = 0;

@@ -127,7 +127,7 @@ class Transformer final : public Trainer {
   nn::Linear head_;
   std::vector<Block> blocks_;
   std::vector<checkpoint::Layer> layers_;  // the blocks
-  checkpoint::Schedule schedule_ = checkpoint::Segments{kRootOfLayers};
+  checkpoint::ChainSchedule schedule_ = checkpoint::Segments{kRootOfLayers};
   torch::optim::Optimizer* optimizer_;
 };
 
@@ -135,7 +135,6 @@ class Transformer final : public Trainer {
 
 TrainerInfo transformer() {
   return {.name = "transformer",
-          .group = "transformer",
           .what = "character GPT, 6 layers",
           .shows = "larger kernels, and the memory between forward and backward",
           .quality = "test bits per character",

@@ -108,7 +108,6 @@ class WganGp final : public Trainer {
 
 TrainerInfo wgan_gp() {
   return {.name = "wgan_gp",
-          .group = "wgan_gp",
           .what = "WGAN with gradient penalty on digits",
           .shows = "double backward through the engine",
           .quality = "energy distance to test digits",

@@ -1,32 +1,31 @@
 #include "forward_ad/drivers/custom_jvp.h"
 
 #include "engine/base/generator_states.h"
-#include "forward_ad/levels/bare_level.h"
 #include "forward_ad/drivers/custom_pullback.h"
+#include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
-#include "forward_ad/drivers/reverse.h"
+#include "forward_ad/levels/bare_level.h"
 
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <utility>
 
 // Note [Custom functions on layers]
-// A custom Function is not an operator, so the layer stack cannot send it from layer to
-// layer as it does with operators; LibTorch refuses it there. We do the sending: take
-// the inputs' values below the top layer, call the function there, and do for the top
-// layer by hand what its kind asks for. A forward layer: the rule, computed below the
-// layer from values and tangents. A reverse layer: a node that computes the *pullback*,
-// (x, u) -> J(x)^T u. That is a custom function itself, sent from layer to layer like the
-// first when the node runs, and it has a pullback of its own: so any mixture of layers
-// ends at plain calls below the lowest one, where LibTorch's engine runs backward().
+// A custom Function is not an operator, so the layer stack cannot send it from layer to layer as it does with
+// operators; LibTorch refuses it there. call_custom() sends it: it calls the function below the top layer with
+// the inputs' values, and then does the work of the top layer by hand. For a forward layer that is the rule,
+// computed below the layer from values and tangents. For a reverse layer it is a node that computes the
+// *pullback*, (x, u) -> J(x)^T u. The pullback is a custom function itself. When the node runs, it is sent from
+// layer to layer like the first, and it has a pullback of its own. So any mixture of layers ends at plain calls
+// below the lowest layer, where LibTorch's engine runs backward().
 //
-// Below all layers a tensor may still have a tangent on LibTorch's level 0: that of a bare
-// level, or the program's. There it is done like on a forward layer, and, since reverse
-// mode records the same tensors, like on a reverse layer too: the node keeps the inputs
-// with their tangents, which LibTorch's own node for a Function would not see.
+// Below all layers a tensor may still have a tangent on LibTorch's level 0: that of a bare level, or the
+// program's. Plain tensors are treated as on a forward layer, and, because reverse mode records the same
+// tensors, as on a reverse layer too: the node keeps the inputs with their tangents, which LibTorch's own node
+// for a Function would not see.
 //
 // The price is that a pullback runs forward() again, with the same random numbers. Rejected: recording the call
 // once below the reverse layer. On a forward layer there is no node that could be recorded.
@@ -36,7 +35,6 @@ namespace overdrive::forward_ad::detail {
 namespace ft = at::functorch;
 
 namespace {
-
 bool any_defined(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
 }
@@ -120,7 +118,7 @@ Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& input
   return outputs;
 }
 
-// What does not vary along a vmap layer's hidden dimension goes below it as it is.
+// Tensors that do not vary along the hidden dimension of a vmap layer go below it as they are.
 Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
                       size_t position) {
   bool varies = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& tensor) {
@@ -184,7 +182,7 @@ Tensors on_plain_tensors(const CustomFunctionPtr& function, const Tensors& input
   return outputs;
 }
 
-// The pullback runs forward() again, and that must be the same function.
+// The pullback runs forward() again, with the same random numbers.
 Tensors run_first(const CustomFunctionPtr& function, const Tensors& inputs, auto run) {
   if (function->numbers) return run();
   function->numbers = std::make_shared<base::GeneratorStates>(base::GeneratorStates::of_devices_in_use(inputs));

@@ -1,5 +1,5 @@
-// Forward rules for your own torch::autograd::Function, which LibTorch offers in Python
-// only. Change the base class, add a rule, and call apply() as before:
+// Forward rules for a program's own torch::autograd::Function, which LibTorch offers in Python only. Change the
+// base class, add a rule, and call apply() as before:
 //
 //   struct Cube : CustomJvp<Cube> {
 //     static Tensor forward(AutogradContext* ctx, const Tensor& x);
@@ -9,13 +9,12 @@
 //     }
 //   };
 //
-// The rule gets the tensor arguments in order (a list argument is not a tensor argument, and an
-// error where it has tangents), then the other arguments of apply(), and returns a tangent per
-// output; an undefined one means zero. forward() must not write into its arguments. It is written in ordinary
-// operators, so it can be differentiated again. Such a Function works inside every driver, nested to any order,
-// where LibTorch's own apply() refuses; reverse mode inside a level calls forward() again, and where a vmap
-// meets it a Jacobian is computed in a loop. Outside of all levels it is LibTorch's
-// apply(). Any thread.
+// The rule gets the tensor arguments in order, then the other arguments of apply(), and returns a tangent per
+// output; an undefined tangent means zero. It is written in ordinary operators, so it can be differentiated
+// again. forward() must not write into its arguments, and a tensor with a tangent inside a list argument is an
+// error. Such a Function works inside every driver, nested to any order. Reverse mode inside a level calls
+// forward() again, and a Jacobian meets it in a loop. Outside of all levels it is LibTorch's apply(). Any
+// thread.
 #pragma once
 
 #include "forward_ad/drivers/driver_functions.h"
@@ -30,37 +29,13 @@
 #include <type_traits>
 #include <utility>
 
-namespace overdrive::base {
-class GeneratorStates;
-}
-
 namespace overdrive::forward_ad {
 
 namespace detail {
 
-struct CustomFunction {
-  std::string name;
-  // The call as LibTorch knows it, for use outside of all layers.
-  std::function<Tensors(const Tensors&)> apply;
-  // The tangents of the outputs. Empty: there is no rule.
-  std::function<Tensors(const Tensors& inputs, const Tensors& outputs, const Tensors& tangents)> jvp;
-  // Without a rule: differentiate backward() with regard to its argument instead.
-  bool double_vjp = false;
-  // Made of the backward() of another.
-  bool is_pullback = false;
-  // Where the first call found the generators, if it used them: noted by call_custom().
-  mutable std::shared_ptr<base::GeneratorStates> numbers = nullptr;
-};
-
-// Runs the function for the layers on this thread's stack, one after the other.
-OVERDRIVE_API Tensors call_custom(const std::shared_ptr<const CustomFunction>& function, const Tensors& inputs);
-
 template <typename T>
 inline constexpr bool kIsTensorArgument = std::same_as<std::remove_cvref_t<T>, at::Tensor> ||
                                           std::same_as<std::remove_cvref_t<T>, std::optional<at::Tensor>>;
-
-// Tensors in a list are no tensor arguments: an error where that would cost a derivative.
-OVERDRIVE_API void check_list_argument(const std::string& name, at::TensorList list);
 
 template <typename T>
 void check_argument(const std::string& name, const T& argument) {
@@ -77,7 +52,7 @@ void collect(Tensors& tensors, const T& argument) {
   }
 }
 
-// The argument without its tensor: what a call that is made again must keep.
+// The argument without its tensor, for a call that is made again.
 template <typename T>
 T without_tensor(const T& argument) {
   if constexpr (kIsTensorArgument<T>) {
@@ -127,7 +102,7 @@ auto plain_apply(const Args&... args) {
 template <typename T, typename... Args>
 auto apply_custom(bool double_vjp, const Args&... args) {
   using Result = decltype(plain_apply<T>(args...));
-  // Kept by a graph, so it holds copies of the arguments, but not of the tensors.
+  // A graph keeps the function, so it holds copies of the arguments, but not of the tensors.
   auto function = std::make_shared<CustomFunction>();
   function->name = c10::demangle_type<T>();
   function->double_vjp = double_vjp;
@@ -160,8 +135,7 @@ auto apply_custom(bool double_vjp, const Args&... args) {
 
 }  // namespace detail
 
-// A Function with a forward rule of its own: T::jvp. A T without one works wherever no
-// tangent reaches it, and is an error that names it where one does.
+// A Function with a forward rule of its own: T::jvp. A T without a rule is an error where a tangent reaches it.
 template <typename T>
 class CustomJvp : public torch::autograd::Function<T> {
  public:
@@ -171,9 +145,8 @@ class CustomJvp : public torch::autograd::Function<T> {
   }
 };
 
-// A Function whose tangents are computed from its backward(): J^T u is linear in u, so
-// its own transpose is J. Costs one forward and two backwards; backward() must be made
-// of differentiable operators.
+// A Function whose tangents are computed from its backward(): J^T u is linear in u, so its own transpose is J.
+// Costs one forward and two backwards; backward() must be made of differentiable operators.
 template <typename T>
 class DoubleVjp : public torch::autograd::Function<T> {
  public:

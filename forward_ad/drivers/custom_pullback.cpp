@@ -4,16 +4,14 @@
 #include "engine/base/torch_types.h"
 #include "forward_ad/drivers/reverse.h"
 
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <optional>
 #include <utility>
 
 namespace overdrive::forward_ad::detail {
-
 namespace {
-
 Tensors joined(Tensors first, const Tensors& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
@@ -42,8 +40,7 @@ CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_co
   return pullback;
 }
 
-// The node of a custom function on a reverse layer. It runs when that layer is gone, on
-// the layers around it.
+// The node of a custom function on a reverse layer. It runs when that layer is gone, on the layers around it.
 class PullbackNode final : public base::HoldingNode {
  public:
   PullbackNode(CustomFunctionPtr function, Tensors inputs, Tensors outputs)

@@ -1,5 +1,5 @@
-// What the drivers of drivers.h are made of, free of templates: functions of a list of
-// tensors. The folder's own use; drivers.h turns a caller's function into one of these.
+// The drivers of drivers.h without templates: functions of a list of tensors. The folder's own use; drivers.h
+// and custom_jvp.h turn a caller's function into one of these. No state; any thread.
 #pragma once
 
 #include "engine/base/export.h"
@@ -10,7 +10,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
+
+namespace overdrive::base {
+class GeneratorStates;
+}
 
 namespace overdrive::forward_ad {
 
@@ -19,12 +24,10 @@ using Tensors = std::vector<at::Tensor>;
 struct JacobianOptions {
   // How many rows or columns are computed at once. Unset: all.
   std::optional<int64_t> chunk_size = std::nullopt;
-  // Compute a chunk with one vectorised run (vmap) where the operators allow it; else, or
-  // with false, one by one.
+  // Computes a chunk with one vectorised run (vmap) where the operators allow it, else one direction at a time.
   bool vectorize = true;
 };
 
-// Which way the gradient of a gradient is taken.
 enum class HvpMode { kForwardOverReverse, kReverseOverReverse };
 
 namespace detail {
@@ -67,6 +70,29 @@ struct Hvp {
   Tensors products;
 };
 OVERDRIVE_API Hvp hvp(const Function& f, const Tensors& inputs, const Tensors& vectors, HvpMode mode);
+
+// A custom function as custom_jvp.h makes it of a torch::autograd::Function.
+struct CustomFunction {
+  std::string name;
+  // The call as LibTorch knows it, for use outside of all layers.
+  std::function<Tensors(const Tensors&)> apply;
+  // The tangents of the outputs. Empty: there is no rule.
+  std::function<Tensors(const Tensors& inputs, const Tensors& outputs, const Tensors& tangents)> jvp;
+  // Without a rule: differentiate backward() with regard to its argument instead.
+  bool double_vjp = false;
+  // Made of the backward() of another function.
+  bool is_pullback = false;
+  // The states of the generators at the first call, if it used them: noted by call_custom().
+  mutable std::shared_ptr<base::GeneratorStates> numbers = nullptr;
+};
+
+using CustomFunctionPtr = std::shared_ptr<const CustomFunction>;
+
+// Runs the function for the layers on this thread's stack, one after the other.
+OVERDRIVE_API Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs);
+
+// A list argument is not differentiated: an error when it holds a tensor with a derivative.
+OVERDRIVE_API void check_list_argument(const std::string& name, at::TensorList list);
 
 }  // namespace detail
 }  // namespace overdrive::forward_ad

@@ -7,14 +7,12 @@
 //   auto [v0, gradient, product] = hvp(g, x, v);    // forward over reverse
 //   Tensor third = nth_derivative(sin, x, 3);
 //
-// f takes a Tensor or a list (Tensors) and returns a Tensor or a list; what comes back has
-// the same form. A function with results that are not to be differentiated returns
-// `with_aux(value, aux)`, and the driver's result has a field `aux`.
+// f takes and returns a Tensor or a list (Tensors); results have the same form. Results that are not
+// differentiated are returned by `with_aux(value, aux)`, and the driver's result then has a field `aux`.
 //
-// Results are differentiable by whatever is around the call: another driver, an open
-// level, or reverse mode. Under a NoGradGuard reverse mode is not, which is cheaper. f
-// may be called several times and on the calling thread only; it must not write into its
-// arguments. No driver keeps anything of a call, and all may be called from any thread.
+// Results are differentiable by the surroundings of the call: another driver, an open level, or reverse mode
+// (not under a NoGradGuard, which is cheaper). f may be called several times, on the calling thread only, and
+// must not write into its arguments. Drivers keep nothing of a call. Any thread.
 #pragma once
 
 #include "forward_ad/drivers/driver_functions.h"
@@ -116,7 +114,7 @@ struct ValueWithAux {
   Tensors aux;
 };
 
-// The value alone, or the value and what f passed through.
+// The value alone, or the value and the results that f passed through.
 template <bool has_aux, typename Value>
 auto result_of(Value&& value, Output&& output) {
   if constexpr (has_aux) {
@@ -167,8 +165,8 @@ struct VjpResultWithAux {
   Tensors aux;
 };
 
-// f(x) and the function u -> J^T u, which may be called any number of times and keeps
-// the graph of f until it goes away. An input that f does not use has a gradient of zeros.
+// f(x) and the function u -> J^T u, which may be called any number of times and keeps the graph of f until it
+// goes away. An input that f does not use has a gradient of zeros.
 template <typename F, TensorOrTensors In>
   requires detail::DifferentiableFrom<F, In>
 auto vjp(F&& f, const In& x) {
@@ -185,9 +183,8 @@ auto vjp(F&& f, const In& x) {
   }
 }
 
-// The Jacobian, by columns (forward mode: few inputs) or by rows (reverse mode: few
-// outputs). Of shape [output..., input...]; a list over outputs of a list over inputs where
-// f has lists. With aux: {value, aux}.
+// The Jacobian, by columns (forward mode: few inputs) or by rows (reverse mode: few outputs). Of shape
+// [output..., input...]; a list over outputs of a list over inputs where f has lists. With aux: {value, aux}.
 template <typename F, TensorOrTensors In>
   requires detail::DifferentiableFrom<F, In>
 auto jacfwd(F&& f, const In& x, const JacobianOptions& options = {}) {
@@ -204,9 +201,9 @@ auto jacrev(F&& f, const In& x, const JacobianOptions& options = {}) {
       detail::shape_jacobian<detail::ValueOf<F, In>, In>(std::move(r.jacobian)), std::move(r.output));
 }
 
-// Second derivatives of a function with one tensor as its result: of shape
-// [output..., input..., input...], forward over reverse mode. For a function of a list,
-// [i][j] is the derivative with regard to input i and then input j.
+// Second derivatives of a function with one tensor as its result: of shape [output..., input..., input...],
+// forward over reverse mode. For a function of a list, [i][j] is the derivative with regard to input i and then
+// input j.
 template <typename F, TensorOrTensors In>
   requires detail::DifferentiableFrom<F, In> && std::same_as<detail::ValueOf<F, In>, at::Tensor>
 auto hessian(F&& f, const In& x, const JacobianOptions& options = {}) {
@@ -245,8 +242,8 @@ auto hvp(F&& f, const In& x, const std::type_identity_t<In>& v, HvpMode mode = H
   }
 }
 
-// The n-th derivative of f at x along the direction of ones, by n nested levels: that of a
-// function of one number, or of one that acts on each element by itself. n = 0 is f(x).
+// The n-th derivative of f at x along the direction of ones, by n nested levels: that of a function of one
+// number, or of one that acts on each element by itself. n = 0 is f(x).
 OVERDRIVE_API at::Tensor nth_derivative(const std::function<at::Tensor(const at::Tensor&)>& f,
                                         const at::Tensor& x, int64_t n);
 

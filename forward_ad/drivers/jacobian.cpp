@@ -1,22 +1,17 @@
 #include "engine/base/generator_states.h"
 #include "forward_ad/drivers/driver_functions.h"
-#include "forward_ad/layers/layers.h"
-#include "forward_ad/drivers/normal_mode.h"
 #include "forward_ad/drivers/reverse.h"
+#include "forward_ad/layers/layers.h"
+#include "forward_ad/rules/rules.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 namespace overdrive::forward_ad::detail {
-
 namespace {
-
 int64_t total_numel(const Tensors& tensors) {
   int64_t total = 0;
   for (const at::Tensor& tensor : tensors) total += tensor.numel();
@@ -36,8 +31,8 @@ void check_real(const Tensors& tensors, const char* driver, const char* what) {
   }
 }
 
-// Directions begin..end of the space of all elements of the tensors, one per row: row r
-// of list entry k is that tensor's part of direction begin + r.
+// Directions begin..end of the space of all elements of the tensors, one per row: row r of list entry k is that
+// tensor's part of direction begin + r.
 Tensors unit_directions(const Tensors& like, int64_t begin, int64_t end) {
   Tensors directions;
   int64_t first = 0;
@@ -55,8 +50,8 @@ bool is_about_vmap(const c10::Error& error) {
   return error.msg().find("vmap") != std::string::npos || error.msg().find("atching rule") != std::string::npos;
 }
 
-// Maps each direction: with one run on a vmap layer, or in a loop where an operator
-// cannot be vectorised, which is found out once per Jacobian.
+// Maps each direction: with one run on a vmap layer, or in a loop when an operator cannot be vectorised. The
+// first such error of a Jacobian decides for the rest.
 class RowByRow {
  public:
   RowByRow(const char* driver, bool vectorize) : driver_(driver), vectorize_(vectorize) {}
@@ -81,6 +76,7 @@ class RowByRow {
  private:
   template <typename Map>
   static Tensors vectorized(const Tensors& directions, int64_t rows, const Map& map) {
+    const rules::IncludedHere rules;  // some replace LibTorch's rules of vmap
     VmapLayer layer(rows);
     Tensors hidden;
     for (const at::Tensor& direction : directions) hidden.push_back(layer.wrap(direction));
@@ -129,8 +125,8 @@ Tensors in_chunks(const char* driver, const Tensors& like, const JacobianOptions
 }  // namespace
 
 Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& options) {
-  NormalMode normal;
-  const Tensors inputs = normal.usable(given);
+  const InferenceModeExit exit;
+  const Tensors inputs = exit.usable(given);
   check_real(inputs, "jacfwd", "inputs");
   Jacobian result;
   bool first = true;
@@ -169,8 +165,8 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
 }
 
 Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& options) {
-  NormalMode normal;
-  const Tensors inputs = normal.usable(given);
+  const InferenceModeExit exit;
+  const Tensors inputs = exit.usable(given);
   check_real(inputs, "jacrev", "inputs");
   Vjp r = vjp(f, inputs);
   Jacobian result{std::move(r.output), {}};

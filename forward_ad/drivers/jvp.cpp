@@ -1,12 +1,12 @@
-#include "forward_ad/levels/bare_level.h"
 #include "forward_ad/drivers/drivers.h"
-#include "forward_ad/levels/dual.h"
-#include "forward_ad/rules/halves.h"
+#include "forward_ad/drivers/reverse.h"
+#include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
-#include "forward_ad/drivers/normal_mode.h"
+#include "forward_ad/levels/bare_level.h"
+#include "forward_ad/levels/dual.h"
+#include "forward_ad/levels/level_registry.h"
 
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,6 @@ namespace ft = at::functorch;
 namespace detail {
 
 namespace {
-
 Tensors make_duals(const Tensors& inputs, const Tensors& tangents, uint64_t level) {
   Tensors duals;
   duals.reserve(inputs.size());
@@ -29,7 +28,7 @@ Tensors make_duals(const Tensors& inputs, const Tensors& tangents, uint64_t leve
   return duals;
 }
 
-// What LibTorch makes plain duals of; for the rest, a layer takes care.
+// LibTorch makes plain duals of these tensors; others need a layer.
 bool can_be_plain_duals(const Tensors& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     return !tensor.defined() ||
@@ -37,16 +36,16 @@ bool can_be_plain_duals(const Tensors& tensors) {
   });
 }
 
-// The outermost level of a driver does without a layer where it can.
+// The level of a driver. The outermost one has no layer where that is possible.
 class DriverLevel : public DualLevel {
  public:
   explicit DriverLevel(bool plain_inputs) : DualLevel(plain_inputs ? Ground::kBareIfPossible : Ground::kLayer) {
-    is_bare_ = BareLevel::of(*ForwardADLevel::get_by_idx(idx())) != nullptr;
+    is_bare_ = BareLevel::of(*LevelRegistry::get_by_idx(idx())) != nullptr;
   }
   bool is_bare() const { return is_bare_; }
 
-  // As unpack_dual(), but a plain tensor stays the one that the function returned: it
-  // loses its tangent with the level.
+  // As unpack_dual(), but the primal of a plain tensor is the tensor that the function returned: it loses its
+  // tangent with the level.
   DualParts unpack(const at::Tensor& tensor) const {
     DualParts parts = unpack_dual(tensor, *this);
     if (is_bare_ && parts.tangent.defined() && ft::maybeGetTensorWrapper(tensor) == nullptr)
@@ -58,8 +57,8 @@ class DriverLevel : public DualLevel {
   bool is_bare_;
 };
 
-// Level 0 stays open when another thread needs it, and with it a plain tensor's tangent. And
-// a value would keep its tangent's memory, where the two lie side by side.
+// Takes tangents and their memory away from results: level 0, with the tangents of plain tensors, stays open
+// while another thread needs it, and a value that lies beside its tangent keeps the memory of both.
 void leave_no_trace(Tensors& tensors) {
   for (at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -73,8 +72,8 @@ void leave_no_trace(Tensors& tensors) {
 Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
   TORCH_CHECK(inputs.size() == tangents.size(), "jvp: there are ", inputs.size(), " inputs but ",
               tangents.size(), " tangents.");
-  NormalMode normal;
-  Tensors primals = normal.usable(inputs), directions = normal.usable(tangents);
+  const InferenceModeExit exit;
+  Tensors primals = exit.usable(inputs), directions = exit.usable(tangents);
   Jvp result;
   bool bare = false;
   {
@@ -103,7 +102,6 @@ Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
 }
 
 namespace {
-
 // The gradients of f, with f's value as the first of the results passed through.
 Function gradient_of(const Function& f) {
   return [&f](const Tensors& inputs) -> Output {

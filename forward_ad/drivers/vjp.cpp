@@ -1,11 +1,10 @@
-#include "forward_ad/levels/bare_level.h"
-#include "forward_ad/levels/host_level.h"
-#include "forward_ad/layers/layers.h"
-#include "forward_ad/drivers/normal_mode.h"
 #include "forward_ad/drivers/reverse.h"
+#include "forward_ad/layers/host_level.h"
+#include "forward_ad/layers/layers.h"
+#include "forward_ad/levels/bare_level.h"
 #include "forward_ad/levels/tangents.h"
 
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -17,7 +16,6 @@ namespace overdrive::forward_ad {
 namespace ft = at::functorch;
 
 namespace {
-
 void check_cotangents(const Tensors& outputs, const Tensors& cotangents) {
   TORCH_CHECK(outputs.size() == cotangents.size(), "pullback: the function has ", outputs.size(),
               " outputs, but ", cotangents.size(), " cotangents were given.");
@@ -33,8 +31,8 @@ at::Tensor mark(const at::Tensor& tensor) {
   return tensor.requires_grad() ? tensor.view_as(tensor) : tensor.detach().set_requires_grad(true);
 }
 
-// vjp with a reverse-mode layer of its own: exact whatever f takes from outside, since
-// what requires gradients there does so below the layer.
+// vjp with a reverse-mode layer of its own. It is exact for every tensor that f takes from outside, because
+// such a tensor requires gradients below the layer.
 detail::Vjp vjp_on_new_layer(const detail::Function& f, const Tensors& inputs) {
   GradLayer layer;
   Tensors marked;
@@ -45,8 +43,8 @@ detail::Vjp vjp_on_new_layer(const detail::Function& f, const Tensors& inputs) {
   detail::Vjp result;
   for (const at::Tensor& value : recorded.values) result.output.values.push_back(layer.unwrap(value));
   for (const at::Tensor& aux : recorded.aux) result.output.aux.push_back(layer.unwrap(aux));
-  // Called when the layer is gone: its wrappers are dead then, and the operators of the
-  // backward run on what they hold, on the layers around.
+  // Called when the layer is gone. Its wrappers are dead then, and the operators of the backward run on their
+  // values, on the layers around.
   result.pullback = [outputs = std::move(recorded.values), marked, inputs](const Tensors& cotangents) {
     const bool wanted = c10::GradMode::is_enabled(), record = wanted || forward_mode_around();
     Tensors gradients = pull_back(outputs, marked, cotangents, record, inputs);
@@ -56,6 +54,14 @@ detail::Vjp vjp_on_new_layer(const detail::Function& f, const Tensors& inputs) {
 }
 
 }  // namespace
+
+Tensors InferenceModeExit::usable(const Tensors& tensors) const {
+  if (!outside_.has_left()) return tensors;
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors)
+    copies.push_back(tensor.defined() && tensor.is_inference() ? tensor.clone() : tensor);
+  return copies;
+}
 
 bool forward_mode_around() {
   const LayerStack& stack = ft::getDynamicLayerStack();
@@ -141,11 +147,9 @@ detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs) {
 }
 
 namespace {
-
-// Without a level around and with nobody to record for, plain reverse mode is exact, and it
-// spares every operator the way through a layer. (It detaches the inputs, and with them
-// would go the tangents of plain tensors.)
-detail::Vjp vjp_in_normal_mode(const detail::Function& f, const Tensors& inputs) {
+// Plain reverse mode is exact without a level around and without grad mode, and spares every operator the way
+// through a layer. It detaches the inputs, so it is not used where plain tensors may have tangents.
+detail::Vjp vjp_outside_inference(const detail::Function& f, const Tensors& inputs) {
   if (!ft::getDynamicLayerStack().empty() || c10::GradMode::is_enabled() || host_level::has_plain_tangents())
     return vjp_on_new_layer(f, inputs);
   Tensors detached;
@@ -160,11 +164,11 @@ detail::Vjp vjp_in_normal_mode(const detail::Function& f, const Tensors& inputs)
 }  // namespace
 
 detail::Vjp detail::vjp(const Function& f, const Tensors& inputs) {
-  NormalMode normal;
-  Vjp result = vjp_in_normal_mode(f, normal.usable(inputs));
+  const InferenceModeExit exit;
+  Vjp result = vjp_outside_inference(f, exit.usable(inputs));
   result.pullback = [inner = std::move(result.pullback)](const Tensors& cotangents) {
-    NormalMode here;
-    return inner(here.usable(cotangents));
+    const InferenceModeExit again;
+    return inner(again.usable(cotangents));
   };
   return result;
 }

@@ -1,7 +1,5 @@
 #include "forward_ad/layers/layers.h"
 
-#include "forward_ad/layers/rules.h"
-
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
@@ -13,9 +11,8 @@ namespace overdrive::forward_ad {
 namespace ft = at::functorch;
 
 namespace {
-
-// The flag is private and has no accessor. Naming a private member as a template
-// argument of an explicit instantiation is the one access the language allows.
+// The flag is private and has no accessor. Naming a private member as a template argument of an explicit
+// instantiation is the one access the language allows.
 template <std::shared_ptr<bool> ft::TensorWrapper::*Member>
 struct LifeHandle {
   friend const std::shared_ptr<bool>& life_handle(const ft::TensorWrapper& wrapper) { return wrapper.*Member; }
@@ -105,16 +102,13 @@ std::optional<Layer> own_grad_layer(LayerLife life) {
   return std::nullopt;
 }
 
-VmapLayer::VmapLayer(int64_t batch) : batch_(batch), rules_were_included_(rules::include_here()) {
+VmapLayer::VmapLayer(int64_t batch) : batch_(batch) {
   // Random operators give each row the same numbers: the rows are columns of one Jacobian.
   position_ = static_cast<size_t>(
       ft::initAndPushDynamicLayer(ft::TransformType::Vmap, batch, ft::RandomnessType::Same));
 }
 
-VmapLayer::~VmapLayer() {
-  drop_layers(position_ - 1);
-  rules::restore_here(rules_were_included_);
-}
+VmapLayer::~VmapLayer() { drop_layers(position_ - 1); }
 
 at::Tensor VmapLayer::wrap(const at::Tensor& tensor) const {
   return ft::makeBatched(tensor, 0, static_cast<int64_t>(position_));

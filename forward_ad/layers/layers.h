@@ -1,7 +1,7 @@
-// LibTorch's layer stack (functorch) as far as forward mode needs it: what a wrapper
-// belongs to, how to step below a layer, and a scope for layers of other kinds. The one
-// place of this folder that reads LibTorch's private fields. The stack is thread-local,
-// and so is everything here. Private: its headers take seconds to parse.
+// LibTorch's layer stack (functorch) as far as forward mode needs it: the owner of a wrapper, steps below a
+// layer, and scopes for layers of other kinds. The one place of this folder that reads LibTorch's private
+// fields. The stack is thread-local, and so is everything here. Leaves levels to levels/. Private: its headers
+// take seconds to parse.
 #pragma once
 
 #include <ATen/functorch/BatchedTensorImpl.h>
@@ -18,11 +18,10 @@ using Layer = at::functorch::DynamicLayer;
 using LayerStack = std::vector<Layer>;
 
 // Note [Who a wrapper belongs to]
-// LibTorch numbers layers by their position on the thread's stack, so layers of two
-// threads, and layers opened one after the other, share numbers, and a wrapper of one
-// passes for a wrapper of the other. What tells them apart is the flag that says whether
-// the layer is alive: one heap cell per layer, shared by the layer, its copies on other
-// threads and each of its wrappers. Its address is the identity used in this folder.
+// LibTorch numbers layers by their position on the thread's stack. So layers of two threads, and layers opened
+// one after the other, share numbers, and a wrapper of one passes for a wrapper of the other. The flag that
+// says whether a layer is alive tells them apart: one heap cell per layer, shared by the layer, its copies on
+// other threads and its wrappers. The address of the flag is the identity used in this folder.
 using LayerLife = const bool*;
 
 LayerLife life_of(const Layer& layer);
@@ -31,18 +30,18 @@ LayerLife life_of(const at::functorch::TensorWrapper& wrapper);
 // The layer's position on this thread's stack, counted from 1; 0 when it is not there.
 size_t position_here(LayerLife life);
 
-// The wrapper, dead ones looked through; `tensor` becomes what was found below them.
+// The living wrapper of a tensor, or null; `tensor` becomes the tensor below the dead wrappers.
 at::functorch::TensorWrapper* living_wrapper(at::Tensor& tensor);
 
-// What the wrapper holds, if it is one of this layer; else the tensor itself.
+// The value of a wrapper of this layer; else the tensor itself.
 at::Tensor unwrap_from(const at::Tensor& tensor, LayerLife life);
 
 // The plain tensor that wrappers and batches of all layers hold in the end.
 at::Tensor innermost_of(at::Tensor tensor);
-// Whether a vmap layer has it as many, on whatever layer.
+// Whether the tensor is batched by a vmap layer, below any wrappers.
 bool is_batched(at::Tensor tensor);
 
-// Runs what follows with only the lowest `keep` layers of the stack.
+// Takes all but the lowest `keep` layers off the stack while it lives.
 class BelowLayer {
  public:
   explicit BelowLayer(size_t keep);
@@ -71,8 +70,8 @@ class GradLayer {
   LayerLife life_;
 };
 
-// The GradLayer of this thread with this identity, even while an operator runs below it
-// and it is not on the stack.
+// The GradLayer of this thread with this identity, also while an operator runs below it and it is off the
+// stack.
 std::optional<Layer> own_grad_layer(LayerLife life);
 
 // A layer that hides one dimension of size `batch`.
@@ -85,12 +84,11 @@ class VmapLayer {
 
   // Hides dimension 0.
   at::Tensor wrap(const at::Tensor& tensor) const;
-  // Shows it again, as dimension 0; what does not depend on it is repeated.
+  // Shows the dimension again, as dimension 0; a tensor that does not have it is repeated.
   at::Tensor unwrap(const at::Tensor& tensor) const;
 
  private:
   int64_t batch_;
-  bool rules_were_included_;  // some stand in for LibTorch's of vmap, too
   size_t position_;
 };
 

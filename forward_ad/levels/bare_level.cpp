@@ -1,11 +1,10 @@
 #include "forward_ad/levels/bare_level.h"
 
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 #include "forward_ad/levels/jvp_layer.h"
 #include "forward_ad/levels/level_registry.h"
-#include "forward_ad/layers/rules.h"
 
-#include <ATen/ops/_make_dual.h>
+#include <ATen/ATen.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -18,25 +17,24 @@ namespace overdrive::forward_ad {
 namespace ft = at::functorch;
 
 namespace {
-
 constexpr uint64_t kNone = UINT64_MAX;
 
 // The bare level of the process.
 std::atomic<uint64_t> open_idx{kNone};
 
-// Only where a level can be told from everything else, and a layer would add nothing.
+// True when nothing else can have tangents on level 0, so that a layer would add nothing.
 bool suits_this_thread() {
   return active_levels().size() == 1 && ft::getDynamicLayerStack().empty() &&
          c10::AutogradState::get_tls_state().get_fw_grad_mode() && !c10::InferenceMode::is_enabled();
 }
 
-// A thread of a pool has no list of levels, but the opener's dispatch keys, and its layers.
-// Both a bare level and a layer include the rules' key; a layer knows what was around it.
+// A thread of a pool has no list of levels, but the opener's dispatch keys, and its layers. A bare level and a
+// layer both include the rules' key; a layer knows the levels around it.
 bool is_inside_by_copy(uint64_t idx) {
   if (!rules::are_included_here()) return false;
   for (const Layer& layer : ft::getDynamicLayerStack()) {
     auto level = layer.key() == ft::TransformType::Jvp ? level_of_life(life_of(layer)) : std::nullopt;
-    if (auto open = level ? ForwardADLevel::try_get_by_idx(*level) : nullptr) {
+    if (auto open = level ? LevelRegistry::try_get_by_idx(*level) : nullptr) {
       const auto& around = JvpLayer::of(*open).active();
       return std::find(around.begin(), around.end(), idx) != around.end();
     }
@@ -51,7 +49,7 @@ std::unique_ptr<BareLevel> BareLevel::try_open(uint64_t idx) {
   return std::unique_ptr<BareLevel>(new BareLevel(idx));
 }
 
-BareLevel::BareLevel(uint64_t idx) : idx_(idx), key_was_included_(rules::include_here()) { open_idx = idx; }
+BareLevel::BareLevel(uint64_t idx) : idx_(idx) { open_idx = idx; }
 
 BareLevel::~BareLevel() = default;
 
@@ -71,7 +69,7 @@ void BareLevel::check_can_leave() const {
 
 void BareLevel::leave() noexcept {
   drop_layers(0);
-  rules::restore_here(key_was_included_);
+  rules_.reset();
   for (const auto& tangents : given_) tangents->clear();
   open_idx = kNone;
   host_level::release();

@@ -1,14 +1,13 @@
 #include "forward_ad/levels/dual.h"
 
-#include "forward_ad/levels/bare_level.h"
 #include "forward_ad/layers/dual_layout.h"
+#include "forward_ad/layers/host_level.h"
+#include "forward_ad/levels/bare_level.h"
 #include "forward_ad/levels/dual_meta.h"
-#include "forward_ad/levels/host_level.h"
 #include "forward_ad/levels/jvp_layer.h"
 #include "forward_ad/levels/level_registry.h"
 
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ATen.h>
 
 #include <optional>
 #include <string>
@@ -18,7 +17,6 @@ namespace overdrive::forward_ad {
 namespace ft = at::functorch;
 
 namespace {
-
 void check_pair(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
   TORCH_CHECK(primal.defined() && tangent.defined(), "make_dual on level ", level, ": the ",
               primal.defined() ? "tangent" : "primal", " is an undefined tensor.");
@@ -35,7 +33,7 @@ void check_pair(const at::Tensor& primal, const at::Tensor& tangent, uint64_t le
               primal.layout(), ", the tangent ", tangent.layout(), ".");
 }
 
-// Where a level is on this thread's stack: on a layer, or below all of them.
+// The place of a level on this thread's stack: on a layer, or below all layers.
 struct Place {
   uint64_t level;
   LayerLife life = nullptr;  // null: a bare level
@@ -50,8 +48,8 @@ std::string owner_of(LayerLife life) {
   return level ? "level " + std::to_string(*level) : "a layer that is not Overdrive's, or one of reverse mode";
 }
 
-// What a tensor is to the layers below the level's. Layers that hold a tensor without
-// depending on it are looked through: everything that is made inside a level has one.
+// The value of a tensor on the layers below the level's. Wrappers without a derivative are looked through,
+// because every tensor made inside a level has one.
 at::Tensor below(at::Tensor tensor, const Place& place, const char* what) {
   const uint64_t level = place.level;
   for (;;) {
@@ -82,8 +80,8 @@ at::Tensor below(at::Tensor tensor, const Place& place, const char* what) {
   }
 }
 
-// The tensor on each layer below the level's, so that an in-place operator may bring it
-// a tangent there; LibTorch refuses to write into what came from outside of a layer.
+// The tensor on each layer below the level's, so that an in-place operator may bring it a tangent there;
+// LibTorch refuses to write into tensors from outside of a layer.
 at::Tensor on_all_layers(at::Tensor tensor, size_t position) {
   const LayerStack& stack = ft::getDynamicLayerStack();
   if (position == 1) return tensor;
@@ -98,15 +96,15 @@ at::Tensor on_all_layers(at::Tensor tensor, size_t position) {
   return tensor;
 }
 
-// A formula may give a tangent without memory that stands for zeros; callers get memory,
-// made below the level, so that it does not belong to it.
+// A formula may give a tangent without memory that stands for zeros; callers get memory, made below the level,
+// so that it does not belong to it.
 at::Tensor with_memory(const at::Tensor& tangent, const Place& place) {
   if (!tangent.defined() || !tangent._is_zerotensor()) return tangent;
   BelowLayer below_level(place.layers_below());
   return at::zeros(tangent.sizes(), tangent.options());
 }
 
-// What a bare level keeps of a plain tensor: nothing that is a layer's.
+// The parts of a plain tensor, without the tangents of layers.
 DualParts unpack_plain(const at::Tensor& tensor, const Place& place) {
   if (!place.is_bare()) {
     check_plain_tangent_is_ours(tensor, "unpack_dual");
@@ -194,7 +192,7 @@ at::Tensor make_bare_dual(const at::Tensor& primal, const at::Tensor& tangent, B
 }  // namespace
 
 at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level) {
-  auto open_level = ForwardADLevel::get_by_idx(level);
+  auto open_level = LevelRegistry::get_by_idx(level);
   const Place place = place_of(*open_level, level);
   host_level::check();
   check_pair(primal, tangent, level);
@@ -213,7 +211,7 @@ at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64
 }
 
 DualParts unpack_dual(const at::Tensor& tensor, uint64_t level) {
-  auto open_level = ForwardADLevel::get_by_idx(level);
+  auto open_level = LevelRegistry::get_by_idx(level);
   const Place place = place_of(*open_level, level);
   host_level::check();
   TORCH_CHECK(tensor.defined(), "unpack_dual on level ", level, ": the tensor is undefined.");

@@ -4,10 +4,9 @@
 //   Tensor x = make_dual(point, direction, level);
 //   auto [value, slope] = unpack_dual(f(x), level);
 //
-// A level is active on the thread that opened it, until the end of its scope; levels
-// nest. Another thread enters it with a LevelScope, and each thread may have levels of
-// its own at once. A dual that outlives its level reads as its primal. Taking several
-// functions at once, and every derivative above the first, is easier with drivers.h.
+// A level is active on the thread that opened it, until the end of its scope; levels nest. Another thread
+// enters it with a LevelScope, and each thread may have levels of its own. A dual that outlives its level reads
+// as its primal. Several functions, and derivatives above the first, are easier with drivers.h.
 #pragma once
 
 #include "engine/base/export.h"
@@ -23,7 +22,7 @@ namespace overdrive::forward_ad {
 class OVERDRIVE_API DualLevel {
  public:
   DualLevel();
-  // Closes the level, and first whatever is still open inside it.
+  // Closes the level, and first all levels inside it.
   ~DualLevel();
   DualLevel(const DualLevel&) = delete;
   DualLevel& operator=(const DualLevel&) = delete;
@@ -43,9 +42,8 @@ class OVERDRIVE_API DualLevel {
   uint64_t idx_;
 };
 
-// Enters, on this thread, a level that another thread opened: this thread then sees that
-// level and those around it, and nothing else, until the end of the scope. The opener
-// must keep the level open for that long.
+// Enters, on this thread, a level that another thread opened. Until the end of the scope this thread sees that
+// level and those around it, and nothing else. The opener must keep the level open for that long.
 class OVERDRIVE_API LevelScope {
  public:
   explicit LevelScope(uint64_t level);
@@ -58,8 +56,8 @@ class OVERDRIVE_API LevelScope {
   std::unique_ptr<State> state_;
 };
 
-// The dual number primal + epsilon * tangent. It shares memory with both when their
-// layouts agree, so in-place operators on it write into them.
+// The dual number primal + epsilon * tangent. It shares memory with both when their layouts agree, so in-place
+// operators on it write into them.
 OVERDRIVE_API at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level);
 
 struct DualParts {

@@ -33,8 +33,4 @@ void DualMeta::set_fw_grad(const at::TensorBase& tangent, const at::TensorBase& 
                         "an in-place operator must write into the tangent of a dual, not replace it");
 }
 
-DualMeta* DualMeta::of(const at::Tensor& tensor) {
-  return dynamic_cast<DualMeta*>(tensor.unsafeGetTensorImpl()->autograd_meta());
-}
-
 }  // namespace overdrive::forward_ad

@@ -1,14 +1,14 @@
 #include "forward_ad/levels/forward_grad.h"
 
 #include "engine/base/no_destructor.h"
-#include "forward_ad/levels/level.h"
+#include "forward_ad/levels/level_registry.h"
 
 #include <utility>
 
 namespace overdrive::forward_ad {
 
 void ForwardGrad::set_value(const at::Tensor& tangent, uint64_t level) {
-  auto open_level = ForwardADLevel::get_by_idx(level);
+  auto open_level = LevelRegistry::get_by_idx(level);
   {
     base::MutexLock lock(mutex_);
     if (!tangents_.emplace(level, tangent).second) return;
@@ -51,7 +51,7 @@ std::vector<uint64_t> ForwardGrad::levels() const {
 }
 
 void ForwardGrad::reset(uint64_t level, bool update_level) {
-  if (update_level) ForwardADLevel::get_by_idx(level)->erase(shared_from_this());
+  if (update_level) LevelRegistry::get_by_idx(level)->erase(shared_from_this());
   at::Tensor tangent = take(level);  // destroyed here, outside the lock
   TORCH_CHECK(tangent.defined(), "Resetting a non-existent level.");
 }
@@ -66,7 +66,7 @@ void ForwardGrad::clear() {
   auto self = shared_from_this();
   for (const auto& [level, tangent] : tangents) {
     // The level may be gone already, or go right now: then it has let go of us.
-    if (auto open_level = ForwardADLevel::try_get_by_idx(level)) open_level->erase(self);
+    if (auto open_level = LevelRegistry::try_get_by_idx(level)) open_level->erase(self);
   }
 }
 

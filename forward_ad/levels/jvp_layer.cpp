@@ -1,9 +1,7 @@
 #include "forward_ad/levels/jvp_layer.h"
 
-#include "forward_ad/levels/bare_level.h"
-#include "forward_ad/levels/host_level.h"
+#include "forward_ad/layers/host_level.h"
 #include "forward_ad/levels/level_registry.h"
-#include "forward_ad/layers/rules.h"
 
 #include <c10/core/GradMode.h>
 
@@ -14,9 +12,8 @@ namespace overdrive::forward_ad {
 namespace ft = at::functorch;
 
 namespace {
-
-// This thread's active levels, and those of the layers below the new one: a thread of a
-// pool gets the caller's layers with its thread-local state, but not the registry's list.
+// This thread's active levels. A thread of a pool gets the caller's layers with its thread-local state, but not
+// the list of levels, so the list is made of the layers below the new one.
 std::vector<uint64_t> levels_here(uint64_t innermost, std::optional<uint64_t> bare) {
   if (active_levels().size() > 1) return active_levels();
   std::vector<uint64_t> levels;
@@ -33,18 +30,12 @@ std::vector<uint64_t> levels_here(uint64_t innermost, std::optional<uint64_t> ba
 
 }  // namespace
 
-JvpLayer::JvpLayer(uint64_t idx)
+JvpLayer::JvpLayer(uint64_t idx, std::optional<uint64_t> bare)
     : idx_(idx), forward_mode_(c10::AutogradState::get_tls_state().get_fw_grad_mode()) {
   host_level::acquire();
-  // Asked by a thread of a pool, whose list has only the new level so far.
-  std::optional<uint64_t> bare;
-  if (active_levels().size() == 1) {
-    ActiveLevels none({});
-    bare = BareLevel::here();
-  }
   ft::initAndPushDynamicLayer(ft::TransformType::Jvp, std::nullopt, std::nullopt, std::nullopt, forward_mode_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(true);
-  rules_were_included_ = rules::include_here();
+  rules_.emplace();
   stack_ = ft::getDynamicLayerStack();
   active_ = levels_here(idx, bare);
   adopted_ = active_.size() > active_levels().size();
@@ -70,7 +61,7 @@ void JvpLayer::check_can_leave() const {
 
 void JvpLayer::leave() noexcept {
   if (size_t position = position_here(life())) drop_layers(position - 1);
-  rules::restore_here(rules_were_included_);
+  rules_.reset();
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_mode_);
   if (adopted_) set_active_levels({});
   host_level::release();
@@ -90,8 +81,8 @@ at::Tensor JvpLayer::wrap(const at::Tensor& tensor) const {
 }
 
 std::optional<uint64_t> level_of_life(LayerLife life) {
-  for (uint64_t idx : LevelRegistry::current().open_levels()) {
-    auto level = ForwardADLevel::try_get_by_idx(idx);
+  for (uint64_t idx : LevelRegistry::open_levels()) {
+    auto level = LevelRegistry::try_get_by_idx(idx);
     auto* layer = level ? dynamic_cast<JvpLayer*>(level->layer()) : nullptr;
     if (layer != nullptr && layer->life() == life) return idx;
   }

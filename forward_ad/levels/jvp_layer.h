@@ -1,11 +1,11 @@
-// The layer of one forward AD level: pushed when the level opens, popped when it is
-// released. Owned by its ForwardADLevel. The opening thread pushes and pops; a thread
-// that enters the level gets a copy of the stack as it was then. Leaves checking of
-// tensors to dual.cpp. Private: includes functorch.
+// The layer of one forward AD level: pushed when the level opens, popped when it is released. Owned by its
+// ForwardADLevel. The opening thread pushes and pops; a thread that enters the level gets a copy of the stack
+// as it was then. Leaves checks of tensors to dual.cpp. Private: includes functorch.
 #pragma once
 
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/levels/level.h"
+#include "forward_ad/rules/rules.h"
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace overdrive::forward_ad {
 
 class JvpLayer final : public LevelLayer {
  public:
-  explicit JvpLayer(uint64_t idx);
+  // `bare`: the bare level that this thread is inside, see bare_level.h.
+  JvpLayer(uint64_t idx, std::optional<uint64_t> bare);
   ~JvpLayer() override;
 
   // The layer of an open level; an error when the level was opened without one.
@@ -42,12 +43,12 @@ class JvpLayer final : public LevelLayer {
  private:
   const uint64_t idx_;
   bool forward_mode_;
-  bool rules_were_included_ = false;
+  std::optional<rules::IncludedHere> rules_;  // until leave()
   LayerStack stack_;
   std::vector<uint64_t> active_;
   std::atomic<int> visitors_{0};
   bool forced_ = false;
-  // The thread had layers but no list of active levels: a pool's thread, see levels_here().
+  // A pool's thread had layers but no list of active levels, see levels_here().
   bool adopted_ = false;
 };
 

@@ -1,7 +1,5 @@
 #include "forward_ad/levels/level.h"
 
-#include "forward_ad/levels/level_registry.h"
-
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -9,31 +7,20 @@
 namespace overdrive::forward_ad {
 
 LevelLayer::~LevelLayer() = default;
+TangentStore::~TangentStore() = default;
 
 ForwardADLevel::ForwardADLevel(uint64_t idx) : idx_(idx) {}
 
 ForwardADLevel::~ForwardADLevel() { release(); }
 
-uint64_t ForwardADLevel::get_next_idx() { return LevelRegistry::current().get_next_idx(); }
-
-void ForwardADLevel::release_idx(uint64_t idx) { LevelRegistry::current().release_idx(idx); }
-
-std::shared_ptr<ForwardADLevel> ForwardADLevel::get_by_idx(uint64_t idx) {
-  return LevelRegistry::current().get_by_idx(idx);
-}
-
-std::shared_ptr<ForwardADLevel> ForwardADLevel::try_get_by_idx(uint64_t idx) {
-  return LevelRegistry::current().try_get_by_idx(idx);
-}
-
-bool ForwardADLevel::insert(const std::shared_ptr<ForwardGrad>& grad) {
+bool ForwardADLevel::insert(const std::shared_ptr<TangentStore>& grad) {
   base::MutexLock lock(mutex_);
   if (released_) return false;
   grads_.insert(grad);
   return true;
 }
 
-void ForwardADLevel::erase(const std::shared_ptr<ForwardGrad>& grad) {
+void ForwardADLevel::erase(const std::shared_ptr<TangentStore>& grad) {
   base::MutexLock lock(mutex_);
   grads_.erase(grad);
 }
@@ -44,7 +31,7 @@ size_t ForwardADLevel::grad_count() const {
 }
 
 void ForwardADLevel::release() {
-  std::unordered_set<std::shared_ptr<ForwardGrad>> grads;
+  std::unordered_set<std::shared_ptr<TangentStore>> grads;
   {
     base::MutexLock lock(mutex_);
     released_ = true;

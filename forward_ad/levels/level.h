@@ -1,12 +1,11 @@
-// One open derivative direction of forward mode: an index and the tangents registered
-// with it. Owned by the registry from get_next_idx() to release_idx(); others hold it
-// for the length of a call. Any thread may register or erase; the thread that opened a
-// level releases it. Leaves the layer stack of LibTorch to the LevelLayer it is given.
+// One open derivative direction of forward mode: an index and the tangents registered with it. Owned by the
+// registry from get_next_idx() to release_idx(); others hold it for the length of a call. Any thread may
+// register or erase; the thread that opened a level releases it. Leaves LibTorch's layer stack to the
+// LevelLayer that it is given.
 #pragma once
 
 #include "engine/base/export.h"
 #include "engine/base/mutex.h"
-#include "forward_ad/levels/forward_grad.h"
 
 #include <atomic>
 #include <cstddef>
@@ -17,31 +16,37 @@
 namespace overdrive::forward_ad {
 
 // Note [Lifetime of a level]
-// A level is *open* from get_next_idx() until release_idx() takes it out of the
-// registry; then it is *released*: insert() refuses, and every tangent it knows is
-// dropped. Its memory goes with the last call that holds it.
+// A level is *open* from get_next_idx() until release_idx() takes it out of the registry. Then it is
+// *released*: insert() refuses, and every tangent that it knows is dropped. Its memory goes with the last call
+// that holds it.
 //
-// A level and a ForwardGrad each have one lock, and neither calls the other, nor
-// destroys a tangent, while it holds its own: so there is no lock order to keep. What
-// makes that safe is the order of two steps. set_value() stores the tangent first and
-// registers second: either the release that runs beside it finds the grad in the level
-// and drops the tangent, or insert() is refused and set_value() takes it back. The
-// other order could store a tangent into a level that has already swept. release()
-// sweeps a swapped-out set, so a grad that is clearing itself meanwhile finds nothing
-// to erase, and a tangent's destructor may call back in.
+// A level and a ForwardGrad each have one lock. Neither calls the other, nor destroys a tangent, under its
+// lock, so there is no lock order to keep. The order of two steps makes that safe: set_value() stores the
+// tangent first and registers second. Either a release on another thread finds the grad in the level and drops
+// the tangent, or insert() refuses and set_value() takes the tangent back. The other order could store a
+// tangent into a released level. release() sweeps a swapped-out set, so a grad that clears itself meanwhile
+// finds nothing to erase, and a tangent's destructor may call back in.
 //
-// Rejected: weak references in the level. They would pile up as tensors die before
-// their level, and sweeping them costs what erase() costs, at a worse moment.
+// Rejected: weak references in the level. They pile up as tensors die before their level, and sweeping them
+// costs as much as erase(), at a worse moment.
 
-// What a level must undo on the thread that opened it: its layer on the layer stack.
+// The part of a level that must be undone on the thread that opened it: its layer on the layer stack.
 class OVERDRIVE_API LevelLayer {
  public:
   virtual ~LevelLayer();
   // Throws when the layer cannot go now, and says why.
   virtual void check_can_leave() const = 0;
   virtual void leave() noexcept = 0;
-  // The next leave() goes ahead whoever is inside, and takes layers above along.
+  // The next leave() goes ahead even when others are inside, and takes the layers above along.
   virtual void force() noexcept {}
+};
+
+// The tangents of one tensor, as a level sees them: a ForwardGrad.
+class OVERDRIVE_API TangentStore {
+ public:
+  virtual ~TangentStore();
+  // The level is released: takes its tangent away, if there still is one.
+  virtual void drop(uint64_t level) = 0;
 };
 
 class OVERDRIVE_API ForwardADLevel {
@@ -51,17 +56,11 @@ class OVERDRIVE_API ForwardADLevel {
   ForwardADLevel(const ForwardADLevel&) = delete;
   ForwardADLevel& operator=(const ForwardADLevel&) = delete;
 
-  // The process-wide registry; see LevelRegistry.
-  static uint64_t get_next_idx();
-  static void release_idx(uint64_t idx);
-  static std::shared_ptr<ForwardADLevel> get_by_idx(uint64_t idx);
-  static std::shared_ptr<ForwardADLevel> try_get_by_idx(uint64_t idx);
-
   uint64_t idx() const { return idx_; }
 
   // False when the level has been released: nothing was registered.
-  bool insert(const std::shared_ptr<ForwardGrad>& grad) OVERDRIVE_EXCLUDES(mutex_);
-  void erase(const std::shared_ptr<ForwardGrad>& grad) OVERDRIVE_EXCLUDES(mutex_);
+  bool insert(const std::shared_ptr<TangentStore>& grad) OVERDRIVE_EXCLUDES(mutex_);
+  void erase(const std::shared_ptr<TangentStore>& grad) OVERDRIVE_EXCLUDES(mutex_);
   size_t grad_count() const OVERDRIVE_EXCLUDES(mutex_);
 
   // Refuses new grads and drops the tangents of the known ones. Called by the registry.
@@ -77,7 +76,7 @@ class OVERDRIVE_API ForwardADLevel {
   std::atomic<LevelLayer*> layer_{nullptr};
   mutable base::Mutex mutex_;
   bool released_ OVERDRIVE_GUARDED_BY(mutex_) = false;
-  std::unordered_set<std::shared_ptr<ForwardGrad>> grads_ OVERDRIVE_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<TangentStore>> grads_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
 }  // namespace overdrive::forward_ad

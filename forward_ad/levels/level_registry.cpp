@@ -1,20 +1,42 @@
 #include "forward_ad/levels/level_registry.h"
 
+#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
+#include <thread>
 #include <utility>
 
 namespace overdrive::forward_ad {
-
 namespace {
-
 thread_local std::vector<uint64_t> tls_active;
 
-std::atomic<LevelRegistry*> test_registry{nullptr};
+struct Entry {
+  std::shared_ptr<ForwardADLevel> level;
+  std::thread::id opener;
+};
+
+struct Registry {
+  base::Mutex mutex;
+  uint64_t next_idx OVERDRIVE_GUARDED_BY(mutex) = 0;
+  std::map<uint64_t, Entry> open OVERDRIVE_GUARDED_BY(mutex);
+};
+
+Registry& registry() {
+  static base::NoDestructor<Registry> instance;
+  return *instance;
+}
+
+// An entry without a level when the index is not open.
+Entry find(uint64_t idx) {
+  Registry& levels = registry();
+  base::MutexLock lock(levels.mutex);
+  auto found = levels.open.find(idx);
+  return found == levels.open.end() ? Entry{} : found->second;
+}
 
 std::string text(const std::vector<uint64_t>& levels) {
   if (levels.empty()) return "none";
@@ -23,28 +45,8 @@ std::string text(const std::vector<uint64_t>& levels) {
   return out + "]";
 }
 
-}  // namespace
-
-LevelRegistry::~LevelRegistry() = default;
-
-uint64_t LevelRegistry::get_next_idx() {
-  uint64_t idx = 0;
-  {
-    base::MutexLock lock(mutex_);
-    idx = next_idx_++;
-    open_.emplace(idx, Entry{std::make_shared<ForwardADLevel>(idx), std::this_thread::get_id()});
-  }
-  tls_active.push_back(idx);
-  return idx;
-}
-
-LevelRegistry::Entry LevelRegistry::check_innermost(uint64_t idx) const {
-  Entry entry;
-  {
-    base::MutexLock lock(mutex_);
-    auto found = open_.find(idx);
-    if (found != open_.end()) entry = found->second;
-  }
+Entry check_innermost(uint64_t idx) {
+  Entry entry = find(idx);
   TORCH_CHECK(entry.level, "Cannot release forward AD level ", idx,
               ": it is not open. Levels open on this thread: ", active_levels_text(), ".");
   TORCH_CHECK(entry.opener == std::this_thread::get_id(), "Cannot release forward AD level ", idx,
@@ -56,16 +58,32 @@ LevelRegistry::Entry LevelRegistry::check_innermost(uint64_t idx) const {
   return entry;
 }
 
+}  // namespace
+
+uint64_t LevelRegistry::get_next_idx() {
+  Registry& levels = registry();
+  uint64_t idx = 0;
+  {
+    base::MutexLock lock(levels.mutex);
+    idx = levels.next_idx++;
+    levels.open.emplace(idx, Entry{std::make_shared<ForwardADLevel>(idx), std::this_thread::get_id()});
+  }
+  tls_active.push_back(idx);
+  return idx;
+}
+
 void LevelRegistry::release_idx(uint64_t idx) {
   Entry entry = check_innermost(idx);
-  if (auto* layer = entry.level->layer()) layer->check_can_leave();
+  LevelLayer* layer = entry.level->layer();
+  if (layer != nullptr) layer->check_can_leave();
   {
-    base::MutexLock lock(mutex_);
-    open_.erase(idx);
+    Registry& levels = registry();
+    base::MutexLock lock(levels.mutex);
+    levels.open.erase(idx);
   }
   tls_active.pop_back();
   entry.level->release();
-  if (auto* layer = entry.level->layer()) layer->leave();
+  if (layer != nullptr) layer->leave();
 }
 
 std::shared_ptr<ForwardADLevel> LevelRegistry::get_by_idx(uint64_t idx) {
@@ -76,35 +94,17 @@ std::shared_ptr<ForwardADLevel> LevelRegistry::get_by_idx(uint64_t idx) {
   return level;
 }
 
-std::shared_ptr<ForwardADLevel> LevelRegistry::try_get_by_idx(uint64_t idx) {
-  base::MutexLock lock(mutex_);
-  auto found = open_.find(idx);
-  return found == open_.end() ? nullptr : found->second.level;
-}
+std::shared_ptr<ForwardADLevel> LevelRegistry::try_get_by_idx(uint64_t idx) { return find(idx).level; }
 
-size_t LevelRegistry::open_count() const {
-  base::MutexLock lock(mutex_);
-  return open_.size();
-}
+size_t LevelRegistry::open_count() { return open_levels().size(); }
 
-std::vector<uint64_t> LevelRegistry::open_levels() const {
-  std::vector<uint64_t> levels;
-  {
-    base::MutexLock lock(mutex_);
-    for (const auto& [idx, entry] : open_) levels.push_back(idx);
-  }
-  std::sort(levels.begin(), levels.end());
-  return levels;
+std::vector<uint64_t> LevelRegistry::open_levels() {
+  Registry& levels = registry();
+  std::vector<uint64_t> indices;
+  base::MutexLock lock(levels.mutex);
+  for (const auto& [idx, entry] : levels.open) indices.push_back(idx);
+  return indices;
 }
-
-LevelRegistry& LevelRegistry::current() {
-  // Never destroyed: tensors that die while the process exits still leave their levels.
-  static base::NoDestructor<LevelRegistry> registry;
-  auto* replaced = test_registry.load(std::memory_order_acquire);
-  return replaced != nullptr ? *replaced : *registry;
-}
-
-LevelRegistry* LevelRegistry::exchange(LevelRegistry* registry) { return test_registry.exchange(registry); }
 
 const std::vector<uint64_t>& active_levels() { return tls_active; }
 

@@ -15,8 +15,7 @@ namespace overdrive::forward_ad {
 
 namespace ft = at::functorch;
 
-// A plain tensor, or a value on a layer, with a tangent if the layer is that of a level
-// and there is one.
+// A plain tensor, or a value on a layer, with a tangent if the layer is that of a level and there is one.
 struct CapturedTangents::Piece {
   size_t part = 0;
   std::optional<Layer> layer;
@@ -26,10 +25,9 @@ struct CapturedTangents::Piece {
 };
 
 namespace {
-
 std::optional<Layer> layer_of(LayerLife life, std::optional<uint64_t> level) {
   if (!level) return own_grad_layer(life);
-  auto open_level = ForwardADLevel::try_get_by_idx(*level);
+  auto open_level = LevelRegistry::try_get_by_idx(*level);
   if (!open_level || BareLevel::of(*open_level) != nullptr) return std::nullopt;
   return JvpLayer::of(*open_level).stack().back();
 }
@@ -105,7 +103,7 @@ at::Tensor CapturedTangents::restore() const { return whole_ ? put_together(*who
 at::Tensor CapturedTangents::put_together(const Piece& piece) const {
   if (!piece.layer) {
     const at::Tensor& whole = parts_[piece.part];
-    if (!piece.tangent || !ForwardADLevel::try_get_by_idx(*piece.level)) return whole;
+    if (!piece.tangent || !LevelRegistry::try_get_by_idx(*piece.level)) return whole;
     c10::AutoGradMode recorded(true);
     return with_plain_tangent(whole, put_together(*piece.tangent));
   }

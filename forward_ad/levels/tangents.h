@@ -1,8 +1,6 @@
-// A tensor taken apart into plain tensors: its value and its tangents on all open
-// levels, tangents of tangents included. For whoever stores a tensor as bytes and must
-// give it back as it was (a saved tensor that goes to disk and returns). Owned by the
-// caller; as thread-safe as a tensor. What becomes of the plain tensors is not its
-// business.
+// A tensor taken apart into plain tensors: its value and its tangents on all open levels, tangents of tangents
+// included. For code that stores a tensor and must give it back as it was, such as a saved tensor. Owned by the
+// caller; as thread-safe as a tensor. Leaves the plain tensors to the caller.
 #pragma once
 
 #include "engine/base/export.h"
@@ -32,8 +30,7 @@ class OVERDRIVE_API CapturedTangents {
   // The levels on which the tensor has a tangent, outermost first.
   std::vector<uint64_t> levels() const;
 
-  // Puts the tensor together again. A level that was closed meanwhile is left out, as it
-  // would be for the tensor itself.
+  // Puts the tensor together again, without the levels that were closed meanwhile.
   at::Tensor restore() const;
 
  private:

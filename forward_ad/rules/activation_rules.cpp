@@ -1,29 +1,8 @@
-// Activations, norms of vectors and special functions whose derivatives LibTorch cannot
-// differentiate forward, as their definitions, or as errors where it has none at all.
+// Activations and their backward operators, which LibTorch cannot differentiate forward, as their definitions.
 #include "forward_ad/rules/rule_support.h"
 
-#include <ATen/core/Scalar.h>
-#include <ATen/ops/_log_softmax_backward_data_ops.h>
-#include <ATen/ops/_softmax_backward_data_ops.h>
-#include <ATen/ops/glu_jvp_ops.h>
-#include <ATen/ops/hardsigmoid_backward_ops.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mish_backward_ops.h>
-#include <ATen/ops/norm_ops.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu_backward_ops.h>
-#include <ATen/ops/sinc_ops.h>
-#include <ATen/ops/softplus.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
-#include <c10/util/MathConstants.h>
-
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -69,45 +48,6 @@ Tensor glu_tangent(DispatchKeySet keys, const Tensor& glu, const Tensor& x, cons
   return dx.narrow(dim, 0, half) * gate + glu * (1 - gate) * dx.narrow(dim, half, half);
 }
 
-// Near zero by its power series: LibTorch's derivatives are those of a quotient, and zero at zero.
-Tensor sinc(DispatchKeySet keys, const Tensor& x) {
-  if (!any_derivative(x)) return at::_ops::sinc::redispatch(keys & kBelow, x);
-  Tensor angle = x * c10::pi<double>, is_near = angle.abs() < 1.5;
-  Tensor square = angle.masked_fill(is_near.logical_not(), 0).square(), series = at::ones_like(square);
-  for (int k = 12; k > 0; --k) series = 1 - series * square / (2 * k * (2 * k + 1));
-  Tensor far = angle.masked_fill(is_near, 1);
-  return at::where(is_near, series, far.sin() / far);
-}
-
-// LibTorch calls these functions constant, and gives them a tangent of zero.
-constexpr const char* kWithoutDerivative[] = {
-    "special_airy_ai",
-    "special_bessel_j0",
-    "special_bessel_j1",
-    "special_bessel_y0",
-    "special_bessel_y1",
-    "special_modified_bessel_i0",
-    "special_modified_bessel_i1",
-    "special_modified_bessel_k0",
-    "special_modified_bessel_k1",
-    "special_scaled_modified_bessel_k0",
-    "special_scaled_modified_bessel_k1",
-    "special_spherical_bessel_j0",
-};
-
-void refuse_tangents(const c10::OperatorHandle& op, DispatchKeySet keys, torch::jit::Stack* stack) {
-  const Tensor& x = stack->back().toTensor();
-  TORCH_CHECK(!any_tangent(x), op.schema().name(),
-              " has no derivative in LibTorch, which would take it for a constant.");
-  op.redispatchBoxed(keys & kBelow, stack);
-}
-
-// LibTorch's formula gives the tangent of a number too many dimensions.
-Tensor norm_of_all(DispatchKeySet keys, const Tensor& self, const c10::Scalar& p) {
-  if (!any_tangent(self)) return at::_ops::norm_Scalar::redispatch(keys & kBelow, self, p);
-  return at::linalg_vector_norm(self, p);
-}
-
 }  // namespace
 
 void add_activation_rules(torch::Library& table) {
@@ -116,11 +56,7 @@ void add_activation_rules(torch::Library& table) {
   table.impl("silu_backward", TORCH_FN(silu_backward));
   table.impl("mish_backward", TORCH_FN(mish_backward));
   table.impl("hardsigmoid_backward", TORCH_FN(hardsigmoid_backward));
-  table.impl("sinc", TORCH_FN(sinc));
-  for (const char* name : kWithoutDerivative)
-    table.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_tangents>());
   table.impl("glu_jvp", TORCH_FN(glu_tangent));
-  table.impl("norm.Scalar", TORCH_FN(norm_of_all));
 }
 
 }  // namespace overdrive::forward_ad::rules

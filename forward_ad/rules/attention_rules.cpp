@@ -1,19 +1,13 @@
-// Fused attention of the CPU, as softmax(scale * q k^T + mask) v. LibTorch has a formula
-// neither for it nor for its backward operator.
+// Fused attention of the CPU, as softmax(scale * q k^T + mask) v. LibTorch has a formula neither for it nor for
+// its backward operator.
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward_ops.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_ops.h>
-#include <ATen/ops/ones.h>
 
 #include <cmath>
 #include <limits>
 #include <tuple>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 using Forward = at::_ops::_scaled_dot_product_flash_attention_for_cpu;

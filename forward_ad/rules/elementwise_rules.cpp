@@ -1,23 +1,14 @@
-// Value and tangent of what forward over reverse mode spends most of its passes over memory
-// on: in one pass where the tensors lie as a loop reads them, else with fewer than LibTorch's
-// formulas, since sums are made in place.
+// Value and tangent of the elementwise operators on which forward over reverse mode spends most of its passes
+// over memory. They take one pass over contiguous tensors, and otherwise fewer passes than LibTorch's formulas,
+// because sums are made in place.
+#include "forward_ad/layers/layers.h"
 #include "forward_ad/rules/rule_support.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/Scalar.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/mul_ops.h>
-#include <ATen/ops/pow_ops.h>
-#include <ATen/ops/sigmoid_backward.h>
-#include <ATen/ops/sigmoid_backward_ops.h>
-#include <ATen/ops/tanh_backward.h>
-#include <ATen/ops/tanh_backward_ops.h>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -34,7 +25,7 @@ struct Pair {
     return pair;
   }
 
-  // Whether one loop may take all four as they lie. LibTorch's own loops use its threads, ours do not.
+  // Whether one loop may take all four tensors. LibTorch's own loops use its threads, ours do not.
   bool suits_one_pass() const {
     auto fits = [&](const Tensor& tensor) {
       return tensor.device().is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == a.scalar_type() &&
@@ -44,7 +35,7 @@ struct Pair {
            fits(of_a) && fits(of_b) && (a.numel() <= at::internal::GRAIN_SIZE || at::get_num_threads() == 1);
   }
 
-  // Where the result and its tangent are to lie.
+  // Memory for the result and its tangent.
   Halves result() const {
     if (lies_beside_its_tangent(a) || lies_beside_its_tangent(b))
       return Halves::empty(a.sizes(), a.scalar_type());
@@ -127,7 +118,7 @@ Tensor sigmoid_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& o
   return with_tangent(value, at::sigmoid_backward(pair->of_a, output).add_(bent).addcmul_(bent, output, -2));
 }
 
-// x and x^2, of which the first is what the backward of the second makes.
+// x and x^2; the backward of x^2 calls the power 1.
 Tensor power(DispatchKeySet keys, const Tensor& x, const c10::Scalar& exponent) {
   const bool is_square = exponent.equal(2), has_rule = is_square || exponent.equal(1);
   auto pair = has_rule && !exponent.isComplex() ? Pair::of(keys, x, x) : std::nullopt;
@@ -142,9 +133,21 @@ Tensor power(DispatchKeySet keys, const Tensor& x, const c10::Scalar& exponent) 
   return with_tangent(value, is_square ? at::mul(x, pair->of_a).mul_(2) : pair->of_a.clone());
 }
 
+// The modules of batch norm count their batches so. A layer refuses to write to a count from outside of it; a
+// number added to a tensor without a derivative gives it none.
+Tensor& count_up(DispatchKeySet keys, Tensor& self, const c10::Scalar& other, const c10::Scalar& alpha) {
+  const bool is_from_outside = is_plain(self) && !self.requires_grad() && !has_tangent(self);
+  if (!is_from_outside || !keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
+    return at::_ops::add__Scalar::redispatch(keys & kBelow, self, other, alpha);
+  }
+  BelowLayer below_all(0);
+  return at::_ops::add__Scalar::call(self, other, alpha);
+}
+
 }  // namespace
 
 void add_elementwise_rules(torch::Library& table) {
+  table.impl("add_.Scalar", TORCH_FN(count_up));
   table.impl("mul.Tensor", TORCH_FN(mul));
   table.impl("tanh_backward", TORCH_FN(tanh_backward));
   table.impl("sigmoid_backward", TORCH_FN(sigmoid_backward));

@@ -1,22 +1,10 @@
 // Losses whose derivatives LibTorch cannot differentiate forward, as their definitions.
 #include "forward_ad/rules/rule_support.h"
 
-#include <ATen/core/Reduction.h>
-#include <ATen/ops/huber_loss_backward_ops.h>
-#include <ATen/ops/nll_loss2d_backward_ops.h>
-#include <ATen/ops/nll_loss_backward_ops.h>
-#include <ATen/ops/scatter.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/soft_margin_loss_backward_ops.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
-
 #include <vector>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 

@@ -1,23 +1,13 @@
-// Value and tangent of a product by one kernel each: a product by a tensor without a
-// tangent is computed twice, not three times as by LibTorch's formula.
-#include "forward_ad/rules/halves.h"
+// Value and tangent of a product by one kernel each: a product by a tensor without a tangent is computed twice,
+// not three times as by LibTorch's formula.
+#include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/ops/addmm_ops.h>
-#include <ATen/ops/bmm_ops.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/linear_ops.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mm_ops.h>
-#include <ATen/ops/mv_ops.h>
 
 #include <optional>
 #include <vector>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -35,10 +25,10 @@ struct Factors {
   }
 };
 
-// A product reads its whole matrix, and rearranges it for that: with few rows, a sixth of
-// the time and more. So value and tangent come from one product of all rows where that
-// saves more than it costs to bring them together. It leaves them side by side, and what
-// follows keeps them so where it has a rule for it (halves.h): then that costs nothing.
+// A product reads its whole matrix, and rearranges it for that: with few rows, a sixth of the time and more. So
+// value and tangent come from one product of all rows where that saves more than it costs to bring them
+// together. It leaves them side by side, and operators with a rule for that keep them so (dual_layout.h): the
+// next product then joins them at no cost.
 bool is_large(const Tensor& matrix) { return matrix.dim() == 2 && matrix.numel() >= int64_t{1} << 16; }
 
 bool pays_to_join(DispatchKeySet keys, const Tensor& input, const Tensor& tangent, const Tensor& matrix) {
@@ -64,7 +54,7 @@ Halves joined_product(const Tensor& input, const Tensor& tangent, const Tensor& 
   return products;
 }
 
-// What is added to a product: nothing, a tensor, a tensor with a tangent.
+// The addend of a product: none, a tensor, or a tensor with a tangent.
 struct Added {
   Tensor value, tangent;
   c10::Scalar factor = 1;
@@ -103,7 +93,7 @@ Tensor product(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   return with_tangent(value_of<Op>(keys, a, b), Op::redispatch(keys & kBelow, factors->a, factors->b));
 }
 
-// The tangent of what is added to a product, if that can be used as it is.
+// Whether an addend can be used as it is.
 bool is_plain_or_absent(const Tensor& tensor) { return !tensor.defined() || is_plain(tensor); }
 
 Tensor linear(DispatchKeySet keys, const Tensor& input, const Tensor& weight,

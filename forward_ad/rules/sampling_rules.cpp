@@ -1,24 +1,13 @@
-// Looking up in an image or a table, of which LibTorch has no forward formula: each as sums of
-// gathered elements.
+// Samples of an image and rows of a table, for which LibTorch has no forward formula, as sums of gathered
+// elements.
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/ops/_embedding_bag_forward_only_ops.h>
-#include <ATen/ops/_embedding_bag_ops.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/bucketize.h>
-#include <ATen/ops/grid_sampler_2d_ops.h>
-#include <ATen/ops/grid_sampler_3d_ops.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -26,7 +15,7 @@ using c10::DispatchKeySet;
 enum class Interpolation : int64_t { kLinear, kNearest, kCubic };
 enum class Padding : int64_t { kZeros, kBorder, kReflection };
 
-// A place along one dimension of the image, and how much of the sample comes from there.
+// A place along one dimension of the image, and its weight in the sample.
 struct Tap {
   Tensor place, weight;
 };

@@ -1,31 +1,13 @@
-// Activations of a value that lies side by side with its tangent, as a joined product leaves
-// them (product_rules.cpp): with LibTorch's own kernels and formulas, but side by side again,
-// so that the next product need not bring them together. All else is left to LibTorch.
-#include "forward_ad/rules/halves.h"
+// Activations of a value that lies side by side with its tangent, as a joined product leaves them
+// (product_rules.cpp). LibTorch's own kernels and formulas write the results side by side again, so that the
+// next product need not bring them together. Other tensors are left to LibTorch.
+#include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/rules/rule_support.h"
-
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
-#include <ATen/ops/gelu_ops.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/relu_ops.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/sigmoid_backward.h>
-#include <ATen/ops/sigmoid_ops.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/silu_backward.h>
-#include <ATen/ops/silu_ops.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/tanh_backward.h>
-#include <ATen/ops/tanh_ops.h>
-#include <ATen/ops/threshold_backward.h>
 
 #include <string_view>
 
 namespace overdrive::forward_ad::rules {
-
 namespace {
-
 using at::Tensor;
 using c10::DispatchKeySet;
 
@@ -69,7 +51,7 @@ Tensor relu(DispatchKeySet keys, const Tensor& x) {
 }
 
 Tensor silu(DispatchKeySet keys, const Tensor& x) {
-  // LibTorch's formula is wrong there.
+  // A repair: LibTorch's formula for complex numbers is wrong in the first order.
   if (x.is_complex() && any_derivative(x)) return x * at::sigmoid(x);
   if (!applies(keys, x)) return at::_ops::silu::redispatch(keys & kBelow, x);
   return side_by_side(x, [&](Tensor& value, Tensor& slope, const Tensor& tangent) {

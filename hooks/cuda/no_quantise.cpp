@@ -3,7 +3,6 @@
 
 namespace overdrive::hooks::cuda {
 namespace {
-
 [[noreturn]] void refuse() { TORCH_INTERNAL_ASSERT(false, "quantise was built without CUDA kernels."); }
 
 }  // namespace

@@ -34,7 +34,8 @@ __device__ float magnitude_of(const float* from, int64_t count) {
 __device__ int8_t code_of(float x, int64_t element, float inverse, RoundingKey key) {
   if (!is_finite(x)) return special_code(x);
   const float exact = __fmul_rn(x, inverse);
-  float code = key.use ? floorf(__fadd_rn(exact, random_part(random_bits(key, element)))) : rintf(exact);
+  const uint32_t bits = random_bits_of(key.first, key.second, element);
+  float code = key.use ? floorf(__fadd_rn(exact, random_part(bits))) : rintf(exact);
   if (!key.use && code == 0 && x != 0) code = x < 0 ? -1.F : 1.F;
   code = fminf(fmaxf(code, -kLargestCode), kLargestCode);
   return static_cast<int8_t>(static_cast<int32_t>(code));
@@ -72,7 +73,8 @@ __global__ void bfloat16_halves(const float* from, int64_t count, RoundingKey ke
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
     const uint32_t bits = __float_as_uint(from[i]);
-    to[i] = bfloat16_bits(bits, key.use ? random_bits(key, i) & 0xFFFFU : half_to_even(bits));
+    const uint32_t chance = random_bits_of(key.first, key.second, i) & 0xFFFFU;
+    to[i] = bfloat16_bits(bits, key.use ? chance : half_to_even(bits));
   }
 }
 

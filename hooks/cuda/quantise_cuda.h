@@ -1,6 +1,6 @@
 // The arithmetic of quantise on memory of a CUDA device: written to give the codes, scales and random numbers
-// of the CPU, bit for bit (on a GPU: not tested). Compiled where the CUDA toolkit is, without LibTorch. Any
-// thread; launches on the stream given and does not wait.
+// of the CPU, bit for bit (on a GPU: not tested). Compiled without LibTorch, where the CUDA toolkit is. Any
+// thread; launches on the given stream and does not wait.
 #pragma once
 
 #include "hooks/kernels/quantise_kernels.h"

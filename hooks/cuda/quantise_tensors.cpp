@@ -7,7 +7,6 @@
 
 namespace overdrive::hooks::cuda {
 namespace {
-
 // Starts a kernel with the device of `on` current, on its current stream.
 template <typename Launch>
 void start(const at::Tensor& on, const Launch& launch) {

@@ -1,5 +1,5 @@
-// The kernels of quantise_cuda.h on tensors, on the current stream of their device. Without the CUDA toolkit
-// at build time there are none (no_quantise.cpp). Any thread.
+// The kernels of quantise_cuda.h on tensors, on the current stream of their device. no_quantise.cpp replaces
+// them in a build without the CUDA toolkit. No state; any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 namespace overdrive::hooks {
-
 namespace {
 c10::impl::SizesAndStrides dims_of(at::IntArrayRef sizes, at::IntArrayRef strides) {
   c10::impl::SizesAndStrides dims;
@@ -68,19 +67,18 @@ Geometry Geometry::each_once() const {
   for (size_t d = 0; d < dims.size(); ++d) {
     if (strides()[d] == 0) once.dims.size_at(d) = 1;
   }
-  // Windows that overlap, too, and what is a row but for the dimensions that were repeated.
+  // Also for overlapping windows, and for a row with repeated dimensions.
   return once.extent() <= once.numel() ? row(offset, extent()) : once;
 }
 
 namespace {
-
 c10::intrusive_ptr<c10::TensorImpl> plain_copy(const at::Tensor& tensor, const c10::VariableVersion& counter) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (typeid(impl) != typeid(c10::TensorImpl)) {
     return impl.shallow_copy_and_detach(counter, /*allow_tensor_metadata_change=*/true);
   }
-  // The same for a third less: that makes a version counter first and throws it away, but a tensor without keys
-  // of autograd gets none.
+  // The same at two thirds of the cost: the call above makes a version counter and drops it, but a tensor without
+  // keys of autograd gets none.
   const c10::DispatchKeySet keys = impl.key_set() - c10::inplace_or_view_ks - c10::autograd_dispatch_keyset;
   auto copy = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl.unsafe_storage()),
                                                    keys, impl.dtype());

@@ -1,5 +1,5 @@
-// Where in its storage a dense tensor lies, and tensors made over a storage by geometry alone: without the
-// dispatcher, so in whatever mode the thread is. Values; any thread.
+// The place of a dense tensor in its storage, and tensors made over a storage by geometry alone: without the
+// dispatcher, so in every mode of the thread. Values; any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -15,7 +15,7 @@ struct Geometry {
   bool neg = false;
 
   static Geometry of(const at::Tensor& tensor);
-  // As one row from `begin`, `extent` elements long.
+  // One row from `begin`, `extent` elements long.
   static Geometry row(int64_t begin, int64_t extent);
 
   at::IntArrayRef sizes() const { return dims.sizes_arrayref(); }
@@ -27,7 +27,7 @@ struct Geometry {
   // Whether the memory between the first element and the last belongs to the tensor, each element once.
   bool is_dense() const;
 
-  // How many elements lie in memory: those that the tensor repeats count once.
+  // The number of elements in memory: those that the tensor repeats count once.
   int64_t distinct() const;
   // The memory that is read: no element twice, without conjugation and negation.
   Geometry each_once() const;
@@ -38,7 +38,7 @@ struct Geometry {
 // A tensor without history over the storage of `base`, with the version counter given.
 at::Tensor view_over(const at::Tensor& base, const Geometry& geometry, const c10::VariableVersion& counter);
 
-// Few numbers: a loop is a third of the call that == makes of it.
+// A loop, because the call behind == takes three times as long for few numbers.
 inline bool same_numbers(at::IntArrayRef a, at::IntArrayRef b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -47,8 +47,7 @@ inline bool same_numbers(at::IntArrayRef a, at::IntArrayRef b) {
   return true;
 }
 
-// The tensor itself when it already is what is asked for, else a copy with these strides (0 where elements are
-// repeated).
+// The tensor, or a copy with these strides (0 where elements are repeated).
 at::Tensor with_strides(at::Tensor tensor, at::IntArrayRef strides);
 
 }  // namespace overdrive::hooks

@@ -1,7 +1,6 @@
 #include "hooks/interface/saved_tensor_hooks.h"
 
 #include "engine/base/torch_types.h"
-#include "hooks/interface/decision_cache.h"
 
 #include <c10/util/Type.h>
 
@@ -15,17 +14,14 @@ std::string SaveInfo::op() const {
   return node_name != nullptr ? *node_name : std::string();
 }
 
-SavedTensorHooks::SavedTensorHooks() : decisions_(std::make_unique<DecisionCache>()) {}
 SavedTensorHooks::~SavedTensorHooks() = default;
 void SavedTensorHooks::expect(const Packed&) {}
 bool SavedTensorHooks::wants(const at::Tensor&, const SaveInfo&) { return true; }
-std::optional<uint64_t> SavedTensorHooks::cache_key() const { return std::nullopt; }
 bool SavedTensorHooks::lossless() const { return false; }
 std::optional<Schedule> SavedTensorHooks::schedule() const { return std::nullopt; }
 std::string SavedTensorHooks::name() const { return c10::demangle(typeid(*this).name()); }
 
 namespace {
-
 class FunctionHooks final : public SavedTensorHooks {
  public:
   FunctionHooks(PackFunction pack, UnpackFunction unpack, HookTraits traits)

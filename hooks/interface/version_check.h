@@ -1,5 +1,5 @@
-// Notices that a tensor was changed in place after it was saved. Kept with the saved tensor; holds its
-// version counter and not the tensor. Any thread may ask.
+// Notices that a tensor was changed in place after it was saved. Kept with the saved tensor; holds its version
+// counter and not the tensor. Any thread may ask. Leaves to the callers which changes are errors.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -31,12 +31,6 @@ struct ChangedTensor {
 };
 // Throws stock's error.
 [[noreturn]] void refuse_changed(const ChangedTensor& changed);
-
-// How the error begins when pack() wrote to the tensor that it was given; stock's words.
-inline constexpr const char* kPackWroteToItsInput =
-    "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not "
-    "be "
-    "modified by in-place operations as this can lead to unexpected side-effects. ";
 
 // Whether two tensors share one counter, which views and detached tensors do and `data()` does not.
 bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b);

@@ -1,8 +1,6 @@
-// What quantise computes element by element, for the kernels of every processor: the codes, and the random
-// numbers by counting. In a namespace of each source's own: see quantise_kernels.inl for why.
+// The arithmetic of quantise for one element, for the kernels of every processor: codes, and random numbers by
+// counting. In a namespace of each source's own: see quantise_kernels.inl for the reason. No state.
 #pragma once
-
-#include "hooks/kernels/quantise_kernels.h"
 
 #include <cstdint>
 
@@ -14,7 +12,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 inline constexpr float kLargestCode = 126;
 inline constexpr int8_t kNaN = -128, kMinusInfinity = -127, kInfinity = 127;
 inline constexpr float kFloatMax = 3.40282346638528859812e+38F;
@@ -30,16 +27,16 @@ OVERDRIVE_ON_ALL inline uint32_t mixed(uint32_t x) {
   return x;
 }
 
-// The random number of an element: by the lower half of its index and what the upper half makes of the key.
-OVERDRIVE_ON_ALL inline uint32_t second_part(RoundingKey key, uint64_t index) {
-  return key.second + static_cast<uint32_t>(index >> 32) * 0x9E3779B9U;
+// The random number of an element: of the lower half of its index, and of the key mixed with the upper half.
+OVERDRIVE_ON_ALL inline uint32_t second_part(uint32_t second, uint64_t index) {
+  return second + static_cast<uint32_t>(index >> 32) * 0x9E3779B9U;
 }
 OVERDRIVE_ON_ALL inline uint32_t random_bits(uint32_t first, uint32_t second, uint32_t low) {
   return mixed(mixed(low ^ first) + second);
 }
-OVERDRIVE_ON_ALL inline uint32_t random_bits(RoundingKey key, int64_t element) {
+OVERDRIVE_ON_ALL inline uint32_t random_bits_of(uint32_t first, uint32_t second, int64_t element) {
   const uint64_t index = static_cast<uint64_t>(element);
-  return random_bits(key.first, second_part(key, index), static_cast<uint32_t>(index));
+  return random_bits(first, second_part(second, index), static_cast<uint32_t>(index));
 }
 
 // From 0 to below 1.

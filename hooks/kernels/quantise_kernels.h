@@ -1,5 +1,5 @@
-// The arithmetic of quantise, on plain memory: compiled once for every instruction set that we pick from at
-// run time. Every set gives the same bits. Any thread; reads and writes what it is given.
+// The arithmetic of quantise, on plain memory: compiled once for every instruction set that the library picks
+// from at run time. Every set gives the same bits. No state; any thread. Leaves tensors to packers/quantise.
 #pragma once
 
 #include "engine/base/export.h"
@@ -26,7 +26,7 @@ struct QuantiseKernels {
   void (*from_bfloat16)(const uint16_t* from, int64_t count, float* to);
 };
 
-// The best that this processor runs, and the one that every processor does.
+// The best set for this processor, and the set that every processor runs.
 OVERDRIVE_API const QuantiseKernels& quantise_kernels();
 OVERDRIVE_API const QuantiseKernels& portable_quantise_kernels();
 

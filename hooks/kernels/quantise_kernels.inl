@@ -1,6 +1,6 @@
 // The kernels of quantise_kernels.h, compiled with the options of one instruction set each. Nothing here may
-// call an inline function that others are linked against: the linker would keep one copy for all, perhaps
-// that of an instruction set which the processor lacks. at::vec lives in a namespace per set.
+// call an inline function that others are linked against: the linker would keep one copy for all, perhaps that
+// of an instruction set which the processor lacks. at::vec lives in a namespace per set.
 #include "hooks/kernels/quantise_bits.h"
 #include "hooks/kernels/quantise_kernels.h"
 
@@ -8,7 +8,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 using Floats = at::vec::Vectorized<float>;
 using Ints = at::vec::Vectorized<int32_t>;
 constexpr int64_t kLanes = Floats::size();
@@ -43,10 +42,10 @@ inline void roll(RoundingKey key, int64_t first, int64_t count, uint32_t* row) {
   const uint64_t begin = static_cast<uint64_t>(first), last = begin + static_cast<uint64_t>(count) - 1;
   const uint32_t low = static_cast<uint32_t>(begin);
   if (begin >> 32 != last >> 32) {
-    for (int64_t i = 0; i < count; ++i) row[i] = random_bits(key, first + i);
+    for (int64_t i = 0; i < count; ++i) row[i] = random_bits_of(key.first, key.second, first + i);
     return;
   }
-  const uint32_t second = second_part(key, begin);
+  const uint32_t second = second_part(key.second, begin);
   for (int64_t i = 0; i < count; ++i) row[i] = random_bits(key.first, second, low + static_cast<uint32_t>(i));
 }
 

@@ -1,7 +1,7 @@
 #include "hooks/memory/pack_unit.h"
 
 #include "engine/base/counters.h"
-#include "hooks/interface/inside_hook.h"
+#include "hooks/interface/hook_calls.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
@@ -22,12 +22,12 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, 
       prefetch_(timing.fetch_early ? std::make_unique<Prefetch>() : nullptr),
       saved_(timing.pack_later || timing.fetch_early ? base::StreamMark::here(memory_.device())
                                                      : base::StreamMark()),
+      node_name_(timing.pack_later && info.node != nullptr ? info.node->name() : std::string()),
       is_packed_(!timing.pack_later),
       is_simple_(!timing.pack_later),
       packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
-    if (info.node != nullptr) node_name_ = info.node->name();
     engine::note_waiting_bytes(memory_.bytes());
   } else if (timing.fetch_early) {
     made_ = base::StreamMark::here(memory_.device());
@@ -41,57 +41,23 @@ at::Tensor PackUnit::stop_waiting() {
   return std::exchange(waiting_, at::Tensor());
 }
 
-void PackUnit::note_node_name(std::string name) {
-  const base::MutexLock lock(mutex_);
-  if (waiting_.defined() && node_name_.empty()) node_name_ = std::move(name);
-}
-
 void PackUnit::share() {
   base::MutexLock lock(mutex_);
   shared_ = true;
   is_simple_ = false;
 }
 
-void PackUnit::replace_by(std::shared_ptr<PackUnit> larger) {
-  at::Tensor waited;  // goes without the lock
-  {
-    const base::MutexLock lock(mutex_);
-    larger_ = std::move(larger);
-    is_packed_ = false;
-    waited = stop_waiting();
-    is_simple_ = false;
-    is_replaced_ = true;
-  }
-  drop_packed();
-}
-
-// Whoever comes last, the larger unit or a reader, finds that the other has been.
-void PackUnit::drop_packed() {
-  Packed dropped;  // goes without the lock
-  const base::MutexLock lock(mutex_);
-  if (readers_ == 0) dropped = std::exchange(packed_, Packed());
-}
-
-std::shared_ptr<PackUnit> PackUnit::larger() {
-  const base::MutexLock lock(mutex_);
-  return larger_;
-}
-
 at::Tensor PackUnit::fetch(const Geometry* part, base::Node* node) {
-  const Reading reading(*this);
   if (!is_simple_) {
-    std::shared_ptr<PackUnit> other;
     at::Tensor memory;
     base::StreamMark ready;
     bool packed = false;
     {
       const base::MutexLock lock(mutex_);
-      other = larger_;
       packed = is_packed_;
       memory = waiting_.defined() ? waiting_ : still_alive();
       ready = fetched_ready_;
     }
-    if (other != nullptr) return other->fetch(part != nullptr ? part : &memory_.geometry(), node);
     if (memory.defined()) {
       ready.wait();
       base::note_use_here(memory);
@@ -146,21 +112,19 @@ at::Tensor PackUnit::unpack(base::Node* node) {
 
 void PackUnit::pack_waiting() {
   at::Tensor source;  // goes without the lock
-  std::string node_name;
   {
     const base::MutexLock lock(mutex_);
     source = waiting_;
     if (!source.defined()) return;
-    node_name = node_name_;
     if (!memory_.version().is_current()) {
       stop_waiting();  // `source` holds it
       return;
     }
   }
-  auto [packed, made] = pack_late(source, node_name);
+  auto [packed, made] = pack_late(source);
   engine::count(Count::kPackedLater);
   const base::MutexLock lock(mutex_);
-  if (!waiting_.defined()) return;  // a larger unit came
+  if (!waiting_.defined()) return;  // another thread was faster
   packed_ = std::move(packed);
   made_ = std::move(made);
   is_packed_ = true;
@@ -168,24 +132,21 @@ void PackUnit::pack_waiting() {
   stop_waiting();  // `source` holds it
 }
 
-std::pair<Packed, base::StreamMark> PackUnit::pack_late(const at::Tensor& source,
-                                                        const std::string& node_name) const {
+std::pair<Packed, base::StreamMark> PackUnit::pack_late(const at::Tensor& source) const {
   const InsideHook inside;
   const c10::NoGradGuard no_grad;
   const c10::OptionalDeviceGuard device(memory_.accelerator());
   saved_.wait();
   SaveInfo info = memory_.info();
-  info.node_name = node_name.empty() ? nullptr : &node_name;
+  info.node_name = node_name_.empty() ? nullptr : &node_name_;
   Packed packed = memory_.pack(source, info);
   base::note_use_here(source);
   return {std::move(packed), base::StreamMark::here(memory_.device())};
 }
 
 bool PackUnit::is_lost() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->is_lost();
   const base::MutexLock lock(mutex_);
-  if (waiting_.defined()) return !memory_.version().is_current();
-  return !is_packed_ && larger_ == nullptr;
+  return waiting_.defined() ? !memory_.version().is_current() : !is_packed_;
 }
 
 }  // namespace overdrive::hooks

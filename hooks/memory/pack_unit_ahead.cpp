@@ -2,7 +2,7 @@
 #include "hooks/memory/pack_unit.h"
 
 #include "engine/base/counters.h"
-#include "hooks/interface/inside_hook.h"
+#include "hooks/interface/hook_calls.h"
 
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
@@ -14,7 +14,6 @@ namespace overdrive::hooks {
 using engine::Count;
 
 Prefetch::Announced PackUnit::announce_fetch() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->announce_fetch();
   if (prefetch_ == nullptr) return Prefetch::Announced::kNo;
   at::Tensor alive;
   {
@@ -29,14 +28,11 @@ Prefetch::Announced PackUnit::announce_fetch() {
 }
 
 void PackUnit::passed_fetch() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->passed_fetch();
   if (prefetch_ != nullptr) prefetch_->passed();
 }
 
 void PackUnit::expect_unpack() {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->expect_unpack();
   if (prefetch_ == nullptr || !prefetch_->is_announced()) return;
-  const Reading reading(*this);
   {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return;
@@ -49,18 +45,16 @@ void PackUnit::expect_unpack() {
 }
 
 void PackUnit::fetch_ahead(base::NodePtr node) {
-  if (const std::shared_ptr<PackUnit> other = larger()) return other->fetch_ahead(std::move(node));
   if (prefetch_ == nullptr) return;
   if (!node) return forget_fetched();
-  prefetch_->run([&] {
+  prefetch_->run([&]() -> Fetched {
     const base::NodePtr held = std::move(node);
     return unpack_ahead(*held);
   });
 }
 
 // On a stream beside the program's, which goes on meanwhile.
-Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
-  const Reading reading(*this);
+Fetched PackUnit::unpack_ahead(base::Node& node) {
   {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
@@ -77,14 +71,13 @@ Prefetch::Fetched PackUnit::unpack_ahead(base::Node& node) {
 }
 
 void PackUnit::forget_fetched() {
-  if (const std::shared_ptr<PackUnit> other = larger()) other->forget_fetched();
   if (prefetch_ != nullptr && prefetch_->forget()) engine::count(Count::kAheadUnused);
 }
 
 at::Tensor PackUnit::take_fetched() {
   if (prefetch_ == nullptr) return {};
-  Prefetch::Result result = prefetch_->take();
-  switch (result.came) {
+  Prefetch::Taken taken = prefetch_->take();
+  switch (taken.came) {
     case Prefetch::Came::kNot:
       engine::count(Count::kAheadMisses);
       break;
@@ -95,11 +88,11 @@ at::Tensor PackUnit::take_fetched() {
       engine::count(Count::kAheadWaits);
       break;
   }
-  if (result.fetched.tensor.defined()) {
-    result.fetched.ready.wait();
-    base::note_use_here(result.fetched.tensor);
+  if (taken.result) {
+    taken.result.ready.wait();
+    base::note_use_here(taken.result.tensor);
   }
-  return std::move(result.fetched.tensor);
+  return std::move(taken.result.tensor);
 }
 
 }  // namespace overdrive::hooks

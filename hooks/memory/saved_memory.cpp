@@ -1,7 +1,6 @@
 #include "hooks/memory/saved_memory.h"
 
-#include "hooks/interface/checked_unpack.h"
-#include "hooks/interface/inside_hook.h"
+#include "hooks/interface/hook_calls.h"
 
 #include <utility>
 
@@ -10,7 +9,6 @@ namespace overdrive::hooks {
 using torch::autograd::impl::version_counter;
 
 namespace {
-
 SaveInfo without_node(SaveInfo info) {
   info.node = nullptr;  // good inside pack() only
   info.node_name = nullptr;
@@ -38,10 +36,6 @@ bool SavedMemory::holds_exactly(const Geometry& other) const {
 bool SavedMemory::contains(const Geometry& other) const {
   return holds_exactly(other) ||
          (other.offset >= geometry_.offset && other.end() <= geometry_.end() && geometry_.is_dense());
-}
-
-bool SavedMemory::overlaps(const Geometry& other) const {
-  return other.offset < geometry_.end() && geometry_.offset < other.end();
 }
 
 at::Tensor SavedMemory::looks() const {

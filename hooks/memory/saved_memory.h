@@ -1,6 +1,6 @@
-// Memory that a hook is given: where it lies in its storage, at which version it was saved, and how it goes
-// through the hook and back. Owned by a saved tensor of its own, or by the PackUnit that several share. Keeps
-// nothing of what pack() makes; has no locks: never changes once it is made, so any thread may use it.
+// Memory that is given to a hook: its place in its storage, its version when it was saved, and its way through
+// the hook and back. Owned by a saved tensor, or by the PackUnit that several share. Has no locks and never
+// changes, so any thread may use it. Leaves the result of pack() to its owner.
 #pragma once
 
 #include "hooks/interface/geometry.h"
@@ -29,17 +29,16 @@ class SavedMemory {
   int64_t bytes() const { return geometry_.numel() * static_cast<int64_t>(dtype_.itemsize()); }
   SavedTensorHooks& hooks() const { return *hooks_; }
 
-  // Whether a tensor of this geometry can be cut out of what unpack() gives.
+  // Whether a tensor of this geometry can be cut out of the result of unpack().
   bool contains(const Geometry& other) const;
-  bool overlaps(const Geometry& other) const;
   bool holds_exactly(const Geometry& other) const;
   // An empty tensor of this type, for messages.
   at::Tensor looks() const;
 
-  // Inside a hook (InsideHook) and without grad mode. Throws what the hook throws, and when it changed its
+  // Inside a hook (InsideHook) and without grad mode. Throws the error of the hook, and one when it changed its
   // input.
   Packed pack(const at::Tensor& source, const SaveInfo& info) const;
-  // All of it, held to what the hook promised. `node` may be null, see UnpackInfo.
+  // All of the memory, checked. `node` may be null, see UnpackInfo.
   at::Tensor unpack(Packed& packed, base::Node* node) const;
   // A part of it (null: all) with the version counter of the memory.
   at::Tensor cut(at::Tensor whole, const Geometry* part) const;

@@ -1,5 +1,7 @@
 #include "hooks/memory/shared_units.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -15,23 +17,27 @@ size_t SharedUnits::first_place(const c10::StorageImpl* storage) const {
   return (mixed >> 32) & (slots_.size() - 1);
 }
 
-SharedUnits::Units SharedUnits::of(const at::Tensor& tensor, const VersionCheck& version) {
-  Units alive;  // and those that turn out not to be: the last owner of a unit may be here
+std::shared_ptr<PackUnit> SharedUnits::holder_of(const at::Tensor& tensor, const VersionCheck& version,
+                                                 const Geometry& place, bool lossless) {
+  c10::SmallVector<std::shared_ptr<PackUnit>, 2>
+      alive;  // outlives the lock: the last owner of a unit may be here
   const Memory memory = memory_of(tensor, version.saved_version());
   {
     const base::MutexLock lock(mutex_);
-    if (slots_.empty()) return alive;
+    if (slots_.empty()) return nullptr;
     for (size_t i = first_place(memory.storage); slots_[i].memory.storage != nullptr; i = next_place(i)) {
       if (!(slots_[i].memory == memory)) continue;
       if (std::shared_ptr<PackUnit> unit = slots_[i].unit.lock()) alive.push_back(std::move(unit));
     }
   }
-  alive.erase(std::remove_if(alive.begin(), alive.end(),
-                             [&](const auto& unit) {
-                               return !same_counter(unit->memory().version().counter(), version.counter());
-                             }),
-              alive.end());
-  return alive;
+  for (const auto& unit : alive) {
+    const SavedMemory& held = unit->memory();
+    if (held.dtype() == tensor.dtype() && same_counter(held.version().counter(), version.counter()) &&
+        (lossless ? held.contains(place) : held.holds_exactly(place))) {
+      return unit;
+    }
+  }
+  return nullptr;
 }
 
 void SharedUnits::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) {

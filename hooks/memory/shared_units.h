@@ -1,18 +1,16 @@
-// Finds the pack unit that already holds a tensor's memory. One per scope of hooks; the nodes that use the
-// units own them, this only knows them. Any thread.
+// Finds the pack unit that already holds a tensor's memory. One per scope of hooks. The nodes that use the
+// units own them; this table knows them weakly. Any thread.
 //
-// Note [When memory is the same]: an address tells nothing, it may have been freed and used again. Memory is
-// the same when the storage object is (a unit holds it weakly, so that no other can take its place), it still
-// points where it did, and nobody wrote to it in between: same version of the same version counter. Writing
-// past the counter, through `data()`, is not seen; stock does not see it either. What LibTorch itself writes to
-// in that way never comes here (may_change_unseen in tensor_kinds.h).
+// Note [When memory is the same]: an address proves nothing, because it may have been freed and used again.
+// Memory is the same when the storage object is the same (a unit holds it weakly, so no other object takes its
+// address), the storage points to the same data, and the version counter and the version are the same. Writes
+// past the counter, through `data()`, are seen neither here nor by stock. Tensors that LibTorch writes to in
+// this way never come here (may_change_unseen in tensor_kinds.h).
 #pragma once
 
 #include "engine/base/mutex.h"
-#include "hooks/memory/pack_unit.h"
 #include "hooks/interface/version_check.h"
-
-#include <c10/util/SmallVector.h>
+#include "hooks/memory/pack_unit.h"
 
 #include <memory>
 #include <vector>
@@ -21,16 +19,16 @@ namespace overdrive::hooks {
 
 class SharedUnits {
  public:
-  using Units = c10::SmallVector<std::shared_ptr<PackUnit>, 2>;
-
-  // The units that hold memory of this storage at this version and still live.
-  Units of(const at::Tensor& tensor, const VersionCheck& version) OVERDRIVE_EXCLUDES(mutex_);
+  // The living unit that a tensor of this geometry and version can be cut out of, or null. Without `lossless`
+  // only a unit of the same geometry.
+  std::shared_ptr<PackUnit> holder_of(const at::Tensor& tensor, const VersionCheck& version,
+                                      const Geometry& place, bool lossless) OVERDRIVE_EXCLUDES(mutex_);
   // `unit` was made of `tensor`, as it is now.
   void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  // What tells memory from other memory at a glance. A dead unit's storage may have gone, too, and its address
-  // mean another by now; a live one holds it.
+  // A dead unit's storage may have gone too, and its address may mean another storage by now; a living unit
+  // holds it.
   struct Memory {
     const c10::StorageImpl* storage = nullptr;
     const void* data = nullptr;
@@ -40,7 +38,7 @@ class SharedUnits {
   struct Slot {
     Memory memory;
     std::weak_ptr<PackUnit> unit;
-    // Nobody will find it: dead, or of the memory of another time.
+    // Nobody will find it: the unit is dead, or the memory has another version now.
     bool is_of_no_use(const Memory& now) const {
       return (memory.storage == now.storage && memory != now) || unit.expired();
     }
@@ -52,7 +50,7 @@ class SharedUnits {
   void make_room() OVERDRIVE_REQUIRES(mutex_);
 
   base::Mutex mutex_;
-  // Open addressing: those of one storage follow each other from its first place on, up to a slot that was
+  // Open addressing: the slots of one storage follow each other from its first place on, up to a slot that was
   // never used. A power of two, at least half of them unused.
   std::vector<Slot> slots_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t used_ OVERDRIVE_GUARDED_BY(mutex_) = 0;

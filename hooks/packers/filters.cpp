@@ -1,7 +1,8 @@
 #include "hooks/packers/filters.h"
 
-#include "hooks/interface/checked_unpack.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/interface/tensor_kinds.h"
+#include "hooks/packers/schedulable.h"
 
 #include <ATen/core/DimVector.h>
 
@@ -10,29 +11,48 @@
 
 namespace overdrive::hooks {
 namespace {
-
-class Filter final : public SavedTensorHooks {
+// Another hook, but for the functions that a subclass overrides.
+class Wrapped : public SavedTensorHooks {
  public:
-  Filter(std::string what, Predicate predicate, HooksPtr hooks)
-      : what_(std::move(what)), predicate_(std::move(predicate)), hooks_(std::move(hooks)) {
-    TORCH_CHECK(predicate_ != nullptr && hooks_ != nullptr, "A filter of saved-tensor hooks (", what_,
-                ") needs a condition and hooks.");
-  }
+  explicit Wrapped(HooksPtr hooks) : hooks_(std::move(hooks)) {}
 
   Packed pack(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->pack(tensor, info); }
   at::Tensor unpack(Packed& packed, const UnpackInfo& info) override { return hooks_->unpack(packed, info); }
   void expect(const Packed& packed) override { hooks_->expect(packed); }
-  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
-    return predicate_(tensor, info) && hooks_->wants(tensor, info);
-  }
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return hooks_->wants(tensor, info); }
   bool lossless() const override { return hooks_->lossless(); }
   std::optional<Schedule> schedule() const override { return hooks_->schedule(); }
-  std::string name() const override { return hooks_->name() + " " + what_; }
+  std::string name() const override { return hooks_->name(); }
+
+ private:
+  const HooksPtr hooks_;
+};
+
+class Filter final : public Wrapped {
+ public:
+  Filter(std::string what, Predicate predicate, const HooksPtr& hooks)
+      : Wrapped(hooks), what_(std::move(what)), predicate_(std::move(predicate)) {
+    TORCH_CHECK(predicate_ != nullptr && hooks != nullptr, "A filter of saved-tensor hooks (", what_,
+                ") needs a condition and hooks.");
+  }
+
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
+    return predicate_(tensor, info) && Wrapped::wants(tensor, info);
+  }
+  std::string name() const override { return Wrapped::name() + " " + what_; }
 
  private:
   const std::string what_;
   const Predicate predicate_;
-  const HooksPtr hooks_;
+};
+
+class Schedulable final : public Wrapped {
+ public:
+  Schedulable(HooksPtr hooks, const Schedule& schedule) : Wrapped(std::move(hooks)), schedule_(schedule) {}
+  std::optional<Schedule> schedule() const override { return schedule_; }
+
+ private:
+  const Schedule schedule_;
 };
 
 class Composed final : public SavedTensorHooks {
@@ -67,16 +87,15 @@ class Composed final : public SavedTensorHooks {
     }
   }
   bool wants(const at::Tensor& tensor, const SaveInfo& info) override { return first_->wants(tensor, info); }
-  std::optional<uint64_t> cache_key() const override { return first_->cache_key(); }
   bool lossless() const override { return first_->lossless() && second_->lossless(); }
-  // What both bear; the second's, which is the one that may take long.
+  // The second schedule, because the second hook may take long; only where both bear one.
   std::optional<Schedule> schedule() const override {
     return first_->schedule() ? second_->schedule() : std::nullopt;
   }
   std::string name() const override { return first_->name() + " and then " + second_->name(); }
 
  private:
-  // What `second` made of one tensor of `first`, if it wanted it.
+  // The packed form of one tensor of `first`, if `second` wanted it.
   struct Part {
     std::optional<Packed> packed;
     at::DimVector sizes, strides;
@@ -88,7 +107,7 @@ class Composed final : public SavedTensorHooks {
     std::vector<Part> parts;
   };
 
-  // To `second` it is as if an op had saved it: odd tensors pass, and what comes is plain memory.
+  // `second` sees the part as if an operator had saved it: odd tensors pass, others come as plain memory.
   Part pack_part(at::Tensor& tensor, const SaveInfo& save) {
     Part part;
     if (!tensor.defined() || !is_packable(tensor)) return part;
@@ -135,6 +154,18 @@ HooksPtr only_types(std::vector<at::ScalarType> types, HooksPtr hooks) {
 
 HooksPtr compose(HooksPtr first, HooksPtr second) {
   return std::make_shared<Composed>(std::move(first), std::move(second));
+}
+
+HooksPtr schedulable(HooksPtr hooks, Schedule schedule) {
+  TORCH_CHECK(hooks != nullptr, "schedulable() was given no hooks.");
+  check_not_negative("schedulable", "window_tensors", schedule.window_tensors);
+  check_not_negative("schedulable", "window_bytes", schedule.window_bytes);
+  check_not_negative("schedulable", "depth", schedule.depth);
+  check_not_negative("schedulable", "ahead_bytes", schedule.ahead_bytes);
+  TORCH_CHECK(schedule.depth > 0 || (schedule.window_tensors > 0 && schedule.window_bytes > 0),
+              "schedulable() was given a schedule that neither packs later (window_tensors, window_bytes) nor "
+              "unpacks earlier (depth).");
+  return std::make_shared<Schedulable>(std::move(hooks), schedule);
 }
 
 }  // namespace overdrive::hooks

@@ -1,5 +1,5 @@
-// The hook that changes nothing: the tensor stays in memory. For what the machinery itself costs, and as the
-// other half of a composition. Any thread.
+// The hook that changes nothing: the tensor stays in memory. Shows the cost of the machinery, and serves as
+// half of a composition. Its body is in recompute.cpp. Any thread.
 #pragma once
 
 #include "hooks/interface/saved_tensor_hooks.h"

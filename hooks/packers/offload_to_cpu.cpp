@@ -2,9 +2,9 @@
 
 #include "engine/base/stream_mark.h"
 #include "engine/base/torch_types.h"
-#include "hooks/packers/host_buffers.h"
-#include "hooks/packers/option_check.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/interface/version_check.h"
+#include "hooks/packers/cpu_buffers.h"
 
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
@@ -16,26 +16,25 @@
 
 namespace overdrive::hooks {
 namespace {
-
-// A tensor on its way to the host, or there.
+// A tensor on its way to CPU memory, or there.
 class Offloaded {
  public:
-  Offloaded(const at::Tensor& tensor, std::shared_ptr<HostBuffers> buffers)
+  Offloaded(const at::Tensor& tensor, std::shared_ptr<CpuBuffers> buffers)
       : device_(tensor.device()),
         copies_(base::side_stream(device_)),
         version_(tensor),
         buffers_(std::move(buffers)),
         buffer_(buffers_->take(static_cast<int64_t>(tensor.nbytes()), device_.type())),
-        host_(host_tensor(tensor)) {
+        on_cpu_(cpu_tensor(tensor)) {
     base::wait_for(copies_, compute_stream());
     if (buffer_.last_copy) base::wait_for(copies_, *buffer_.last_copy);
     buffer_.last_copy = copies_;
     const c10::StreamGuard on_copies(copies_);
-    host_.copy_(tensor, /*non_blocking=*/true);
+    on_cpu_.copy_(tensor, /*non_blocking=*/true);
     base::note_use_here(tensor);
   }
   ~Offloaded() {
-    host_.reset();
+    on_cpu_.reset();
     buffers_->give_back(std::move(buffer_));
   }
   Offloaded(const Offloaded&) = delete;
@@ -43,14 +42,14 @@ class Offloaded {
 
   at::Tensor back() const {
     // The copy runs beside the program, so it may have read before the change or after it.
-    TORCH_CHECK(version_.is_current(), "A tensor of sizes ", host_.sizes(), " on ", device_,
+    TORCH_CHECK(version_.is_current(), "A tensor of sizes ", on_cpu_.sizes(), " on ", device_,
                 " was changed in place after it was saved, so what offload_to_cpu copied is of no use.");
     const c10::Stream compute = compute_stream();
     at::Tensor result;
     {
       const c10::StreamGuard on_copies(copies_);
-      result = at::empty_strided(host_.sizes(), host_.strides(), host_.options().device(device_));
-      result.copy_(host_, /*non_blocking=*/true);
+      result = at::empty_strided(on_cpu_.sizes(), on_cpu_.strides(), on_cpu_.options().device(device_));
+      result.copy_(on_cpu_, /*non_blocking=*/true);
     }
     base::wait_for(compute, copies_);
     base::note_use_here(result);
@@ -61,7 +60,7 @@ class Offloaded {
   c10::Stream compute_stream() const { return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_); }
 
   // Over the buffer, with the strides of `like` where it has no gaps.
-  at::Tensor host_tensor(const at::Tensor& like) const {
+  at::Tensor cpu_tensor(const at::Tensor& like) const {
     const at::Tensor row =
         buffer_.bytes.narrow(0, 0, static_cast<int64_t>(like.nbytes())).view(like.scalar_type());
     return like.is_non_overlapping_and_dense() ? row.as_strided(like.sizes(), like.strides())
@@ -71,15 +70,15 @@ class Offloaded {
   const c10::Device device_;
   const c10::Stream copies_;
   const VersionCheck version_;
-  const std::shared_ptr<HostBuffers> buffers_;
-  HostBuffer buffer_;
-  at::Tensor host_;
+  const std::shared_ptr<CpuBuffers> buffers_;
+  CpuBuffer buffer_;
+  at::Tensor on_cpu_;
 };
 
 class OffloadToCpu final : public SavedTensorHooks {
  public:
   explicit OffloadToCpu(const OffloadOptions& options)
-      : options_(options), buffers_(std::make_shared<HostBuffers>(options.most_idle_bytes)) {}
+      : options_(options), buffers_(std::make_shared<CpuBuffers>(options.most_idle_bytes)) {}
 
   Packed pack(const at::Tensor& tensor, const SaveInfo&) override {
     if (tensor.device().is_cpu()) return {.tensors = {tensor}, .state = {}};
@@ -94,7 +93,6 @@ class OffloadToCpu final : public SavedTensorHooks {
     if (type == c10::kCPU) warn_of_cpu_tensor();
     return type != c10::kCPU && at::accelerator::isAccelerator(type) && info.bytes >= options_.min_bytes;
   }
-  std::optional<uint64_t> cache_key() const override { return 0; }
   bool lossless() const override { return true; }
   std::string name() const override { return "offload_to_cpu"; }
 
@@ -107,7 +105,7 @@ class OffloadToCpu final : public SavedTensorHooks {
   }
 
   const OffloadOptions options_;
-  const std::shared_ptr<HostBuffers> buffers_;
+  const std::shared_ptr<CpuBuffers> buffers_;
   std::atomic<bool> warned_{false};
 };
 

@@ -1,7 +1,6 @@
-// Saved tensors leave an accelerator for the host's memory and come back. Any accelerator that LibTorch knows;
-// any thread. Copies run on a stream of their own beside the program's, both ways, and nobody waits for
-// them but the streams that use what was copied. For tensors on the CPU there is nothing to do: they stay,
-// with one warning.
+// Saved tensors leave an accelerator for CPU memory and come back. Any accelerator that LibTorch knows; any
+// thread. Copies run on a stream of their own beside the program's, both ways, and only the streams that use a
+// copy wait for it. Tensors on the CPU stay, with one warning.
 #pragma once
 
 #include "hooks/interface/saved_tensor_hooks.h"
@@ -13,7 +12,7 @@ namespace overdrive::hooks {
 struct OffloadOptions {
   // Smaller tensors stay on their device: a copy costs more than they hold.
   int64_t min_bytes = 4096;
-  // Buffers that nobody uses are kept up to so many bytes, for the next step.
+  // Idle buffers are kept up to so many bytes, for the next step.
   int64_t most_idle_bytes = int64_t{4} << 30;
 };
 

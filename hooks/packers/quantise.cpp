@@ -1,16 +1,15 @@
 #include "hooks/packers/quantise.h"
 
 #include "hooks/cuda/quantise_tensors.h"
-#include "hooks/kernels/large_memory.h"
-#include "hooks/packers/option_check.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/kernels/quantise_kernels.h"
+#include "hooks/packers/large_memory.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 namespace overdrive::hooks {
 namespace {
-
 constexpr int64_t kGrain = 1 << 15;  // elements worth a thread
 
 int64_t blocks_of(int64_t count, int64_t block) { return (count + block - 1) / block; }
@@ -53,7 +52,6 @@ class Quantise final : public SavedTensorHooks {
     const bool has_kernels = tensor.is_cpu() || (tensor.is_cuda() && cuda::has_kernels());
     return info.dtype == at::kFloat && has_kernels && info.bytes >= options_.min_bytes;
   }
-  std::optional<uint64_t> cache_key() const override { return 0; }
   std::string name() const override {
     return options_.type == QuantisedType::kInt8 ? "quantise (int8)" : "quantise (bfloat16)";
   }

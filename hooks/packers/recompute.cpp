@@ -1,11 +1,24 @@
 #include "hooks/packers/recompute.h"
 
+#include "hooks/packers/keep.h"
+
 #include <c10/core/GradMode.h>
 
 #include <utility>
 
 namespace overdrive::hooks {
 namespace {
+class Keep final : public SavedTensorHooks {
+ public:
+  Packed pack(const at::Tensor& tensor, const SaveInfo&) override {
+    Packed packed;
+    packed.tensors.push_back(tensor);  // a list in braces would copy it twice
+    return packed;
+  }
+  at::Tensor unpack(Packed& packed, const UnpackInfo&) override { return packed.tensors[0]; }
+  bool lossless() const override { return true; }
+  std::string name() const override { return "keep"; }
+};
 
 class Recompute final : public SavedTensorHooks {
  public:
@@ -30,6 +43,8 @@ class Recompute final : public SavedTensorHooks {
 };
 
 }  // namespace
+
+HooksPtr keep() { return std::make_shared<Keep>(); }
 
 HooksPtr recompute(PlanRecompute plan) {
   TORCH_CHECK(plan != nullptr, "recompute() needs a function that says how a tensor is made again.");

@@ -1,5 +1,5 @@
-// A saved tensor is dropped and made again when it is needed, by a function that the program gives: a
-// checkpoint of a single tensor. Any thread, as far as the functions are.
+// A saved tensor is dropped and made again when it is needed, by a function of the program: a checkpoint of a
+// single tensor. Any thread, as far as the functions are.
 #pragma once
 
 #include "hooks/interface/saved_tensor_hooks.h"
@@ -8,7 +8,7 @@ namespace overdrive::hooks {
 
 // Makes the tensor again, each time it is asked; without grad mode. Must not refer to the tensor itself.
 using MakeAgain = std::function<at::Tensor()>;
-// Says for a tensor how to make it again; an empty function: it is kept.
+// Returns the function for a tensor; the tensor of an empty function is kept.
 using PlanRecompute = std::function<MakeAgain(const at::Tensor&, const SaveInfo&)>;
 
 OVERDRIVE_API HooksPtr recompute(PlanRecompute plan);

@@ -57,7 +57,7 @@ void SpillFile::expect(int64_t bytes, int64_t at) const {
   ::posix_fadvise(descriptor_, at, bytes, POSIX_FADV_WILLNEED);
 }
 
-// Only what is on the disk can be dropped. Where the file lies in memory anyhow, nothing happens.
+// The system drops only pages that are on the disk. Nothing happens for a file that lies in memory.
 void SpillFile::flush(int64_t bytes, int64_t at) const {
   constexpr unsigned kAndWait =
       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

@@ -1,5 +1,5 @@
-// A file without a name, that grows at the end and is read anywhere. Owned by the tensors in it. Any thread;
-// places in it are given out once and written once before they are read.
+// A file without a name, which grows at the end and is read anywhere. Owned by the tensors in it. Any thread; a
+// place in it is given out once and written once before it is read.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,17 @@ namespace overdrive::hooks {
 
 class SpillFile {
  public:
-  // Throws with the folder's name when it cannot be made there. `drop_cached`: the system is to keep no copy in
-  // memory of what is written and read.
+  // Throws with the folder's name when it cannot be made there. `drop_cached`: the system keeps no copy in
+  // memory.
   explicit SpillFile(const std::string& folder, bool drop_cached = false);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
-  // Whole pages: the system drops no others, and would have to read what is left of one to write beside it.
+  // Whole pages: the system drops no others, and would have to read the rest of one to write beside it.
   int64_t reserve(int64_t bytes) { return end_.fetch_add(whole_pages(bytes), std::memory_order_relaxed); }
-  int64_t reserved() const { return end_.load(std::memory_order_relaxed); }
 
-  // All of it or an error that names the file. What is not to be cached is on the disk when write() returns.
+  // All of it, or an error that names the file. Without a cached copy it is on the disk when write() returns.
   void write(const void* from, int64_t bytes, int64_t at) const;
   void read(void* to, int64_t bytes, int64_t at) const;
   // The system begins to read it, as far as it likes.

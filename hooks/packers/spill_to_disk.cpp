@@ -2,9 +2,9 @@
 
 #include "engine/base/job_thread.h"
 #include "engine/base/mutex.h"
-#include "hooks/packers/option_check.h"
-#include "hooks/packers/spill_file.h"
+#include "hooks/interface/hook_calls.h"
 #include "hooks/interface/version_check.h"
+#include "hooks/packers/spill_file.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -15,7 +15,6 @@
 
 namespace overdrive::hooks {
 namespace {
-
 // A tensor on its way to a file, or in it.
 class Spilled {
  public:
@@ -119,7 +118,7 @@ class SpillToDisk final : public SavedTensorHooks {
     room_.notify_all();
   }
 
-  // Throws what went wrong since the last call.
+  // Throws the first error since the last call.
   void wait_for_room() OVERDRIVE_EXCLUDES(mutex_) {
     std::exception_ptr error;
     {

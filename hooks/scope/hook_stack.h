@@ -1,7 +1,7 @@
-// Which hooks get the tensors that ops save: scopes that nest, the innermost decides. A scope belongs to the
-// thread that opened it and ends there, but what it says travels, like LibTorch's own modes, with every
-// at::ThreadLocalState: to the threads that run a backward or a recomputation begun inside it. A graph that
-// was built in a scope keeps its hooks; it may be run at any time, on any thread.
+// The scopes of hooks. They nest, and the innermost one decides. A scope belongs to the thread that opened it
+// and ends there, but travels, like LibTorch's own modes, with every at::ThreadLocalState: to the threads that
+// run a backward or a recomputation begun inside it. A graph that was built in a scope keeps its hooks; it may
+// be run at any time, on any thread. Leaves packing to HookedSave.
 #pragma once
 
 #include "engine/base/export.h"
@@ -13,21 +13,11 @@
 
 namespace overdrive::hooks {
 
-struct HookOptions {
-  // Leaves that require grad, and views of them, stay in memory anyhow: they are kept, not packed.
-  bool skip_parameters = true;
-  // Memory that is saved twice is packed once.
-  bool share = true;
-  // A tensor that was changed in place after it was saved is an error when it is unpacked, as it is without
-  // hooks (stock gives that up for hooks).
-  bool check_in_place = true;
-};
-
 class HookScope;
 
-// Tensors saved on this thread from here on go to `hooks`; with a null pointer, to none of ours. Also inside
-// pack() or unpack() of a hook, for code that it runs on purpose. An error when Overdrive is not installed, and
-// where hooks are disabled.
+// Tensors saved on this thread go to `hooks` while it lives; with a null pointer, to no hook of ours. Works
+// inside pack() and unpack() of a hook, too. An error when Overdrive is not installed, and where hooks are
+// disabled.
 class OVERDRIVE_API ScopedHooks {
  public:
   explicit ScopedHooks(HooksPtr hooks, HookOptions options = {});
@@ -37,14 +27,14 @@ class OVERDRIVE_API ScopedHooks {
 
  private:
   std::shared_ptr<HookScope> scope_;
-  int inside_hooks_;  // of how many the scope was opened
+  int inside_hooks_;  // the depth of hooks around the scope
 };
 
-// The hooks that get what this thread saves now, or null.
+// The hooks that get the tensors which this thread saves now, or null.
 OVERDRIVE_API HooksPtr active_hooks();
 
 // While it lives, opening a scope of hooks on this thread, ours or the host's own, is an error with this
-// message; so is making it inside one.
+// message. Its constructor throws the same error inside a scope.
 class OVERDRIVE_API DisabledHooks {
  public:
   explicit DisabledHooks(const std::string& message);

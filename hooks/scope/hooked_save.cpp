@@ -3,19 +3,16 @@
 #include "engine/base/outside_inference.h"
 #include "engine/node/lent_memory.h"
 #include "engine/run/node_under_way.h"
-#include "hooks/interface/filled_later.h"
-#include "hooks/interface/inside_hook.h"
-#include "hooks/memory/look_ahead.h"
+#include "hooks/interface/hook_calls.h"
+#include "hooks/memory/fetch_ahead.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace overdrive::hooks {
 namespace {
-
 // The node that is being made on this thread took the last number.
 uint64_t last_sequence_nr() { return at::sequence_number::peek() - 1; }
 
@@ -52,32 +49,9 @@ at::IntArrayRef sizes_of(const at::Tensor& tensor) {
   return tensor.is_nested() ? at::IntArrayRef() : tensor.sizes();
 }
 
-// Of units with the tensor's memory: the one that holds it, or null; then only those that overlap it are left.
-std::shared_ptr<PackUnit> holder_among(SharedUnits::Units& units, const at::Tensor& tensor,
-                                       const Geometry& place, bool lossless) {
-  const auto is_apart = [&](const auto& unit) {
-    return unit->memory().dtype() != tensor.dtype() || !unit->memory().overlaps(place);
-  };
-  units.erase(std::remove_if(units.begin(), units.end(), is_apart), units.end());
-  for (const auto& unit : units) {
-    const SavedMemory& memory = unit->memory();
-    if (lossless ? memory.contains(place) : memory.holds_exactly(place)) return unit;
-  }
-  return nullptr;
-}
-
-// What a new unit has to hold where that is not the tensor as it is: the union of all that overlap; of elements
-// that are repeated each once; memory without conjugation and negation. Gaps between elements are not packed.
-std::optional<Geometry> more_or_less_than(const Geometry& place, const SharedUnits::Units& overlapping) {
-  int64_t begin = place.offset;
-  int64_t end = place.end();
-  const int64_t extent = end - begin;
-  for (const auto& unit : overlapping) {
-    begin = std::min(begin, unit->memory().geometry().offset);
-    end = std::max(end, unit->memory().geometry().end());
-  }
-  const bool is_union = overlapping.empty() || (extent == end - begin && place.is_dense());
-  if (!is_union) return Geometry::row(begin, end - begin);
+// The memory to pack where that is not the tensor as it is: repeated elements once, without conjugation and
+// negation.
+std::optional<Geometry> other_than(const Geometry& place) {
   if (!place.conj && !place.neg && place.distinct() == place.numel()) return std::nullopt;
   return place.each_once();
 }
@@ -93,11 +67,14 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   VersionCheck version(tensor);
   const History history = history_of(tensor);
   SaveInfo info = describe(tensor, history, scope);
-  if (history.node != nullptr) note_producer(history);
+  if (history.node != nullptr) {
+    output_nr_ = history.output_nr;
+    producer_ = history.node;
+  }
   if (is_packable(tensor) && !(info.parameter && scope.options.skip_parameters)) {
     const Geometry place = Geometry::of(tensor);
     info.bytes = bytes_of(place, tensor);
-    if (scope.wants(tensor, info)) {
+    if (scope.hooks->wants(tensor, info)) {
       PackUnit::Timing timing = scope.timing();
       timing.may_share &= !may_change_unseen(tensor, history);
       // Under a schedule nothing is packed before its operator is done with it.
@@ -114,19 +91,15 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   scope_.reset();
 }
 
-void HookedSave::note_producer(const History& history) {
-  output_nr_ = history.output_nr;
-  producer_ = history.node;
-  if (scope_->timing().pack_later) scope_->pending.meet(*history.node);
-}
-
 void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                      const PackUnit::Timing& timing, SaveInfo& info) {
+                      const PackUnit::Timing& timing, const SaveInfo& info) {
   HookScope& scope = *scope_;  // lives as long as its units
-  if (timing.may_share) {
-    pack_shared(tensor, std::move(version), place, timing, info);
+  if (timing.may_share) unit_ = scope.units.holder_of(tensor, version, place, scope.hooks->lossless());
+  if (unit_ == nullptr) {
+    make_new(tensor, std::move(version), place, timing, info);
   } else {
-    make_new(tensor, std::move(version), place, timing, {}, info);
+    unit_->share();
+    if (!(place == unit_->memory().geometry())) part_ = std::make_unique<const Geometry>(place);
   }
   if (timing.is_plain()) return;
   if (timing.fetch_early) fetch_ahead_for(info, *scope.schedule, unit_);
@@ -134,25 +107,10 @@ void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geom
   scope_.reset();
 }
 
-void HookedSave::pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                             const PackUnit::Timing& timing, SaveInfo& info) {
-  SharedUnits::Units overlapping = scope_->units.of(tensor, version);
-  if (!overlapping.empty()) {
-    const bool lossless = scope_->hooks->lossless();
-    unit_ = holder_among(overlapping, tensor, place, lossless);
-    if (!overlapping.empty()) info.shared_with = overlapping.back()->memory().info().id;
-    if (!lossless) overlapping.clear();
-  }
-  if (unit_ == nullptr) return make_new(tensor, std::move(version), place, timing, overlapping, info);
-  unit_->share();
-  if (!(place == unit_->memory().geometry())) part_ = std::make_unique<const Geometry>(place);
-}
-
 void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                          const PackUnit::Timing& timing, const SharedUnits::Units& overlapping,
-                          const SaveInfo& info) {
+                          const PackUnit::Timing& timing, const SaveInfo& info) {
   HookScope& scope = *scope_;
-  const std::optional<Geometry> other = more_or_less_than(place, overlapping);
+  const std::optional<Geometry> other = other_than(place);
   if (other) part_ = std::make_unique<const Geometry>(place);
   const Geometry& packed = other ? *other : place;
   at::Tensor source = view_over(tensor, packed, version.counter());
@@ -163,20 +121,16 @@ void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const 
   }
   unit_ =
       std::make_shared<PackUnit>(std::move(hooks), std::move(source), packed, std::move(version), info, timing);
-  if (timing.pack_later) scope.pending.add(tensor, unit_, overlapping, info);
-  if (!timing.may_share) return;
-  // A larger unit takes the place of those that it overlaps, so that what shared memory still does.
-  if (!overlapping.empty()) unit_->share();
-  for (const auto& smaller : overlapping) smaller->replace_by(unit_);
-  scope.units.add(tensor, unit_);
+  if (timing.pack_later) scope.pending.add(tensor, unit_);
+  if (timing.may_share) scope.units.add(tensor, unit_);
 }
 
 at::Tensor HookedSave::call_unpack_hook() { return unpack_for(engine::node_under_way()); }
 
 at::Tensor HookedSave::unpack_for(base::Node* node) {
-  // Code of a node may be in inference mode when it asks, and what is made there has no version counter.
+  // A node may be in inference mode when it asks, and tensors made there have no version counter.
   const base::OutsideInference ordinary;
-  // Whatever the options say: what was changed before it was packed is gone.
+  // A tensor that was changed before it was packed is gone, whatever the options say.
   if (!version().is_current() && (check_in_place_ || (unit_ && unit_->is_lost()))) refuse_changed();
   at::Tensor result = plain_ ? plain_->memory.cut(plain_->memory.unpack(plain_->packed, node), part_.get())
                       : unit_ != nullptr ? unit_->fetch(part_.get(), node)
@@ -186,7 +140,7 @@ at::Tensor HookedSave::unpack_for(base::Node* node) {
   return result;
 }
 
-// A hook that keeps the tensor itself has what the operator put into it since.
+// A hook that keeps the tensor itself also has the numbers that the operator wrote later.
 void HookedSave::check_filled(const at::Tensor& unpacked, const base::Node& node) const {
   const bool is_the_tensor =
       unpacked.storage().unsafeGetStorageImpl() == perhaps_unfilled_._unsafe_get_target();

@@ -1,13 +1,13 @@
-// A tensor that an op of LibTorch saved inside a scope of hooks: what stands between LibTorch's SavedVariable
-// and a hook. Made by hook_stack or SavedTensor, owned by the saved variable. pack once, on the op's thread;
-// unpack any number of times, also on several threads. Decides what is packed, what is shared, and whether
-// the tensor was changed meanwhile; does not know what a hook makes of it.
+// A tensor that an operator of LibTorch saved inside a scope of hooks: the link between LibTorch's
+// SavedVariable and a hook. Made by hook_stack or SavedTensor, owned by the saved variable. Packs once, on the
+// operator's thread; unpacks any number of times, also on several threads. Decides whether a tensor is packed,
+// shared, or refused because it was changed. Leaves the packed form to the hook.
 #pragma once
 
-#include "hooks/scope/hook_scope.h"
-#include "hooks/memory/pack_unit.h"
 #include "hooks/interface/tensor_kinds.h"
 #include "hooks/interface/version_check.h"
+#include "hooks/memory/pack_unit.h"
+#include "hooks/scope/hook_scope.h"
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -27,7 +27,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   at::Tensor unpack_for(base::Node* node);
 
  private:
-  // The one tensor of its memory, packed when it was saved: it needs no unit, and so no lock.
+  // A tensor that shares nothing and was packed when it was saved needs no unit, and so no lock.
   struct Plain {
     Plain(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
           const SaveInfo& info)
@@ -37,14 +37,11 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
     Packed packed;
   };
 
-  void note_producer(const History& history);
   void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-            const PackUnit::Timing& timing, SaveInfo& info);
-  void pack_shared(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                   const PackUnit::Timing& timing, SaveInfo& info);
+            const PackUnit::Timing& timing, const SaveInfo& info);
   void make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
-                const PackUnit::Timing& timing, const SharedUnits::Units& overlapping, const SaveInfo& info);
-  // Of what is packed, or null.
+                const PackUnit::Timing& timing, const SaveInfo& info);
+  // The packed memory, or null.
   const SavedMemory* memory() const { return plain_ ? &plain_->memory : unit_ ? &unit_->memory() : nullptr; }
   const VersionCheck& version() const {
     const SavedMemory* packed = memory();
@@ -54,13 +51,13 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   void check_filled(const at::Tensor& unpacked, const base::Node& node) const;
 
   std::shared_ptr<HookScope> scope_;  // until packed
-  // One of three: what is not packed, or the memory that is.
+  // One of three: a tensor that is not packed, or the packed memory in one of two forms.
   at::Tensor kept_;
   VersionCheck version_;
   std::optional<Plain> plain_;
   std::shared_ptr<PackUnit> unit_;
   std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it
-  // Of a tensor that its operator may fill only after it was packed: what it was, to know it again. Else null.
+  // The storage of a tensor that its operator may fill only after it was packed. Else null.
   c10::weak_intrusive_ptr<c10::StorageImpl> perhaps_unfilled_{c10::intrusive_ptr<c10::StorageImpl>()};
   bool check_in_place_ = true;
   uint32_t output_nr_ = 0;

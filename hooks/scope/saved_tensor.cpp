@@ -2,9 +2,10 @@
 
 #include "engine/base/torch_types.h"
 #include "forward_ad/levels/tangents.h"
+#include "hooks/interface/hook_calls.h"
+#include "hooks/interface/version_check.h"
 #include "hooks/scope/hook_scope.h"
 #include "hooks/scope/hooked_save.h"
-#include "hooks/interface/version_check.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -19,7 +20,7 @@ using torch::autograd::ForwardGrad;
 using torch::autograd::SavedVariableHooks;
 namespace impl = torch::autograd::impl;
 
-// Present when the tensor itself is not kept, or must not be the way to its node.
+// Present when the tensor itself is not kept, or must not own its node.
 struct SavedTensor::Metadata {
   base::NodePtr grad_fn;                            // of an input that is not a leaf
   base::WeakNodePtr weak_grad_fn{base::NodePtr()};  // kInPlaceOnView
@@ -62,7 +63,7 @@ SavedTensor& SavedTensor::operator=(SavedTensor&& other) noexcept {
   tensor_ = std::move(other.tensor_);
   metadata_ = std::move(other.metadata_);
   hooks_ = std::move(other.hooks_);
-  other.release();  // so that unpacking what is not there any more is an error
+  other.release();  // so that unpacking it is an error
   return *this;
 }
 

@@ -1,7 +1,7 @@
-// A tensor that a node of your own saves for its backward, under the rules that LibTorch's SavedVariable
-// follows for its own nodes: no reference cycle, errors for tensors changed or detached in place, history and
+// A tensor that a program's own node saves for its backward, under the rules that LibTorch's SavedVariable
+// follows for its nodes: no reference cycle, errors for tensors changed or detached in place, history and
 // forward tangents as they were. A member of the node; the node's thread packs and unpacks it, one at a time.
-// Call release() in the node's release_variables(). Who packs it meanwhile is hook_stack.h's business.
+// Call release() in the node's release_variables(). Leaves hooks to hook_stack.h.
 #pragma once
 
 #include "engine/base/export.h"
@@ -16,7 +16,7 @@ struct SavedVariableHooks;
 
 namespace overdrive::hooks {
 
-// What the tensor is to the node that saves it.
+// The role of the tensor for the node that saves it.
 enum class SavedAs {
   kInput,          // or anything that the node did not make
   kOutput,         // the node made it: saving it as it is would make the node own itself
@@ -33,8 +33,8 @@ class OVERDRIVE_API SavedTensor {
   SavedTensor& operator=(SavedTensor&&) noexcept;
   ~SavedTensor();
 
-  // The tensor as it was saved: itself where that is possible. `owner` is the node that saved it; without it
-  // an output cannot be unpacked, and errors do not name the node.
+  // The tensor as it was saved, the same object where that is possible. `owner` is the node that saved it.
+  // Without an owner an output cannot be unpacked, and errors do not name the node.
   at::Tensor unpack(torch::autograd::Node& owner) const { return unpack_for(&owner); }
   at::Tensor unpack() const { return unpack_for(nullptr); }
 

@@ -3,7 +3,7 @@
 // at a time.
 #pragma once
 
-#include "replay/run/bound_program.h"
+#include "replay/bind/bound_program.h"
 
 #include <optional>
 

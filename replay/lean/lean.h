@@ -3,8 +3,8 @@
 // trusted: the caller compares each with the boxed step, bit by bit, and keeps the boxed one where they differ.
 #pragma once
 
-#include "replay/run/bound_program.h"
-#include "replay/run/step.h"
+#include "replay/bind/bound_program.h"
+#include "replay/bind/step.h"
 
 #include <optional>
 

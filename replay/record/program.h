@@ -91,6 +91,9 @@ struct Operator {
   bool grad_mode = false;
   // A view, or memory and no more: nothing is left of it in a replay.
   bool vanishes = false;
+
+  // Whether it is p.add_(gradient, -rate) or the like: in place, by a number other than 1.
+  bool changes_by_a_number() const;
 };
 
 // A tensor that was there before the call, as operators saw it.

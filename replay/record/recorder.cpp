@@ -98,6 +98,21 @@ struct Recording {
 
 }  // namespace
 
+bool Operator::changes_by_a_number() const {
+  const auto is_one = [](const c10::IValue& number) {
+    return !number.isScalar() ||
+           (number.isInt() ? number.toInt() == 1 : number.isDouble() && number.toDouble() == 1);
+  };
+  if (!name.starts_with("aten::add_.") && !name.starts_with("aten::sub_.") &&
+      !name.starts_with("aten::addcdiv_") && !name.starts_with("aten::addcmul_") &&
+      !name.starts_with("aten::_foreach_add")) {
+    return false;
+  }
+  return std::any_of(in.begin(), in.end(), [&](const Argument& argument) {
+    return argument.kind == Argument::Kind::kConstant && !is_one(argument.constant);
+  });
+}
+
 bool Program::uses_random_numbers() const {
   return std::any_of(operators.begin(), operators.end(),
                      [](const Operator& op) { return op.handle.hasTag(at::Tag::nondeterministic_seeded); });

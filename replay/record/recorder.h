@@ -4,7 +4,6 @@
 // one run can show.
 #pragma once
 
-#include "replay/capture.h"
 #include "replay/record/program.h"
 
 #include <functional>
@@ -12,6 +11,8 @@
 #include <unordered_set>
 
 namespace overdrive::replay {
+
+using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 class Recorder {
  public:

@@ -2,8 +2,8 @@
 // place, or by its ordinary form with the result copied. Owned by its Replay; one thread at a time.
 #pragma once
 
-#include "replay/run/bound_program.h"
-#include "replay/run/step.h"
+#include "replay/bind/bound_program.h"
+#include "replay/bind/step.h"
 
 #include <optional>
 

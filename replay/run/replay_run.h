@@ -3,9 +3,9 @@
 // replayed at all is the entry's decision; that a replay has eager's bits is self_check.h's.
 #pragma once
 
+#include "replay/bind/snapshot.h"
 #include "replay/guard/outside_guard.h"
 #include "replay/run/boxed_step.h"
-#include "replay/run/snapshot.h"
 
 namespace overdrive::replay {
 

@@ -2,6 +2,7 @@
 // model, and a teardown that fails when a flag stays up or the default dtype changed.
 #pragma once
 
+#include "bench/support/same_bits.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "test/support/error_of.h"
@@ -29,7 +30,7 @@ inline testing::AssertionResult same_bits(const Tensor& got, const Tensor& want)
     return testing::AssertionFailure()
            << got.dtype() << got.sizes() << " instead of " << want.dtype() << want.sizes();
   }
-  if (at::equal(got, want)) return testing::AssertionSuccess();
+  if (bench::same_bits(got, want)) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "off by " << (got - want).abs().max().item<double>();
 }
 

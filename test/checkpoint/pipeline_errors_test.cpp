@@ -39,6 +39,26 @@ TEST_F(PipelineTest, RefusesAStageOnNoDevice) {
       HasSubstr("does not say on which one"));
 }
 
+TEST_F(PipelineTest, SaysWhichStageFailedToRunAgain) {
+  const auto other_shape = [](const Tensor& t) { return is_recomputing() ? t.slice(1, 1) : t * 1; };
+  const Pipeline pipeline({{.layers = {other_shape}, .device = at::kCPU, .parameters = {}}},
+                          {.chunks = 2, .region = {.name = "net"}});
+  const Tensor loss = pipeline.forward(at::ones({4, 3}).requires_grad_()).sum();
+  EXPECT_THAT(error_of([&] { loss.backward(); }), HasSubstr("(net, stage 0) gave another output 0"));
+}
+
+TEST_F(PipelineTest, RefusesWhatARegionRefuses) {
+  nn::Sequential layers = model(cpus(4));
+  const Tensor batch = at::randn({4, 6}).requires_grad_();
+  const auto loss = [&](Checkpointed checkpointed) {
+    const Pipeline pipeline(stages_of(*layers, {3, 4}, cpus(2)), {.chunks = 2, .checkpointed = checkpointed});
+    return pipeline.forward(batch).sum();
+  };
+  EXPECT_THAT(error_of([&] { torch::autograd::grad({loss(Checkpointed::kExceptLast)}, {batch}); }),
+              HasSubstr("PipelineOptions::checkpointed = kNever"));
+  EXPECT_TRUE(torch::autograd::grad({loss(Checkpointed::kNever)}, {batch})[0].defined());
+}
+
 TEST_F(PipelineTest, RefusesBatchNormInTraining) {
   nn::Sequential layers(nn::Linear(6, 6), Normed());
   const Pipeline pipeline(stages_of(*layers, {1, 1}, cpus(2)), {.chunks = 2});

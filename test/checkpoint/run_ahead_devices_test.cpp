@@ -84,7 +84,7 @@ TEST_F(RunAheadOnDevices, ChangesNoBit) {
     expect_same_steps(10, [&](const auto& options) { return chain(blocks, options); }, {.ahead = ahead});
   }
   expect_same_steps(5, [&](const auto& options) { return chain(blocks, options); },
-                    {.checksum = true, .ahead = 2, .ahead_bytes = 3000});
+                    {.checksum = true, .ahead = 2});
 }
 
 // {0} -> {1} -> {2}, each sin(): 2 runs again in its turn, 1 and 0 before the gradient (cos) above them.

@@ -1,6 +1,6 @@
 // Chains: which steps run again, how often, and how much is in memory meanwhile.
 #include "checkpoint/chain/sequential.h"
-#include "bench/peak_bytes.h"
+#include "bench/support/tensor_bytes.h"
 #include "test/checkpoint/checkpoint_fixture.h"
 
 #include <torch/nn.h>
@@ -84,7 +84,7 @@ class Sequential : public CheckpointTest {
     return all;
   }
 
-  void expect_equal_to_plain(const std::vector<Layer>& chain, const Schedule& schedule,
+  void expect_equal_to_plain(const std::vector<Layer>& chain, const ChainSchedule& schedule,
                              const Options& options) {
     const Tensors want = results([&] { return plain(chain, x); });
     const Tensors got = results([&] { return checkpoint_sequential(chain, x, schedule, options); });
@@ -145,7 +145,7 @@ TEST_F(Sequential, HoldsLessMemory) {
   const std::vector<Layer> chain(100, [](const Tensor& t) { return t.sin(); });
   const auto peak = [&](const std::function<Tensor()>& forward) {
     big.mutable_grad() = Tensor();
-    return static_cast<double>(bench::PeakBytes::of([&] { forward().sum().backward(); }));
+    return static_cast<double>(bench::TensorBytes::peak_of([&] { forward().sum().backward(); }));
   };
   const double whole = peak([&] { return plain(chain, big); });
   for (const Form form : {Form::kEarly, Form::kOnDemand}) {
@@ -175,7 +175,7 @@ TEST_F(Sequential, WithRevolveALongChainNeedsNeitherMemoryNorStack) {
   lowest = UINTPTR_MAX;
   highest = calls = 0;
   const int64_t peak =
-      bench::PeakBytes::of([&] { checkpoint_sequential(chain, state, Revolve{kSnapshots}).sum().backward(); });
+      bench::TensorBytes::peak_of([&] { checkpoint_sequential(chain, state, Revolve{kSnapshots}).sum().backward(); });
   EXPECT_TRUE(same_bits(state.grad(), want));
   EXPECT_EQ(calls, kLayers + fewest_reruns(kLayers, kSnapshots));
   EXPECT_LT(peak, (kSnapshots + 10) * static_cast<int64_t>(state.nbytes()));

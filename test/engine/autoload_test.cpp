@@ -60,18 +60,34 @@ void expect_stock_and_one_warning(const ChildResult& child, const std::vector<st
 }
 
 TEST(Autoload, InstallsInALinkedProgramBeforeItsStaticConstructors) {
-  const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE_VERBOSE", "1"}}));
+  const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE_VERBOSE", "2"}}));
   EXPECT_EQ(child.exit_status, 0);
   EXPECT_THAT(lines_of(child.out),
               testing::ElementsAre(AllOf(StartsWith("static constructor: "), HasSubstr(kOurs)),
                                    AllOf(StartsWith("main: "), HasSubstr(kOurs))));
-  ASSERT_EQ(lines_of(child.err).size(), 2) << child.err;
+  ASSERT_EQ(lines_of(child.err).size(), 3) << child.err;
   EXPECT_THAT(child.err, StartsWith("overdrive: installed, "));
+  EXPECT_THAT(lines_of(child.err)[1], StartsWith("overdrive: 2 backwards on Overdrive, 0 on stock; "));
   const nlohmann::json stats = report(child);
   EXPECT_EQ(stats["backwards"], 2);
   EXPECT_GE(stats["nodes"], 2);
   EXPECT_TRUE(stats.contains("threads"));
   EXPECT_EQ(stats["forwarded"], nlohmann::json::object());
+}
+
+TEST(Autoload, SaysInOneSentenceAtExitWhatItDid) {
+  const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE_VERBOSE", "1"}}));
+  EXPECT_THAT(lines_of(child.err),
+              testing::ElementsAre(
+                  StartsWith("overdrive: installed, "),
+                  testing::MatchesRegex("overdrive: 2 backwards on Overdrive, 0 on stock; [0-9]+ nodes")));
+}
+
+TEST(Autoload, NamesAVariableThatItDoesNotKnowWithTheNearestOne) {
+  const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE_THREDS", "caller"}}));
+  EXPECT_EQ(child.exit_status, 0);
+  EXPECT_THAT(child.out, HasSubstr(kOurs));
+  EXPECT_THAT(child.err, AllOf(HasSubstr("OVERDRIVE_THREDS"), HasSubstr("Did you mean OVERDRIVE_THREADS?")));
 }
 
 TEST(Autoload, SaysNothingUnlessAskedTo) {
@@ -81,13 +97,13 @@ TEST(Autoload, SaysNothingUnlessAskedTo) {
 }
 
 TEST(Autoload, ReportsAlsoAtQuickExit) {
-  const ChildResult child = run_child({kProgram, "quick_exit"}, preload({{"OVERDRIVE_VERBOSE", "1"}}));
+  const ChildResult child = run_child({kProgram, "quick_exit"}, preload({{"OVERDRIVE_VERBOSE", "2"}}));
   EXPECT_EQ(child.exit_status, 0);
   EXPECT_EQ(report(child)["backwards"], 2);
 }
 
 TEST(Autoload, InstallsAtOnceWhenItIsOpenedInARunningProgramAndStaysWhenItIsClosed) {
-  const ChildResult child = run_child({kProgram, "dlopen", kAutoload}, {{"OVERDRIVE_VERBOSE", "1"}});
+  const ChildResult child = run_child({kProgram, "dlopen", kAutoload}, {{"OVERDRIVE_VERBOSE", "2"}});
   EXPECT_EQ(child.exit_status, 0) << child.err;
   const std::vector<std::string> lines = lines_of(child.out);
   ASSERT_EQ(lines.size(), 4);
@@ -113,7 +129,7 @@ class AutoloadLate : public testing::TestWithParam<Late> {};
 
 TEST_P(AutoloadLate, InstallsIntoALibTorchThatAPluginBrings) {
   const ChildResult child =
-      run_child({kLateProgram, GetParam().plugin, GetParam().mode}, preload({{"OVERDRIVE_VERBOSE", "1"}}));
+      run_child({kLateProgram, GetParam().plugin, GetParam().mode}, preload({{"OVERDRIVE_VERBOSE", "2"}}));
   EXPECT_EQ(child.exit_status, 0) << child.err;
   EXPECT_THAT(child.out, AllOf(StartsWith("plugin: "), HasSubstr(kOurs)));
   EXPECT_EQ(report(child)["backwards"], 1);
@@ -129,17 +145,23 @@ TEST(Autoload, IsTurnedOffByOverdriveZero) {
   const ChildResult child = run_child({kProgram}, preload({{"OVERDRIVE", "0"}, {"OVERDRIVE_VERBOSE", "1"}}));
   EXPECT_EQ(child.exit_status, 0);
   EXPECT_THAT(child.out, AllOf(HasSubstr("main: "), Not(HasSubstr(kOurs))));
-  EXPECT_EQ(child.err, "");
+  EXPECT_THAT(lines_of(child.err),
+              testing::ElementsAre(
+                  AllOf(StartsWith("overdrive: off, the stock engine stays"), HasSubstr("OVERDRIVE is 0"))));
   const ChildResult late = run_child({kLateProgram, kPlugin, "local"}, preload({{"OVERDRIVE", "0"}}));
   EXPECT_EQ(late.exit_status, 0);
   EXPECT_THAT(late.out, Not(HasSubstr(kOurs)));
 }
 
-TEST(Autoload, LeavesStockInPlaceAndWarnsOnceWhenAVariableIsBad) {
+TEST(Autoload, EndsTheProgramWhenAVariableIsBad) {
   for (const auto& row : overdrive::engine::environment_variables()) {
     SCOPED_TRACE(row.name);
-    expect_stock_and_one_warning(run_child({kProgram}, preload({{row.name, "no such thing"}})),
-                                 {row.name, "\"no such thing\""});
+    const ChildResult child = run_child({kProgram}, preload({{row.name, "no such thing"}}));
+    EXPECT_EQ(child.exit_status, 2);
+    EXPECT_THAT(child.out, Not(HasSubstr("main: ")));
+    EXPECT_THAT(lines_of(child.err),
+                testing::ElementsAre(AllOf(StartsWith("overdrive: " + std::string(row.name)),
+                                           HasSubstr("\"no such thing\""), HasSubstr("must be"))));
   }
 }
 

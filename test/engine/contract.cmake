@@ -30,5 +30,5 @@ foreach(group graph state watch sums)
   add_test(NAME engine_contract_${group}_framed_test
     COMMAND engine_contract_${group}_test "--gtest_filter=*/Overdrive.*")
   set_tests_properties(engine_contract_${group}_framed_test PROPERTIES
-    TIMEOUT 120 LABELS "engine;contract" ENVIRONMENT OVERDRIVE_FRAME=always)
+    TIMEOUT 120 LABELS "engine;contract" ENVIRONMENT OVERDRIVE_EXACT=always)
 endforeach()

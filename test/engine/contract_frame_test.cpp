@@ -277,19 +277,5 @@ TYPED_TEST(Frame, AModeOfTheProgramSeesTheTaskAndTheNodeOfAPlainGraph) {
 
 class OverdriveFrame : public EngineContract<Overdrive> {};
 
-TEST_F(OverdriveFrame, WithoutTheExactCurrentNodeItIsTheFrames) {
-  std::string seen;
-  auto node = make_node("node", {}, [&](variable_list&&) {
-    seen = ag::get_current_node()->name();
-    return variable_list{};
-  });
-  install({.exact_current_node = false});
-  run({.roots = {edge(node)}, .keep_graph = true});
-  EXPECT_EQ(seen, "overdrive::backward");
-  install();
-  run({.roots = {edge(node)}});
-  EXPECT_EQ(seen, "node");
-}
-
 }  // namespace
 }  // namespace overdrive::test

@@ -11,14 +11,14 @@ namespace {
 
 using namespace overdrive::test;
 
-// `backward` puts down which task its code saw: stock's, and of ours the one only that Frame::kAlways makes.
+// `backward` puts down which task its code saw: stock's, and of ours the one only that Exact::kAlways makes.
 void expect_no_task_unless_asked(const std::function<void()>& backward, const int& task_id) {
   on_stock(backward);
   EXPECT_GE(task_id, 0);
   on_ours(backward);
   EXPECT_EQ(task_id, -1);
   overdrive::Options always;
-  always.frame = overdrive::engine::Frame::kAlways;
+  always.exact = overdrive::engine::Exact::kAlways;
   on_ours(backward, always);
   EXPECT_GE(task_id, 0);
 }
@@ -114,6 +114,28 @@ TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
   expect_no_task_unless_asked(backward_of_sinh, task_of_the_kernel);
 }
 
+int calls_of_the_kernel = 0;
+
+torch::Tensor own_tanh_backward(const torch::Tensor& gradient, const torch::Tensor& result) {
+  ++calls_of_the_kernel;
+  return gradient * (1 - result * result);
+}
+
+TEST(Differences, AKernelInThePlaceOfLibTorchsOwnIsNotCalledByOwnNodesUnlessAsked) {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library.impl("tanh_backward", &own_tanh_backward);
+  const auto calls = [] {
+    calls_of_the_kernel = 0;
+    torch::ones({2}, torch::requires_grad()).tanh().backward(torch::ones({2}));
+    return calls_of_the_kernel;
+  };
+  on_stock([&] { EXPECT_EQ(calls(), 1); });
+  on_ours([&] { EXPECT_EQ(calls(), 0); });
+  overdrive::Options asked;
+  asked.own_nodes = false;
+  on_ours([&] { EXPECT_EQ(calls(), 1); }, asked);
+}
+
 struct NodeWithLastWords : Body {
   std::function<void()> last_words;
   ~NodeWithLastWords() override { last_words(); }
@@ -158,7 +180,7 @@ TEST(Differences, TheNodesOfATaskAreListedOnlyWhereTheListIsRead) {
   on_ours(count_nodes);
   EXPECT_EQ(listed, 0u);
   overdrive::Options on;
-  on.graph_views = overdrive::engine::GraphViews::kOn;
+  on.exact = overdrive::engine::Exact::kAlways;
   on_ours(count_nodes, on);
   EXPECT_EQ(listed, 21u);
 }

@@ -85,7 +85,7 @@ TEST(Differences, WarningsBeforeAnErrorThatIsNoExceptionAreNotLost) {
   };
   on_stock([&] { EXPECT_EQ(warnings_seen(), 0); });
   on_ours([&] { EXPECT_EQ(warnings_seen(), 1); });
-  on_ours([&] { EXPECT_EQ(warnings_seen(), 1); }, {.frame = overdrive::engine::Frame::kAlways});
+  on_ours([&] { EXPECT_EQ(warnings_seen(), 1); }, {.exact = overdrive::engine::Exact::kAlways});
 }
 
 TEST(Differences, NestedBackwardsNumberTheirTasksFromTwoToThe30) {
@@ -150,9 +150,9 @@ TEST(Differences, NoPlaceInAPrunedBackwardIsValidForCheckpoints) {
   on_ours([&] { EXPECT_FALSE(is_valid_in_the_hook_of_a_captured_leaf()); });
 }
 
-TEST(Differences, WithDeepThreadsADeepNestMovesToThreadsThatEndWithIt) {
+TEST(Differences, WithExactAlwaysADeepNestMovesToThreadsThatEndWithIt) {
   overdrive::Options threads;
-  threads.deep = overdrive::engine::Deep::kThreads;
+  threads.exact = overdrive::engine::Exact::kAlways;
   overdrive::reset_stats();
   on_ours(
       [] {

@@ -47,11 +47,9 @@ TEST_F(OptionsFromEnvironment, AreTheDefaultsWhenNothingIsSetOrSetToNothing) {
   setenv("OVERDRIVE_CHECK", "", 1);
   const Options options = Options::from_environment();
   EXPECT_EQ(options.threads, Threads::kAuto);
-  EXPECT_EQ(options.graph_views, GraphViews::kAuto);
-  EXPECT_EQ(options.deep, Deep::kStacks);
-  EXPECT_EQ(options.frame, Frame::kAuto);
-  EXPECT_TRUE(options.exact_current_node);
+  EXPECT_EQ(options.exact, Exact::kAuto);
   EXPECT_EQ(options.check_every, 0);
+  EXPECT_EQ(options.keep_memory_mib, -1);
   EXPECT_FALSE(options.verbose);
 }
 
@@ -59,19 +57,20 @@ TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
   EXPECT_EQ(with("OVERDRIVE_THREADS", "auto").threads, Threads::kAuto);
   EXPECT_EQ(with("OVERDRIVE_THREADS", "caller").threads, Threads::kCaller);
   EXPECT_EQ(with("OVERDRIVE_THREADS", "device").threads, Threads::kDevice);
-  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "on").graph_views, GraphViews::kOn);
-  EXPECT_EQ(with("OVERDRIVE_GRAPH_VIEWS", "off").graph_views, GraphViews::kOff);
-  EXPECT_EQ(with("OVERDRIVE_DEEP", "threads").deep, Deep::kThreads);
-  EXPECT_EQ(with("OVERDRIVE_FRAME", "always").frame, Frame::kAlways);
-  EXPECT_FALSE(with("OVERDRIVE_CURRENT_NODE", "0").exact_current_node);
+  EXPECT_EQ(with("OVERDRIVE_EXACT", "auto").exact, Exact::kAuto);
+  EXPECT_EQ(with("OVERDRIVE_EXACT", "always").exact, Exact::kAlways);
   EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
+  EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "0").keep_memory_mib, 0);
+  EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "2047").keep_memory_mib, 2047);
   EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "1").verbose);
+  EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "2").verbose);
 }
 
 TEST_F(OptionsFromEnvironment, NameTheVariableTheValueAndWhatIsAllowedInAnError) {
   for (const Variable& row : environment_variables()) {
     if (row.name == std::string("OVERDRIVE")) continue;  // read by the preload library alone
-    const std::string allowed = row.allowed == std::string("n") ? "whole number" : row.allowed;
+    const bool is_number = row.allowed == std::string("n") || row.allowed == std::string("MiB|0");
+    const std::string allowed = is_number ? "whole number" : row.allowed;
     EXPECT_THAT(error_with(row.name, "no such thing"),
                 AllOf(HasSubstr(row.name), HasSubstr("\"no such thing\""), HasSubstr(allowed)));
   }
@@ -81,6 +80,7 @@ TEST_F(OptionsFromEnvironment, RefuseNumbersThatAreNotWholeOrDoNotFit) {
   for (const char* value : {"-1", "1.5", "1e3", " 2", "2 ", "+2", "0x10", "2147483648"}) {
     EXPECT_THAT(error_with("OVERDRIVE_CHECK", value), HasSubstr("OVERDRIVE_CHECK")) << value;
   }
+  EXPECT_THAT(error_with("OVERDRIVE_KEEP_MEMORY", "2048"), HasSubstr("from 0 to 2047"));
 }
 
 TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
@@ -89,7 +89,7 @@ TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_STRNE(row.meaning, "");
   }
-  EXPECT_EQ(names.size(), 8);
+  EXPECT_EQ(names.size(), 7);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST_F(Stats, AreOneLineOfJsonWithEveryCounter) {
   for (const char* counter :
        {"frames_elided", "nested", "slow_validations", "slow_sums", "fresh_stacks", "threads", "checked",
         "check_skipped", "decision_hits", "decision_misses", "packed_later", "ahead_hits", "ahead_waits",
-        "ahead_misses", "ahead_unused", "ahead_bytes", "waiting_bytes"}) {
+        "ahead_misses", "ahead_unused", "ahead_bytes", "waiting_bytes", "keep_memory_bytes"}) {
     EXPECT_TRUE(json.contains(counter)) << counter;
   }
   EXPECT_EQ(json["forwarded"], nlohmann::json::object());
@@ -103,13 +103,18 @@ TEST_F(Stats, AreCutToTheCallersBufferInC) {
 
 TEST(CApi, SwitchesOnAndOffFromC) { EXPECT_EQ(c_api_user_switches_on_and_off(), 1); }
 
+TEST(CApi, RefusesToKeepMoreMemoryThanGlibcCanBeTold) {
+  EXPECT_EQ(overdrive_keep_memory(SIZE_MAX), 0);
+  EXPECT_THAT(overdrive_last_error(), HasSubstr("glibc takes at most 2147483647"));
+}
+
 TEST(CApi, SaysWhyInstallFailedAndForgetsItAfterwards) {
-  setenv("OVERDRIVE_DEEP", "sideways", 1);
+  setenv("OVERDRIVE_EXACT", "sideways", 1);
   EXPECT_EQ(overdrive_install(), 0);
-  EXPECT_THAT(overdrive_last_error(), testing::AllOf(HasSubstr("OVERDRIVE_DEEP"), HasSubstr("\"sideways\"")));
+  EXPECT_THAT(overdrive_last_error(), testing::AllOf(HasSubstr("OVERDRIVE_EXACT"), HasSubstr("\"sideways\"")));
   EXPECT_THAT(overdrive_last_error(), testing::Not(HasSubstr("frame #"))) << "a text for people, no backtrace";
   std::thread([] { EXPECT_STREQ(overdrive_last_error(), ""); }).join();
-  unsetenv("OVERDRIVE_DEEP");
+  unsetenv("OVERDRIVE_EXACT");
   EXPECT_EQ(overdrive_install(), 1);
   EXPECT_STREQ(overdrive_last_error(), "");
   EXPECT_EQ(overdrive_uninstall(), 1);

@@ -1,4 +1,4 @@
-#include "bench/peak_bytes.h"
+#include "bench/support/tensor_bytes.h"
 #include "test/forward_ad/forward_ad_fixture.h"
 
 #include <c10/util/Exception.h>
@@ -240,7 +240,7 @@ TEST_F(Drivers, JvpNeedsNoMoreMemoryForADeeperChain) {
       for (int i = 0; i < depth; ++i) y = y.sin();
       return y;
     };
-    return bench::PeakBytes::of([&] { jvp(chain, x, v); });
+    return bench::TensorBytes::peak_of([&] { jvp(chain, x, v); });
   };
   EXPECT_GT(peak(10), 0);
   EXPECT_EQ(peak(1000), peak(10));

@@ -65,7 +65,7 @@ TEST_F(Dual, DropsItsTangentWithItsLevel) {
 
 TEST_F(Dual, LeavesItsLevelWhenItDies) {
   DualLevel level;
-  auto registered = [&] { return ForwardADLevel::get_by_idx(level)->grad_count(); };
+  auto registered = [&] { return LevelRegistry::get_by_idx(level)->grad_count(); };
   {
     at::Tensor dual = make_dual(random({2}), random({2}), level);
     EXPECT_EQ(registered(), 1u);
@@ -220,9 +220,9 @@ TEST_F(Dual, RefusesALevelThatIsNotOpen) {
   }
   EXPECT_THAT(error_of([&] { make_dual(random({3}), random({3}), closed); }), HasSubstr("is not open"));
   EXPECT_THAT(error_of([&] { unpack_dual(random({3}), closed); }), HasSubstr("is not open"));
-  uint64_t bare = ForwardADLevel::get_next_idx();
+  uint64_t bare = LevelRegistry::get_next_idx();
   EXPECT_THAT(error_of([&] { unpack_dual(random({3}), bare); }), HasSubstr("opened in the registry alone"));
-  ForwardADLevel::release_idx(bare);
+  LevelRegistry::release_idx(bare);
 }
 
 TEST_F(Dual, ClosesInOrderOrSaysWhatIsOpen) {

@@ -21,7 +21,7 @@ namespace overdrive::forward_ad {
 using test::error_of;
 
 inline bool nothing_is_open() {
-  return LevelRegistry::current().open_count() == 0 && active_levels().empty() &&
+  return LevelRegistry::open_count() == 0 && active_levels().empty() &&
          at::functorch::getDynamicLayerStack().empty() && !torch::autograd::ForwardADLevel::try_get_by_idx(0);
 }
 
@@ -29,7 +29,7 @@ class ForwardAdTest : public testing::Test {
  protected:
   void SetUp() override { torch::manual_seed(7); }
   void TearDown() override {
-    EXPECT_EQ(LevelRegistry::current().open_count(), 0u) << "a level was left open";
+    EXPECT_EQ(LevelRegistry::open_count(), 0u) << "a level was left open";
     EXPECT_TRUE(active_levels().empty()) << "this thread is still inside " << active_levels_text();
     EXPECT_TRUE(at::functorch::getDynamicLayerStack().empty()) << "a layer was left on the stack";
     EXPECT_EQ(torch::autograd::ForwardADLevel::try_get_by_idx(0), nullptr)

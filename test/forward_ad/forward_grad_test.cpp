@@ -22,12 +22,12 @@ using testing::UnorderedElementsAre;
 
 class ForwardGradTest : public testing::Test {
  protected:
-  void SetUp() override { level_ = ForwardADLevel::get_next_idx(); }
+  void SetUp() override { level_ = LevelRegistry::get_next_idx(); }
   void TearDown() override {
-    if (ForwardADLevel::try_get_by_idx(level_)) ForwardADLevel::release_idx(level_);
-    EXPECT_EQ(LevelRegistry::current().open_count(), 0u);
+    if (LevelRegistry::try_get_by_idx(level_)) LevelRegistry::release_idx(level_);
+    EXPECT_EQ(LevelRegistry::open_count(), 0u);
   }
-  std::shared_ptr<ForwardADLevel> level() { return ForwardADLevel::get_by_idx(level_); }
+  std::shared_ptr<ForwardADLevel> level() { return LevelRegistry::get_by_idx(level_); }
 
   uint64_t level_ = 0;
 };
@@ -63,12 +63,12 @@ TEST_F(ForwardGradTest, GivesAnUndefinedTensorWhenThereIsNone) {
 }
 
 TEST_F(ForwardGradTest, HoldsSeveralLevels) {
-  uint64_t inner = ForwardADLevel::get_next_idx();
+  uint64_t inner = LevelRegistry::get_next_idx();
   auto grad = std::make_shared<ForwardGrad>();
   grad->set_value(at::ones({1}), level_);
   grad->set_value(at::zeros({1}), inner);
   EXPECT_THAT(grad->levels(), UnorderedElementsAre(level_, inner));
-  ForwardADLevel::release_idx(inner);
+  LevelRegistry::release_idx(inner);
   EXPECT_FALSE(grad->contains(inner));
   EXPECT_TRUE(grad->contains(level_));
   grad->clear();
@@ -109,7 +109,7 @@ TEST_F(ForwardGradTest, OutlivesItsLevel) {
   auto grad = std::make_shared<ForwardGrad>();
   bool destroyed = false;
   grad->set_value(tensor_with_destructor([&] { destroyed = true; }), level_);
-  ForwardADLevel::release_idx(level_);
+  LevelRegistry::release_idx(level_);
   EXPECT_TRUE(destroyed) << "the release drops the tangent";
   EXPECT_TRUE(grad->empty());
   grad->clear();
@@ -135,7 +135,7 @@ TEST_F(ForwardGradTest, SurvivesAReleaseBesideOtherThreads) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   for (int round = 0; round < 25; ++round) {
-    uint64_t level = ForwardADLevel::get_next_idx();
+    uint64_t level = LevelRegistry::get_next_idx();
     std::atomic<int> living{0}, ready{0};
     auto tangent = [&] {
       ++living;
@@ -154,7 +154,7 @@ TEST_F(ForwardGradTest, SurvivesAReleaseBesideOtherThreads) {
             shared->set_value(tangent(), level);
             if (random() % 2) shared->reset(level);
           } catch (const c10::Error&) {
-            open = ForwardADLevel::try_get_by_idx(level) != nullptr;
+            open = LevelRegistry::try_get_by_idx(level) != nullptr;
           }
           (void)shared->value(level);
           own->clear();
@@ -162,7 +162,7 @@ TEST_F(ForwardGradTest, SurvivesAReleaseBesideOtherThreads) {
       });
     }
     while (ready < kThreads) std::this_thread::yield();
-    ForwardADLevel::release_idx(level);
+    LevelRegistry::release_idx(level);
     for (auto& thread : threads) thread.join();
     EXPECT_TRUE(shared->empty());
     EXPECT_EQ(living, 0) << "a tangent outlived its level and its grad";

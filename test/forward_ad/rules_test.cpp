@@ -200,8 +200,8 @@ TEST_F(Rules, FusedAttentionWithDropoutSaysWhatToCall) {
 // LibTorch's formulas read the operand's tangent after that of the tensor has been written.
 TEST_F(Rules, AnOperatorInPlaceWithItselfIsThatWithACopy) {
   Tensor x = random({3, 3}).abs() + 0.5, v = random({3, 3});
-  using InPlace = std::function<void(Tensor&, const Tensor&)>;
-  const InPlace operators[] = {
+  using Written = std::function<void(Tensor&, const Tensor&)>;
+  const Written operators[] = {
       [](Tensor& y, const Tensor& z) { y.mul_(z); },
       [](Tensor& y, const Tensor& z) { y.div_(z); },
       [](Tensor& y, const Tensor& z) { y.pow_(z); },

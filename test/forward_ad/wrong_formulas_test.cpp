@@ -1,6 +1,9 @@
 // Operators for which LibTorch gives a wrong derivative without a word, where the table of operators
 // cannot look: in other types, vectorised, and at single points.
+#include "forward_ad/rules/repair.h"
 #include "test/forward_ad/forward_ad_fixture.h"
+
+#include <torch/version.h>
 
 #include <limits>
 
@@ -95,6 +98,25 @@ TEST_F(WrongFormulas, TheDeterminantOfASingularMatrixHasItsDerivatives) {
   EXPECT_TRUE(close(hvp(det, x, v).product,
                     at::stack({at::stack({v[1][1], -v[1][0]}), at::stack({-v[0][1], v[0][0]})})));
   EXPECT_TRUE(close(jvp(det, at::ones({3, 3}, at::kDouble), random({3, 3})).tangent, number(0))) << "of rank 1";
+}
+
+// Later versions have mended some.
+TEST_F(WrongFormulas, EachRepairMendsAFaultOfTheLibTorchInUse) {
+  if (TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR != 13)
+    GTEST_SKIP() << "the faults are those of LibTorch 2.13";
+  const DualLevel registers_them;
+  const std::vector<bool> found = rules::faults_found(rules::repairs());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i]) << rules::repairs()[i].fault;
+}
+
+TEST_F(WrongFormulas, ARepairIsDroppedWhereItsTrialFindsNoDifference) {
+  const DualLevel registers_them;
+  const rules::Repair mended{
+      "a fault that LibTorch has not", nullptr,
+      [] { return rules::second_order([](const Tensor& x) { return x.exp(); }, rules::row(1, {3})); }};
+  const rules::Repair refused{"a formula that LibTorch lacks", nullptr,
+                              []() -> std::vector<Tensor> { TORCH_CHECK(false, "not implemented"); }};
+  EXPECT_EQ(rules::faults_found({mended, refused}), (std::vector<bool>{false, true}));
 }
 
 // LibTorch gives them a tangent of zero.

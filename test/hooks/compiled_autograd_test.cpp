@@ -1,6 +1,6 @@
 // Compiled autograd runs the nodes of a graph by itself. Hooks then keep the rules of an eager backward,
 // whatever their schedule. That of a Python process takes no hooks of C++: python_hooks_test.py.
-#include "test/hooks/look_ahead_fixture.h"
+#include "test/hooks/fetch_ahead_fixture.h"
 
 #include <torch/csrc/autograd/graph_task.h>
 

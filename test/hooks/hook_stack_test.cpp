@@ -181,39 +181,5 @@ TEST_F(HookStack, HooksThatTheHostDisabledStayDisabled) {
   at::SavedTensorDefaultHooks::enable();
 }
 
-TEST_F(HookStack, AsksOncePerKindOfTensorWhereTheHookSaysThatItMay) {
-  struct Choosy : CopyingHooks {
-    bool wants(const Tensor& tensor, const SaveInfo&) override {
-      ++asked;
-      return tensor.dim() == 1;
-    }
-    std::optional<uint64_t> cache_key() const override { return key; }
-    std::optional<uint64_t> key;
-    int asked = 0;
-  };
-  const Tensor row = leaf_of({3}), square = leaf_of({3, 3});
-  const auto run = [&](const std::shared_ptr<Choosy>& hooks) {
-    const ScopedHooks scope(hooks);
-    for (int i = 0; i < 3; ++i) (row.exp().sum() + square.exp().sum()).backward();
-  };
-  const auto plain = std::make_shared<Choosy>(), keyed = std::make_shared<Choosy>();
-  const auto another = std::make_shared<Choosy>();
-  keyed->key = another->key = 1;
-  run(plain);
-  reset_stats();
-  run(keyed);
-  EXPECT_EQ(stats().decision_misses, 2u);
-  EXPECT_EQ(stats().decision_hits, 4u);
-  run(another);
-  EXPECT_EQ(another->asked, 2) << "what one hook said is nothing to another of the same key";
-  EXPECT_EQ(plain->asked, 6);
-  EXPECT_EQ(keyed->asked, 2);
-  EXPECT_THAT(plain->saves, SizeIs(3));
-  EXPECT_THAT(keyed->saves, SizeIs(3));
-  keyed->key = 2;
-  run(keyed);
-  EXPECT_EQ(keyed->asked, 4) << "another key is another answer";
-}
-
 }  // namespace
 }  // namespace overdrive::hooks

@@ -1,6 +1,6 @@
 // offload_to_cpu on an accelerator that does not exist: the bits come back, and no copy, kernel or buffer is
 // used before what it needs is done.
-#include "test/hooks/look_ahead_fixture.h"
+#include "test/hooks/fetch_ahead_fixture.h"
 #include "test/support/fake/accelerator.h"
 
 #include <c10/core/StreamGuard.h>

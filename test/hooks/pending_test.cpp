@@ -144,19 +144,6 @@ TEST_F(PendingTensors, LossyPacksOfViewsWaitTogether) {
   EXPECT_THAT(copying_->packed, testing::Contains((Sizes{2, 2})));
 }
 
-// An input leads nowhere when it is saved; later its node is met.
-TEST_F(PendingTensors, AreNamedByTheNodeThatWasMetSince) {
-  Tensor y = y_ * 1, z = y_ * 1;
-  const ScopedHooks scope(waiting());
-  const Tensor sine = y.sin();
-  const Tensor cosine =
-      (z.cos() + 1).flip(0);  // nobody meets this one: nothing is saved after it in its history
-  y.reset();
-  z.reset();
-  const Tensor result = (sine * 2).exp();
-  EXPECT_THAT(copying_->ops, ElementsAre("SinBackward0", ""));
-}
-
 TEST_F(PendingTensors, AreNamedByTheirOwnNodeWhereTheyAreItsOutput) {
   const ScopedHooks scope(waiting());
   Tensor a = y_.exp();

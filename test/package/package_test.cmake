@@ -48,6 +48,31 @@ run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/outside" -B "${WORK_DIR}/ou
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/outside")
 run("${WORK_DIR}/outside/outside")
 run("${WORK_DIR}/outside/quickstart")
+run("${WORK_DIR}/outside/smallest")
+
+# --- the headers, by plain g++, with folders of the user's own in front that are called as ours ---
+set(hostile "${WORK_DIR}/hostile")
+foreach(top IN ITEMS engine hooks forward_ad checkpoint)
+  file(GLOB headers "${WORK_DIR}/moved/include/overdrive/${top}/*.h")
+  foreach(header IN LISTS headers)
+    cmake_path(GET header FILENAME name)
+    file(WRITE "${hostile}/${top}/${name}" "#error the user's own ${top}/${name} was taken for Overdrive's\n")
+  endforeach()
+endforeach()
+set(compile "${CXX_COMPILER}" -std=c++20 -fsyntax-only "-I${hostile}" "-I${WORK_DIR}/moved/include" -isystem
+    "${TORCH_LIB_DIR}/../include" -isystem "${TORCH_LIB_DIR}/../include/torch/csrc/api/include")
+# Each door alone; LibTorch's headers take ten seconds a time, so the others come in one source.
+file(GLOB_RECURSE headers RELATIVE "${WORK_DIR}/moved/include" "${WORK_DIR}/moved/include/*.h")
+set(all "")
+foreach(header IN LISTS headers)
+  string(APPEND all "#include <${header}>\n")
+endforeach()
+file(WRITE "${WORK_DIR}/all_headers.cpp" "${all}")
+run(${compile} "${WORK_DIR}/all_headers.cpp")
+foreach(door IN ITEMS engine/engine engine/c_api hooks/hooks forward_ad/forward_ad checkpoint/checkpoint)
+  file(WRITE "${WORK_DIR}/door.cpp" "#include <overdrive/${door}.h>\n")
+  run(${compile} "${WORK_DIR}/door.cpp")
+endforeach()
 
 # --- the installed program, with the data that was installed beside it ---
 set(program "${WORK_DIR}/moved/bin/overdrive")

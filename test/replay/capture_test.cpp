@@ -1,6 +1,7 @@
 // A captured step does what the function does: parameters, results, gradients, version counters and random
 // numbers.
 #include "test/replay/replay_fixture.h"
+#include "test/support/engines.h"
 
 namespace overdrive::test {
 namespace {
@@ -10,6 +11,18 @@ TEST(Capture, TrainsAsEagerDoes) {
   EXPECT_EQ(both.run(200), "") << both.step().explain();
   EXPECT_EQ(both.step().refusal(), "");
   EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
+}
+
+// The engine computes many nodes itself, without the dispatcher, but not under a recording.
+TEST(Capture, TrainsAsEagerDoesOnOverdrive) {
+  on<Overdrive>([] {
+    SideBySide both([] { return small_mlp(); });
+    EXPECT_EQ(both.run(60), "") << both.step().explain();
+    EXPECT_GT(both.step().stats().replayed, 50u) << both.step().explain();
+    SideBySide in_place([] { return small_mlp(sgd(), false); });
+    EXPECT_EQ(in_place.run(60), "") << in_place.step().explain();
+    EXPECT_GT(in_place.step().stats().replayed, 50u) << in_place.step().explain();
+  });
 }
 
 TEST(Capture, ReturnsFreshTensors) {

@@ -2,14 +2,12 @@
 // object a run; any thread. Leaves to the caller what the program is and what it should print.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
+#include "bench/support/program_run.h"
 
 namespace overdrive::test {
 
 struct ChildResult {
-  int exit_status = -1;  // what it returned, or 1000 + the signal that ended it
+  int exit_status = -1;  // what it returned, or 128 + the signal that ended it
   std::string out;
   std::string err;
 };
@@ -18,6 +16,12 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // argv[0] is the program's path. `set` is added to the environment, and every OVERDRIVE_* variable
 // and LD_PRELOAD of this process is left out. A child that hangs ends by SIGALRM after three minutes.
-ChildResult run_child(const std::vector<std::string>& argv, const Environment& set = {});
+inline ChildResult run_child(const std::vector<std::string>& argv, const Environment& set = {}) {
+  const bench::ProgramRun run = bench::run_program({.arguments = argv,
+                                                    .set = {set.begin(), set.end()},
+                                                    .left_out = {"OVERDRIVE", "LD_PRELOAD="},
+                                                    .seconds_at_most = 180});
+  return {run.status, run.out, run.err};
+}
 
 }  // namespace overdrive::test

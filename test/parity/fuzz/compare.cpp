@@ -2,7 +2,6 @@
 
 #include "engine/engine.h"
 #include "test/parity/fuzz/interpreter.h"
-#include "test/parity/fuzz/memory.h"
 
 namespace overdrive::fuzz {
 
@@ -16,7 +15,7 @@ constexpr int64_t kFrameBytes = 16;
 void prepare() {
   at::set_num_threads(1);                   // other counts, other bits
   c10::WarningUtils::set_warnAlways(true);  // or the first engine would get them all
-  count_memory();
+  tensor_bytes();                           // from here on
 }
 
 Contender stock() {

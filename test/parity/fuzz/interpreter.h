@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bench/support/tensor_bytes.h"
 #include "engine/base/torch_types.h"
 #include "test/parity/fuzz/coverage.h"
 #include "test/parity/fuzz/lane.h"
@@ -19,6 +20,9 @@
 #include "test/parity/fuzz/program.h"
 
 namespace overdrive::fuzz {
+
+// Counts from the first call to the end of the process, as memory may outlive any scope.
+bench::TensorBytes& tensor_bytes();
 
 class Interpreter {
  public:

@@ -5,12 +5,16 @@
 #include <unordered_set>
 
 #include "test/parity/fuzz/interpreter.h"
-#include "test/parity/fuzz/memory.h"
 #include "test/support/typed_node.h"
 
 namespace overdrive::fuzz {
 
 namespace impl = torch::autograd::impl;
+
+bench::TensorBytes& tensor_bytes() {
+  static auto* counter = new bench::TensorBytes;  // tensors in statics give their memory back after main
+  return *counter;
+}
 
 namespace {
 
@@ -110,8 +114,8 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   }  // from here on the run alone decides how long nodes live
   const EventScope events(watch_.events, *seen_);
   log(c10::str("backward ", s.id, " begins"));
-  const int64_t before = bytes_now();
-  reset_peak();
+  tensor_bytes().restart_peak();
+  const int64_t before = tensor_bytes().now();
   variable_list results;
   std::exception_ptr error;
   try {
@@ -125,7 +129,7 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   torch::autograd::AnomalyMode::set_enabled(watch_.traced);
   if (error_under_way_) empty_queue_of_stock();
   error_under_way_ = false;
-  seen_->peaks.push_back(bytes_peak() - before);
+  seen_->peaks.push_back(tensor_bytes().peak() - before);
   if (!error) keep_results(s, std::move(results));
   count_reached(reached);
   snapshot();

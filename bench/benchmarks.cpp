@@ -1,0 +1,21 @@
+#include "bench/benchmark.h"
+
+namespace overdrive::bench {
+
+Benchmark engine_benchmark();
+Benchmark nodes_benchmark();
+Benchmark devices_benchmark();
+Benchmark memory_benchmark();
+Benchmark forward_ad_benchmark();
+Benchmark hooks_benchmark();
+Benchmark checkpoint_benchmark();
+Benchmark capture_benchmark();
+
+const std::vector<Benchmark>& benchmarks() {
+  static const std::vector<Benchmark> all{engine_benchmark(),    nodes_benchmark(),      devices_benchmark(),
+                                          memory_benchmark(),    forward_ad_benchmark(), hooks_benchmark(),
+                                          checkpoint_benchmark(), capture_benchmark()};
+  return all;
+}
+
+}  // namespace overdrive::bench

@@ -1,0 +1,30 @@
+// What the C functions share: the text of the last error on this thread, and the way from exceptions to it.
+// Each thread has its own text.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+
+namespace overdrive::base {
+
+void set_last_error(const char* text);
+const char* last_error();
+
+// Runs f for a caller that knows no exceptions; on one, keeps its text and returns `failed`.
+template <typename Result, typename F>
+Result without_throwing(Result failed, F&& f) {
+  try {
+    set_last_error("");
+    return f();
+  } catch (const c10::Error& error) {
+    set_last_error(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    set_last_error(error.what());
+  } catch (...) {
+    set_last_error("an exception of an unknown type");
+  }
+  return failed;
+}
+
+}  // namespace overdrive::base

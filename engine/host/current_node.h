@@ -1,0 +1,45 @@
+// The place where get_current_node() looks, so that a run can write the node there that it runs. Each thread
+// has a place of its own and uses no other.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <cstring>
+
+namespace overdrive::engine::host {
+
+// Note [Current node]: get_current_node() reads a thread-local of the host that only the host's loop sets. In a
+// frame this variable names the frame for every node of the run. The variable has no exported name, but inside
+// the frame its value is known: the frame. So find_current_node_place() finds the place in the host's
+// thread-local block, once a process, and checks the place: it writes another node there and reads the node
+// back through get_current_node(). After that, a run notes its node with one store.
+// The variable owns a reference to the frame. A run writes the bits of another node over this reference without
+// counting them (since 2.13 a pointer to the node, before a std::shared_ptr's two pointers), and restores the
+// frame's bits before the host looks. A copy by get_current_node() counts as usual. Rejected: a task of the
+// host's loop for every node (4.3 us each).
+//
+// The bits of a NodePtr.
+struct NodeBits {
+  base::Node* node = nullptr;
+#ifdef OVERDRIVE_SHARED_NODES
+  void* owner = nullptr;  // the control block; a std::weak_ptr has the same
+#endif
+  friend bool operator==(const NodeBits&, const NodeBits&) = default;
+};
+#ifdef OVERDRIVE_SHARED_NODES
+inline NodeBits bits_of(base::Node& node) {
+  const base::WeakNodePtr self = node.weak_from_this();
+  static_assert(sizeof(NodeBits) == sizeof self);
+  NodeBits bits;
+  std::memcpy(static_cast<void*>(&bits), static_cast<const void*>(&self), sizeof bits);
+  return bits;
+}
+#else
+inline NodeBits bits_of(base::Node& node) { return {&node}; }
+#endif
+static_assert(sizeof(NodeBits) == sizeof(base::NodePtr));
+
+// Returns this thread's place, which holds `frame` now. Null: the place was not found.
+NodeBits* find_current_node_place(base::Node& frame);
+
+}  // namespace overdrive::engine::host

@@ -1,0 +1,53 @@
+#include "engine/host/gradient_tensors.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+namespace overdrive::engine {
+namespace {
+
+// Keeps the tensor that another is a view of.
+struct ViewMeta final : torch::autograd::AutogradMeta {
+  explicit ViewMeta(const at::Tensor& of) : base(of) {}
+  const at::Tensor base;
+};
+
+// How memory is freed that comes from the host's allocator. Other memory may be the program's own.
+c10::DeleterFnPtr usual_deleter() {
+  static const c10::DeleterFnPtr deleter = make_ordinary_tensor({1}).storage().data_ptr().get_deleter();
+  return deleter;
+}
+
+}  // namespace
+
+bool may_be_written(const at::Tensor& gradient) {
+  const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
+  if (gradient.use_count() != 1 || impl.autograd_meta() != nullptr || impl.storage_offset() != 0) return false;
+  const c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  if (impl.unsafe_storage().use_count() != 1 || storage.sym_nbytes().is_heap_allocated()) return false;
+  if (storage.nbytes() != static_cast<size_t>(impl.numel()) * impl.itemsize()) return false;
+  if (storage.data_ptr().get_deleter() != usual_deleter()) return false;
+  const c10::VariableVersion& version = impl.version_counter();
+  return version.enabled() && version.unique() && version.current_version() == 0 && has_usual_strides(gradient);
+}
+
+at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides,
+                   int64_t storage_offset) {
+  c10::TensorImpl& of = *base.unsafeGetTensorImpl();
+  auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(of.unsafe_storage()),
+                                                   of.key_set(), of.dtype());
+  view->set_sizes_and_strides(sizes, strides, storage_offset);
+  view->set_version_counter(of.version_counter());
+  view->set_autograd_meta(std::make_unique<ViewMeta>(base));
+  return at::Tensor(std::move(view));
+}
+
+bool read_sizes(c10::ArrayRef<c10::SymInt> noted, at::DimVector& sizes) {
+  sizes.resize(noted.size());
+  for (size_t i = 0; i < noted.size(); ++i) {
+    if (noted[i].is_heap_allocated()) return false;
+    sizes[i] = noted[i].as_int_unchecked();
+  }
+  return true;
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,34 @@
+// LibTorch's graph task of the calling thread. Any thread.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/ThreadLocalState.h>
+
+namespace overdrive::engine::host {
+
+// The graph task that is current on this thread, or null outside a backward.
+base::GraphTask* current_graph_task();
+
+// Before 2.13 the host turns named tensors off around each node's apply(), and so around a frame's. Hooks must
+// run in the caller's state; nodes in a frame turn names off themselves. The thread that enters a frame makes
+// this object before. Inside the frame, state() restores the caller's state for the scope of its result.
+#ifdef OVERDRIVE_SHARED_NODES
+class NamesOfHooks {
+ public:
+  at::ThreadLocalStateGuard state() const {
+    at::NamesMode::set_enabled(on_);  // the state has the key, and not this switch
+    return at::ThreadLocalStateGuard(current_graph_task()->thread_locals_);
+  }
+
+ private:
+  bool on_ = at::NamesMode::is_enabled();
+};
+#else
+struct NamesOfHooks {
+  struct State {};
+  State state() const { return {}; }
+};
+#endif
+
+}  // namespace overdrive::engine::host

@@ -1,0 +1,106 @@
+// One node of a plan, once and in stock's order: pre-hooks and captures, apply(), check, release, outputs.
+// Shared by all runs; a run brings only a Turn: where the gradients of the node go, and who has to know that it
+// is done. No state; runs on the thread whose turn it is.
+#pragma once
+
+#include "engine/node/node_call.h"
+#include "engine/plan/plan.h"
+
+#include <algorithm>
+
+namespace overdrive::engine {
+
+// The same for all nodes of a run.
+struct NodeStep {
+  Plan& plan;
+  base::variable_list& captured;  // each element is written by the thread of its node
+  bool keep_graph;
+  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null: nothing may
+  base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
+};
+
+// Moves the gradients in `slots` to `inputs`, so that AccumulateGrad is their only owner exactly when it is
+// with stock. `slots` are those of the node alone.
+inline void take_inputs(const Plan& plan, uint32_t index, at::Tensor* slots, base::variable_list& inputs) {
+  const uint32_t count = plan.num_inputs(index);
+  inputs.clear();
+  inputs.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) inputs.push_back(std::move(slots[i]));
+  add_late_inputs(*plan.nodes[index].node, inputs);
+}
+
+// Records the captures of a node in a pruned call. Returns whether the node must run. The hooks of a needed
+// node run when it does, after its captures are taken.
+bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs);
+
+// The node that an edge leads to: the planned one, or another of this plan where a hook changed the edge.
+inline uint32_t target_of(const Plan& plan, uint32_t index, size_t edge_index, const base::Edge& edge) {
+  const base::Node* const node = edge.function.get();
+  if (edge_index < plan.num_edges(index)) [[likely]] {
+    const uint32_t target = plan.targets[plan.nodes[index].first_edge + edge_index];
+    if (target != NodeTable::kNone && plan.nodes[target].node == node) [[likely]]
+      return target;
+  }
+  const uint32_t target = plan.find(node);
+  TORCH_CHECK(target != NodeTable::kNone, "dependency not found for ", node->name());
+  return target;
+}
+
+// Counts a gradient that arrives at `planned`, which still waits. Returns whether it was the last. `incomplete`
+// counts the nodes that some but not all gradients have reached.
+template <typename Counter>
+bool count_arrival(PlannedNode& planned, Counter& incomplete) {
+  planned.waiting -= 1;
+  if (!planned.may_run) return false;
+  const bool last = planned.waiting == 0;
+  if (last) {
+    if (planned.reached) --incomplete;
+  } else if (!planned.reached) {
+    planned.reached = true;
+    ++incomplete;
+  }
+  return last;
+}
+
+// An arrival at a node that waits for nothing more: a hook has led an edge there.
+inline void check_still_waits(const PlannedNode& planned) {
+  TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
+}
+
+// Runs node `index` with `inputs`, which are used up. Turn has two members:
+//   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)   a gradient of the node, in edge
+//   order void ended()   the node made no gradients, or its inputs were captured
+template <typename Turn>
+void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, Turn&& turn) {
+  base::Node& node = *step.plan.nodes[index].node;
+  if (step.plan.pruned()) {
+    const bool needed = capture(step, index, inputs);
+    if (step.plan.first_capture(index) != NodeTable::kNone) turn.ended();
+    if (!needed) return;
+  }
+  base::variable_list fresh;
+  base::variable_list& outputs = step.own_outputs == nullptr ? fresh : *step.own_outputs;
+  struct Emptied {
+    ~Emptied() { list.clear(); }
+    base::variable_list& list;
+  } const emptied{outputs};
+  call_node(node, inputs, outputs,
+            {.keep_graph = step.keep_graph,
+             .run_own = step.run_own,
+             .own = step.plan.nodes[index].own,
+             .views_are_seen = step.plan.num_captured() != 0});
+  inputs.clear();
+  if (!step.keep_graph) node.release_variables();
+  if (outputs.empty()) return turn.ended();
+  if (torch::autograd::AnomalyMode::is_enabled() && torch::autograd::AnomalyMode::should_check_nan())
+      [[unlikely]]
+    check_for_nan(node, outputs);
+  const base::edge_list& edges = node.next_edges();
+  const size_t known = std::min(outputs.size(), edges.size());
+  for (size_t i = 0; i < known; ++i) {
+    if (!edges[i].is_valid()) continue;
+    turn.arrive(target_of(step.plan, index, i, edges[i]), edges[i], std::move(outputs[i]));
+  }
+}
+
+}  // namespace overdrive::engine

@@ -1,0 +1,25 @@
+#include "engine/own_nodes/own_nodes.h"
+
+#include "engine/base/counters.h"
+#include "engine/own_nodes/table.h"
+
+namespace overdrive::engine::own {
+
+uint16_t number_of(const base::Node& node) { return table().number_of(node); }
+
+bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base::variable_list& results,
+         bool views_are_seen) {
+  if (gradients.empty()) return false;
+  results.resize(node.num_outputs());
+  OwnCall call{node, gradients, results, views_are_seen};
+  const OwnOutcome outcome = table().row(number).run(call);
+  count_own(number, static_cast<size_t>(outcome));
+  if (outcome == OwnOutcome::kRan) return true;
+  results.clear();
+  return false;
+}
+
+size_t count_types() { return table().size(); }
+const std::string& type_name(size_t number) { return table().row(static_cast<uint16_t>(number)).name; }
+
+}  // namespace overdrive::engine::own

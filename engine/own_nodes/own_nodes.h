@@ -1,0 +1,22 @@
+// The door of this wing: which number a node's type has, and running a node by it. Any thread.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <string>
+
+namespace overdrive::engine::own {
+
+// For a plan. 0: the type is none of ours.
+uint16_t number_of(const base::Node& node);
+
+// Runs the node in the place of its apply(), or changes nothing and returns false. `results` must be empty; it
+// gets one place an edge. `views_are_seen`: the program may get what the node returns.
+bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base::variable_list& results,
+         bool views_are_seen);
+
+// Of the types, by number; [0] is empty.
+size_t count_types();
+const std::string& type_name(size_t number);
+
+}  // namespace overdrive::engine::own

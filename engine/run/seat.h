@@ -1,0 +1,93 @@
+// One thread's part in a run: the node that runs on it now, and the repair of everything that a node leaves
+// behind. Used by that thread alone; a worker's lies on its stack, the caller's in the run.
+#pragma once
+
+#include "engine/base/counters.h"
+#include "engine/base/thread_end.h"
+#include "engine/host/current_node.h"
+#include "engine/host/host_frame.h"
+#include "engine/host/thread_state.h"
+#include "engine/node/node_call.h"
+#include "engine/run/active_run.h"
+#include "engine/run/run_observer.h"
+
+namespace overdrive::engine {
+
+struct RunOptions {
+  bool keep_graph = false;
+  bool user_code = false;                  // nodes or hooks from outside LibTorch may run
+  base::Engine* previous = nullptr;        // its thread_on_exception() hears of errors
+  base::GraphTask* task = nullptr;         // the host's, when the run is inside a frame
+  host::NodeBits* current_node = nullptr;  // the calling thread's place for get_current_node(), or null
+  bool task_tables = false;                // the task's dependencies_ are kept up to date
+  RunObserver* observer = nullptr;         // hears of every node, or null
+  RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
+};
+
+class Seat {
+ public:
+  // `current_node` is the place of this thread, or null. `node_inputs` is empty between nodes.
+  Seat(ThreadContext& context, ThreadState& state, const RunOptions& options, host::NodeBits* current_node,
+       base::variable_list& node_inputs)
+      : active(context, options.task, state),
+        inputs(node_inputs),
+        state_(state),
+        options_(options),
+        current_node_(current_node),
+        between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
+  ~Seat() { count(Count::kNodes, nodes_run_); }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+
+  // Runs `evaluate`, which runs the node of `task`, with everything around it that stock has: the profiler's
+  // event, the current node, the report of an error to the engine before us, thread-locals as they were.
+  template <typename Evaluate>
+  void run(const ReadyTask& task, Evaluate&& evaluate) {
+    begin(task);
+    try {
+      run_and_report(task.keep, evaluate);
+    } catch (...) {
+      inputs.clear();
+      show_outer_node();
+      state_.restore_after_user_code();
+      throw;
+    }
+    state_.restore_after_node(options_.user_code);
+    show_outer_node();
+  }
+
+  uint64_t nodes_run() const { return nodes_run_; }
+
+  ActiveRun active;
+  base::variable_list& inputs;  // of the node that is running
+
+ private:
+  void begin(const ReadyTask& task) {
+    ++nodes_run_;
+    active.node = task.keep.get();
+    if (current_node_ != nullptr) *current_node_ = host::bits_of(*task.keep);
+    if (options_.observer != nullptr) [[unlikely]]
+      options_.observer->begins(task.node);
+  }
+  void show_outer_node() {
+    if (current_node_ != nullptr) *current_node_ = between_nodes_;
+  }
+  template <typename Evaluate>
+  void run_and_report(const base::NodePtr& node, Evaluate& evaluate) {
+    try {
+      run_profiled(*node, evaluate);
+    } catch (std::exception& error) {  // stock reports no other
+      inputs.clear();                  // the gradients of the node that failed go before its error is reported
+      report_exception(*options_.previous, node, error);
+      throw;
+    }
+  }
+
+  ThreadState& state_;
+  const RunOptions& options_;
+  host::NodeBits* const current_node_;
+  const host::NodeBits between_nodes_;  // what get_current_node() gives between our nodes
+  uint64_t nodes_run_ = 0;
+};
+
+}  // namespace overdrive::engine

@@ -1,0 +1,85 @@
+#include "examples/harness/comparison.h"
+
+#include <nlohmann/json.hpp>
+
+namespace overdrive::harness {
+
+namespace {
+
+using nlohmann::json;
+
+json to_json(const bench::Interval& interval) {
+  if (interval.middle == 0) return nullptr;
+  return {{"median", interval.middle}, {"lo", interval.lo}, {"hi", interval.hi}};
+}
+
+json median_or_null(const std::vector<double>& samples) {
+  return samples.empty() ? json(nullptr) : to_json(bench::median_interval(samples));
+}
+
+json memory_curve(const std::vector<MemorySample>& samples) {
+  json seconds = json::array(), bytes = json::array();
+  for (const MemorySample& sample : samples) {
+    seconds.push_back(sample.seconds);
+    bytes.push_back(sample.tensor_bytes);
+  }
+  return {{"seconds", seconds}, {"tensor_bytes", bytes}};
+}
+
+json to_json(const Cost& cost) {
+  const bool heap = cost.peak_heap_bytes >= 0;
+  return {{"quality", cost.quality},
+          {"final_loss", cost.losses.empty() ? json(nullptr) : json(cost.losses.back())},
+          {"losses", cost.losses},
+          {"step_seconds", median_or_null(cost.blocks.step)},
+          {"forward_seconds", median_or_null(cost.blocks.forward)},
+          {"backward_seconds", median_or_null(cost.blocks.backward)},
+          {"step_seconds_per_block", cost.blocks.step},
+          {"forward_seconds_per_block", cost.blocks.forward},
+          {"backward_seconds_per_block", cost.blocks.backward},
+          {"seconds_of_every_step", cost.every_step.step},
+          {"peak_tensor_bytes", cost.peak_tensor_bytes},
+          {"peak_heap_bytes", heap ? json(cost.peak_heap_bytes) : json(nullptr)},
+          {"tensor_allocations_per_step", cost.tensor_allocations},
+          {"heap_allocations_per_step", heap ? json(cost.heap_allocations) : json(nullptr)},
+          {"memory_over_a_step", memory_curve(cost.memory)},
+          {"waits_per_step", cost.waits},
+          {"preemptions_per_step", cost.preemptions},
+          {"threads_started", cost.threads_started}};
+}
+
+json to_json(const std::optional<Difference>& difference) {
+  if (!difference) return nullptr;
+  return {{"step", difference->step},
+          {"parameter", difference->parameter},
+          {"element", difference->element},
+          {"stock", difference->stock},
+          {"overdrive", difference->overdrive}};
+}
+
+}  // namespace
+
+json to_json(const Comparison& result) {
+  const TrainerInfo& trainer = *result.trainer;
+  return {{"name", trainer.name},
+          {"what", trainer.what},
+          {"shows", trainer.shows},
+          {"steps", result.steps},
+          {"block", result.block},
+          {"seed", result.setup.seed},
+          {"device", result.setup.device.str()},
+          {"dtype", c10::toString(result.setup.dtype)},
+          {"bits_equal", !result.difference},
+          {"first_difference", to_json(result.difference)},
+          {"quality", trainer.quality},
+          {"more_is_better", trainer.more_is_better},
+          {"stock", to_json(result.stock)},
+          {"overdrive", to_json(result.overdrive)},
+          {"step_ratio", to_json(result.step_ratio)},
+          {"forward_ratio", to_json(result.forward_ratio)},
+          {"backward_ratio", to_json(result.backward_ratio)},
+          {"nodes_per_backward", result.nodes_per_backward},
+          {"backwards_per_step", result.backwards_per_step}};
+}
+
+}  // namespace overdrive::harness

@@ -1,0 +1,63 @@
+"""scikit-build-core, told where PyTorch is.
+
+pip builds in an environment of its own, which has no PyTorch. Overdrive must be built for the one that it will run with:
+that of the environment which pip was started in, when it has one, so that no second PyTorch is fetched. Else the build
+asks pip for the newest that Overdrive supports, as pip then does for the environment itself.
+"""
+import os
+import subprocess
+import sys
+
+from scikit_build_core.build import *  # noqa: F403
+from scikit_build_core import build as _build
+
+NEWEST = "torch>=2.11,<2.16"
+_ASK = "import torch, torch.utils; print(torch.utils.cmake_prefix_path + '/Torch')"
+
+
+def _torch_of(arguments):
+    """The CMake folder of the PyTorch that a Python started so can import, or ""."""
+    done = subprocess.run([sys.executable, *arguments, "-c", _ASK], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _outside():
+    # -E: without the variables by which pip hides the environment from its builds.
+    return os.environ.get("Torch_DIR", "") or _torch_of(["-E"])
+
+
+def _is_prebuilt(settings):
+    return any("OVERDRIVE_PREBUILT" in key for key in settings or {})
+
+
+def _with_torch(settings):
+    settings = dict(settings or {})
+    if not _is_prebuilt(settings):
+        folder = _outside() or _torch_of([])
+        if not folder:
+            raise RuntimeError("Overdrive is built against PyTorch, and there is none here: pip install torch, or "
+                               "build without --no-build-isolation.")
+        settings["cmake.define.Torch_DIR"] = folder
+    return settings
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    needed = list(_build.get_requires_for_build_wheel(config_settings))
+    if not _is_prebuilt(config_settings) and not _outside():
+        needed.append(NEWEST)
+    return needed
+
+
+def get_requires_for_build_editable(config_settings=None):
+    needed = list(_build.get_requires_for_build_editable(config_settings))
+    if not _outside():
+        needed.append(NEWEST)
+    return needed
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    return _build.build_wheel(wheel_directory, _with_torch(config_settings), metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    return _build.build_editable(wheel_directory, _with_torch(config_settings), metadata_directory)

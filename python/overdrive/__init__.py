@@ -1,0 +1,53 @@
+"""Overdrive: another autograd engine under PyTorch. The same gradients, bit for bit, sooner.
+
+    import overdrive
+
+    overdrive.install()        # every backward from here on, on all threads
+
+:func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
+step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
+less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
+
+A program runs on it without a change: ``python -m overdrive script.py``.
+"""
+from overdrive._checkpoint import checkpoint_sequential
+from overdrive._compare import Comparison, compare
+from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
+from overdrive._library import OverdriveError, built_for
+from overdrive._library import folder as _folder
+from overdrive._saved_tensors import (
+    Packer,
+    compose,
+    keep,
+    min_bytes,
+    offload_to_cpu,
+    quantise,
+    saved_tensors,
+    spill_to_disk,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "OverdriveError",
+    "Packer",
+    "built_for",
+    "checkpoint_sequential",
+    "compare",
+    "compose",
+    "engine",
+    "install",
+    "installed",
+    "keep",
+    "keep_memory",
+    "min_bytes",
+    "offload_to_cpu",
+    "quantise",
+    "reset_stats",
+    "saved_tensors",
+    "spill_to_disk",
+    "stats",
+    "uninstall",
+]
+
+_folder()  # ImportError now rather than at the first call, when there is no library for this PyTorch

@@ -1,0 +1,132 @@
+"""python -m overdrive [compare [--runs N]] (script.py | -m module | -c code) arguments...
+
+Runs a Python program on Overdrive, or on both engines. The program is started as Python would start it, with the
+preload library in its environment; processes that it starts have it too.
+"""
+from __future__ import annotations
+
+import difflib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from overdrive._library import folder
+
+
+def preload_library() -> str:
+    return os.path.join(folder(), "liboverdrive_autoload.so")
+
+
+def environment(on_overdrive: bool) -> dict[str, str]:
+    others = [part for part in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") if part]
+    variables = dict(os.environ)
+    if on_overdrive:
+        variables["LD_PRELOAD"] = ":".join([preload_library(), *others])
+        variables["OVERDRIVE"] = "1"
+    else:
+        variables["OVERDRIVE"] = "0"
+    return variables
+
+
+class Run(NamedTuple):
+    status: int
+    out: str
+    err: str
+    wall: float
+    cpu: float
+    peak_bytes: int
+
+
+def run(program: list[str], on_overdrive: bool) -> Run:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begin = time.perf_counter()
+        child = subprocess.Popen([sys.executable, *program], stdout=out, stderr=err, env=environment(on_overdrive))
+        try:
+            _, wait_status, usage = os.wait4(child.pid, 0)
+        except BaseException:
+            child.kill()
+            raise
+        child.returncode = os.waitstatus_to_exitcode(wait_status)
+        wall = time.perf_counter() - begin
+        for file in (out, err):
+            file.seek(0)
+        texts = [file.read().decode(errors="replace") for file in (out, err)]
+        return Run(child.returncode, texts[0], texts[1], wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def show_difference(what: str, stock: str, ours: str) -> bool:
+    if stock == ours:
+        print(f"  {what}: equal ({len(stock.splitlines())} lines)")
+        return False
+    print(f"  {what} DIFFERS:")
+    lines = difflib.unified_diff(stock.splitlines(), ours.splitlines(), "stock", "overdrive", lineterm="", n=1)
+    for number, line in enumerate(lines):
+        if number == 20:
+            print("    ...")
+            break
+        print("    " + line)
+    return True
+
+
+def compare(program: list[str], runs: int) -> int:
+    results: dict[bool, list[Run]] = {False: [], True: []}
+    for number in range(runs):
+        for on_overdrive in (False, True) if number % 2 == 0 else (True, False):
+            name = "Overdrive" if on_overdrive else "stock"
+            print(f"overdrive: run {number + 1} of {runs} on {name} ...", file=sys.stderr, flush=True)
+            results[on_overdrive].append(run(program, on_overdrive))
+    stock, ours = results[False][0], results[True][0]
+    print(f"{' '.join(program)}: {runs} run{'s' if runs > 1 else ''} on each engine")
+    differs = show_difference("output", stock.out, ours.out)
+    differs |= show_difference("error output", stock.err, ours.err)
+    if stock.status != ours.status:
+        print(f"  exit status DIFFERS: {stock.status} on stock, {ours.status} on Overdrive")
+        differs = True
+    elif stock.status != 0:
+        print(f"  exit status: {stock.status} on both")
+    print("               on stock   on Overdrive    ratio   (best of the runs)")
+    figures = {"wall time": ("s", [r.wall for r in results[False]], [r.wall for r in results[True]]),
+               "CPU time": ("s", [r.cpu for r in results[False]], [r.cpu for r in results[True]]),
+               "peak memory": ("MB", [r.peak_bytes / 1e6 for r in results[False]], [r.peak_bytes / 1e6 for r in results[True]])}
+    for name, (unit, on_stock, on_ours) in figures.items():
+        a, b = min(on_stock), min(on_ours)
+        print(f"  {name:11} {a:10.2f} {unit:2} {b:11.2f} {unit:2} {b / a:8.3f}")
+    return 1 if differs else 0
+
+
+def usage(problem: str = "") -> int:
+    print(__doc__.strip() + (f"\n\noverdrive: {problem}" if problem else ""), file=sys.stderr)
+    return 2
+
+
+def main(arguments: list[str]) -> int:
+    # By hand: what follows belongs to the program, options of Python's included.
+    program, runs = list(arguments), 1
+    if program and program[0] in ("-h", "--help"):
+        print(__doc__.strip())
+        return 0
+    comparing = bool(program) and program[0] == "compare"
+    if comparing:
+        del program[0]
+        if program and program[0].startswith("--runs"):
+            value = program.pop(0).partition("=")[2] or (program.pop(0) if program else "")
+            if not value.isdigit() or int(value) < 1:
+                return usage(f'--runs is "{value}", but must be a whole number from 1')
+            runs = int(value)
+    if not program:
+        return usage("no program was named")
+    try:
+        if comparing:
+            return compare(program, runs)
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, *program], environment(True))
+    except ImportError as error:
+        print(f"overdrive: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

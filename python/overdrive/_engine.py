@@ -1,0 +1,120 @@
+"""Switching the engine on and off, and what it did."""
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive._library import OverdriveError, last_error, library
+
+_scopes_lock = threading.Lock()
+_scopes = 0
+_installed_before = False
+
+
+def install() -> None:
+    """Runs every backward from here on on Overdrive, on all threads. May be called twice.
+
+    Options come from ``OVERDRIVE_*`` variables; a bad value is an :class:`OverdriveError` that names it.
+
+    >>> import overdrive, torch
+    >>> overdrive.install()
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 2., 2.])
+    >>> overdrive.uninstall()
+    """
+    if not library().overdrive_install():
+        raise OverdriveError(last_error())
+
+
+def uninstall() -> None:
+    """Puts back the engine that was there before. Backwards under way finish on the engine that began them."""
+    if not library().overdrive_uninstall():
+        raise OverdriveError(last_error())
+
+
+def installed() -> bool:
+    """Whether backwards run on Overdrive now.
+
+    >>> import overdrive
+    >>> with overdrive.engine():
+    ...     overdrive.installed()
+    True
+    >>> overdrive.installed()
+    False
+    """
+    return bool(library().overdrive_installed())
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[None]:
+    """Overdrive for a block. Blocks nest, and may overlap on several threads: the engine changes when the first
+    begins and when the last ends.
+
+    >>> import overdrive, torch
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with overdrive.engine():
+    ...     x.exp().sum().backward()
+    """
+    global _scopes, _installed_before
+    with _scopes_lock:
+        if _scopes == 0:
+            _installed_before = installed()
+            install()
+        _scopes += 1
+    try:
+        yield
+    finally:
+        with _scopes_lock:
+            _scopes -= 1
+            if _scopes == 0 and not _installed_before:
+                uninstall()
+
+
+def stats() -> dict[str, Any]:
+    """What the engine did since the start, or since :func:`reset_stats`: counts by name, and under "forwarded" the
+    calls that stock ran, by reason.
+
+    >>> import overdrive, torch
+    >>> overdrive.reset_stats()
+    >>> with overdrive.engine():
+    ...     torch.ones(1, requires_grad=True).exp().backward()
+    >>> overdrive.stats()["backwards"], overdrive.stats()["forwarded"]
+    (1, {})
+    """
+    import ctypes
+
+    size = 4096
+    while True:
+        text = ctypes.create_string_buffer(size)
+        length = library().overdrive_stats_json(text, size)
+        if length < 0:
+            raise OverdriveError(last_error())
+        if length < size:
+            result: dict[str, Any] = json.loads(text.value)
+            return result
+        size = length + 1024
+
+
+def keep_memory(bytes: int) -> None:
+    """Up to so many bytes of free memory stay with the process for its next step, instead of going back to the system
+    and being faulted in again; 0 undoes it. A setting of the whole process, whichever engine runs. Without a call
+    Overdrive decides by itself. An :class:`OverdriveError`, and nothing is changed, where malloc is not glibc's.
+
+    >>> import overdrive
+    >>> overdrive.keep_memory(64 << 20)
+    >>> overdrive.keep_memory(0)
+    """
+    if bytes < 0:
+        raise ValueError(f"keep_memory was given {bytes} bytes; it takes 0 and more")
+    if not library().overdrive_keep_memory(bytes):
+        raise OverdriveError(last_error())
+
+
+def reset_stats() -> None:
+    """Begins to count from zero."""
+    library().overdrive_reset_stats()

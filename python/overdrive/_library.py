@@ -1,0 +1,113 @@
+"""Finds liboverdrive.so for the PyTorch that is used, loads it, and declares its C functions.
+
+Nothing is loaded before it is needed: ``import overdrive`` costs no ``import torch``.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import os
+import re
+import sys
+import threading
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_HOOKS = ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "overdrive_install": (ctypes.c_int, []),
+    "overdrive_uninstall": (ctypes.c_int, []),
+    "overdrive_installed": (ctypes.c_int, []),
+    "overdrive_stats_json": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_reset_stats": (None, []),
+    "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
+    "overdrive_last_error": (ctypes.c_char_p, []),
+    "overdrive_hooks_keep": (_HOOKS, []),
+    "overdrive_hooks_quantise": (
+        _HOOKS,
+        [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_int64],
+    ),
+    "overdrive_hooks_spill_to_disk": (_HOOKS, [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]),
+    "overdrive_hooks_offload_to_cpu": (_HOOKS, [ctypes.c_int64]),
+    "overdrive_hooks_compose": (_HOOKS, [_HOOKS, _HOOKS]),
+    "overdrive_hooks_min_bytes": (_HOOKS, [ctypes.c_int64, _HOOKS]),
+    "overdrive_hooks_schedulable": (_HOOKS, [_HOOKS]),
+    "overdrive_hooks_free": (None, [_HOOKS]),
+    "overdrive_hooks_enter": (_HOOKS, [_HOOKS, ctypes.c_int, ctypes.c_int, ctypes.c_int]),
+    "overdrive_hooks_leave": (None, [_HOOKS]),
+}
+_loading = threading.Lock()
+
+
+class OverdriveError(RuntimeError):
+    """The library refused; the text says why."""
+
+
+def _minor(version: str) -> str:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return f"{match[1]}.{match[2]}" if match else version
+
+
+def built_for() -> list[str]:
+    """The minor versions of PyTorch that this package holds a library for.
+
+    >>> built_for() != []
+    True
+    """
+    minors = [name[len("torch"):] for name in os.listdir(_HERE) if re.fullmatch(r"torch\d+\.\d+", name)]
+    return sorted(minors, key=lambda minor: [int(part) for part in minor.split(".")])
+
+
+def torch_version() -> str:
+    """The version of the PyTorch that is imported or would be; "" when there is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "__version__"):
+        return str(torch.__version__)
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def folder(version: str | None = None) -> str:
+    """Where the libraries for this version of PyTorch lie. ImportError when there are none for it."""
+    version = torch_version() if version is None else version
+    if not version:
+        raise ImportError("overdrive needs PyTorch, which is not installed: pip install torch", name="overdrive")
+    path = os.path.join(_HERE, "torch" + _minor(version))
+    if not os.path.exists(os.path.join(path, "liboverdrive.so")):
+        have = ", ".join(built_for()) or "none"
+        raise ImportError(
+            f"overdrive was built for torch {have}, and this is torch {version}. Overdrive is bound to the minor "
+            "version of PyTorch: install a torch that it was built for, or build it against this one (pip install .).",
+            name="overdrive",
+        )
+    return path
+
+
+@functools.lru_cache(maxsize=None)
+def _load() -> ctypes.CDLL:
+    import torch  # first: the library finds LibTorch among what is loaded
+
+    path = os.path.join(folder(str(torch.__version__)), "liboverdrive.so")
+    try:
+        library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ImportError(f"overdrive cannot load its library: {error}", name="overdrive", path=path) from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+def library() -> ctypes.CDLL:
+    """The library of this process. Its functions run without the GIL."""
+    with _loading:
+        return _load()
+
+
+def last_error() -> str:
+    text: bytes = library().overdrive_last_error()
+    return text.decode(errors="replace")

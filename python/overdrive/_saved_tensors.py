@@ -1,0 +1,127 @@
+"""What happens to the tensors that a forward saves for its backward, in C++.
+
+    with overdrive.engine():
+        with overdrive.saved_tensors(overdrive.quantise(block=64)):
+            loss = model(x)
+        loss.backward()
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from overdrive._library import OverdriveError, last_error, library
+
+
+class Packer:
+    """A way to keep saved tensors. Made by the functions of this module; may be used again and on any thread."""
+
+    def __init__(self, handle: int | None, description: str) -> None:
+        if not handle:
+            raise OverdriveError(last_error())
+        self._handle: int | None = handle
+        self._description = description
+
+    def __repr__(self) -> str:
+        return f"overdrive.{self._description}"
+
+    def __del__(self) -> None:
+        # Graphs that were built under it hold what they need.
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            library().overdrive_hooks_free(handle)
+
+
+def keep() -> Packer:
+    """Saved tensors stay as they are. For what hooks themselves cost, and as a part of :func:`compose`."""
+    return Packer(library().overdrive_hooks_keep(), "keep()")
+
+
+def quantise(
+    type: str = "int8", rounding: str = "nearest", block: int = 128, seed: int = 0, min_bytes: int = 4096
+) -> Packer:
+    """Keeps float32 in fewer bits: ``type`` "int8" with a scale for each ``block`` elements, or "bfloat16". Lossy.
+
+    ``rounding`` "stochastic" goes up or down by chance: a function of ``seed``, of the node and of the place in the
+    tensor, so that a program which runs again draws the same. Tensors smaller than ``min_bytes`` stay as they are.
+
+    >>> import overdrive, torch
+    >>> x = torch.randn(64, 64, requires_grad=True)
+    >>> with overdrive.engine():
+    ...     with overdrive.saved_tensors(overdrive.quantise(block=64)):
+    ...         loss = (x.exp() * x.exp()).sum()
+    ...     loss.backward()
+    >>> torch.allclose(x.grad, 2 * x.detach().exp() ** 2, rtol=0.1, atol=0.1 * x.detach().exp().max().item() ** 2)
+    True
+    """
+    handle = library().overdrive_hooks_quantise(type.encode(), rounding.encode(), block, seed, min_bytes)
+    return Packer(handle, f"quantise(type={type!r}, rounding={rounding!r}, block={block}, seed={seed})")
+
+
+def spill_to_disk(
+    folder: str | os.PathLike[str] = "",
+    min_bytes: int = 4096,
+    max_waiting_bytes: int = 256 << 20,
+    drop_cached: bool = False,
+) -> Packer:
+    """Saved tensors go to a file without a name in ``folder`` (TMPDIR unless told) and come back bit for bit.
+
+    A thread writes beside the forward; at most ``max_waiting_bytes`` wait for it. ``drop_cached`` keeps the file out
+    of the system's page cache.
+    """
+    path = os.fsencode(folder)
+    handle = library().overdrive_hooks_spill_to_disk(path, min_bytes, max_waiting_bytes, int(drop_cached))
+    return Packer(handle, f"spill_to_disk({os.fspath(folder)!r})")
+
+
+def offload_to_cpu(min_bytes: int = 4096) -> Packer:
+    """Saved tensors leave an accelerator for CPU memory and come back, on streams of their own."""
+    return Packer(library().overdrive_hooks_offload_to_cpu(min_bytes), "offload_to_cpu()")
+
+
+def compose(first: Packer, second: Packer) -> Packer:
+    """What ``first`` makes of a tensor is packed by ``second``: ``compose(quantise(), spill_to_disk())``."""
+    handle = library().overdrive_hooks_compose(first._handle, second._handle)
+    return Packer(handle, f"compose({first!r}, {second!r})")
+
+
+def min_bytes(bytes: int, packer: Packer) -> Packer:
+    """``packer`` for tensors of this many bytes and more; smaller ones stay as they are."""
+    return Packer(library().overdrive_hooks_min_bytes(bytes, packer._handle), f"min_bytes({bytes}, {packer!r})")
+
+
+@contextlib.contextmanager
+def saved_tensors(
+    packer: Packer | None,
+    *,
+    min_bytes: int = 0,
+    schedulable: bool = False,
+    skip_parameters: bool = True,
+    share: bool = True,
+    check_in_place: bool = True,
+) -> Iterator[None]:
+    """Tensors that operators save on this thread inside the block are packed by ``packer``; by nothing for None.
+
+    Needs the engine: :func:`overdrive.install`. The graph keeps its packers; run its backward anywhere. The innermost
+    block decides, whether it is one of these or PyTorch's ``torch.autograd.graph.saved_tensors_hooks``.
+
+    ``schedulable`` packs when a tensor's last use is over and unpacks ahead of the node that wants it, on another
+    thread. ``skip_parameters`` leaves parameters and their views in memory, where they are anyhow. ``share`` packs
+    memory that is saved twice once. ``check_in_place`` makes a change after the save an error, as without hooks.
+    """
+    handle = packer._handle if packer is not None else None
+    parts = []
+    if packer is not None and min_bytes > 0:
+        parts.append(Packer(library().overdrive_hooks_min_bytes(min_bytes, handle), "min_bytes"))
+        handle = parts[-1]._handle
+    if packer is not None and schedulable:
+        parts.append(Packer(library().overdrive_hooks_schedulable(handle), "schedulable"))
+        handle = parts[-1]._handle
+    scope = library().overdrive_hooks_enter(handle, int(skip_parameters), int(share), int(check_in_place))
+    if not scope:
+        raise OverdriveError(last_error())
+    try:
+        yield
+    finally:
+        library().overdrive_hooks_leave(scope)

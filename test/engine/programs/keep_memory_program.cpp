@@ -1,0 +1,96 @@
+// Takes page faults, and prints how many: `blocks` by malloc() alone, with keep_memory() called and undone in
+// between; `mlp stock|overdrive` by training steps, after which it prints what stats() tells.
+#include "engine/engine.h"
+
+#include <sys/resource.h>
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+long faults_so_far() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+long resident_mib() {
+  std::ifstream file("/proc/self/statm");
+  long size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * 4096 / static_cast<long>(kMiB);
+}
+
+// Blocks that lie side by side, all written to, freed from the last to the first. A list that grew between them
+// would leave a small block there, and all below it would stay.
+void use_blocks(size_t count) {
+  static char* blocks[256];
+  for (size_t i = 0; i < count; ++i) {
+    auto* block = static_cast<char*>(std::malloc(kMiB));
+    for (size_t at = 0; at < kMiB; at += 4096) static_cast<volatile char*>(block)[at] = 1;
+    blocks[i] = block;
+  }
+  while (count > 0) std::free(blocks[--count]);
+}
+
+long faults_of_blocks() {
+  for (int i = 0; i < 3; ++i) use_blocks(8);
+  const long before = faults_so_far();
+  for (int i = 0; i < 10; ++i) use_blocks(8);
+  return (faults_so_far() - before) / 10;
+}
+
+int blocks() {
+  std::printf("untouched %ld\n", faults_of_blocks());
+  const bool glibc = overdrive::keep_memory(64 * kMiB);
+  std::printf("set %d limit %llu\n", glibc,
+              static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  std::printf("kept %ld\n", faults_of_blocks());
+  const long before = resident_mib();
+  use_blocks(256);
+  std::printf("more %ld\n", resident_mib() - before);
+  // Another thread has heaps of 64 MiB, which have to go while the thread lives.
+  std::thread([] {
+    const long before = resident_mib();
+    use_blocks(256);
+    std::printf("in_thread %ld\n", resident_mib() - before);
+  }).join();
+  overdrive::keep_memory(0);
+  std::printf("undone %ld limit %llu\n", faults_of_blocks(),
+              static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  return 0;
+}
+
+// A plain MLP whose gradients are dropped after each step.
+int mlp(const std::string& engine) {
+  at::set_num_threads(1);
+  if (engine == "overdrive") overdrive::install();
+  torch::manual_seed(1);
+  torch::nn::Sequential net;
+  for (int i = 0; i < 4; ++i) {
+    net->push_back(torch::nn::Linear(512, 512));
+    net->push_back(torch::nn::Tanh());
+  }
+  const auto x = torch::randn({64, 512}), y = torch::randn({64, 512});
+  const auto step = [&] {
+    torch::mse_loss(net->forward(x), y).backward();
+    for (const at::Tensor& parameter : net->parameters()) parameter.mutable_grad().reset();
+  };
+  for (int i = 0; i < 40; ++i) step();
+  const long before = faults_so_far();
+  for (int i = 0; i < 20; ++i) step();
+  std::printf("a step %ld limit %llu\n", (faults_so_far() - before) / 20,
+              static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return argc == 3 && std::string(argv[1]) == "mlp" ? mlp(argv[2]) : blocks(); }

@@ -1,0 +1,265 @@
+"""The package: switching, counts, saved tensors, comparison, checkpointing, the command, the examples in its docs."""
+import doctest
+import importlib
+import json
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import python, variables_of
+
+import overdrive
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def off_before_and_after():
+    overdrive.uninstall()
+    yield
+    overdrive.uninstall()
+
+
+def backward():
+    x = torch.ones(2, requires_grad=True)
+    x.exp().sum().backward()
+    return x.grad
+
+
+def test_switching():
+    assert not overdrive.installed()
+    overdrive.reset_stats()
+    backward()
+    assert overdrive.stats()["backwards"] == 0
+    overdrive.install()
+    overdrive.install()
+    backward()
+    assert overdrive.installed() and overdrive.stats()["backwards"] == 1
+    overdrive.uninstall()
+    overdrive.uninstall()
+    backward()
+    assert not overdrive.installed() and overdrive.stats()["backwards"] == 1
+
+
+def test_blocks_nest_and_put_back():
+    with overdrive.engine():
+        with overdrive.engine():
+            assert overdrive.installed()
+        assert overdrive.installed()
+    assert not overdrive.installed()
+    overdrive.install()
+    with pytest.raises(ZeroDivisionError), overdrive.engine():
+        1 / 0
+    assert overdrive.installed()
+
+
+def test_switching_inside_a_backward():
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.register_hook(lambda g: overdrive.install())
+    z = y * 2
+    z.register_hook(lambda g: overdrive.uninstall())
+    overdrive.install()
+    z.sum().backward()
+    assert overdrive.installed()
+    torch.testing.assert_close(x.grad, 2 * x.detach().exp())
+
+
+def test_a_bad_variable_is_an_error():
+    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_THREADS": "foo"}, check=False)
+    assert done.returncode == 1
+    assert 'OverdriveError: OVERDRIVE_THREADS is "foo", but must be one of auto|caller|device.' in done.stderr
+
+
+def test_an_unknown_variable_is_named():
+    done = python(["-c", "import overdrive\noverdrive.install()"], {"OVERDRIVE_THREAD": "caller"})
+    assert "OVERDRIVE_THREAD is set" in done.stderr and "OVERDRIVE_THREADS?" in done.stderr
+
+
+def test_shadow_mode_checks_backwards_of_python():
+    done = python(["-c", "import torch, overdrive\noverdrive.install()\n"
+                         "for _ in range(4): torch.ones(2, requires_grad=True).exp().sum().backward()\n"
+                         "print(overdrive.stats()['checked'])"], {"OVERDRIVE_CHECK": "2"})
+    assert done.stdout == "2\n"
+
+
+def test_torch_may_be_imported_before_or_after():
+    for order in ("torch, overdrive", "overdrive, torch"):
+        done = python(["-c", f"import {order}\noverdrive.install()\n"
+                             "torch.ones(1, requires_grad=True).exp().backward()\nprint(overdrive.stats()['backwards'])"])
+        assert done.stdout == "1\n"
+
+
+def test_importing_the_package_does_not_import_torch():
+    assert python(["-c", "import sys, overdrive\nprint('torch' in sys.modules)"]).stdout == "False\n"
+
+
+def test_another_torch_is_an_import_error_that_names_both(tmp_path):
+    fake = tmp_path / "torch"
+    fake.mkdir()
+    (fake / "__init__.py").write_text("__version__ = '1.2.3'\n")
+    done = python(["-c", "import torch, overdrive"], {"PYTHONPATH": f"{tmp_path}:{Path(overdrive.__file__).parents[1]}"},
+                  check=False)
+    assert done.returncode == 1
+    assert f"ImportError: overdrive was built for torch {overdrive.built_for()[0]}, and this is torch 1.2.3" in done.stderr
+
+
+def test_the_preload_library_alone():
+    code = "import torch\nx = torch.ones(2, requires_grad=True)\n(x * x).sum().backward()\nprint(x.grad.tolist())"
+    done = python(["-c", code], variables_of("overdrive"))
+    assert done.stdout == "[2.0, 2.0]\n"
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backwards on Overdrive, 0 on stock")
+    assert json.loads(lines[2].removeprefix("overdrive: "))["backwards"] == 1
+
+
+def test_the_preload_library_and_the_package_share_one_engine():
+    code = ("import torch, overdrive\nx = torch.ones(2, requires_grad=True)\nx.exp().sum().backward()\n"
+            "print(overdrive.installed(), overdrive.stats()['backwards'])")
+    assert python(["-c", code], variables_of("overdrive")).stdout == "True 1\n"
+
+
+SCRIPT = """
+import sys, torch
+torch.manual_seed(0)
+x = torch.randn(4, requires_grad=True)
+(x.exp() * x).sum().backward()
+print(sys.argv[1:], [v.hex() for v in x.grad.tolist()], __name__)
+sys.exit(3 if "fail" in sys.argv else 0)
+"""
+
+
+def test_the_command_runs_a_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = python(["-m", "overdrive", script, "a", "--b"], {"OVERDRIVE_VERBOSE": "1"})
+    assert "['a', '--b']" in done.stdout and "__main__" in done.stdout
+    assert "1 backwards on Overdrive" in done.stderr
+    assert python(["-m", "overdrive", script, "fail"], check=False).returncode == 3
+    assert "['x'] " in python(["-m", "overdrive", "-c", SCRIPT, "x"]).stdout
+    assert python(["-m", "overdrive"], check=False).returncode == 2
+
+
+def test_the_command_compares_a_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = python(["-m", "overdrive", "compare", "--runs", "2", script, "a"])
+    assert "output: equal" in done.stdout and "CPU time" in done.stdout and "peak memory" in done.stdout
+    assert done.stderr.count("run 2 of 2") == 2
+    script.write_text("import os\nprint(os.environ['OVERDRIVE'])\n")
+    done = python(["-m", "overdrive", "compare", script], check=False)
+    assert done.returncode == 1 and "output DIFFERS" in done.stdout and "-0" in done.stdout and "+1" in done.stdout
+
+
+def training():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    x = torch.randn(16, 6)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss
+
+    return model, optimizer, step
+
+
+def test_compare_finds_equal_bits_and_puts_everything_back(capfd):
+    model, optimizer, step = training()
+    before = [p.detach().clone() for p in model.parameters()]
+    random = torch.get_rng_state()
+    result = overdrive.compare(step, steps=4, rounds=3, progress=True)
+    assert result.equal, result.differences
+    assert result.cpu_ratio > 0 and result.cpu_interval[0] <= result.cpu_ratio <= result.cpu_interval[1]
+    assert "bits      equal" in str(result)
+    assert capfd.readouterr().err.count("round") == 3
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    assert torch.equal(random, torch.get_rng_state()) and not optimizer.state and not overdrive.installed()
+
+
+def test_compare_finds_a_difference():
+    model, _, step = training()
+
+    def differs():
+        loss = step()
+        if overdrive.installed():
+            with torch.no_grad():
+                model[0].bias[0] += 1e-6
+        return loss
+
+    result = overdrive.compare(differs, steps=3, rounds=1, state={"model": model})
+    assert not result.equal and any("model.0.bias" in d for d in result.differences)
+
+
+class Noisy(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.dropout(x.tanh() * x, 0.2)
+
+
+@pytest.mark.parametrize("how", [{}, {"segments": 4}, {"segments": 100}, {"revolve": 1}, {"revolve": 3}, {"revolve": 99}])
+def test_checkpoint_sequential(how):
+    def gradients(run):
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(4, 4), Noisy()) for _ in range(11)])
+        x = torch.randn(3, 4, requires_grad=True)
+        run(layers, x).square().sum().backward()
+        return [x.grad, *[p.grad for p in layers.parameters()]]
+
+    expected = gradients(lambda layers, x: layers(x))
+    with overdrive.engine():
+        actual = gradients(lambda layers, x: overdrive.checkpoint_sequential(layers, x, **how))
+    assert all(torch.equal(a, b) for a, b in zip(expected, actual))
+
+
+def test_checkpoint_sequential_runs_no_layer_more_often_than_the_schedule_says():
+    from overdrive._checkpoint import _extra_forwards
+
+    for states in (1, 2, 3, 5):
+        runs = [0]
+
+        def layer(x):
+            runs[0] += 1
+            return x.sin()
+
+        x = torch.ones(2, requires_grad=True)
+        overdrive.checkpoint_sequential([layer] * 12, x, revolve=states).sum().backward()
+        # All run once forward and once with a graph; what is beyond that is the schedule's.
+        assert runs[0] <= 2 * 12 + _extra_forwards(12, states), (states, runs)
+    with pytest.raises(ValueError, match="segments or revolve"):
+        overdrive.checkpoint_sequential([layer], x, segments=2, revolve=2)
+    with pytest.raises(ValueError, match="revolve=0"):
+        overdrive.checkpoint_sequential([layer], x, revolve=0)
+
+
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(overdrive.__path__) if m.name != "__main__"])
+def test_the_examples_in_the_documentation(name):
+    module = importlib.import_module(f"overdrive.{name}")
+    torch.manual_seed(0)
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/guide/python.md"])
+def test_the_python_of_the_documents_runs(document, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.S)
+    assert blocks
+    overdrive.reset_stats()
+    exec(compile("\n".join(blocks), document, "exec"), {"__name__": "document"})
+    assert overdrive.stats()["backwards"] > 0
+
+
+def test_everything_public_is_documented():
+    for name in overdrive.__all__:
+        assert getattr(overdrive, name).__doc__, name
+
+
+def test_the_package_has_no_other_name_for_what_python_has():
+    assert (Path(overdrive.__file__).parent / "py.typed").exists()
+    assert sys.modules["overdrive"].__version__

@@ -1,0 +1,62 @@
+"""The wheel, installed into an empty environment. It holds no PyTorch; a .pth file shows the one that is here."""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments, **variables):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("OVERDRIVE", "PYTHON", "LD_PRELOAD"))}
+    done = subprocess.run([str(a) for a in arguments], env={**environment, **variables}, text=True, capture_output=True,
+                          timeout=300)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, ROOT / "tools/make_wheel.py", folder, os.environ["OVERDRIVE_TEST_BUILD"])
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("empty")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
+    Path(site, "pytorch.pth").write_text(str(Path(torch.__file__).parents[1]))
+    return python
+
+
+def test_one_wheel_is_for_every_python(wheel):
+    assert wheel.name.startswith("overdrive-0.1.0-py3-none-manylinux_2_")
+
+
+def test_it_works_where_it_is_installed(installed):
+    out = run(installed, "-c", "import overdrive, torch\noverdrive.install()\nx = torch.ones(2, requires_grad=True)\n"
+                               "(x * x).sum().backward()\nprint(overdrive.__file__, x.grad.tolist(), overdrive.stats()['backwards'])")
+    assert str(installed.parents[1]) in out and out.endswith(" [2.0, 2.0] 1\n")
+
+
+def test_the_command_works_where_it_is_installed(installed, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import torch, overdrive\ntorch.ones(1, requires_grad=True).exp().backward()\n"
+                      "print(overdrive.installed(), overdrive.stats()['backwards'])\n")
+    assert run(installed, "-m", "overdrive", script) == "True 1\n"
+
+
+def test_its_libraries_find_nothing_by_a_path_of_the_machine_that_built_them(installed):
+    folder = Path(run(installed, "-c", "import overdrive; print(overdrive._library.folder())").strip())
+    for library in folder.glob("*.so"):
+        shown = run("readelf", "-d", library)
+        paths = [line.rsplit("[", 1)[1].rstrip("]") for line in shown.splitlines() if "PATH)" in line]
+        assert paths in ([], ["$ORIGIN"]), (library, paths)
