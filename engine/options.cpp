@@ -126,6 +126,8 @@ const std::vector<Variable>& environment_variables() {
        "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
       {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
       {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
+      {"OVERDRIVE_CAPTURE_CHECK", "n",
+       "run every n-th replay of a captured step eagerly too and compare; 0 for never (0)"},
       {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
        "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
        "fault)"},

@@ -1,0 +1,132 @@
+#include "bench/benchmark.h"
+#include "bench/capture_models.h"
+#include "bench/statistics.h"
+#include "engine/engine.h"
+#include "replay/replay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace overdrive::bench {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+template <typename Call>
+double microseconds_of(int calls, const Call& call) {
+  const double begin = thread_seconds();
+  for (int i = 0; i < calls; ++i) call();
+  return (thread_seconds() - begin) * 1e6 / calls;
+}
+
+bool same_bits(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
+    return x.nbytes() == y.nbytes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  });
+}
+
+// The same model three times, each with its own way of making a step.
+struct Contest {
+  explicit Contest(const CaptureModelKind& kind)
+      : stock(made(kind)),
+        ours(made(kind)),
+        captured(made(kind)),
+        step([this](const Tensors& inputs) { return Tensors{captured.step(inputs)}; },
+             {.optimizer = captured.optimizer.get(), .constant_modes = true}) {}
+
+  static CaptureModel made(const CaptureModelKind& kind) {
+    torch::manual_seed(3);
+    return kind.build();
+  }
+
+  CaptureModel stock, ours, captured;
+  CapturedStep step;
+};
+
+nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
+  Contest contest(kind);
+  uninstall();
+  at::Tensor stock_loss, captured_loss;
+  const auto stock = [&] { stock_loss = contest.stock.step(contest.stock.inputs); };
+  const auto ours = [&] { contest.ours.step(contest.ours.inputs); };
+  const auto captured = [&] { captured_loss = contest.step.call(contest.captured.inputs).at(0); };
+  for (int i = 0; i < 6; ++i) stock(), ours(), captured();
+  const int rounds = options.quick ? 2 : options.rounds;
+  const int calls = options.quick ? 2 : std::max(2, static_cast<int>(20'000 / microseconds_of(4, stock)));
+  if (!options.quick) microseconds_of(4, captured), microseconds_of(4, ours);
+  std::vector<double> of_stock, of_ours, of_captured, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    of_stock.push_back(microseconds_of(calls, stock));
+    install();
+    of_ours.push_back(microseconds_of(calls, ours));
+    uninstall();
+    of_captured.push_back(microseconds_of(calls, captured));
+    ratios.push_back(of_captured.back() / of_stock.back());
+  }
+  const Interval ratio = median_interval(ratios);
+  return {
+      {"model", kind.name},
+      {"stock_us", median(of_stock)},
+      {"overdrive_us", median(of_ours)},
+      {"captured_us", median(of_captured)},
+      {"ratio", ratio.middle},
+      {"ratio_lo", ratio.lo},
+      {"ratio_hi", ratio.hi},
+      {"replayed", contest.step.stats().replayed > 0},
+      {"refusal", contest.step.refusal()},
+      {"same_bits", same_bits(contest.stock.parameters, contest.captured.parameters) &&
+                        same_bits({stock_loss.detach()}, {captured_loss})},
+  };
+}
+
+// A row for each model: stock_us, overdrive_us, captured_us; ratio of captured to stock with its interval;
+// replayed, refusal, same_bits (of parameters and the last loss).
+void capture_bench(const Options& options, const OnRow& on_row) {
+  const bool was_installed = installed();
+  for (const CaptureModelKind& kind : capture_models()) {
+    if (!options.types.empty() &&
+        std::find(options.types.begin(), options.types.end(), kind.name) == options.types.end()) {
+      continue;
+    }
+    if (options.quick && options.types.empty() && &kind != &capture_models().front()) break;
+    on_row(row_of(kind, options));
+    options.check_stop();
+  }
+  if (was_installed) install();
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const CaptureModelKind& kind : capture_models()) result.push_back(kind.name);
+  return result;
+}
+
+std::string row_as_text(const nlohmann::json& row) {
+  return format("%-16s", row["model"].get<std::string>().c_str()) + cell(row, "stock_us", "%10.1f") +
+         cell(row, "overdrive_us", "%10.1f") + cell(row, "captured_us", "%10.1f") + "   " + ratio_of(row) +
+         (row["same_bits"].get<bool>() ? "  same bits" : "  OTHER BITS") +
+         (row["replayed"].get<bool>() ? "" : "  not replayed: " + row["refusal"].get<std::string>());
+}
+
+}  // namespace
+
+Benchmark capture_benchmark() {
+  return {.name = "capture",
+          .what = "Time captured training steps beside eager ones: microseconds of the thread, whole steps.",
+          .lists = {{.head = "model                stock overdrive  captured   captured to stock",
+                     .text = row_as_text}},
+          .measure = measured_by(capture_bench),
+          .types = names(),
+          .rounds = "--rounds"};
+}
+
+}  // namespace overdrive::bench

@@ -1,0 +1,98 @@
+#include "replay/bind/bound_program.h"
+
+#include "replay/plan/memory_plan.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+namespace overdrive::replay {
+
+namespace {
+
+c10::Storage storage_at(void* address, size_t bytes) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(address, at::kCPU), nullptr, false);
+}
+
+// Memory of its own: a wrapped number.
+c10::Storage storage_of(const std::string& bytes) {
+  at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes.size());
+  std::memcpy(data.get(), bytes.data(), bytes.size());
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes.size(), std::move(data), nullptr, false);
+}
+
+}  // namespace
+
+BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffers)
+    : program_(std::move(program)) {
+  storages_.resize(program_.memories.size());
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const Memory& memory = program_.memories[i];
+    if (memory.origin == Origin::kInput) {
+      storages_[i] = buffers[memory.input].storage();
+    } else if (memory.origin == Origin::kConstant) {
+      storages_[i] = storage_of(memory.constant);
+    } else if (memory.lives) {
+      auto alive = memory.weak.lock();
+      if (!alive) program_.refusal = "Memory that the step uses has died since it was recorded.";
+      storages_[i] = c10::Storage(std::move(alive));
+    }
+  }
+  if (!program_.refusal.empty()) return;
+  place();
+  for (const Value& value : program_.values) tensors_.push_back(make_tensor(value));
+}
+
+void BoundProgram::place() {
+  std::vector<Lifetime> lifetimes;
+  std::vector<int> indices;
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const Memory& memory = program_.memories[i];
+    if (memory.origin != Origin::kMade || memory.lives) continue;
+    lifetimes.push_back({memory.first, memory.last, memory.bytes});
+    indices.push_back(static_cast<int>(i));
+  }
+  const MemoryPlan plan = plan_memory(lifetimes);
+  arena_bytes_ = plan.bytes;
+  arena_ = c10::GetCPUAllocator()->allocate(plan.bytes);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    storages_[indices[i]] = storage_at(static_cast<char*>(arena_.get()) + plan.offsets[i], lifetimes[i].bytes);
+  }
+}
+
+at::Tensor BoundProgram::make_tensor(const Value& value) const {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages_[value.memory]),
+                                                         c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         c10::scalarTypeToTypeMeta(value.type));
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(value.sizes, value.strides, value.offset);
+  if (value.wrapped) impl->set_wrapped_number(true);
+  if (value.requires_grad) impl->set_requires_grad(true);
+  return tensor;
+}
+
+bool BoundProgram::intact(int value) const {
+  const Value& noted = program_.values[value];
+  const at::Tensor& tensor = tensors_[value];
+  const c10::Storage& storage = storages_[noted.memory];
+  return tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl() &&
+         storage.nbytes() == program_.memories[noted.memory].bytes && tensor.sizes() == noted.sizes &&
+         tensor.strides() == noted.strides && tensor.storage_offset() == noted.offset;
+}
+
+void BoundProgram::poison() {
+  if (arena_bytes_ > 0) std::memset(arena_.get(), 0xff, arena_bytes_);
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const Memory& memory = program_.memories[i];
+    if (memory.origin == Origin::kMade && memory.lives && memory.bytes > 0) {
+      std::memset(storages_[i].mutable_data(), 0xff, memory.bytes);
+    }
+  }
+}
+
+void BoundProgram::fill_from_host(int memory) const {
+  const std::string& bytes = program_.memories[memory].constant;
+  std::memcpy(storages_[memory].mutable_data(), bytes.data(), bytes.size());
+}
+
+}  // namespace overdrive::replay

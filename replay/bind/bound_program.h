@@ -1,0 +1,39 @@
+// A program with memory: a storage for every memory it names, a tensor for every value. Owned by its replay;
+// one thread at a time. From here on the program owns what lives on after a call. Runs nothing.
+#pragma once
+
+#include "replay/record/program.h"
+
+namespace overdrive::replay {
+
+class BoundProgram {
+ public:
+  // The inputs' buffers are those of the recording. Refuses, by program().refusal, where memory has died since.
+  BoundProgram(Program program, const std::vector<at::Tensor>& buffers);
+  BoundProgram(const BoundProgram&) = delete;
+  BoundProgram& operator=(const BoundProgram&) = delete;
+
+  const Program& program() const { return program_; }
+  const at::Tensor& tensor(int value) const { return tensors_[value]; }
+  const c10::Storage& storage(int memory) const { return storages_[memory]; }
+  size_t arena_bytes() const { return arena_bytes_; }
+
+  // Whether the value's tensor still is where it was put.
+  bool intact(int value) const;
+  // Memory that an operator of a replay has to fill gets bytes that no one wants: -1 and NaN.
+  void poison();
+  // The numbers that the program wrote by hand.
+  void fill_from_host(int memory) const;
+
+ private:
+  void place();
+  at::Tensor make_tensor(const Value& value) const;
+
+  Program program_;
+  at::DataPtr arena_;
+  size_t arena_bytes_ = 0;
+  std::vector<c10::Storage> storages_;
+  std::vector<at::Tensor> tensors_;
+};
+
+}  // namespace overdrive::replay

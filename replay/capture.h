@@ -1,0 +1,140 @@
+// A training step that is recorded once and replayed afterwards, with eager's bits:
+// overdrive::capture(function). The caller owns the step; one thread at a time may call it, and not from inside
+// a captured function. The function and what it refers to must outlive the step. docs/guide/capturing.md says
+// what is replayed and what is not.
+#pragma once
+
+#include "engine/base/export.h"
+#include "replay/capture_options.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace overdrive {
+
+namespace replay {
+class CapturedFunction;
+using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+}  // namespace replay
+
+class OVERDRIVE_API CapturedStep {
+ public:
+  CapturedStep(replay::Function function, CaptureOptions options);
+  ~CapturedStep();
+  CapturedStep(CapturedStep&&) noexcept;
+  CapturedStep& operator=(CapturedStep&&) noexcept;
+
+  // The function's results: detached, and in replays fresh.
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
+
+  // A number that the function reads. A call in which it has another value is recorded anew.
+  template <typename T>
+  void watch(const T* value) {
+    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>, "watch() takes a pointer to a number");
+    watch_bytes(value, sizeof(T));
+  }
+  // Forgets every recording: for changes that no guard sees.
+  void reset();
+
+  CaptureStats stats() const;
+  // Why a call is not replayed, if there is a reason that stays; else empty.
+  std::string refusal() const;
+  // The programs, their memory, and why they were recorded anew.
+  std::string explain() const;
+
+ private:
+  void watch_bytes(const void* value, size_t bytes);
+
+  std::unique_ptr<replay::CapturedFunction> captured_;
+};
+
+namespace replay {
+
+template <typename T>
+constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, at::Tensor>;
+
+inline std::vector<at::Tensor> to_list(std::vector<at::Tensor> results) { return results; }
+inline std::vector<at::Tensor> to_list(at::Tensor result) { return {std::move(result)}; }
+template <typename... Results>
+std::vector<at::Tensor> to_list(std::tuple<Results...> results) {
+  return std::apply([](auto&... each) { return std::vector<at::Tensor>{std::move(each)...}; }, results);
+}
+
+template <typename Result>
+Result from_list(std::vector<at::Tensor> list) {
+  if constexpr (std::is_same_v<Result, at::Tensor>) {
+    return std::move(list.at(0));
+  } else if constexpr (std::is_same_v<Result, std::vector<at::Tensor>>) {
+    return list;
+  } else if constexpr (!std::is_void_v<Result>) {
+    return [&]<size_t... I>(std::index_sequence<I...>) {
+      return Result(std::move(list.at(I))...);
+    }(std::make_index_sequence<std::tuple_size_v<Result>>());
+  }
+}
+
+template <typename Result, typename... Inputs>
+class TypedStep : public CapturedStep {
+  static constexpr bool kList = sizeof...(Inputs) == 1 && !(is_tensor<Inputs> && ...);
+  static_assert(kList || (is_tensor<Inputs> && ...),
+                "A captured function takes tensors, or one std::vector of them.");
+
+ public:
+  TypedStep(std::function<Result(Inputs...)> function, CaptureOptions options)
+      : CapturedStep(as_list_function(std::move(function)), std::move(options)) {}
+
+  Result operator()(const std::decay_t<Inputs>&... inputs) {
+    if constexpr (kList) {
+      return from_list<Result>(call(inputs...));
+    } else {
+      return from_list<Result>(call({inputs...}));
+    }
+  }
+
+ private:
+  static Function as_list_function(std::function<Result(Inputs...)> function) {
+    return [function = std::move(function)](const std::vector<at::Tensor>& inputs) {
+      const auto invoke = [&]() -> Result {
+        if constexpr (kList) {
+          return function(inputs);
+        } else {
+          return [&]<size_t... I>(std::index_sequence<I...>) -> Result {
+            // Each as the function wants it: by value, by reference to a constant, or by reference to a copy.
+            std::array<at::Tensor, sizeof...(Inputs)> own{inputs[I]...};
+            return function(static_cast<Inputs>(own[I])...);
+          }(std::index_sequence_for<Inputs...>());
+        }
+      };
+      if constexpr (std::is_void_v<Result>) {
+        invoke();
+        return std::vector<at::Tensor>();
+      } else {
+        return to_list(invoke());
+      }
+    };
+  }
+};
+
+template <typename Result, typename... Inputs>
+TypedStep<Result, Inputs...> typed_step(std::function<Result(Inputs...)> function, CaptureOptions options) {
+  return {std::move(function), std::move(options)};
+}
+
+}  // namespace replay
+
+// The function takes tensors and returns a tensor, a std::vector or std::tuple of tensors, or nothing.
+template <typename F>
+auto capture(F function, CaptureOptions options = {}) {
+  return replay::typed_step(std::function(std::move(function)), std::move(options));
+}
+
+}  // namespace overdrive

@@ -1,0 +1,44 @@
+// Options and counters of a captured step. Plain values; any thread may read a copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace overdrive {
+
+struct CaptureOptions {
+  // The optimizer whose step() the function calls, once: SGD, Adam, AdamW, RMSprop or Adagrad. Its options are
+  // read in every call, so learning rates may change. It must outlive the step.
+  torch::optim::Optimizer* optimizer = nullptr;
+  // Modules whose train() and eval() change what the function does.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules = {};
+  // A promise: the function changes parameters by numbers that never change, without an optimizer.
+  bool constant_numbers = false;
+  // A promise: dropout, batch norm and their like stay in the mode in which they were recorded.
+  bool constant_modes = false;
+  // Recordings that are kept: one per set of sizes, types and modes. Calls that fit none of them run eagerly.
+  size_t programs = 8;
+};
+
+struct CaptureStats {
+  uint64_t calls = 0;
+  uint64_t eager = 0;
+  uint64_t recorded = 0;
+  uint64_t checked = 0;
+  uint64_t replayed = 0;
+  // Replays that threw on their data and were made eagerly instead.
+  uint64_t undone = 0;
+  // Recordings that did not fit any more what the step uses from outside.
+  uint64_t outdated = 0;
+};
+
+}  // namespace overdrive

@@ -1,0 +1,102 @@
+#include "replay/captured_function.h"
+
+#include <sstream>
+
+namespace overdrive::replay {
+
+namespace {
+
+// A call that is under way. A second one, of another thread or from inside the function, is an error.
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
+    TORCH_CHECK(!flag_.exchange(true, std::memory_order_acquire),
+                "A captured step was called while another call of it was under way.");
+  }
+  ~Busy() { flag_.store(false, std::memory_order_release); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+}  // namespace
+
+CapturedFunction::CapturedFunction(Function function, CaptureOptions options)
+    : function_(std::move(function)), options_(std::move(options)) {
+  TORCH_CHECK(function_, "capture() was given no function.");
+}
+
+std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
+  ++stats_.calls;
+  if (Recorder* outer = Recorder::active()) {
+    outer->refuse("A captured step was called inside another one; capture only the outer function.");
+    return eager(inputs, "called inside another captured step");
+  }
+  const Busy busy(busy_);
+  if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
+  Entry* entry = entry_for(inputs);
+  return entry ? entry->call(inputs) : eager(inputs, eager_reason_);
+}
+
+Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
+  const Environment environment = Environment::now();
+  for (const auto& entry : entries_) {
+    if (entry->fits(environment, inputs)) return entry.get();
+  }
+  eager_reason_ = refusal_of_inputs(inputs);
+  if (!eager_reason_.empty()) return nullptr;
+  if (entries_.size() >= options_.programs) {
+    eager_reason_ = c10::str("the step already has ", entries_.size(),
+                             " programs, and none fits (CaptureOptions::programs)");
+    return nullptr;
+  }
+  std::vector<WatchedValue> watched;
+  for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
+  entries_.push_back(std::make_unique<Entry>(function_, options_, stats_, inputs, watched));
+  return entries_.back().get();
+}
+
+std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, std::string reason) {
+  ++stats_.eager;
+  eager_reason_ = std::move(reason);
+  std::vector<at::Tensor> results = function_(inputs);
+  for (at::Tensor& result : results) {
+    if (result.defined()) result = result.detach();
+  }
+  return results;
+}
+
+void CapturedFunction::watch(const void* value, size_t bytes) {
+  const Busy busy(busy_);
+  watched_.emplace_back(value, bytes);
+  entries_.clear();
+}
+
+void CapturedFunction::reset() {
+  const Busy busy(busy_);
+  entries_.clear();
+}
+
+std::string CapturedFunction::refusal() const {
+  for (const auto& entry : entries_) {
+    if (!entry->refusal().empty()) return entry->refusal();
+  }
+  return "";
+}
+
+std::string CapturedFunction::explain() const {
+  std::ostringstream out;
+  out << stats_.calls << " calls: " << stats_.replayed << " replayed, " << stats_.recorded << " recorded, "
+      << stats_.checked << " checked, " << stats_.eager << " eager, " << stats_.undone << " undone\n";
+  if (!eager_reason_.empty())
+    out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    out << "program " << i << "\n";
+    entries_[i]->explain(out);
+  }
+  return out.str();
+}
+
+}  // namespace overdrive::replay

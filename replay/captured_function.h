@@ -1,0 +1,41 @@
+// What a CapturedStep holds: the function, its options and one entry per set of looks. Owned by the
+// CapturedStep; one thread at a time, which is checked. Finds the entry of a call, and makes calls eagerly that
+// no entry may take.
+#pragma once
+
+#include "replay/entry.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+class CapturedFunction {
+ public:
+  CapturedFunction(Function function, CaptureOptions options);
+
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
+  void watch(const void* value, size_t bytes);
+  void reset();
+
+  const CaptureStats& stats() const { return stats_; }
+  std::string refusal() const;
+  std::string explain() const;
+
+ private:
+  std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
+  Entry* entry_for(const std::vector<at::Tensor>& inputs);
+
+  const Function function_;
+  const CaptureOptions options_;
+  CaptureStats stats_;
+  std::vector<std::pair<const void*, size_t>> watched_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  // Why the last call that no entry took was eager.
+  std::string eager_reason_;
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace overdrive::replay

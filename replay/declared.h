@@ -1,0 +1,36 @@
+// Values of the program that a recording cannot know: modes of modules, watched numbers, numbers of an
+// optimizer. What was declared is read in every call; what should have been is a refusal. Owned by a
+// CapturedFunction or one of its entries; one thread at a time.
+#pragma once
+
+#include "replay/capture_options.h"
+#include "replay/run/replay_run.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+// The modes of modules and of all their children, as they were when it was made.
+class ModuleModes {
+ public:
+  explicit ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots);
+  bool hold() const;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
+};
+
+struct WatchedValue {
+  const void* address;
+  std::string bytes;
+
+  WatchedValue(const void* value, size_t size) : address(value), bytes(static_cast<const char*>(value), size) {}
+  bool holds() const { return std::memcmp(address, bytes.data(), bytes.size()) == 0; }
+};
+
+// What a program uses and the options do not declare; empty when nothing is missing.
+std::string undeclared(const ReplayRun& run, const CaptureOptions& options);
+
+}  // namespace overdrive::replay

@@ -1,0 +1,66 @@
+#include "replay/guard/environment.h"
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/forward_grad.h>
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
+namespace overdrive::replay {
+
+namespace {
+
+uint64_t settings_of(const at::Context& context) {
+  uint64_t bits = 0;
+  for (const bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
+                          context.deterministicFillUninitializedMemory(), context.deterministicMkldnn(),
+                          context.userEnabledMkldnn(), context.userEnabledNNPACK(),
+                          context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(),
+                          context.userEnabledMathSDP(), context.userEnabledOverrideableSDP(),
+                          context.allowFP16ReductionCPU(), context.allowFP16BF16ReductionMathSDP()}) {
+    bits = bits << 1 | static_cast<uint64_t>(flag);
+  }
+  return bits << 2 | static_cast<uint64_t>(context.float32MatmulPrecision());
+}
+
+// Denormals and rounding; the low six bits are flags that arithmetic raises.
+uint32_t float_modes() {
+#ifdef __x86_64__
+  return _mm_getcsr() & ~0x3fu;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+Environment Environment::now() {
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  return {.included = keys.included_.raw_repr(),
+          .excluded = keys.excluded_.raw_repr(),
+          .settings = settings_of(at::globalContext()),
+          .float_control = float_modes(),
+          .threads = at::get_num_threads(),
+          .default_type = at::get_default_dtype_as_scalartype(),
+          .grad_mode = at::GradMode::is_enabled(),
+          .inference_mode = c10::InferenceMode::is_enabled()};
+}
+
+const char* reason_to_run_eagerly() {
+  if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
+  if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
+    return "hooks on saved tensors are active";
+  }
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a forward-mode level is open";
+  return nullptr;
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,30 @@
+// The modes and settings of the thread and of LibTorch that decide which kernels an operator runs, or how. A
+// value; made on the calling thread in every call of a captured step, compared as a whole.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
+
+namespace overdrive::replay {
+
+struct Environment {
+  uint64_t included;
+  uint64_t excluded;
+  uint64_t settings;
+  uint32_t float_control;
+  int threads;
+  at::ScalarType default_type;
+  bool grad_mode;
+  bool inference_mode;
+
+  static Environment now();
+  bool operator==(const Environment&) const = default;
+};
+
+// Why a call must run eagerly although it is known: hooks on saved tensors, anomaly mode, an open forward-mode
+// level, compiled autograd, autocast. Null when there is no reason.
+const char* reason_to_run_eagerly();
+
+}  // namespace overdrive::replay

@@ -1,0 +1,85 @@
+#include "replay/guard/input_signature.h"
+
+#include "replay/plan/memory_plan.h"
+#include "replay/record/refusals.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+namespace overdrive::replay {
+
+namespace {
+
+uint8_t alignment_of(const at::Tensor& tensor) {
+  return static_cast<uint8_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kArenaAlignment);
+}
+
+// From the first element to the last, gaps included.
+size_t span_bytes(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  int64_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+  return static_cast<size_t>(last + 1) * tensor.element_size();
+}
+
+}  // namespace
+
+InputLooks::InputLooks(const at::Tensor& input)
+    : sizes(input.sizes()),
+      strides(input.strides()),
+      type(input.scalar_type()),
+      keys(input.key_set()),
+      alignment(alignment_of(input)) {}
+
+bool InputLooks::fits(const at::Tensor& input) const {
+  return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
+         input.sizes() == sizes && input.strides() == strides && !input.requires_grad();
+}
+
+std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs) {
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined()) return "An input is undefined.";
+    if (!refusal_of(input, "").empty()) {
+      return "An input is not an ordinary dense tensor on the CPU.";
+    }
+    if (input.requires_grad()) {
+      return "An input requires a gradient; give it detached, and call requires_grad_() inside the function.";
+    }
+  }
+  return "";
+}
+
+bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& inputs) {
+  if (looks.size() != inputs.size()) return false;
+  for (size_t i = 0; i < looks.size(); ++i) {
+    if (!inputs[i].defined() || !looks[i].fits(inputs[i])) return false;
+  }
+  return true;
+}
+
+at::Tensor buffer_like(const at::Tensor& input) {
+  const size_t before = alignment_of(input);
+  const size_t bytes = before + span_bytes(input);
+  at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, false);
+  // An element lies at a multiple of its size, so the distance is one of the offset that a tensor can have.
+  auto buffer = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), input.dtype());
+  buffer.unsafeGetTensorImpl()->set_sizes_and_strides(input.sizes(), input.strides(),
+                                                      static_cast<int64_t>(before / input.element_size()));
+  return buffer;
+}
+
+void copy_input(const at::Tensor& to, const at::Tensor& from) {
+  if (from.numel() == 0) return;
+  if (from.is_non_overlapping_and_dense() && from.strides() == to.strides()) {
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  to.copy_(from);
+}
+
+}  // namespace overdrive::replay

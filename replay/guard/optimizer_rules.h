@@ -1,0 +1,33 @@
+// What LibTorch's optimizers do to one parameter: their operators in order, and the numbers in them as formulas
+// of the options and the step count. Functions of their arguments; any thread. Finding them in a recording, and
+// trusting nothing, is optimizer_numbers.h's.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace overdrive::replay {
+
+// One operator of an update: its name without the overload, and the number it is given, if it is one of the
+// options'.
+struct UpdateOperator {
+  std::string_view name;
+  bool has_number = false;
+  double number = 0;
+};
+
+// Which of the optimizers it is; kUnknown for others and for classes derived from them.
+enum class OptimizerKind : uint8_t { kUnknown, kSgd, kAdam, kAdamW, kRmsProp, kAdagrad };
+
+OptimizerKind kind_of(const torch::optim::Optimizer& optimizer);
+// The update of a parameter with these options as the step with this count makes it.
+std::vector<UpdateOperator> update_of(OptimizerKind kind, const torch::optim::OptimizerOptions& options,
+                                      int64_t step);
+// How many steps the state has seen; 0 where the optimizer does not count.
+int64_t steps_of(OptimizerKind kind, const torch::optim::OptimizerParamState& state);
+void set_steps(OptimizerKind kind, torch::optim::OptimizerParamState& state, int64_t steps);
+
+}  // namespace overdrive::replay

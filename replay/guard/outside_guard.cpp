@@ -1,0 +1,177 @@
+#include "replay/guard/outside_guard.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+namespace overdrive::replay {
+
+namespace {
+
+at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
+
+bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
+
+}  // namespace
+
+std::vector<LeafGradient> gradients_now(const Program& program) {
+  std::vector<LeafGradient> result;
+  for (const OutsideTensor& outside : program.outside) {
+    const at::Tensor leaf = tensor_of(outside.weak);
+    if (!leaf.defined() || !is_leaf_with_gradient(leaf)) continue;
+    const at::Tensor& gradient = leaf.grad();
+    result.push_back({.leaf = outside.weak,
+                      .raw = outside.raw,
+                      .defined_before = gradient.defined(),
+                      .before = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
+  }
+  return result;
+}
+
+std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program) {
+  for (const OutsideTensor& outside : program.outside) {
+    const at::Tensor leaf = tensor_of(outside.weak);
+    if (!leaf.defined() || !is_leaf_with_gradient(leaf)) continue;
+    const bool known = std::any_of(gradients.begin(), gradients.end(),
+                                   [&](const LeafGradient& gradient) { return gradient.raw == outside.raw; });
+    if (!known) return "The step uses other parameters in each call.";
+  }
+  for (LeafGradient& gradient : gradients) {
+    const at::Tensor leaf = tensor_of(gradient.leaf);
+    if (!leaf.defined()) return "A parameter died in the call.";
+    gradient.after = leaf.grad();
+  }
+  return "";
+}
+
+std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b) {
+  if (a.size() != b.size()) return "The step uses other parameters in each call.";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].raw != b[i].raw || a[i].defined_before != b[i].defined_before ||
+        a[i].after.defined() != b[i].after.defined()) {
+      return "Gradients are defined before or after one call, but not the other.";
+    }
+  }
+  return "";
+}
+
+OutsideGuard::OutsideGuard(const BoundProgram& bound) {
+  const Program& program = bound.program();
+  std::vector<bool> has_owner(program.memories.size());
+  for (const OutsideTensor& outside : program.outside) {
+    const at::Tensor tensor = tensor_of(outside.weak);
+    if (!outside.lives || !tensor.defined()) continue;
+    if (tensor.requires_grad() && !tensor.is_leaf()) {
+      refusal_ = "The step uses a tensor with a graph from before the call; detach it.";
+      return;
+    }
+    const int memory = program.values[outside.value].memory;
+    has_owner[memory] = true;
+    if (is_leaf_with_gradient(tensor)) leaf_memories_.push_back(memory);
+    watch(outside.weak, outside.version_after - outside.version_before);
+  }
+  for (size_t i = 0; i < program.memories.size(); ++i) {
+    const Memory& memory = program.memories[i];
+    if (memory.origin != Origin::kOutside) continue;
+    if (!has_owner[i]) {
+      refusal_ = c10::str(
+          program.operators[std::max(memory.first, 0)].name,
+          " uses a tensor through a passing copy of it, as data() makes one; use detach(), or the tensor.");
+      return;
+    }
+    used_.push_back(memory.raw);
+    if (memory.written) written_.push_back(memory.raw);
+  }
+  watch_gradients(program);
+  targets_.resize(watched_.size());
+}
+
+void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
+  const at::Tensor tensor = tensor_of(weak);
+  watched_.push_back({.weak = weak,
+                      .tensor = tensor.unsafeGetTensorImpl(),
+                      .storage = tensor.storage().unsafeGetStorageImpl(),
+                      .address = tensor.storage().data(),
+                      .sizes = c10::DimVector(tensor.sizes()),
+                      .strides = c10::DimVector(tensor.strides()),
+                      .offset = tensor.storage_offset(),
+                      .type = tensor.scalar_type(),
+                      .keys = tensor.key_set(),
+                      .requires_grad = tensor.requires_grad(),
+                      .bumps = tensor.is_inference() ? 0 : bumps});
+}
+
+// A gradient from before the call that the step does not read may be any: the step only saw that there was one.
+void OutsideGuard::watch_gradients(const Program& program) {
+  for (const LeafGradient& gradient : program.gradients) {
+    const bool kept = gradient.before != nullptr && gradient.before == gradient.after.unsafeGetTensorImpl();
+    const bool used = std::any_of(watched_.begin(), watched_.end(),
+                                  [&](const Watched& watched) { return watched.tensor == gradient.before; });
+    gradients_.push_back({.leaf = gradient.raw,
+                          .defined_before = gradient.defined_before,
+                          .before = kept || used ? gradient.before : nullptr,
+                          .after = gradient.after});
+    if (!gradient.after.defined()) continue;
+    if (!gradient.after.has_storage()) {
+      refusal_ = "A gradient is no ordinary dense tensor.";
+      return;
+    }
+    const auto* impl = gradient.after.unsafeGetTensorImpl();
+    if (std::none_of(watched_.begin(), watched_.end(),
+                     [&](const Watched& watched) { return watched.tensor == impl; })) {
+      // The next call overwrites it; a counter says so to whoever saved it.
+      watch(WeakTensor(gradient.after.getIntrusivePtr()), 1);
+    }
+  }
+}
+
+const char* OutsideGuard::Watched::difference() const {
+  if (weak.expired()) return "a tensor that the step uses was destroyed";
+  if (tensor->storage().unsafeGetStorageImpl() != storage || storage->data() != address) {
+    return "a tensor that the step uses has other memory";
+  }
+  if (tensor->sizes() != sizes || tensor->strides() != strides || tensor->storage_offset() != offset ||
+      c10::typeMetaToScalarType(tensor->dtype()) != type) {
+    return "a tensor that the step uses has other sizes, strides or another type";
+  }
+  if (tensor->key_set() != keys) return "a tensor that the step uses is of another kind";
+  if (tensor->requires_grad() != requires_grad)
+    return "requires_grad of a tensor that the step uses was changed";
+  return nullptr;
+}
+
+const char* OutsideGuard::difference() const {
+  for (const Watched& watched : watched_) {
+    if (const char* text = watched.difference()) return text;
+  }
+  for (const WatchedGradient& gradient : gradients_) {
+    const at::Tensor& now = gradient.leaf->grad();
+    if (now.defined() != gradient.defined_before) return "a gradient was set or taken away";
+    if (gradient.before && now.unsafeGetTensorImpl() != gradient.before) return "a gradient was replaced";
+  }
+  return nullptr;
+}
+
+bool OutsideGuard::shares_memory(const at::Tensor& tensor, bool any) const {
+  const auto& list = any ? used_ : written_;
+  const auto* storage = tensor.storage().unsafeGetStorageImpl();
+  return std::find(list.begin(), list.end(), storage) != list.end();
+}
+
+void OutsideGuard::finish_call() {
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    if (watched_[i].bumps > 0) {
+      targets_[i] = watched_[i].tensor->version_counter().current_version() + watched_[i].bumps;
+    }
+  }
+  // Several tensors may share one counter; the first of them takes it to the target.
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    if (watched_[i].bumps <= 0) continue;
+    while (watched_[i].tensor->version_counter().current_version() < targets_[i])
+      watched_[i].tensor->bump_version();
+  }
+  for (const WatchedGradient& gradient : gradients_) {
+    at::Tensor& now = gradient.leaf->mutable_grad();
+    if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;
+  }
+}
+
+}  // namespace overdrive::replay

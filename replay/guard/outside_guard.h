@@ -1,0 +1,70 @@
+// Tensors from outside that a replay uses, and the gradients of the leaves among them: whether they still are
+// as they were at capture, and their version counters and .grad after a replay. Owned by a Replay; one thread
+// at a time.
+#pragma once
+
+#include "replay/bind/bound_program.h"
+
+#include <optional>
+
+namespace overdrive::replay {
+
+// The leaves among a recording's tensors from outside, with their gradients as they are now: before a call.
+std::vector<LeafGradient> gradients_now(const Program& program);
+// The same leaves after the call. Returns a refusal, or nothing.
+std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program);
+// Whether two recordings treat the gradients alike; a sentence otherwise.
+std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b);
+
+class OutsideGuard {
+ public:
+  explicit OutsideGuard(const BoundProgram& bound);
+
+  // Why the program does not fit what is there now, or null. Looks only.
+  const char* difference() const;
+  // Whether a tensor shares memory with one that the program changes, or, if `any`, with one that it uses.
+  bool shares_memory(const at::Tensor& tensor, bool any) const;
+  // Leaves version counters and gradients as an eager call does.
+  void finish_call();
+  // Why the tensors cannot be watched; empty when they can.
+  const std::string& refusal() const { return refusal_; }
+  // Parameters and the like: leaves that require a gradient, by memory.
+  const std::vector<int>& leaf_memories() const { return leaf_memories_; }
+
+ private:
+  struct Watched {
+    WeakTensor weak;
+    c10::TensorImpl* tensor;
+    const c10::StorageImpl* storage;
+    const void* address;
+    c10::DimVector sizes;
+    c10::DimVector strides;
+    int64_t offset;
+    at::ScalarType type;
+    c10::DispatchKeySet keys;
+    bool requires_grad;
+    int64_t bumps;
+
+    const char* difference() const;
+  };
+  struct WatchedGradient {
+    c10::TensorImpl* leaf;
+    bool defined_before;
+    // The gradient that has to be there before the call, where the program uses its memory.
+    c10::TensorImpl* before;
+    at::Tensor after;
+  };
+
+  void watch(const WeakTensor& tensor, int64_t bumps);
+  void watch_gradients(const Program& program);
+
+  std::string refusal_;
+  std::vector<Watched> watched_;
+  std::vector<WatchedGradient> gradients_;
+  std::vector<const c10::StorageImpl*> used_;
+  std::vector<const c10::StorageImpl*> written_;
+  std::vector<int> leaf_memories_;
+  std::vector<int64_t> targets_;
+};
+
+}  // namespace overdrive::replay

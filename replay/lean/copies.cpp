@@ -1,0 +1,90 @@
+#include "replay/lean/kernels.h"
+#include "replay/lean/lean.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace overdrive::replay {
+
+namespace {
+
+template <typename T>
+Step fill(const at::Tensor& out, T value) {
+  return step_of(
+      [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });
+}
+
+std::optional<Step> fills(LeanCall& call) {
+  std::optional<double> value;
+  const std::string_view name = call.name;
+  if (name == "zeros" || name == "zeros_like" || name == "zero" || name == "new_zeros") value = 0;
+  if (name == "ones" || name == "ones_like" || name == "new_ones") value = 1;
+  if ((name == "fill" || name == "full" || name == "full_like") && call.has_scalar(1)) {
+    value = call.constant(1).toScalar().toDouble();
+  }
+  if (!value || !call.out.is_non_overlapping_and_dense()) return std::nullopt;
+  if (call.out.scalar_type() == at::kFloat) return fill(call.out, static_cast<float>(*value));
+  return fill(call.out, *value);
+}
+
+std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
+  if (from.scalar_type() != to.scalar_type()) return std::nullopt;
+  if (to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense()) {
+    return step_of([target = to.mutable_data_ptr(), source = from.const_data_ptr(), bytes = to.nbytes()] {
+      std::memcpy(target, source, bytes);
+    });
+  }
+#ifdef OVERDRIVE_LEAN_KERNELS
+  auto iterator = std::make_shared<at::TensorIterator>(at::TensorIteratorConfig()
+                                                           .add_owned_output(to)
+                                                           .add_owned_const_input(from.expand_as(to))
+                                                           .resize_outputs(false)
+                                                           .check_all_same_dtype(false)
+                                                           .check_all_same_device(false)
+                                                           .build());
+  return step_of([iterator] { at::native::copy_stub(at::kCPU, *iterator, false); });
+#else
+  return std::nullopt;
+#endif
+}
+
+// Contiguous pieces, each a part of every row of the result.
+std::optional<Step> concatenation(LeanCall& call) {
+  if (call.name != "cat" || !call.out.is_contiguous()) return std::nullopt;
+  int64_t dim = call.constant(1).toInt();
+  if (dim < 0) dim += call.out.dim();
+  int64_t rows = 1;
+  for (int64_t i = 0; i < dim; ++i) rows *= call.out.size(i);
+  struct Piece {
+    const char* source;
+    size_t bytes;
+  };
+  std::vector<Piece> pieces;
+  for (const int value : call.op.in[0].values) {
+    const at::Tensor& part = call.bound.tensor(value);
+    if (!part.is_contiguous() || part.dim() != call.out.dim() || part.scalar_type() != call.out.scalar_type()) {
+      return std::nullopt;
+    }
+    pieces.push_back({static_cast<const char*>(part.const_data_ptr()), part.nbytes() / rows});
+  }
+  return step_of([pieces = std::move(pieces), rows, target = static_cast<char*>(call.out.mutable_data_ptr())] {
+    char* to = target;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (const Piece& piece : pieces) {
+        std::memcpy(to, piece.source + row * piece.bytes, piece.bytes);
+        to += piece.bytes;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::optional<Step> lean_copy(LeanCall& call) {
+  if (auto step = fills(call)) return step;
+  if (call.name == "clone") return copy_of(call.out, call.tensor(0));
+  if (call.name == "copy" && call.op.name == "aten::copy_") return copy_of(call.out, call.tensor(1));
+  return concatenation(call);
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,27 @@
+#include "replay/lean/lean.h"
+
+namespace overdrive::replay {
+
+namespace {
+
+std::string_view plain_name(std::string_view name) {
+  name.remove_prefix(std::min(name.find("::") + 2, name.size()));
+  name = name.substr(0, name.find('.'));
+  if (name.ends_with("_")) name.remove_suffix(1);
+  return name;
+}
+
+}  // namespace
+
+std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
+  if (op.out.size() != 1 || !op.out[0].is_tensor()) return std::nullopt;
+  LeanCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
+  const at::ScalarType type = call.out.scalar_type();
+  if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;
+  for (const auto family : {lean_elementwise, lean_product, lean_copy, lean_reduction}) {
+    if (auto step = family(call)) return step;
+  }
+  return std::nullopt;
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,40 @@
+// Operators of a replay without the dispatcher: LibTorch's own kernels, called with iterators, pointers and
+// sizes that were resolved once. Functions of their arguments; a Replay owns what they return. None of them is
+// trusted: the caller compares each with the boxed step, bit by bit, and keeps the boxed one where they differ.
+#pragma once
+
+#include "replay/bind/bound_program.h"
+#include "replay/bind/step.h"
+
+#include <optional>
+
+namespace overdrive::replay {
+
+// What a family looks at: one operator with its tensors.
+struct LeanCall {
+  const BoundProgram& bound;
+  const Operator& op;
+  // The operator's name without namespace and overload, and without the underscore of an in-place form.
+  std::string_view name;
+  // The only result, or the tensor that is changed.
+  at::Tensor out;
+
+  bool has_tensor(size_t argument) const { return argument < op.in.size() && op.in[argument].is_tensor(); }
+  const at::Tensor& tensor(size_t argument) const { return bound.tensor(op.in[argument].values[0]); }
+  const c10::IValue& constant(size_t argument) const { return op.in[argument].constant; }
+  bool has_scalar(size_t argument) const {
+    return argument < op.in.size() && op.in[argument].kind == Argument::Kind::kConstant &&
+           constant(argument).isScalar();
+  }
+};
+
+// A step for the operator, or nothing where it is not known.
+std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op);
+
+// The families. Each looks at the name first.
+std::optional<Step> lean_elementwise(LeanCall& call);
+std::optional<Step> lean_reduction(LeanCall& call);
+std::optional<Step> lean_product(LeanCall& call);
+std::optional<Step> lean_copy(LeanCall& call);
+
+}  // namespace overdrive::replay

@@ -1,0 +1,64 @@
+#include "replay/lean/kernels.h"
+#include "replay/lean/lean.h"
+
+#include <ATen/ScalarOps.h>
+#include <ATen/native/ReduceOpsUtils.h>
+
+namespace overdrive::replay {
+
+#ifdef OVERDRIVE_LEAN_KERNELS
+
+namespace {
+
+using at::TensorIterator;
+namespace native = at::native;
+
+struct Reduction {
+  at::DimVector dims;
+  bool keep = false;
+  int64_t count = 1;
+};
+
+// The dimensions of sum and mean, in both overloads.
+std::optional<Reduction> reduction_of(LeanCall& call) {
+  Reduction result;
+  const at::Tensor& self = call.tensor(0);
+  if (call.op.in.size() > 2) {
+    if (!call.constant(1).isNone()) result.dims = at::DimVector(call.constant(1).toIntVector());
+    result.keep = call.constant(2).toBool();
+    if (!call.constant(3).isNone()) return std::nullopt;
+  } else if (!call.constant(1).isNone()) {
+    return std::nullopt;
+  }
+  if (result.dims.empty()) result.count = self.numel();
+  for (const int64_t dim : result.dims) result.count *= self.size(dim);
+  return result;
+}
+
+}  // namespace
+
+std::optional<Step> lean_reduction(LeanCall& call) {
+  if ((call.name != "sum" && call.name != "mean") || !call.has_tensor(0)) return std::nullopt;
+  const at::Tensor& self = call.tensor(0);
+  if (self.scalar_type() != call.out.scalar_type() || self.numel() == 0) return std::nullopt;
+  const auto reduction = reduction_of(call);
+  if (!reduction) return std::nullopt;
+  // The iterators keep no reference that could be the last one: the program has the tensors.
+  auto sum = std::make_shared<TensorIterator>(at::meta::make_reduction_from_out_ty(
+      self, call.out, at::OptionalIntArrayRef(reduction->dims), reduction->keep, call.out.scalar_type()));
+  if (call.name == "sum") return step_of([sum] { native::sum_stub(at::kCPU, *sum); });
+  auto quotient = std::make_shared<TensorIterator>(
+      TensorIterator::binary_op(call.out, call.out, native::wrapped_scalar_tensor(reduction->count)));
+  return step_of([sum, quotient] {
+    native::sum_stub(at::kCPU, *sum);
+    native::div_true_stub(at::kCPU, *quotient);
+  });
+}
+
+#else
+
+std::optional<Step> lean_reduction(LeanCall&) { return std::nullopt; }
+
+#endif
+
+}  // namespace overdrive::replay

@@ -1,0 +1,119 @@
+#include "replay/record/compare.h"
+
+#include "replay/record/constants.h"
+
+namespace overdrive::replay {
+
+namespace {
+
+using c10::str;
+
+constexpr const char* kHostValue =
+    "; make it an input, a tensor that is changed in place, or tell the step: an optimizer by .optimizer, "
+    "another number by watch().";
+
+std::string argument_difference(const Operator& x, const Operator& y, size_t i) {
+  const Argument &a = x.in[i], &b = y.in[i];
+  const std::string& name = x.handle.schema().arguments()[i].name();
+  if (a.kind != b.kind || a.values != b.values) {
+    return str("Argument ", name, " of ", x.name,
+               " is another tensor in each call; keep one tensor and copy into it.");
+  }
+  if (a.kind == Argument::Kind::kConstant && !same_constant(a.constant, b.constant)) {
+    return str("Argument ", name, " of ", x.name, " varies: ", text_of(a.constant), ", then ",
+               text_of(b.constant), kHostValue);
+  }
+  return "";
+}
+
+std::string operator_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
+  const size_t count = std::min(a.operators.size(), b.operators.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Operator &x = a.operators[i], &y = b.operators[i];
+    if (x.name != y.name || x.in.size() != y.in.size()) {
+      return str("Operator ", i, " was ", x.name, " in one call and ", y.name,
+                 " in the next; the function must do the same in every call.");
+    }
+    for (size_t k = 0; k < x.in.size(); ++k) {
+      if (may_differ(i, k)) continue;
+      if (std::string text = argument_difference(x, y, k); !text.empty()) return text;
+    }
+    for (size_t k = 0; k < x.out.size(); ++k) {
+      if (x.out[k].kind != y.out[k].kind || x.out[k].values != y.out[k].values ||
+          (x.out[k].kind == Argument::Kind::kConstant &&
+           !same_constant(x.out[k].constant, y.out[k].constant))) {
+        return str("The result of ", x.name, " has other sizes or other memory in each call.");
+      }
+    }
+    if (x.vanishes != y.vanishes || x.grad_mode != y.grad_mode || x.fresh != y.fresh || x.writes != y.writes) {
+      return str(x.name, " ran in another mode in each call.");
+    }
+  }
+  if (a.operators.size() != b.operators.size()) {
+    return str("One call has ", a.operators.size(), " operators and the next ", b.operators.size(),
+               "; the function must do the same in every call.");
+  }
+  return "";
+}
+
+std::string memory_difference(const Program& a, const Program& b) {
+  for (size_t i = 0; i < a.memories.size(); ++i) {
+    const Memory &x = a.memories[i], &y = b.memories[i];
+    const std::string& name = a.operators[std::max(x.first, 0)].name;
+    if (x.origin != y.origin || (x.bytes != y.bytes && x.origin != Origin::kInput) || x.written != y.written ||
+        x.input != y.input || x.host_filled != y.host_filled) {
+      return str(name, " uses memory of another kind or size in each call.");
+    }
+    if (x.origin == Origin::kOutside && x.raw != y.raw) {
+      return str(name,
+                 " uses a tensor that was there before the call, another one in each call; "
+                 "keep one tensor and copy into it.");
+    }
+    if (x.lives != y.lives)
+      return str("A tensor of ", name, " lives on after one call, but not after the other.");
+    if ((x.origin == Origin::kConstant || x.host_filled >= 0) && x.constant != y.constant) {
+      return str("A number that ", name, " is given varies", kHostValue);
+    }
+  }
+  return "";
+}
+
+std::string value_difference(const Program& a, const Program& b) {
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    const Value &x = a.values[i], &y = b.values[i];
+    if (x.memory != y.memory || x.offset != y.offset || x.sizes != y.sizes || x.strides != y.strides ||
+        x.type != y.type || x.wrapped != y.wrapped || x.requires_grad != y.requires_grad) {
+      return str("A tensor of ", a.operators[std::max(a.memory_of(static_cast<int>(i)).first, 0)].name,
+                 " has other sizes or strides in each call.");
+    }
+  }
+  return "";
+}
+
+std::string version_difference(const Program& a, const Program& b) {
+  if (a.outside.size() != b.outside.size()) return "Other tensors from before the call are used in each call.";
+  for (size_t i = 0; i < a.outside.size(); ++i) {
+    const OutsideTensor &x = a.outside[i], &y = b.outside[i];
+    const bool same_change =
+        !x.lives || !y.lives || x.version_after - x.version_before == y.version_after - y.version_before;
+    if (x.value != y.value || !same_change) {
+      return "A tensor from before the call is changed another number of times in each call.";
+    }
+  }
+  return a.input_bumps == b.input_bumps ? "" : "An input is changed another number of times in each call.";
+}
+
+}  // namespace
+
+std::string first_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
+  if (std::string text = operator_difference(a, b, may_differ); !text.empty()) return text;
+  if (a.memories.size() != b.memories.size() || a.values.size() != b.values.size()) {
+    return "The calls use another number of tensors.";
+  }
+  if (std::string text = memory_difference(a, b); !text.empty()) return text;
+  if (std::string text = value_difference(a, b); !text.empty()) return text;
+  if (std::string text = version_difference(a, b); !text.empty()) return text;
+  return a.results == b.results ? "" : "The function returns another tensor in each call.";
+}
+
+}  // namespace overdrive::replay

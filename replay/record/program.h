@@ -1,0 +1,142 @@
+// A recorded step: its operators in order, the memory that they touch, and the values that lie in it. Plain
+// data. Made by a Recorder, owned by one entry of a CapturedStep, used by one thread at a time. Holds weak
+// references only until bind() adopts it, so that a recording changes no use count that LibTorch looks at.
+#pragma once
+
+#include "engine/base/torch_types.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+enum class Origin : uint8_t {
+  kMade,      // by an operator of the step
+  kInput,     // an input's buffer
+  kOutside,   // it was there before the call
+  kConstant,  // a number of the program, wrapped in a tensor for one operator
+};
+
+// One storage. Two tensors are the same value when they are the same elements of the same memory.
+struct Memory {
+  WeakStorage weak;
+  c10::StorageImpl* raw;
+  Origin origin;
+  size_t bytes;
+  const void* address;
+  // Operators that use it.
+  int first = -1;
+  int last = -1;
+  bool written = false;
+  // Whether it lives on after the call.
+  bool lives = false;
+  // Of small memory that was not made here, and of memory that the program filled: the bytes at first sight.
+  std::string constant = {};
+  // The operator before which the program wrote the bytes through a pointer, as torch::tensor() does; or -1.
+  int host_filled = -1;
+  // Whether an operator has given it values.
+  bool has_values = false;
+  int input = -1;
+};
+
+struct Value {
+  int memory;
+  int64_t offset;
+  c10::DimVector sizes;
+  c10::DimVector strides;
+  at::ScalarType type;
+  bool wrapped;
+
+  // From the begin of the memory to the last element.
+  size_t end() const {
+    int64_t last = offset;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == 0) return 0;
+      last += (sizes[i] - 1) * strides[i];
+    }
+    return static_cast<size_t>(last + 1) * c10::elementSize(type);
+  }
+
+  // Kernels below autograd may look: a convolution chooses by it.
+  bool requires_grad;
+};
+
+struct Argument {
+  enum class Kind : uint8_t { kConstant, kTensor, kTensors, kOptionalTensors };
+  Kind kind = Kind::kConstant;
+  c10::IValue constant = {};
+  // Index of a value; -1 for an undefined tensor.
+  c10::SmallVector<int, 1> values = {};
+
+  bool is_tensor() const { return kind == Kind::kTensor; }
+};
+
+struct Operator {
+  c10::OperatorHandle handle;
+  // With the overload: "aten::add.Tensor".
+  std::string name;
+  std::vector<Argument> in = {};
+  std::vector<Argument> out = {};
+  // Of each returned tensor in turn: whether its memory appeared with this operator.
+  std::vector<bool> fresh = {};
+  // Memories that it changes in place.
+  c10::SmallVector<int, 2> writes = {};
+  bool grad_mode = false;
+  // A view, or memory and no more: nothing is left of it in a replay.
+  bool vanishes = false;
+
+  // Whether it is p.add_(gradient, -rate) or the like: in place, by a number other than 1.
+  bool changes_by_a_number() const;
+};
+
+// A tensor that was there before the call, as operators saw it.
+struct OutsideTensor {
+  WeakTensor weak;
+  c10::TensorImpl* raw;
+  int value;
+  // At first sight, and after the call.
+  int64_t version_before;
+  int64_t version_after = 0;
+  // Whether it lived when the recording ended.
+  bool lives = false;
+};
+
+// A leaf and its gradient before and after the call; -1 in the table of memories means undefined.
+struct LeafGradient {
+  WeakTensor leaf;
+  c10::TensorImpl* raw;
+  bool defined_before = false;
+  c10::TensorImpl* before = nullptr;
+  at::Tensor after = {};
+};
+
+struct Program {
+  std::vector<Memory> memories;
+  std::vector<Value> values;
+  std::vector<Operator> operators;
+  std::vector<OutsideTensor> outside;
+  std::vector<LeafGradient> gradients;
+  // Values that the function returned; -1 for an undefined tensor.
+  std::vector<int> results;
+  // How often each input was written, as its version counter tells.
+  std::vector<int64_t> input_bumps;
+  // Whether an input's memory was used through a tensor that did not come from the input.
+  bool input_aliased = false;
+  // Why it cannot be replayed; empty when it can.
+  std::string refusal;
+
+  const Memory& memory_of(int value) const { return memories[values[value].memory]; }
+  bool uses_random_numbers() const;
+  // From the begin of the memory to the last element of any value; what lies behind is nobody's.
+  size_t used_bytes(int memory) const;
+  bool writes_inputs() const;
+};
+
+}  // namespace overdrive::replay

@@ -1,0 +1,57 @@
+// Notes every operator that reaches the backend on this thread, below autograd, while a function runs eagerly.
+// The caller owns it and the Program that it fills; one per thread at a time. A boxed fallback of the
+// dispatcher does the noting; it is registered on first use and stays. Compares nothing and refuses only what
+// one run can show.
+#pragma once
+
+#include "replay/record/program.h"
+
+#include <functional>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace overdrive::replay {
+
+using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+class Recorder {
+ public:
+  explicit Recorder(Program& program);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // That of this thread, or null.
+  static Recorder* active();
+
+  // Runs the function on the inputs and notes its operators. Returns the function's results, detached.
+  std::vector<at::Tensor> run(const Function& function, const std::vector<at::Tensor>& inputs);
+
+  // The first reason stays.
+  void refuse(std::string reason);
+
+  // For the fallback.
+  void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
+
+ private:
+  Argument argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh);
+  int value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh = nullptr);
+  int memory(const at::Tensor& tensor, bool result, bool* fresh);
+  void note_outside(const at::Tensor& tensor, int value);
+  void note_writes(Operator& op);
+  void note_host_values(const Operator& op);
+  void check_memory(const Operator& op);
+  void finish(const std::vector<at::Tensor>& results);
+
+  Program& program_;
+  uint64_t foreign_before_ = 0;
+  std::unordered_map<const c10::StorageImpl*, int> memories_;
+  std::unordered_map<std::string, int> values_;
+  std::unordered_set<const c10::TensorImpl*> outside_seen_;
+  // The inputs and what operators returned on their memory. The references keep the addresses from being used
+  // again.
+  std::unordered_set<const c10::TensorImpl*> of_inputs_;
+  std::vector<WeakTensor> kept_addresses_;
+};
+
+}  // namespace overdrive::replay

@@ -1,0 +1,100 @@
+#include "replay/record/refusals.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/util/StringUtil.h>
+
+#include <array>
+#include <string_view>
+
+namespace overdrive::replay {
+
+namespace {
+
+using c10::str;
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// aten::add.Tensor -> add
+std::string_view base_name(std::string_view name) {
+  name.remove_prefix(std::min(name.find("::") + 2, name.size()));
+  return name.substr(0, name.find('.'));
+}
+
+// Operators that change what memory a tensor is, or how large it is.
+bool moves_memory(std::string_view base) {
+  return is_one_of(
+      base, {"set_", "set", "resize_", "resize", "resize_as_", "resize_as", "_resize_output_", "set_data",
+             "_lazy_clone", "_storage_resize_", "swap_", "resize_as_sparse_", "_unsafe_set_"});
+}
+
+}  // namespace
+
+std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name) {
+  if (!name.starts_with("aten::")) {
+    return str(name,
+               " is not an operator of LibTorch, so nobody has said what it reads and writes; "
+               "leave it outside the captured function.");
+  }
+  const std::string_view base = base_name(name);
+  if (base == "_local_scalar_dense") {
+    return "item() (aten::_local_scalar_dense) brings a number to the program in the middle of the step; "
+           "return the tensor and read it outside.";
+  }
+  if (handle.hasTag(at::Tag::dynamic_output_shape)) {
+    return str("The sizes of ", name,
+               "'s result depend on data; use a form of fixed size (where, a product with a mask).");
+  }
+  if (handle.hasTag(at::Tag::data_dependent_output) && !is_checked_result(name)) {
+    return str(
+        name,
+        " brings a result to the program in the middle of the step; return its tensor and read it outside.");
+  }
+  if (moves_memory(base)) {
+    return str(
+        name,
+        " gives a tensor other memory in the middle of the step; copy values into the tensor instead (copy_).");
+  }
+  if (at::autocast::is_autocast_enabled(at::kCPU)) {
+    return str(name, " ran under autocast, which captured steps do not know; cast tensors explicitly.");
+  }
+  return "";
+}
+
+std::string refusal_of(const at::Tensor& tensor, const std::string& name) {
+  using c10::DispatchKey;
+  // What an ordinary dense tensor may have; any other key stands for a wrapper, a lazy bit or another backend.
+  static const c10::DispatchKeySet ordinary = c10::DispatchKeySet(
+      {DispatchKey::CPU, DispatchKey::ADInplaceOrView, DispatchKey::AutogradCPU, DispatchKey::AutocastCPU});
+  if (tensor.layout() != at::kStrided) {
+    return str(name, " has a tensor of layout ", tensor.layout(), "; only dense tensors can be replayed.");
+  }
+  if (!tensor.device().is_cpu()) {
+    return str(name, " has a tensor on ", tensor.device(), "; only steps on the CPU can be replayed.");
+  }
+  if (!ordinary.has_all(tensor.key_set()) || tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
+      !tensor.has_storage()) {
+    return str(name, " has a tensor that is not ordinary (", tensor.key_set(),
+               "); only dense tensors can be replayed.");
+  }
+  return "";
+}
+
+// Attention asks so whether its arguments are one tensor, and gets the same answer in every call.
+bool is_checked_result(const std::string& name) { return name == "aten::equal"; }
+
+std::string refusal_of_host_result(const std::string& name) {
+  if (is_checked_result(name) ||
+      is_one_of(base_name(name),
+                {"_fused_sdp_choice", "is_same_size", "_has_same_storage_numel", "is_pinned",
+                 "_has_compatible_shallow_copy_type", "is_set_to", "can_cast", "promote_types"})) {
+    return "";
+  }
+  return str(
+      name,
+      " returns a number to the program in the middle of the step; leave it outside the captured function.");
+}
+
+}  // namespace overdrive::replay

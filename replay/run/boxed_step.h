@@ -1,0 +1,42 @@
+// An operator replayed through the dispatcher, below autograd: by its out= form into the program's memory, in
+// place, or by its ordinary form with the result copied. Owned by its Replay; one thread at a time.
+#pragma once
+
+#include "replay/bind/bound_program.h"
+#include "replay/bind/step.h"
+
+#include <optional>
+
+namespace overdrive::replay {
+
+enum class Form : uint8_t { kOut, kInPlace, kCopied };
+
+class BoxedStep final : public Step::State {
+ public:
+  BoxedStep(const BoundProgram& bound, const Operator& op);
+
+  void run();
+  Form form() const { return form_; }
+  // Whether the out= form leaves its results where they are, which some do not. Runs it into memory of its own.
+  bool keeps_results_in_place();
+  void use_copies();
+  bool set_number(size_t argument, double value) override {
+    arguments_[argument] = c10::IValue(value);
+    return true;
+  }
+
+ private:
+  void store_results();
+  void push(const Argument& argument);
+
+  const BoundProgram& bound_;
+  const Operator& op_;
+  Form form_;
+  c10::OperatorHandle handle_;
+  c10::Stack arguments_;
+  c10::Stack stack_;
+};
+
+Step boxed_step(const BoundProgram& bound, const Operator& op);
+
+}  // namespace overdrive::replay

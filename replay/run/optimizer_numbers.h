@@ -1,0 +1,66 @@
+// The numbers of an optimizer in a program: found in a recording, set anew before every replay from the options
+// and the step counts, which go on as in eager. Owned by an Entry; one thread at a time. Note [Numbers of an
+// optimizer] is in the source.
+#pragma once
+
+#include "replay/guard/optimizer_rules.h"
+#include "replay/run/replay_run.h"
+
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+class OptimizerNumbers {
+ public:
+  explicit OptimizerNumbers(torch::optim::Optimizer& optimizer);
+
+  // Of an optimizer that is not understood.
+  const std::string& refusal() const { return refusal_; }
+
+  // Finds the update in the recording of a call that has just ended. Returns a refusal, or nothing.
+  std::string find(const Program& program, bool constant_numbers);
+  bool may_differ(size_t op, size_t argument) const;
+  // Tells the run of a recorded call which numbers vary. Before its steps are checked.
+  void declare(ReplayRun& run) const;
+  // The checked run is the one whose numbers are set from now on.
+  void bind(ReplayRun& run);
+
+  // Why the program does not fit the optimizer any more, or null. Computes the numbers of the next step.
+  const char* difference();
+  void set_for_next_step();
+  void count_step();
+
+ private:
+  struct Place {
+    int op;
+    int argument;
+    size_t in_update;
+    Step::State* step = nullptr;
+  };
+  struct Parameter {
+    c10::TensorImpl* tensor;
+    size_t group;
+    std::vector<Place> places;
+  };
+  using Update = std::vector<UpdateOperator>;
+
+  int64_t steps_of(c10::TensorImpl* tensor) const;
+  Update update_now(const Parameter& parameter, int64_t ahead) const;
+  // The parameter's update in the operators from `at` on. False when it is not there.
+  bool match(const Program& program, const std::vector<int>& kept, size_t at, const Update& update, int memory,
+             Parameter& parameter) const;
+  std::vector<c10::TensorImpl*> all_parameters() const;
+  void set(const Parameter& parameter, const Update& update) const;
+
+  torch::optim::Optimizer& optimizer_;
+  const OptimizerKind kind_;
+  std::string refusal_;
+  std::vector<c10::TensorImpl*> all_;
+  std::vector<Parameter> parameters_;
+  // Of each group: the operators when it was found, and those of the next step with their numbers.
+  std::vector<Update> recorded_;
+  std::vector<std::vector<std::pair<int64_t, Update>>> next_;
+};
+
+}  // namespace overdrive::replay

@@ -1,0 +1,257 @@
+#include "replay/run/replay_run.h"
+
+#include <ATen/ops/empty_strided.h>
+
+#include "replay/lean/lean.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <unordered_set>
+
+namespace overdrive::replay {
+
+namespace {
+
+// Operators that look at values and may not like them: indices out of range, a matrix that has no
+// decomposition.
+bool may_throw_on_data(const std::string& name) {
+  static const std::unordered_set<std::string_view> names{"embedding",
+                                                          "equal",
+                                                          "nll_loss_forward",
+                                                          "nll_loss2d_forward",
+                                                          "gather",
+                                                          "scatter",
+                                                          "scatter_",
+                                                          "scatter_add",
+                                                          "scatter_add_",
+                                                          "scatter_reduce",
+                                                          "index",
+                                                          "index_put",
+                                                          "index_put_",
+                                                          "_index_put_impl_",
+                                                          "index_select",
+                                                          "index_add",
+                                                          "index_add_",
+                                                          "index_copy",
+                                                          "index_copy_",
+                                                          "index_fill",
+                                                          "index_fill_",
+                                                          "take",
+                                                          "put_",
+                                                          "multinomial",
+                                                          "bernoulli",
+                                                          "bernoulli_",
+                                                          "binomial",
+                                                          "poisson",
+                                                          "_embedding_bag",
+                                                          "_ctc_loss",
+                                                          "one_hot",
+                                                          "multi_margin_loss",
+                                                          "multilabel_margin_loss_forward",
+                                                          "max_unpool2d",
+                                                          "normal",
+                                                          "_assert_async",
+                                                          "_sample_dirichlet",
+                                                          "_standard_gamma",
+                                                          "histc",
+                                                          "bincount"};
+  std::string_view base = name;
+  base.remove_prefix(std::min(base.find("::") + 2, base.size()));
+  base = base.substr(0, base.find('.'));
+  return names.contains(base) || base.find("linalg") != base.npos || base.find("cholesky") != base.npos ||
+         base.find("svd") != base.npos || base.find("solve") != base.npos || base.find("lu_") != base.npos ||
+         base.find("eig") != base.npos || base.find("inverse") != base.npos;
+}
+
+// Copies of what a step needs and nothing of autograd; grad mode is the recorded operator's.
+struct BelowAutograd {
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::AutoGradMode grad_mode{at::GradMode::is_enabled()};
+};
+
+}  // namespace
+
+ReplayRun::ReplayRun(Program program, const std::vector<at::Tensor>& buffers)
+    : bound_(std::move(program), buffers), guard_(bound_) {
+  if (!refusal().empty()) return;
+  make_steps();
+  plan_undo();
+}
+
+const std::string& ReplayRun::refusal() const {
+  return bound_.program().refusal.empty() ? guard_.refusal() : bound_.program().refusal;
+}
+
+void ReplayRun::make_steps() {
+  const auto& operators = program().operators;
+  std::vector<std::vector<int>> fills(operators.size());
+  for (size_t i = 0; i < program().memories.size(); ++i) {
+    const int at = program().memories[i].host_filled;
+    if (at >= 0) fills[at].push_back(static_cast<int>(i));
+  }
+  for (size_t i = 0; i < operators.size(); ++i) {
+    for (const int memory : fills[i]) {
+      steps_.push_back(
+          {step_of([this, memory] { bound_.fill_from_host(memory); }), static_cast<int>(i), nullptr, true});
+    }
+    if (operators[i].vanishes) continue;
+    Step step = boxed_step(bound_, operators[i]);
+    auto* boxed = static_cast<BoxedStep*>(&step.state());
+    steps_.push_back({std::move(step), static_cast<int>(i), boxed});
+  }
+}
+
+void ReplayRun::plan_undo() {
+  const auto& operators = program().operators;
+  int last = -1;
+  for (size_t i = 0; i < operators.size(); ++i) {
+    if (!operators[i].vanishes && may_throw_on_data(operators[i].name)) last = static_cast<int>(i);
+  }
+  if (last < 0) return;
+  may_undo_ = true;
+  std::unordered_set<int> written;
+  for (int i = 0; i <= last; ++i) {
+    if (operators[i].vanishes) continue;
+    for (const int memory : operators[i].writes) written.insert(memory);
+    for (const Argument& out : operators[i].out) {
+      for (const int value : out.values) {
+        if (value >= 0) written.insert(program().values[value].memory);
+      }
+    }
+  }
+  for (const int memory : written) {
+    if (program().memories[memory].lives && program().memories[memory].origin != Origin::kInput) {
+      undo_.add(bound_.storage(memory).unsafeGetStorageImpl());
+    }
+  }
+  if (program().uses_random_numbers()) {
+    for (const at::Generator& generator : generators_of(program())) undo_.add(generator);
+  }
+}
+
+void ReplayRun::run_steps() {
+  const BelowAutograd scope;
+  const auto& operators = program().operators;
+  bool grad_mode = at::GradMode::is_enabled();
+  for (const ReplayStep& step : steps_) {
+    if (step.boxed && operators[step.op].grad_mode != grad_mode) {
+      grad_mode = !grad_mode;
+      at::GradMode::set_enabled(grad_mode);
+    }
+    step.step();
+  }
+}
+
+bool ReplayRun::run() {
+  TORCH_CHECK(broken_.empty(), broken_);
+  if (!undo_.empty()) undo_.take();
+  try {
+    run_steps();
+    return true;
+  } catch (const std::exception& error) {
+    if (may_undo_) {
+      undo_.restore();
+      return false;
+    }
+    broken_ = c10::str(
+        "A replay failed in the middle, and the tensors that the step changes are those of a part of it. "
+        "The error was: ",
+        error.what());
+    throw;
+  }
+}
+
+void ReplayRun::run_checked() {
+  bound_.poison();
+  // Forms of operators that are tried and dropped warn that they resize their results.
+  struct Silent final : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  } silent;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+  const BelowAutograd scope;
+  for (ReplayStep& step : steps_) {
+    if (!step.boxed) {
+      step.step();
+      continue;
+    }
+    at::GradMode::set_enabled(program().operators[step.op].grad_mode);
+    run_checked(step);
+  }
+}
+
+void ReplayRun::run_checked(ReplayStep& step) {
+  const Operator& op = program().operators[step.op];
+  if (step.boxed->form() == Form::kOut && !step.boxed->keeps_results_in_place()) step.boxed->use_copies();
+  const Snapshot before = memories_of_results(op);
+  step.step();
+  for (const Argument& out : op.out) {
+    for (const int value : out.values) {
+      TORCH_CHECK(value < 0 || bound_.intact(value), op.name, " moved its result.");
+    }
+  }
+  make_lean(step, before);
+}
+
+Snapshot ReplayRun::memories_of_results(const Operator& op) const {
+  Snapshot result;
+  for (const Argument& out : op.out) {
+    for (const int value : out.values) {
+      if (value >= 0) result.add(bound_.storage(program().values[value].memory).unsafeGetStorageImpl());
+    }
+  }
+  return result;
+}
+
+// Both run from the same bytes, so that a lean step that leaves an element out is found too.
+void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
+  static const bool wanted = std::getenv("OVERDRIVE_CAPTURE_BOXED") == nullptr;
+  if (!wanted) return;
+  auto lean = lean_step(bound_, program().operators[step.op]);
+  if (!lean) return;
+  for (const Number& number : numbers_) {
+    if (number.op == step.op && !lean->state().set_number(number.argument, number.value)) return;
+  }
+  const Snapshot boxed = before.now();
+  before.restore();
+  (*lean)();
+  if (boxed.first_difference(boxed.now()) >= 0) {
+    boxed.restore();
+    return;
+  }
+  step.step = std::move(*lean);
+  step.boxed = nullptr;
+}
+
+std::vector<at::Tensor> ReplayRun::results() const {
+  std::vector<at::Tensor> results;
+  for (const int value : program().results) {
+    if (value < 0) {
+      results.emplace_back();
+      continue;
+    }
+    const at::Tensor& kept = bound_.tensor(value);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    at::Tensor result = at::empty_strided(kept.sizes(), kept.strides(), kept.options());
+    if (kept.is_non_overlapping_and_dense()) {
+      if (kept.nbytes() > 0) std::memcpy(result.mutable_data_ptr(), kept.const_data_ptr(), kept.nbytes());
+    } else {
+      result.copy_(kept);
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+Step::State& ReplayRun::state_of(int op) {
+  for (ReplayStep& step : steps_) {
+    if (step.op == op && !step.fills) return step.step.state();
+  }
+  TORCH_INTERNAL_ASSERT(false, "A view has no step.");
+}
+
+size_t ReplayRun::lean_steps() const {
+  return std::count_if(steps_.begin(), steps_.end(), [](const ReplayStep& step) { return !step.boxed; });
+}
+
+}  // namespace overdrive::replay

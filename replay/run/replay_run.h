@@ -1,0 +1,72 @@
+// A program ready to run: its steps in order, the guard of what it uses from outside, and the undoing of a run
+// that throws in the middle. Owned by an entry of a CapturedStep; one thread at a time. Whether a call may be
+// replayed at all is the entry's decision; that a replay has eager's bits is self_check.h's.
+#pragma once
+
+#include "replay/bind/snapshot.h"
+#include "replay/guard/outside_guard.h"
+#include "replay/run/boxed_step.h"
+
+namespace overdrive::replay {
+
+struct ReplayStep {
+  Step step;
+  int op;
+  // Null for a lean step.
+  BoxedStep* boxed;
+  // It puts the program's own numbers in place, before the operator.
+  bool fills = false;
+};
+
+class ReplayRun {
+ public:
+  ReplayRun(Program program, const std::vector<at::Tensor>& buffers);
+
+  const BoundProgram& bound() const { return bound_; }
+  const Program& program() const { return bound_.program(); }
+  OutsideGuard& guard() { return guard_; }
+  const OutsideGuard& guard() const { return guard_; }
+  const std::vector<ReplayStep>& steps() const { return steps_; }
+  // Why it cannot be replayed; empty when it can.
+  const std::string& refusal() const;
+
+  // Runs the steps. False: an operator threw on its data, everything is as before, and the call is eager's to
+  // make.
+  bool run();
+  // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
+  // before.
+  void run_checked();
+  // Fresh tensors with what the function returns.
+  std::vector<at::Tensor> results() const;
+
+  // The step of an operator that is no view.
+  Step::State& state_of(int op);
+  // An operator's argument that is set before every run. Before run_checked().
+  void declare_number(int op, int argument, double value) { numbers_.push_back({op, argument, value}); }
+  size_t lean_steps() const;
+
+ private:
+  void make_steps();
+  void plan_undo();
+  void run_steps();
+  void run_checked(ReplayStep& step);
+  // Replaces a boxed step, which has just run, by a lean one that does the same.
+  void make_lean(ReplayStep& step, const Snapshot& before);
+  Snapshot memories_of_results(const Operator& op) const;
+
+  BoundProgram bound_;
+  OutsideGuard guard_;
+  std::vector<ReplayStep> steps_;
+  // Memories that are written before the last operator that may throw on its data.
+  Snapshot undo_;
+  struct Number {
+    int op;
+    int argument;
+    double value;
+  };
+  std::vector<Number> numbers_;
+  bool may_undo_ = false;
+  std::string broken_;
+};
+
+}  // namespace overdrive::replay

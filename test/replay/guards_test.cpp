@@ -1,0 +1,225 @@
+// What a program may do between two calls: each change is noticed, or makes no difference.
+#include "test/replay/replay_fixture.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+namespace overdrive::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Runs until replays begin, changes something on both sides once, and runs on.
+struct CaptureGuards : testing::Test {
+  void change(SideBySide& both, const SideBySide::Between& action) {
+    ASSERT_EQ(both.run(8), "");
+    ASSERT_GT(both.step().stats().replayed, 2u) << both.step().explain();
+    const CaptureStats before = both.step().stats();
+    EXPECT_EQ(both.run(12,
+                       [&](Training& training, int i) {
+                         if (i == 2) action(training, i);
+                       }),
+              "");
+    replayed = both.step().stats().replayed - before.replayed;
+    outdated = both.step().stats().outdated - before.outdated;
+    explained = both.step().explain();
+  }
+
+  uint64_t replayed = 0;
+  uint64_t outdated = 0;
+  std::string explained;
+};
+
+TEST_F(CaptureGuards, ValuesCopiedIntoParameters) {
+  SideBySide both([] { return small_mlp(); });
+  change(both, [](Training& training, int) {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& p : training.model->parameters()) p.copy_(p * 0.5);
+  });
+  EXPECT_EQ(replayed, 12u);
+}
+
+TEST_F(CaptureGuards, ParametersWithOtherMemory) {
+  SideBySide both([] { return small_mlp(); });
+  change(both, [](Training& training, int) {
+    for (at::Tensor& p : training.model->parameters()) p.set_data(p.detach() * 0.5);
+  });
+  EXPECT_EQ(outdated, 1u) << explained;
+  EXPECT_GT(replayed, 6u);
+}
+
+TEST_F(CaptureGuards, ParametersThatStopRequiringAGradient) {
+  SideBySide both([] { return small_mlp(); });
+  change(both, [](Training& training, int) { training.model->parameters()[0].set_requires_grad(false); });
+  EXPECT_GE(outdated, 1u) << explained;
+}
+
+TEST_F(CaptureGuards, GradientsThatAreReplaced) {
+  SideBySide both([] { return small_mlp(sgd(), false); });
+  change(both, [](Training& training, int) {
+    at::Tensor p = training.model->parameters()[0];
+    p.mutable_grad() = torch::ones_like(p);
+  });
+  EXPECT_EQ(outdated, 1u) << explained;
+}
+
+TEST_F(CaptureGuards, GradientsThatAreTakenAway) {
+  for (const bool set_to_none : {true, false}) {
+    SideBySide both([&] { return small_mlp(sgd(), set_to_none); });
+    change(both, [](Training& training, int) { training.optimizer->zero_grad(true); });
+    EXPECT_GE(outdated, 1u) << explained;
+    EXPECT_GT(replayed, 4u) << explained;
+  }
+}
+
+TEST_F(CaptureGuards, GradientsThatAreZeroed) {
+  SideBySide both([] { return small_mlp(); });
+  change(both, [](Training& training, int) { training.optimizer->zero_grad(false); });
+  EXPECT_EQ(replayed, 12u) << explained;
+}
+
+TEST_F(CaptureGuards, EvaluationBetweenSteps) {
+  SideBySide both([] { return small_mlp(); });
+  const auto evaluate = [](Training& training, int i) {
+    const torch::NoGradGuard no_grad;
+    training.model->eval();
+    std::dynamic_pointer_cast<torch::nn::SequentialImpl>(training.model)->forward(training.inputs(i)[0]);
+    training.model->train();
+  };
+  EXPECT_EQ(both.run(8, evaluate), "");
+  change(both, evaluate);
+  EXPECT_EQ(replayed, 12u) << explained;
+}
+
+TEST_F(CaptureGuards, ModeOfTheModule) {
+  SideBySide both([] {
+    using namespace torch::nn;
+    return train_sequential(Sequential(Linear(8, 16), Dropout(0.3), Tanh(), Linear(16, 4)), sgd(), {5, 8},
+                            {5, 4});
+  });
+  change(both, [](Training& training, int) { training.model->eval(); });
+  EXPECT_GT(replayed, 6u) << explained;
+  change(both, [](Training& training, int) { training.model->train(); });
+  EXPECT_GT(replayed, 6u) << explained;
+}
+
+TEST_F(CaptureGuards, SizesOfTheInputs) {
+  SideBySide both([] {
+    Training training = small_mlp();
+    training.inputs = [](int i) { return batch_of(i, {i % 3 == 2 ? 3 : 5, 8}, {i % 3 == 2 ? 3 : 5, 4}); };
+    return training;
+  });
+  EXPECT_EQ(both.run(60), "");
+  EXPECT_GT(both.step().stats().replayed, 50u) << both.step().explain();
+  EXPECT_EQ(both.step().stats().outdated, 0u);
+}
+
+TEST_F(CaptureGuards, MoreSetsOfSizesThanPrograms) {
+  SideBySide both(
+      [] {
+        Training training = small_mlp();
+        training.inputs = [](int i) { return batch_of(i, {1 + i % 5, 8}, {1 + i % 5, 4}); };
+        return training;
+      },
+      {.programs = 2});
+  EXPECT_EQ(both.run(50), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("already has 2 programs"));
+  EXPECT_GE(both.step().stats().eager, 30u);
+}
+
+TEST_F(CaptureGuards, TypeStridesAndPlaceOfTheInputs) {
+  at::Tensor w = torch::ones({4});
+  const auto f = [&](at::Tensor x) { return (x.to(torch::kFloat) * w).sum(0); };
+  auto step = capture(f);
+  const at::Tensor base = torch::rand({4, 4});
+  for (const at::Tensor& x : {base, base.t(), base.to(torch::kDouble), base.slice(0, 1),
+                              base.reshape(-1).slice(0, 1, 9).reshape({2, 4})}) {
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(same_bits(step(x), f(x)));
+  }
+  EXPECT_GE(step.stats().replayed, 10u) << step.explain();
+}
+
+TEST_F(CaptureGuards, WatchedNumbers) {
+  double rate = 0.5;
+  int mode = 0;
+  const auto f = [&](at::Tensor x) { return mode ? x * rate : x + rate; };
+  auto step = capture(f);
+  step.watch(&rate);
+  step.watch(&mode);
+  const at::Tensor x = torch::rand({3});
+  for (int i = 0; i < 40; ++i) {
+    if (i == 10) rate = 0.25;
+    if (i == 20) mode = 1;
+    if (i == 30) rate = 0.5;
+    EXPECT_TRUE(same_bits(step(x), f(x))) << i;
+  }
+  EXPECT_GE(step.stats().replayed, 20u) << step.explain();
+}
+
+// Settings of the thread and of LibTorch: each is part of what a program is for.
+template <typename Set, typename Unset>
+void with_setting(const char* name, Set set, Unset unset) {
+  at::Tensor w = torch::rand({4, 4}).requires_grad_();
+  const auto f = [&](at::Tensor x) {
+    at::Tensor y = (x.mm(w.detach()) * torch::ones({4})).sum();
+    return y * (at::GradMode::is_enabled() ? 1 : 2) + at::get_num_threads();
+  };
+  auto step = capture(f);
+  const at::Tensor x = torch::rand({4, 4});
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(same_bits(step(x), f(x))) << name;
+    set();
+    for (int i = 0; i < 6; ++i)
+      EXPECT_TRUE(same_bits(step(x).to(torch::kDouble), f(x).to(torch::kDouble))) << name;
+    unset();
+  }
+  EXPECT_GT(step.stats().replayed, 6u) << name << step.explain();
+}
+
+TEST_F(CaptureGuards, SettingsOfTheThread) {
+  with_setting(
+      "grad mode", [] { at::GradMode::set_enabled(false); }, [] { at::GradMode::set_enabled(true); });
+  const int threads = at::get_num_threads();
+  with_setting(
+      "threads", [&] { at::set_num_threads(threads + 1); }, [&] { at::set_num_threads(threads); });
+  with_setting(
+      "default type", [] { at::set_default_dtype(caffe2::TypeMeta::Make<double>()); },
+      [] { at::set_default_dtype(caffe2::TypeMeta::Make<float>()); });
+  with_setting(
+      "deterministic", [] { at::globalContext().setDeterministicAlgorithms(true, false); },
+      [] { at::globalContext().setDeterministicAlgorithms(false, false); });
+  with_setting(
+      "anomaly mode", [] { torch::autograd::AnomalyMode::set_enabled(true); },
+      [] { torch::autograd::AnomalyMode::set_enabled(false); });
+  with_setting(
+      "denormals", [] { at::globalContext().setFlushDenormal(true); },
+      [] { at::globalContext().setFlushDenormal(false); });
+  with_setting(
+      "autocast", [] { at::autocast::set_autocast_enabled(at::kCPU, true); },
+      [] {
+        at::autocast::clear_cache();
+        at::autocast::set_autocast_enabled(at::kCPU, false);
+      });
+  {
+    const c10::InferenceMode inference;
+    auto step = capture([](at::Tensor x) { return x * 2; });
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(step(torch::ones({2}))[0].item<float>(), 2);
+  }
+}
+
+TEST_F(CaptureGuards, OneCallAtATime) {
+  CapturedStep* self = nullptr;
+  CapturedStep step(
+      [&](const Tensors& inputs) {
+        if (self) self->call(inputs);
+        return Tensors{inputs[0] + 1};
+      },
+      {});
+  self = &step;
+  EXPECT_THROW(step.call({torch::ones({2})}), c10::Error);
+}
+
+}  // namespace
+}  // namespace overdrive::test

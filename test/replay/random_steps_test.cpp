@@ -1,0 +1,233 @@
+// Random steps, captured: equal bits or refused, never different. A seed names a step;
+// OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
+#include "test/replay/replay_fixture.h"
+
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+namespace overdrive::test {
+namespace {
+
+using Random = std::mt19937_64;
+
+struct Instruction {
+  int kind;
+  int a;
+  int b;
+  double number;
+};
+
+// A step as a list of instructions over a pool of matrices of one shape, which inputs and parameters begin.
+struct RandomStep {
+  int rows;
+  int columns;
+  int parameters;
+  int optimizer;
+  bool set_to_none;
+  bool clip;
+  bool twice;
+  std::vector<Instruction> instructions;
+
+  explicit RandomStep(uint64_t seed) {
+    Random random(seed * 7919 + 17);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+    rows = 1 + below(5);
+    columns = 1 + below(9);
+    parameters = 1 + below(4);
+    optimizer = below(7);
+    set_to_none = below(3) > 0;
+    clip = below(4) == 0;
+    twice = below(5) == 0;
+    const int count = 3 + below(16);
+    for (int i = 0; i < count; ++i) {
+      instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
+    }
+  }
+
+  static constexpr int kKinds = 34;
+
+  at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
+
+  at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state) const {
+    const at::Tensor a = pick(pool, each.a), b = pick(pool, each.b);
+    const at::Tensor kept = state[each.b % state.size()];
+    switch (each.kind) {
+      case 0:
+        return a + b;
+      case 1:
+        return a * b;
+      case 2:
+        return a - each.number * b;
+      case 3:
+        return torch::tanh(a);
+      case 4:
+        return torch::sigmoid(a) * each.number;
+      case 5:
+        return torch::relu(a);
+      case 6:
+        return a.mm(b.t()).mm(a) * 0.1;
+      case 7:
+        return torch::softmax(a, each.b % 2);
+      case 8:
+        return a / (b.abs() + 1);
+      case 9:
+        return a.exp().clamp_max(3);
+      case 10:
+        return a.sum(0, true).expand_as(a) * 0.3;
+      case 11:
+        return a.mean(1, true) + b;
+      case 12:
+        return torch::cat({a, b}, 1).narrow(1, columns / 2, columns);
+      case 13:
+        return a.clone().mul_(each.number);
+      case 14:
+        return (a * each.number).relu_();
+      case 15:
+        return a * torch::rand_like(b);
+      case 16:
+        return torch::dropout(a, 0.3, true);
+      case 17:
+        return torch::where(a > b, a, b * each.number);
+      case 18:
+        return a.flatten().roll(1).view({rows, columns});
+      case 19:
+        return std::get<0>(a.sort(1)) + b;
+      case 20:
+        return a.t().contiguous().t() * b;
+      case 21:
+        return torch::layer_norm(a, {columns});
+      case 22:
+        return a.index_select(0, torch::arange(rows - 1, -1, -1));
+      case 23:
+        return torch::gelu(a);
+      case 24:
+        return torch::linear(a, b.t().matmul(b) * 0.1);
+      case 25:
+        return a * kept.clone();
+      case 26:
+        return a.cumsum(0) * 0.5;
+      case 27:
+        return a.pow(2).add(1).sqrt() - b.detach();
+      case 28:
+        return torch::addcmul(a, b, b, each.number);
+      case 29:
+        return torch::max(a, b).logsumexp(1, true).expand_as(a) * 0.2;
+      case 30: {
+        at::Tensor copy = a.clone();
+        copy.select(0, 0).add_(b.select(0, rows - 1));
+        return copy;
+      }
+      case 31: {
+        const torch::NoGradGuard no_grad;
+        kept.mul_(0.5).add_(a, each.number * 0.1);
+        return a;
+      }
+      case 32:
+        return torch::leaky_relu(a, 0.2) + torch::ones({columns}) * each.number;
+      case 33:
+        return a.view({-1}).chunk(1)[0].reshape({rows, columns}) +
+               torch::tensor({static_cast<float>(each.number)});
+      default:
+        return a;
+    }
+  }
+
+  at::Tensor loss(const Tensors& leaves, const Tensors& state, const Tensors& inputs) const {
+    Tensors pool = leaves;
+    pool.insert(pool.end(), inputs.begin(), inputs.end());
+    for (const Instruction& each : instructions) pool.push_back(apply(each, pool, state));
+    at::Tensor sum = torch::mse_loss(pool.back(), inputs[0]);
+    for (const at::Tensor& leaf : leaves) sum = sum + (leaf * pool[pool.size() / 2]).mean() * 0.01;
+    return sum;
+  }
+};
+
+std::shared_ptr<torch::optim::Optimizer> optimizer_of(int kind, const Tensors& leaves) {
+  using namespace torch::optim;
+  switch (kind) {
+    case 0:
+      return std::make_shared<SGD>(leaves, SGDOptions(0.05));
+    case 1:
+      return std::make_shared<SGD>(leaves, SGDOptions(0.05).momentum(0.8).weight_decay(0.01));
+    case 2:
+      return std::make_shared<Adam>(leaves, AdamOptions(0.01));
+    case 3:
+      return std::make_shared<AdamW>(leaves, AdamWOptions(0.01).amsgrad(true));
+    case 4:
+      return std::make_shared<RMSprop>(leaves, RMSpropOptions(0.01).centered(true));
+    case 5:
+      return std::make_shared<Adagrad>(leaves, AdagradOptions(0.01).lr_decay(0.1));
+    default:
+      return std::make_shared<SGD>(leaves, SGDOptions(0.05).momentum(0.9).nesterov(true));
+  }
+}
+
+Training training_of(const RandomStep& random) {
+  Training training;
+  Tensors leaves;
+  for (int i = 0; i < random.parameters; ++i)
+    leaves.push_back(torch::randn({random.rows, random.columns}).requires_grad_());
+  const Tensors state{torch::ones({random.rows, random.columns}), torch::randn({random.rows, random.columns})};
+  training.optimizer = optimizer_of(random.optimizer, leaves);
+  auto* optimizer = training.optimizer.get();
+  training.state = leaves;
+  training.state.insert(training.state.end(), state.begin(), state.end());
+  training.step = [=](const Tensors& inputs) {
+    optimizer->zero_grad(random.set_to_none);
+    at::Tensor loss = random.loss(leaves, state, inputs);
+    loss.backward();
+    if (random.twice) random.loss(leaves, state, inputs).mul(0.5).backward();
+    if (random.clip) torch::nn::utils::clip_grad_value_(leaves, 0.02);
+    optimizer->step();
+    return loss;
+  };
+  training.inputs = [random](int i) {
+    return batch_of(i, {random.rows, random.columns}, {random.rows, random.columns});
+  };
+  return training;
+}
+
+struct Count {
+  int replayed = 0;
+  int refused = 0;
+  std::map<std::string, int> reasons;
+};
+
+void try_seed(uint64_t seed, Count& count) {
+  const RandomStep random(seed);
+  SideBySide both([&] { return training_of(random); }, {.constant_modes = true});
+  const std::string difference = both.run(14, [&](Training& training, int i) {
+    if (i != 11) return;
+    const torch::NoGradGuard no_grad;
+    for (auto& group : training.optimizer->param_groups()) group.options().set_lr(0.003);
+    if (seed % 3 == 0) training.optimizer->zero_grad(true);
+    if (seed % 3 == 1) training.state[0].mul_(0.9);
+  });
+  EXPECT_EQ(difference, "") << "seed " << seed << "\n" << both.step().explain();
+  both.step().stats().replayed > 0 ? ++count.replayed : ++count.refused;
+  if (const std::string reason = both.step().refusal(); !reason.empty()) ++count.reasons[reason];
+}
+
+TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
+  uint64_t first = 1, number = 60;
+  if (const char* range = std::getenv("OVERDRIVE_CAPTURE_FUZZ")) {
+    char* end = nullptr;
+    first = std::strtoull(range, &end, 10);
+    if (*end == ':') number = std::strtoull(end + 1, nullptr, 10);
+  }
+  Count count;
+  for (uint64_t seed = first; seed < first + number && !HasFailure(); ++seed) {
+    try {
+      try_seed(seed, count);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "seed " << seed << ": " << error.what();
+    }
+  }
+  std::cout << count.replayed << " steps were replayed, " << count.refused << " were not\n";
+  for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
+  EXPECT_GT(count.replayed, static_cast<int>(number) * 3 / 4);
+}
+
+}  // namespace
+}  // namespace overdrive::test
