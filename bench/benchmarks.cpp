@@ -12,8 +12,8 @@ Benchmark checkpoint_benchmark();
 Benchmark capture_benchmark();
 
 const std::vector<Benchmark>& benchmarks() {
-  static const std::vector<Benchmark> all{engine_benchmark(),    nodes_benchmark(),      devices_benchmark(),
-                                          memory_benchmark(),    forward_ad_benchmark(), hooks_benchmark(),
+  static const std::vector<Benchmark> all{engine_benchmark(),     nodes_benchmark(),      devices_benchmark(),
+                                          memory_benchmark(),     forward_ad_benchmark(), hooks_benchmark(),
                                           checkpoint_benchmark(), capture_benchmark()};
   return all;
 }

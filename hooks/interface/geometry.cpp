@@ -77,8 +77,8 @@ c10::intrusive_ptr<c10::TensorImpl> plain_copy(const at::Tensor& tensor, const c
   if (typeid(impl) != typeid(c10::TensorImpl)) {
     return impl.shallow_copy_and_detach(counter, /*allow_tensor_metadata_change=*/true);
   }
-  // The same at two thirds of the cost: the call above makes a version counter and drops it, but a tensor without
-  // keys of autograd gets none.
+  // The same at two thirds of the cost: the call above makes a version counter and drops it, but a tensor
+  // without keys of autograd gets none.
   const c10::DispatchKeySet keys = impl.key_set() - c10::inplace_or_view_ks - c10::autograd_dispatch_keyset;
   auto copy = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl.unsafe_storage()),
                                                    keys, impl.dtype());

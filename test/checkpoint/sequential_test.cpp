@@ -174,8 +174,8 @@ TEST_F(Sequential, WithRevolveALongChainNeedsNeitherMemoryNorStack) {
   state.mutable_grad() = Tensor();
   lowest = UINTPTR_MAX;
   highest = calls = 0;
-  const int64_t peak =
-      bench::TensorBytes::peak_of([&] { checkpoint_sequential(chain, state, Revolve{kSnapshots}).sum().backward(); });
+  const int64_t peak = bench::TensorBytes::peak_of(
+      [&] { checkpoint_sequential(chain, state, Revolve{kSnapshots}).sum().backward(); });
   EXPECT_TRUE(same_bits(state.grad(), want));
   EXPECT_EQ(calls, kLayers + fewest_reruns(kLayers, kSnapshots));
   EXPECT_LT(peak, (kSnapshots + 10) * static_cast<int64_t>(state.nbytes()));
