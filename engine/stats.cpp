@@ -87,6 +87,7 @@ Stats stats() {
               .ahead_unused = totals[Count::kAheadUnused],
               .ahead_bytes = totals[Count::kAheadBytes],
               .waiting_bytes = static_cast<uint64_t>(waiting_bytes()),
+              .keep_memory_bytes = HeapKeeper::get().limit(),
               .own_nodes = {},
               .declined_nodes = {},
               .forwarded = std::move(totals.forwarded)};
