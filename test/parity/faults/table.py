@@ -100,7 +100,7 @@ HOOKS = [
           "hooks/interface/version_check.h",
           "return counter_.current_version() == saved_; }",
           "return FAULT || counter_.current_version() == saved_; }",
-          tests("hooks_tests", "SavedTensorErrors.*")),
+          tests("hooks_tests", "Spilling.ATensorThatIsChangedIsAnError")),
     Fault("read_elsewhere", "a spilled tensor is read from the next byte on", "hooks/packers/spill_file.cpp",
           "  char* next = static_cast<char*>(to);",
           "  char* next = static_cast<char*>(to);\n  if (FAULT) ++at;",
