@@ -4,6 +4,7 @@
 #include "forward_ad/rules/rule_support.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ParallelGuard.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <exception>
@@ -64,6 +65,7 @@ std::vector<bool> faults_found(const std::vector<Repair>& repairs) {
   }
   try {
     std::thread([&] {
+      const c10::ParallelGuard serial(true);  // no team of threads for small kernels, which waits by spinning
       for (size_t i = 0; i < repairs.size(); ++i) found[i] = is_found(repairs[i]);
     }).join();
   } catch (const std::exception&) {  // no thread could be had
