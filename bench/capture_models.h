@@ -14,8 +14,8 @@ namespace overdrive::bench {
 struct CaptureModel {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> inputs;
-  std::shared_ptr<torch::optim::Optimizer> optimizer;
-  std::function<at::Tensor(const std::vector<at::Tensor>&)> loss_of;
+  std::shared_ptr<torch::optim::Optimizer> optimizer = {};
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> loss_of = {};
 
   // One whole step on the inputs.
   at::Tensor step(const std::vector<at::Tensor>& given) const;

@@ -3,7 +3,7 @@
 # program does, and when our engine ran its backwards.
 report=$(mktemp) || exit 1
 trap 'rm -f "$report"' EXIT
-OVERDRIVE_VERBOSE=1 LD_PRELOAD=$1 "$2" --gtest_brief=1 --gtest_filter="$3" 2>"$report"
+OVERDRIVE_VERBOSE=2 LD_PRELOAD=$1 "$2" --gtest_brief=1 --gtest_filter="$3" 2>"$report"
 status=$?
 cat "$report" >&2
 [ $status -eq 0 ] || exit $status
