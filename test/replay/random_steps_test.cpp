@@ -126,7 +126,7 @@ struct RandomStep {
       case 32:
         return torch::leaky_relu(a, 0.2) + torch::ones({columns}) * each.number;
       case 33:
-        return a.view({-1}).chunk(1)[0].reshape({rows, columns}) +
+        return a.reshape({-1}).chunk(1)[0].reshape({rows, columns}) +
                torch::tensor({static_cast<float>(each.number)});
       default:
         return a;
