@@ -113,6 +113,8 @@ Options Options::from_environment() {
   read("OVERDRIVE_EXACT", kExact, options.exact);
   read("OVERDRIVE_OWN_NODES", kOffOn, options.own_nodes);
   read("OVERDRIVE_CHECK", options.check_every);
+  int every = 0;  // read by captured steps; a bad value is an error here already
+  read("OVERDRIVE_CAPTURE_CHECK", every);
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;

@@ -89,7 +89,7 @@ TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_STRNE(row.meaning, "");
   }
-  EXPECT_EQ(names.size(), 7);
+  EXPECT_EQ(names.size(), 8);
 }
 
 }  // namespace
