@@ -6,6 +6,8 @@ option(OVERDRIVE_UNITY "Compile several sources of a target at once: half the ti
 set(OVERDRIVE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,undefined' or 'thread'")
 option(OVERDRIVE_COVERAGE "Count which lines the tests run" OFF)
 
+set(OVERDRIVE_OPTIMISATION "" CACHE STRING "The library's own optimisation: -O0 while one works on it, '' for the build type's")
+
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
@@ -18,6 +20,25 @@ function(overdrive_in_pieces target)
     set(sources ${ARGV1})
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_BATCH_SIZE ${sources})
+endfunction()
+
+# overdrive_in_wings(TARGET FOLDERS...): the same with a piece for each FOLDERS, a regular expression over paths from
+# the root, so that a new source has its own wing compiled again and no other. What fits none is compiled alone.
+function(overdrive_in_wings target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_MODE GROUP)
+  get_target_property(folder ${target} SOURCE_DIR)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}" NORMALIZE)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE path)
+    foreach(wing ${ARGN})
+      if(path MATCHES "^${wing}")
+        string(MAKE_C_IDENTIFIER "${wing}" group)
+        set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${group})
+        break()
+      endif()
+    endforeach()
+  endforeach()
 endfunction()
 
 # Tests spend a fifth of their build time in the optimiser and gain nothing from it; under a sanitizer they do.

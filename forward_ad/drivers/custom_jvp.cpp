@@ -205,16 +205,10 @@ Tensors on_top_layer(const CustomFunctionPtr& function, const Tensors& inputs) {
   const LayerStack& stack = ft::getDynamicLayerStack();
   // A copy: what is called below leaves the layer.
   const Layer top = stack.back();  // NOLINT(performance-unnecessary-copy-initialization)
-  switch (top.key()) {
-    case ft::TransformType::Jvp:
-      return on_forward_layer(function, inputs, top, stack.size());
-    case ft::TransformType::Grad:
-      return on_reverse_layer(function, inputs, top, stack.size());
-    case ft::TransformType::Vmap:
-      return on_vmap_layer(function, inputs, top, stack.size());
-    default:
-      TORCH_CHECK(false, function->name, " cannot run under functionalization.");
-  }
+  if (top.key() == ft::TransformType::Jvp) return on_forward_layer(function, inputs, top, stack.size());
+  if (top.key() == ft::TransformType::Grad) return on_reverse_layer(function, inputs, top, stack.size());
+  TORCH_CHECK(top.key() == ft::TransformType::Vmap, function->name, " cannot run under functionalization.");
+  return on_vmap_layer(function, inputs, top, stack.size());
 }
 
 }  // namespace

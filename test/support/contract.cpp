@@ -46,7 +46,8 @@ void ContractBase::TearDown() {
     EXPECT_THAT(stats().forwarded, testing::IsEmpty()) << "the previous engine did our work";
   }
   if (!new_threads_allowed_) {
-    EXPECT_EQ(settled_thread_count(threads_before_), threads_before_) << "a thread is still alive";
+    // Fewer: a joined thread of the test before may have been listed still when this one began.
+    EXPECT_LE(settled_thread_count(threads_before_), threads_before_) << "a thread is still alive";
   }
 }
 
