@@ -142,9 +142,10 @@ at::Tensor run_with_revolve(const std::vector<Layer>& layers, const at::Tensor& 
                             const Options& options) {
   TORCH_CHECK(snapshots >= 1, "checkpoint_sequential: Revolve needs a snapshot at least, and got ", snapshots,
               ".");
-  TORCH_CHECK(options.form == Form::kEarly && options.policy == nullptr,
+  TORCH_CHECK(options.form != Form::kOnDemand && options.policy == nullptr,
               "checkpoint_sequential: Revolve is of the early form. For the form kOnDemand use Segments or "
               "Selective.");
+  check_options("checkpoint_sequential", options, options.form.value_or(Form::kEarly));
   const at::Device device = first_defined({input}, options).device();
   if (layers.size() == 1 || runs_plainly({input})) {
     at::Tensor state = input;
@@ -156,8 +157,9 @@ at::Tensor run_with_revolve(const std::vector<Layer>& layers, const at::Tensor& 
   if (is_differentiable(state)) {
     state = with_history(
         state, base::make_node<RevolveNode>(
-                   std::move(chain), base::edge_list{torch::autograd::impl::gradient_edge(phony(device, true)),
-                                                     torch::autograd::impl::gradient_edge(input)}));
+                   std::move(chain),
+                   base::edge_list{torch::autograd::impl::gradient_edge(dependency_token(device, true)),
+                                   torch::autograd::impl::gradient_edge(input)}));
   }
   return layers.back()(state);
 }

@@ -3,6 +3,7 @@
 #include "checkpoint/chain/revolve.h"
 #include "checkpoint/early/early.h"
 #include "checkpoint/on_demand/on_demand.h"
+#include "checkpoint/region/region.h"
 
 #include <utility>
 
@@ -40,6 +41,11 @@ at::Tensor by_segments(const std::vector<Layer>& layers, at::Tensor x, const Seg
 at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, const Selective& schedule,
                      Options options) {
   TORCH_CHECK(schedule.policy != nullptr, "checkpoint_sequential: Selective needs a policy.");
+  TORCH_CHECK(
+      options.form != Form::kEarly,
+      "checkpoint_sequential: Selective is of the form kOnDemand. For the early form use Segments or Revolve.");
+  TORCH_CHECK(options.policy == nullptr && options.packer == nullptr,
+              "checkpoint_sequential: policy and packer belong into Selective, not into Options.");
   options.form = Form::kOnDemand;
   options.policy = schedule.policy;
   options.packer = schedule.packer;
@@ -50,7 +56,11 @@ at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, cons
 
 at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Tensor& input,
                                  const ChainSchedule& schedule, const Options& options) {
-  if (layers.empty()) return input;
+  TORCH_CHECK(!layers.empty(),
+              "checkpoint_sequential: there are no layers. An empty Sequential has no forward().");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    TORCH_CHECK(layers[i] != nullptr, "checkpoint_sequential: layer ", i, " is an empty function.");
+  }
   if (const auto* segments = std::get_if<Segments>(&schedule)) {
     return by_segments(layers, input, *segments, options);
   }
@@ -61,7 +71,9 @@ at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Ten
 }
 
 Tensors detail::checkpoint(Function fn, Tensors inputs, const Options& options) {
-  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
+  const Form form = options.form.value_or(Form::kOnDemand);
+  check_options("checkpointed", options, form);
+  if (form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
   Checkpointing region(std::move(fn), std::move(inputs), options);
   return region.recompute(region.checkpoint());
 }
