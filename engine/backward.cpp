@@ -5,21 +5,21 @@
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/host_frame.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/shared_task.h"
-#include "engine/host/view_readers.h"
-#include "engine/host/warning_collector.h"
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
 #include <optional>
+#include <vector>
 
 namespace overdrive::engine {
 namespace {
@@ -33,6 +33,23 @@ std::atomic<bool> warned_of_create_graph{false};
 bool owes_create_graph_warning() {
   return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
+
+// Keeps the warnings of a run and gives them to the caller's handler at the end, as a graph task of the host
+// does. For runs without a graph task of their own.
+class WarningCollector final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
+
+  // Gives each warning once to the current handler.
+  void replay() {
+    std::vector<c10::Warning> warnings;
+    warnings.swap(warnings_);
+    for (const c10::Warning& warning : warnings) c10::warn(warning);
+  }
+
+ private:
+  std::vector<c10::Warning> warnings_;
+};
 
 class Backward {
  public:

@@ -2,7 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "engine/run/thread_context.h"
 
 #include <ATen/CPUGeneratorImpl.h>

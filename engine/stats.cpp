@@ -2,7 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/heap_keeper.h"
-#include "engine/own_nodes/outcome.h"
+#include "engine/own_nodes/own_call.h"
 #include "engine/own_nodes/own_nodes.h"
 
 #include <cstdio>

@@ -1,7 +1,6 @@
 #include "engine/devices/worker.h"
 
 #include "engine/base/counters.h"
-#include "engine/run/thread_context.h"
 
 #include <pthread.h>
 
