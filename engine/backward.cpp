@@ -70,8 +70,8 @@ class Backward {
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
                          engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
-    count(Count::kBackwards);
-    if (context_.innermost != nullptr) count(Count::kNested);
+    count(counts::backwards);
+    if (context_.innermost != nullptr) count(counts::nested);
     if (!needs_task()) {
       run_bare();
     } else if (GraphTask* task = task_to_share()) {
@@ -199,7 +199,7 @@ class Backward {
   }
 
   void run_bare() {
-    count(Count::kFramesElided);
+    count(counts::frames_elided);
     collecting_warnings([&](WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);

@@ -107,16 +107,16 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
                           .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
-    count(Count::kThreads);
+    count(counts::threads);
     call_on_new_thread(body);
   } else if (!nested || !stack_is_low()) {
     body();
   } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
-    count(Count::kFreshStacks);
+    count(counts::fresh_stacks);
     call_on_fresh_stack(body);
   } else {
-    count(Count::kThreads);
+    count(counts::threads);
     call_on_new_thread(body);
   }
   return captured;
