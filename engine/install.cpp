@@ -1,12 +1,13 @@
 #include "engine/install.h"
 
+#include "engine/at_install.h"
 #include "engine/backward.h"
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/devices/worker_group.h"
 #include "engine/heap_keeper.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
-#include "engine/host/other_engines.h"
 #include "engine/keep_memory.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
@@ -205,6 +206,7 @@ void install(const Options& options) {
   check_host();
   warn_of_unknown_variables();
   set_up_heap(options);
+  call_at_install();
   Switch::get().on(options);
 }
 
@@ -225,8 +227,8 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_(
-          (check(options), check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
+    : options_before_((check(options), check_host(), set_up_heap(options), call_at_install(),
+                       Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();
