@@ -40,7 +40,7 @@ detail::Vjp vjp_on_new_layer(const detail::Function& f, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) {
     marked.push_back(is_differentiable(input) ? layer.wrap(input).set_requires_grad(true) : input);
   }
-  detail::Output recorded = detail::call("vjp", f, marked);
+  detail::Output recorded = f(marked);
   detail::Vjp result;
   for (const at::Tensor& value : recorded.values) result.output.values.push_back(layer.unwrap(value));
   for (const at::Tensor& aux : recorded.aux) result.output.aux.push_back(layer.unwrap(aux));
@@ -152,10 +152,9 @@ detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs) {
 detail::Vjp vjp_unchecked(const detail::Function& f, const Tensors& inputs) {
   if (!ft::getDynamicLayerStack().empty() || c10::GradMode::is_enabled() || host_level::has_plain_tangents())
     return vjp_on_new_layer(f, inputs);
-  const detail::Function checked = [&f](const Tensors& marked) { return detail::call("vjp", f, marked); };
   Tensors detached;
   for (const at::Tensor& input : inputs) detached.push_back(input.requires_grad() ? input.detach() : input);
-  detail::Vjp result = vjp_below_layers(checked, detached);
+  detail::Vjp result = vjp_below_layers(f, detached);
   for (at::Tensor& aux : result.output.aux) {
     if (aux.defined()) aux = aux.detach();
   }
@@ -165,7 +164,8 @@ detail::Vjp vjp_unchecked(const detail::Function& f, const Tensors& inputs) {
 detail::Vjp detail::vjp(const Function& f, const Tensors& inputs) {
   check_differentiable("vjp", inputs);
   const InferenceModeExit exit;
-  Vjp result = vjp_unchecked(f, exit.usable(inputs));
+  const Function checked = [&f](const Tensors& marked) { return call("vjp", f, marked); };
+  Vjp result = vjp_unchecked(checked, exit.usable(inputs));
   result.pullback = [inner = std::move(result.pullback)](const Tensors& cotangents) {
     const InferenceModeExit again;
     return inner(again.usable(cotangents));
