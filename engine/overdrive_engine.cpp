@@ -104,6 +104,7 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   const EngineState state{.engine = *this,
                           .options = options(),
                           .observers = run_observers_.load(std::memory_order_acquire),
+                          .describe_error = describe_error_.load(std::memory_order_acquire),
                           .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
