@@ -33,3 +33,10 @@ function(overdrive_public_headers)
     set_property(GLOBAL APPEND PROPERTY OVERDRIVE_PUBLIC_HEADERS "${public}")
   endforeach()
 endfunction()
+
+# overdrive_forwarding_header(PATH TO): the installed header PATH, whose declarations lie in the header TO.
+function(overdrive_forwarding_header path to)
+  file(CONFIGURE OUTPUT "${OVERDRIVE_INCLUDE_DIR}/overdrive/${path}"
+       CONTENT "#pragma once\n\n#include <overdrive/${to}>\n")
+  set_property(GLOBAL APPEND PROPERTY OVERDRIVE_PUBLIC_HEADERS "${path}")
+endfunction()

@@ -5,10 +5,8 @@
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/host_frame.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/shared_task.h"
-#include "engine/host/view_readers.h"
-#include "engine/host/warning_collector.h"
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
@@ -16,11 +14,13 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
 #include <optional>
+#include <vector>
 
 namespace overdrive::engine {
 namespace {
@@ -34,6 +34,23 @@ std::atomic<bool> warned_of_create_graph{false};
 bool owes_create_graph_warning() {
   return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
+
+// Keeps the warnings of a run and gives them to the caller's handler at the end, as a graph task of the host
+// does. For runs without a graph task of their own.
+class WarningCollector final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
+
+  // Gives each warning once to the current handler.
+  void replay() {
+    std::vector<c10::Warning> warnings;
+    warnings.swap(warnings_);
+    for (const c10::Warning& warning : warnings) c10::warn(warning);
+  }
+
+ private:
+  std::vector<c10::Warning> warnings_;
+};
 
 class Backward {
  public:
@@ -54,8 +71,8 @@ class Backward {
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
                          engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
-    count(Count::kBackwards);
-    if (context_.innermost != nullptr) count(Count::kNested);
+    count(counts::backwards);
+    if (context_.innermost != nullptr) count(counts::nested);
     if (has_watchers()) [[unlikely]]
       run_watched();
     else
@@ -209,7 +226,7 @@ class Backward {
   }
 
   void run_bare() {
-    count(Count::kFramesElided);
+    count(counts::frames_elided);
     collecting_warnings([&](WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);

@@ -9,11 +9,9 @@
 
 #include "hooks/interface/saved_tensor_hooks.h"
 #include "hooks/packers/filters.h"
-#include "hooks/packers/keep.h"
 #include "hooks/packers/offload_to_cpu.h"
 #include "hooks/packers/quantise.h"
 #include "hooks/packers/recompute.h"
-#include "hooks/packers/schedulable.h"
 #include "hooks/packers/spill_to_disk.h"
 #include "hooks/scope/hook_stack.h"
 #include "hooks/scope/saved_tensor.h"

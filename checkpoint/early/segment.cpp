@@ -1,7 +1,6 @@
 #include "checkpoint/early/segment.h"
 
 #include <optional>
-#include <utility>
 
 namespace overdrive::checkpoint {
 

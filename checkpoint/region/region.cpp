@@ -1,15 +1,14 @@
 #include "checkpoint/region/region.h"
 
 #include "checkpoint/region/phase.h"
+#include "engine/base/autograd_modes.h"
 #include "engine/base/no_destructor.h"
-#include "engine/base/tangent.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 namespace overdrive::checkpoint {

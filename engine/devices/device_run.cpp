@@ -5,7 +5,6 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 

@@ -5,10 +5,21 @@
 
 #include <ATen/ThreadLocalState.h>
 
+#include <cstddef>
+
 namespace overdrive::engine::host {
 
 // The graph task that is current on this thread, or null outside a backward.
-base::GraphTask* current_graph_task();
+inline base::GraphTask* current_graph_task() {
+  // The one exported accessor that returns an address inside the task.
+  const auto* member = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (member == nullptr) return nullptr;
+  auto* address = reinterpret_cast<char*>(const_cast<std::unordered_set<base::Node*>*>(member));
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  return reinterpret_cast<base::GraphTask*>(address - offsetof(base::GraphTask, nodes_in_graph_));
+#pragma GCC diagnostic pop
+}
 
 // Before 2.13 the host turns named tensors off around each node's apply(), and so around a frame's. Hooks must
 // run in the caller's state; nodes in a frame turn names off themselves. The thread that enters a frame makes

@@ -1,7 +1,6 @@
 #include "engine/plan/serial_order.h"
 
 #include "engine/plan/ready_heap.h"
-#include "engine/plan/task_rank.h"
 
 namespace overdrive::engine {
 namespace {

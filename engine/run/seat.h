@@ -43,7 +43,7 @@ class Seat {
         options_(options),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
-  ~Seat() { count(Count::kNodes, nodes_run_); }
+  ~Seat() { count(counts::nodes, static_cast<int64_t>(nodes_run_)); }
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 

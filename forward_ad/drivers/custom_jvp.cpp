@@ -1,7 +1,6 @@
 #include "forward_ad/drivers/custom_jvp.h"
 
 #include "engine/base/generator_states.h"
-#include "forward_ad/drivers/custom_pullback.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
@@ -11,7 +10,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <utility>
 
 // Note [Custom functions on layers]
 // A custom Function is not an operator, so the layer stack cannot send it from layer to layer as it does with

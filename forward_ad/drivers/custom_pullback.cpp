@@ -1,4 +1,3 @@
-#include "forward_ad/drivers/custom_pullback.h"
 
 #include "engine/base/generator_states.h"
 #include "engine/base/torch_types.h"

@@ -3,7 +3,6 @@
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
-#include <optional>
 #include <utility>
 
 namespace overdrive::forward_ad {

@@ -2,7 +2,7 @@
 // own kernel. Functions without state; any thread. Private: only files of rules include it.
 #pragma once
 
-#include "engine/base/tangent.h"
+#include "engine/base/autograd_modes.h"
 #include "forward_ad/layers/dual_layout.h"
 
 #include <ATen/ATen.h>

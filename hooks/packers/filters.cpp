@@ -2,7 +2,6 @@
 
 #include "hooks/interface/hook_calls.h"
 #include "hooks/interface/tensor_kinds.h"
-#include "hooks/packers/schedulable.h"
 
 #include <ATen/core/DimVector.h>
 

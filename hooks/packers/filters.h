@@ -1,5 +1,5 @@
-// Hooks made of hooks: for some tensors only, or one after the other. filters.cpp has schedulable() as well.
-// Any thread, as far as the parts are.
+// Hooks made of hooks: for some tensors only, one after the other, or at another time. Any thread, as far as
+// the parts are.
 #pragma once
 
 #include "hooks/interface/saved_tensor_hooks.h"
@@ -21,5 +21,11 @@ OVERDRIVE_API HooksPtr only_types(std::vector<at::ScalarType> types, HooksPtr ho
 // `second` packs the tensors that `first` makes: compose(quantise(), spill_to_disk()). Parts that `second` does
 // not want stay as `first` made them.
 OVERDRIVE_API HooksPtr compose(HooksPtr first, HooksPtr second);
+
+// `hooks`, whose calls may be made early, late, on another thread or not at all, with the promise of Note [What
+// a hook may do]: its pack() and unpack() depend on nothing but their arguments. Packing then waits until the
+// tensor's last use is over, and unpacking begins before the node that wants the tensor. Inside compose() both
+// parts need the mark, or the whole.
+OVERDRIVE_API HooksPtr schedulable(HooksPtr hooks, Schedule schedule = {});
 
 }  // namespace overdrive::hooks

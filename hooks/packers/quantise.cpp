@@ -1,6 +1,6 @@
 #include "hooks/packers/quantise.h"
 
-#include "hooks/cuda/quantise_tensors.h"
+#include "hooks/cuda/quantise_cuda.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/kernels/quantise_kernels.h"
 #include "hooks/packers/large_memory.h"

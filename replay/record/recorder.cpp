@@ -1,7 +1,7 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
-#include "replay/record/constants.h"
+#include "replay/record/compare.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>

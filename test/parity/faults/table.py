@@ -72,7 +72,7 @@ ENGINE = [
           "i < task_.final_callbacks_.size(); ++i) {",
           "i + (FAULT ? 1 : 0) < task_.final_callbacks_.size(); ++i) {",
           FUZZER),
-    Fault("skip_validation", "outputs of a node are not checked", "engine/node/gradient_check.cpp",
+    Fault("skip_validation", "outputs of a node are not checked", "engine/node/node_call.cpp",
           "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {",
           "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {\n  if (FAULT) return;",
           FUZZER),
