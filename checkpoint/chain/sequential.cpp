@@ -4,6 +4,7 @@
 #include "checkpoint/early/early.h"
 #include "checkpoint/on_demand/on_demand.h"
 #include "checkpoint/region/dependency.h"
+#include "checkpoint/region/region.h"
 #include "checkpoint/region/tape.h"
 #include "engine/base/whole_graph_node.h"
 #include "hooks/hooks.h"
@@ -46,6 +47,11 @@ at::Tensor by_segments(const std::vector<Layer>& layers, at::Tensor x, const Seg
 at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, const Selective& schedule,
                      Options options) {
   TORCH_CHECK(schedule.policy != nullptr, "checkpoint_sequential: Selective needs a policy.");
+  TORCH_CHECK(
+      options.form != Form::kEarly,
+      "checkpoint_sequential: Selective is of the form kOnDemand. For the early form use Segments or Revolve.");
+  TORCH_CHECK(options.policy == nullptr && options.packer == nullptr,
+              "checkpoint_sequential: policy and packer belong into Selective, not into Options.");
   options.form = Form::kOnDemand;
   options.policy = schedule.policy;
   options.packer = schedule.packer;
@@ -181,9 +187,10 @@ at::Tensor by_revolve(const std::vector<Layer>& layers, const at::Tensor& input,
                       const Options& options) {
   TORCH_CHECK(snapshots >= 1, "checkpoint_sequential: Revolve needs a snapshot at least, and got ", snapshots,
               ".");
-  TORCH_CHECK(options.form == Form::kEarly && options.policy == nullptr,
+  TORCH_CHECK(options.form != Form::kOnDemand && options.policy == nullptr,
               "checkpoint_sequential: Revolve is of the early form. For the form kOnDemand use Segments or "
               "Selective.");
+  check_options("checkpoint_sequential", options, options.form.value_or(Form::kEarly));
   const at::Device device = first_defined({input}, options).device();
   if (layers.size() == 1 || runs_plainly({input})) {
     at::Tensor state = input;
@@ -195,8 +202,9 @@ at::Tensor by_revolve(const std::vector<Layer>& layers, const at::Tensor& input,
   if (is_differentiable(state)) {
     state = with_history(
         state, base::make_node<RevolveNode>(
-                   std::move(chain), base::edge_list{torch::autograd::impl::gradient_edge(phony(device, true)),
-                                                     torch::autograd::impl::gradient_edge(input)}));
+                   std::move(chain),
+                   base::edge_list{torch::autograd::impl::gradient_edge(dependency_token(device, true)),
+                                   torch::autograd::impl::gradient_edge(input)}));
   }
   return layers.back()(state);
 }
@@ -205,7 +213,11 @@ at::Tensor by_revolve(const std::vector<Layer>& layers, const at::Tensor& input,
 
 at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Tensor& input,
                                  const ChainSchedule& schedule, const Options& options) {
-  if (layers.empty()) return input;
+  TORCH_CHECK(!layers.empty(),
+              "checkpoint_sequential: there are no layers. An empty Sequential has no forward().");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    TORCH_CHECK(layers[i] != nullptr, "checkpoint_sequential: layer ", i, " is an empty function.");
+  }
   if (const auto* segments = std::get_if<Segments>(&schedule)) {
     return by_segments(layers, input, *segments, options);
   }
@@ -216,7 +228,9 @@ at::Tensor checkpoint_sequential(const std::vector<Layer>& layers, const at::Ten
 }
 
 Tensors detail::checkpoint(Function fn, Tensors inputs, const Options& options) {
-  if (options.form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
+  const Form form = options.form.value_or(Form::kOnDemand);
+  check_options("checkpointed", options, form);
+  if (form == Form::kOnDemand) return run_on_demand(std::move(fn), inputs, options);
   Checkpointing region(std::move(fn), std::move(inputs), options);
   return region.recompute(region.checkpoint());
 }
