@@ -67,4 +67,8 @@ void set_pullback(const CustomFunctionPtr& function, Tensors inputs, Tensors sha
 Tensors double_vjp(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
                    const Tensors& tangents);
 
+// Puts the tensors that stand for a module's own on this thread (SubstitutionScope) in their place, for code
+// that gets tensors without an operator. Its body is in substitution.cpp.
+void substitute_in(Tensors& tensors);
+
 }  // namespace overdrive::forward_ad::detail
