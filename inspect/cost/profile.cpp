@@ -1,7 +1,7 @@
 #include "inspect/cost/profile.h"
 
 #include "engine/base/mutex.h"
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/gradient_bytes.h"

@@ -1,6 +1,6 @@
 #include "inspect/trace/trace_run.h"
 
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "inspect/cost/gradient_bytes.h"
 #include "inspect/cost/live_bytes.h"
 #include "inspect/trace/forward_ops.h"
