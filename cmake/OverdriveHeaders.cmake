@@ -9,7 +9,11 @@ set(OVERDRIVE_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 # The path below overdrive/ of a header, given by its path from the root of the tree. Only folders that users
 # know by name stay part of it.
 function(overdrive_public_path variable header)
-  if(NOT header MATCHES "^engine/base/|^hooks/packers/|^checkpoint/pipeline/")
+  # Read by doors and by nobody else.
+  if(header MATCHES "^engine/base/(mutex|thread_annotations)\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
+    set(header "detail/${header}")
+    string(REGEX REPLACE "^(detail/[^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")
+  elseif(NOT header MATCHES "^engine/base/|^hooks/packers/|^checkpoint/pipeline/")
     string(REGEX REPLACE "^([^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")
   endif()
   set(${variable} "${header}" PARENT_SCOPE)

@@ -47,6 +47,10 @@ Tensors without_history(Tensors tensors);
 // they are among the inputs.
 detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs);
 
+// vjp on this thread's layers, of inputs that may be undefined or without derivatives. Outside of inference
+// mode.
+detail::Vjp vjp_unchecked(const detail::Function& f, const Tensors& inputs);
+
 }  // namespace overdrive::forward_ad
 
 namespace overdrive::forward_ad::detail {

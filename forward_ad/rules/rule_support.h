@@ -15,7 +15,7 @@
 
 namespace overdrive::forward_ad::rules {
 
-inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 inline constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 inline bool is_given(const std::optional<at::Tensor>& tensor) {
