@@ -33,8 +33,10 @@ class CostSums {
     Clock::time_point begin;
     double inside = 0;  // seconds of nodes nested in this one
   };
-  static std::vector<Open>& open() {
-    static thread_local std::vector<Open> nodes;
+  // Of the calling thread; null when no node runs. A plain pointer: a late tensor's destructor may run a
+  // backward after the thread's destructors.
+  static std::vector<Open>*& open() {
+    static thread_local std::vector<Open>* nodes = nullptr;
     return nodes;
   }
 
@@ -102,8 +104,10 @@ class CostRun final : public engine::RunWatch {
   void before_node(const engine::NodeFacts& facts) override {
     const uint32_t type = sums_->number_of(facts.node);
     uint32_t& owner = AllocationLog::owner();
-    CostSums::open().push_back({sums_.get(), number_, facts.index, std::exchange(owner, type), type,
-                                facts.node.sequence_nr(), Clock::now()});
+    auto*& open = CostSums::open();
+    if (open == nullptr) open = new std::vector<CostSums::Open>;
+    open->push_back({sums_.get(), number_, facts.index, std::exchange(owner, type), type,
+                     facts.node.sequence_nr(), Clock::now()});
   }
   void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override {
     finish(facts.index, bytes_of(outputs), own);
@@ -115,8 +119,8 @@ class CostRun final : public engine::RunWatch {
     }
   }
   void end(const std::exception_ptr&) override {
-    auto& open = CostSums::open();
-    while (!open.empty() && open.back().sums == sums_.get() && open.back().backward == number_) close(open);
+    auto*& open = CostSums::open();
+    while (open != nullptr && open->back().sums == sums_.get() && open->back().backward == number_) close(open);
     sums_->add_backward(depth_, seconds_since(begin_), in_nodes_);
   }
 
@@ -124,19 +128,20 @@ class CostRun final : public engine::RunWatch {
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  static CostSums::Open close(std::vector<CostSums::Open>& open) {
-    const CostSums::Open last = open.back();
-    open.pop_back();
+  static CostSums::Open close(std::vector<CostSums::Open>*& open) {
+    const CostSums::Open last = open->back();
+    open->pop_back();
+    if (open->empty()) delete std::exchange(open, nullptr);
     AllocationLog::owner() = last.owner_before;
     return last;
   }
   void finish(uint32_t index, int64_t bytes, bool own) {
-    auto& open = CostSums::open();
-    while (!open.empty()) {
+    auto*& open = CostSums::open();
+    while (open != nullptr) {
       const CostSums::Open node = close(open);
       if (node.sums != sums_.get() || node.backward != number_ || node.index != index) continue;
       const double seconds = seconds_since(node.begin);
-      if (!open.empty()) open.back().inside += seconds;
+      if (open != nullptr) open->back().inside += seconds;
       if (std::this_thread::get_id() == caller_) in_nodes_ += seconds;
       sums_->add(node, seconds, bytes, own);
       return;
