@@ -157,15 +157,6 @@ void check_world(const TrainArguments& arguments, const std::vector<const Traine
     throw UsageError("--world is for trainers that several processes can share: ddp.");
 }
 
-// Null where none is wanted.
-std::unique_ptr<Trace> trace_into(const std::string& file) {
-  try {
-    return file.empty() ? nullptr : std::make_unique<Trace>(file);
-  } catch (const c10::Error& error) {
-    throw UsageError(error.what_without_backtrace());
-  }
-}
-
 int train(TrainArguments arguments) {
   if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
   const auto selection = find_or_complain(arguments.name);
@@ -182,12 +173,13 @@ int train(TrainArguments arguments) {
   }
   at::set_num_threads(arguments.threads);
   const bench::UseEngine engine(bench::parse_engine(arguments.engine));
-  const std::unique_ptr<Trace> trace = trace_into(arguments.trace);
+  std::optional<Trace> trace;
+  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   nlohmann::json results = nlohmann::json::array();
   for (const TrainerInfo* info : selection) {
     if (!interrupted()) results.push_back(train_one(*info, arguments));
   }
-  if (trace != nullptr) trace->close();
+  if (trace.has_value()) trace->close();
   file.write({{"trainings", results}, {"environment", bench::environment()}});
   return kFine;
 }
