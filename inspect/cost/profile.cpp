@@ -180,22 +180,22 @@ std::ostream& operator<<(std::ostream& out, const Profile& profile) {
   const double inside = profile.backward_seconds;
   out << "step " << time_text(profile.seconds) << ", backward " << time_text(inside) << ", engine itself "
       << time_text(profile.engine_seconds) << " (" << percent(profile.engine_seconds, inside) << ")\n"
-      << profile.backwards << " backwards, " << profile.nodes << " nodes, peak "
+      << "backwards " << profile.backwards << ", nodes " << profile.nodes << ", peak of memory "
       << bytes_text(profile.peak_bytes) << "\n\n";
-  out << left("node type", 21) << right("count", 7) << right("total", 8) << right("own", 8) << right("bytes", 9)
-      << right("peak", 6) << "\n";
+  out << left("node type", 26) << right("count", 5) << right("total", 8) << right("own", 8) << right("bytes", 8)
+      << right("peak", 5) << "\n";
   for (const Profile::Type& type : profile.types) {
-    out << left(type.name + (type.own_nodes == type.count ? "*" : ""), 21)
-        << right(std::to_string(type.count), 7) << right(time_text(type.total_seconds), 8)
-        << right(time_text(type.own_seconds), 8) << right(bytes_text(type.bytes), 9)
-        << right(percent(type.peak_share, 1), 6) << "\n";
+    const char* const star = type.own_nodes == type.count ? "*" : "";
+    out << left(short_name(type.name) + star, 26) << right(std::to_string(type.count), 5)
+        << right(time_text(type.total_seconds), 8) << right(time_text(type.own_seconds), 8)
+        << right(bytes_text(type.bytes), 8) << right(percent(type.peak_share, 1), 5) << "\n";
   }
   out << "* run by Overdrive itself\n\n"
-      << left("dearest nodes", 30) << right("number", 12) << right("own", 8) << right("bytes", 9) << "\n";
+      << left("dearest nodes", 32) << right("number", 12) << right("own", 8) << right("bytes", 8) << "\n";
   for (const Profile::Node& node : profile.dearest) {
     const std::string number = node.sequence_nr == UINT64_MAX ? "leaf" : std::to_string(node.sequence_nr);
-    out << left(node.name, 30) << right(number, 12) << right(time_text(node.own_seconds), 8)
-        << right(bytes_text(node.bytes), 9) << "\n";
+    out << left(short_name(node.name), 32) << right(number, 12) << right(time_text(node.own_seconds), 8)
+        << right(bytes_text(node.bytes), 8) << "\n";
   }
   return out;
 }
