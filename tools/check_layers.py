@@ -25,6 +25,7 @@ WINGS = [
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
     "replay/plan", "replay/record", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay",
+    "inspect/page", "inspect/graph", "inspect",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
 LOW_UNITS = {"engine/options": "engine/base"}
