@@ -12,6 +12,7 @@
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
+#include "engine/run/watchers.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -55,6 +56,15 @@ class Backward {
     if (memory_->plan.has_device_nodes()) plan_devices();
     count(Count::kBackwards);
     if (context_.innermost != nullptr) count(Count::kNested);
+    if (has_watchers()) [[unlikely]]
+      run_watched();
+    else
+      run_in_surroundings();
+    return std::move(captured_);
+  }
+
+ private:
+  void run_in_surroundings() {
     if (!needs_task()) {
       run_bare();
     } else if (GraphTask* task = task_to_share()) {
@@ -62,10 +72,23 @@ class Backward {
     } else {
       run_framed();
     }
-    return std::move(captured_);
   }
 
- private:
+  [[gnu::noinline]] void run_watched() {
+    const int32_t depth = context_.innermost == nullptr ? 0 : context_.innermost->depth + 1;
+    WatchedRun watched({memory_->plan, call_.roots, 0, depth, call_.keep_graph, call_.create_graph});
+    watched_ = &watched;
+    try {
+      run_in_surroundings();
+    } catch (...) {
+      watched_ = nullptr;
+      watched.end(std::current_exception());
+      throw;
+    }
+    watched_ = nullptr;
+    watched.end(nullptr);
+  }
+
   // Which thread runs which node, and the threads for it.
   void plan_devices() {
     std::optional<c10::Device> home;
@@ -83,7 +106,7 @@ class Backward {
   bool needs_task() const {
     return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
            exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
-           at::hasCallbacks() || a_mode_is_on();
+           at::hasCallbacks() || a_mode_is_on() || (watched_ != nullptr && watched_->runs_user_code());
   }
 
   // Nodes of a pruned run ask its task which gradients are needed, unless all are.
@@ -148,6 +171,7 @@ class Backward {
     if (tables) fill_task_tables(*task, memory_->plan);
     std::unique_ptr<RunObserver> observer;
     if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
+    if (watched_ != nullptr) watched_->also_tell(observer.get());
     const RunOptions options{
         .keep_graph = call_.keep_graph,
         .user_code = user_code,
@@ -155,8 +179,11 @@ class Backward {
         .task = task,
         .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
         .task_tables = tables,
-        .observer = observer.get(),
-        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr};
+        .observer = watched_ == nullptr ? observer.get() : watched_,
+        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr,
+        .watches = watched_ == nullptr ? nullptr : watched_->watches(),
+        .describe_error = engine_.describe_error,
+        .roots = &call_.roots};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();
@@ -227,6 +254,7 @@ class Backward {
   std::optional<DevicePlan> devices_;  // of a graph with device nodes
   WorkerLease workers_;
   const bool owes_warning_;
+  WatchedRun* watched_ = nullptr;  // while it is followed
   base::NodePtr root_;
   variable_list captured_;
 };

@@ -1,5 +1,6 @@
 #include "engine/install.h"
 
+#include "engine/at_install.h"
 #include "engine/backward.h"
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
@@ -188,6 +189,7 @@ void install(const Options& options) {
   check_host();
   warn_of_unknown_variables();
   set_up_heap(options);
+  call_at_install();
   Switch::get().on(options);
 }
 
@@ -208,7 +210,8 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
+    : options_before_(
+          (check_host(), set_up_heap(options), call_at_install(), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

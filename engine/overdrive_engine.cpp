@@ -5,6 +5,7 @@
 #include "engine/heap_keeper.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/other_engines.h"
+#include "engine/new_options.h"
 #include "engine/node/gradient_check.h"
 #include "engine/python_door/python_door.h"
 #include "engine/python_door/python_thread.h"
@@ -36,6 +37,7 @@ OverdriveEngine::OverdriveEngine()
 OverdriveEngine::~OverdriveEngine() { stop(); }
 
 void OverdriveEngine::set_options(const Options& options) {
+  tell_of_options(options);
   const OptionsInUse* current = options_.load(std::memory_order_acquire);
   while (!(current->options == options)) {
     const auto* replacement = new OptionsInUse{options, current};
@@ -105,6 +107,7 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   const EngineState state{.engine = *this,
                           .options = options(),
                           .observers = run_observers_.load(std::memory_order_acquire),
+                          .describe_error = describe_error_.load(std::memory_order_acquire),
                           .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {

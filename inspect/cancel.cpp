@@ -7,13 +7,12 @@
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace overdrive {
-namespace {
 
-using engine::NodeFacts;
-
+namespace inspect {
 // A scope, as its backwards see it.
 struct Stop {
   const StopOptions options;
@@ -29,6 +28,12 @@ struct Stop {
     return nullptr;
   }
 };
+}  // namespace inspect
+
+namespace {
+
+using engine::NodeFacts;
+using inspect::Stop;
 using StopPtr = std::shared_ptr<const Stop>;
 
 // The scopes whose backwards run on this thread: of the thread itself, and of a node that a worker runs.
@@ -115,7 +120,7 @@ class StopScope::Watching final : public engine::Watcher {
   }
   bool runs_user_code() const override { return static_cast<bool>(stop->options.progress); }
 
-  const StopPtr stop;
+  const std::shared_ptr<const inspect::Stop> stop;
 };
 
 StopScope::StopScope(StopOptions options) : watching_(std::make_shared<Watching>(std::move(options))) {

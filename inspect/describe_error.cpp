@@ -1,6 +1,8 @@
+#include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/thread_context.h"
 #include "inspect/forward_stack.h"
+#include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
 #include "inspect/note_store.h"
 #include "inspect/releases.h"
@@ -48,7 +50,13 @@ void describe(const base::edge_list& roots, base::Node& node, std::exception& er
   }
 }
 
-const bool kFilled = (engine::error_describer.store(&describe, std::memory_order_release), true);
+void use(const engine::Options& options) {
+  engine::OverdriveEngine::get().set_error_describer(&describe);
+  if (options.errors == Errors::kFull) record_releases();
+  if (options.nan == engine::Nan::kFirst) warn_of_nan();
+}
+
+[[maybe_unused]] const bool kFilled = (engine::options_listener.store(&use, std::memory_order_release), true);
 
 }  // namespace
 }  // namespace overdrive::inspect

@@ -4,6 +4,7 @@
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"
 #include "inspect/graph/saved_tensors.h"
+#include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
 #include "inspect/tensor_range.h"
 
@@ -14,14 +15,10 @@
 #include <utility>
 
 namespace overdrive {
-namespace {
 
-using engine::NodeFacts;
-using inspect::range_of;
-using inspect::ValueRange;
-
+namespace inspect {
 // The one report, shared by the runs that are watched.
-class Finding {
+class NanFinding {
  public:
   bool found() const { return found_.load(std::memory_order_relaxed); }
   void set(NanReport report) OVERDRIVE_EXCLUDES(mutex_) {
@@ -39,12 +36,20 @@ class Finding {
   mutable base::Mutex mutex_;
   std::optional<NanReport> report_ OVERDRIVE_GUARDED_BY(mutex_);
 };
+}  // namespace inspect
+
+namespace {
+
+using engine::NodeFacts;
+using inspect::NanFinding;
+using inspect::range_of;
+using inspect::ValueRange;
 
 // Every gradient is looked at once, when its node has made it; sums are looked at when their node takes them.
 // The ranges of a node's inputs are therefore known when the node has used the inputs up.
 class WatchedForNan final : public engine::RunWatch {
  public:
-  WatchedForNan(std::shared_ptr<Finding> finding, const engine::RunFacts& facts)
+  WatchedForNan(std::shared_ptr<NanFinding> finding, const engine::RunFacts& facts)
       : finding_(std::move(finding)), plan_(facts.plan), roots_(facts.roots), slots_(plan_.num_slots()) {}
 
   void before_node(const NodeFacts& facts) override {
@@ -135,7 +140,7 @@ class WatchedForNan final : public engine::RunWatch {
     finding_->set(std::move(report));
   }
 
-  const std::shared_ptr<Finding> finding_;
+  const std::shared_ptr<NanFinding> finding_;
   const engine::Plan& plan_;
   const base::edge_list& roots_;
   std::atomic<bool> over_{false};
@@ -154,7 +159,7 @@ class WarnOfNan final : public engine::Watcher {
 
  private:
   struct Run final : engine::RunWatch {
-    Run(const std::shared_ptr<Finding>& to, const engine::RunFacts& facts) : finding(to), watch(to, facts) {}
+    Run(const std::shared_ptr<NanFinding>& to, const engine::RunFacts& facts) : finding(to), watch(to, facts) {}
     void before_node(const NodeFacts& facts) override { watch.before_node(facts); }
     void after_node(const NodeFacts& facts, const base::variable_list& outputs, bool own) override {
       watch.after_node(facts, outputs, own);
@@ -164,21 +169,17 @@ class WarnOfNan final : public engine::Watcher {
       static std::atomic<bool> told{false};
       if (!told.exchange(true)) TORCH_WARN("Overdrive: ", finding->get()->text());
     }
-    const std::shared_ptr<Finding> finding;
+    const std::shared_ptr<NanFinding> finding;
     WatchedForNan watch;
   };
-  const std::shared_ptr<Finding> finding_ = std::make_shared<Finding>();
+  const std::shared_ptr<NanFinding> finding_ = std::make_shared<NanFinding>();
 };
 
-void warn_of_nan(const engine::Options& options) {
-  if (options.nan != engine::Nan::kFirst) return;
-  static const bool added = (engine::add_watcher(std::make_shared<WarnOfNan>()), true);
-  (void)added;
-}
-
-const engine::OptionsListener kNanListener(&warn_of_nan);
-
 }  // namespace
+
+void inspect::warn_of_nan() {
+  [[maybe_unused]] static const bool kAdded = (engine::add_watcher(std::make_shared<WarnOfNan>()), true);
+}
 
 std::string NanReport::text() const {
   if (node.empty()) return "The gradients that a backward began with hold a NaN or an infinity.";
@@ -201,7 +202,7 @@ class NanWatch::Watching final : public engine::Watcher {
   std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
     return finding->found() ? nullptr : std::make_unique<WatchedForNan>(finding, facts);
   }
-  const std::shared_ptr<Finding> finding = std::make_shared<Finding>();
+  const std::shared_ptr<inspect::NanFinding> finding = std::make_shared<inspect::NanFinding>();
 };
 
 NanWatch::NanWatch() : watching_(std::make_shared<Watching>()) { engine::add_watcher(watching_); }

@@ -63,16 +63,11 @@ class ReleaseWatcher final : public engine::Watcher {
   }
 };
 
-// The watcher stays from the first install() with OVERDRIVE_ERRORS=full on.
-void watch_releases(const engine::Options& options) {
-  if (options.errors != engine::Errors::kFull) return;
-  static const bool added = (engine::add_watcher(std::make_shared<ReleaseWatcher>()), true);
-  (void)added;
-}
-
-const engine::OptionsListener kListener(&watch_releases);
-
 }  // namespace
+
+void record_releases() {
+  [[maybe_unused]] static const bool kAdded = (engine::add_watcher(std::make_shared<ReleaseWatcher>()), true);
+}
 
 std::string release_of(const base::Node& node) {
   const uint64_t backward = Releases::get().find(node);

@@ -11,4 +11,7 @@ namespace overdrive::inspect {
 // "backward 3 of the process, which did not keep the graph"; "" when nothing was recorded.
 std::string release_of(const base::Node& node);
 
+// From now on, while the options ask for it.
+void record_releases();
+
 }  // namespace overdrive::inspect

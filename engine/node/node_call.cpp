@@ -10,18 +10,19 @@ namespace overdrive::engine {
 using namespace torch::autograd;
 
 namespace {
-void apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
   if (call.own != 0 && call.run_own != nullptr &&
       call.run_own(call.own, node, gradients, outputs, call.views_are_seen)) {
-    return;
+    return true;
   }
   if (!LentMemory::in_use()) {
     outputs = node(std::move(gradients));
-    return;
+    return false;
   }
   const LentMemory lent(gradients);
   outputs = node(std::move(gradients));
   lent.keep_out_of(outputs);
+  return false;
 }
 }  // namespace
 
@@ -30,17 +31,17 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
   for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
 }
 
-void call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+bool call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
   call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    apply(node, gradients, outputs, call);
+    const bool own = apply(node, gradients, outputs, call);
     check_gradients(node, outputs, /*below_autograd=*/call.run_own != nullptr && !call.views_are_seen);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
-    return;
+    return own;
   }
   // AccumulateGrad takes a gradient over when two references to it exist and the node has
   // post-hooks: ours, kept for them, and its own.
@@ -50,6 +51,7 @@ void call_node(Node& node, variable_list& gradients, variable_list& outputs, con
   }
   check_gradients(node, outputs, /*below_autograd=*/false);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
+  return false;
 }
 
 void check_for_nan(Node& node, const variable_list& gradients) {

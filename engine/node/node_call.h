@@ -30,8 +30,8 @@ struct NodeCall {
 };
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its
-// memory from node to node.
-void call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
+// memory from node to node. Returns whether `run_own` ran the node.
+bool call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
                const NodeCall& call);
 
 // The event that stock's loop emits around each node, with `body` in it. Apart, because the event is large and
