@@ -80,7 +80,7 @@ struct Graph {
   std::vector<uint32_t> run_order;  // all nodes but leaves
   std::vector<RepeatedBlock> blocks;
 
-  int64_t held_bytes() const;
+  OVERDRIVE_API int64_t held_bytes() const;
 };
 
 // Names for leaves, such as a module's named parameters.

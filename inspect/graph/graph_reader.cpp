@@ -40,6 +40,12 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+// As it was when the tensor was saved. Tensor::grad_fn() would make a node for a view whose base has changed.
+base::NodePtr maker_of(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta == nullptr ? base::NodePtr() : meta->grad_fn_;
+}
+
 class Reader {
  public:
   Reader(const std::vector<at::Tensor>& tensors, const LeafNames& names) : group_(tensors) {
@@ -118,7 +124,7 @@ class Reader {
     if (leaf != leaves_.end()) {
       look.owner = Owner::kLeaf;
       look.owner_node = static_cast<int32_t>(leaf->second);
-    } else if (const base::NodePtr maker = tensor.grad_fn()) {
+    } else if (const base::NodePtr maker = maker_of(tensor)) {
       look.owner = Owner::kNode;
       const auto number = numbers_.find(maker.get());
       if (number != numbers_.end()) look.owner_node = static_cast<int32_t>(number->second);

@@ -25,10 +25,14 @@ from overdrive._saved_tensors import (
     saved_tensors,
     spill_to_disk,
 )
+from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.1.0"
 __all__ = [
+    "CancelToken",
+    "Cancelled",
     "Comparison",
+    "NanWatch",
     "OverdriveError",
     "Packer",
     "built_for",
@@ -40,6 +44,7 @@ __all__ = [
     "installed",
     "keep",
     "keep_memory",
+    "last_error_note",
     "min_bytes",
     "offload_to_cpu",
     "quantise",
@@ -47,6 +52,7 @@ __all__ = [
     "saved_tensors",
     "spill_to_disk",
     "stats",
+    "stopping",
     "uninstall",
 ]
 

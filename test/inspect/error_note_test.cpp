@@ -78,8 +78,11 @@ std::vector<std::function<void()>> failing_backwards() {
 
 TEST_F(ErrorNote, LeavesTypeAndTextAsStockHasThem) {
   for (const auto& fails : failing_backwards()) {
-    const Caught stock = on<StockEngine>([&] { return message_of(fails); });
-    forget_failed_run();
+    const Caught stock = on<StockEngine>([&] {
+      Caught caught = message_of(fails);
+      forget_failed_run();
+      return caught;
+    });
     for (const Errors errors : {Errors::kPlain, Errors::kNote, Errors::kFull}) {
       use(errors);
       const Noted ours = noted(fails);

@@ -6,6 +6,9 @@
 #include "test/support/engines.h"
 #include "test/support/graph.h"
 
+#include <ATen/SequenceNumber.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
