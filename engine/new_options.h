@@ -1,5 +1,5 @@
-// Called with the options that an install() gives to the engine, before backwards use them. Filled once by
-// inspect/, when the library is loaded; the function runs on the thread that installs.
+// Called with the options of every install(), before the engine has them. Filled once by inspect/, when the
+// library is loaded; the function runs on the thread that installs.
 #pragma once
 
 #include "engine/options.h"

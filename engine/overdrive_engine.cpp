@@ -5,7 +5,6 @@
 #include "engine/heap_keeper.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/other_engines.h"
-#include "engine/new_options.h"
 #include "engine/node/gradient_check.h"
 #include "engine/python_door/python_door.h"
 #include "engine/python_door/python_thread.h"
@@ -37,7 +36,6 @@ OverdriveEngine::OverdriveEngine()
 OverdriveEngine::~OverdriveEngine() { stop(); }
 
 void OverdriveEngine::set_options(const Options& options) {
-  tell_of_options(options);
   const OptionsInUse* current = options_.load(std::memory_order_acquire);
   while (!(current->options == options)) {
     const auto* replacement = new OptionsInUse{options, current};

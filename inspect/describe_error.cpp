@@ -1,6 +1,6 @@
 #include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
-#include "engine/run/thread_context.h"
+#include "engine/run/active_run.h"
 #include "inspect/forward_stack.h"
 #include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
@@ -41,9 +41,10 @@ void describe(const base::edge_list& roots, base::Node& node, std::exception& er
   try {
     NoteStore& store = NoteStore::get();
     const Errors detail = engine::OverdriveEngine::get().options().errors;
-    const bool nested = !store.find(error).empty();
-    const std::string note = note_of(roots, node, error, nested, detail);
-    store.add(error, note, engine::thread_context().worker != nullptr);
+    const engine::ThreadContext& context = engine::thread_context();
+    const int32_t depth = context.innermost == nullptr ? 0 : context.innermost->depth;
+    const std::string note = note_of(roots, node, error, store.is_nested(error, depth), detail);
+    store.add(error, note, depth, context.worker != nullptr);
     if (detail == Errors::kPlain) return;
     if (auto* of_torch = dynamic_cast<c10::Error*>(&error)) of_torch->add_context("Overdrive: " + note);
   } catch (...) {  // of memory, or of a node's name()

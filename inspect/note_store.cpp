@@ -34,14 +34,28 @@ NoteStore::Last& NoteStore::last_here() {
   return last;
 }
 
-void NoteStore::add(const std::exception& error, const std::string& line, bool of_worker) {
+NoteStore::Note* NoteStore::find_note(const std::exception& error) {
+  const auto note =
+      std::find_if(notes_.begin(), notes_.end(), [&](const Note& one) { return one.is_of(error); });
+  return note == notes_.end() ? nullptr : &*note;
+}
+
+bool NoteStore::is_nested(const std::exception& error, int32_t depth) {
   const base::MutexLock lock(mutex_);
-  auto note = std::find_if(notes_.begin(), notes_.end(), [&](const Note& one) { return one.is_of(error); });
-  if (note == notes_.end()) {
-    note = notes_.begin() + static_cast<ptrdiff_t>(next_);
+  const Note* note = find_note(error);
+  return note != nullptr && note->depth > depth;
+}
+
+void NoteStore::add(const std::exception& error, const std::string& line, int32_t depth, bool of_worker) {
+  const base::MutexLock lock(mutex_);
+  Note* note = find_note(error);
+  if (note == nullptr) {
+    note = &notes_[next_];
     next_ = (next_ + 1) % notes_.size();
-    *note = {&error, typeid(error).name(), own_words_of(error), ""};
   }
+  if (note->depth <= depth || !note->is_of(error))
+    *note = {&error, depth, typeid(error).name(), own_words_of(error), ""};
+  note->depth = depth;
   if (!note->text.empty()) note->text += '\n';
   note->text += line;
   Last& last = of_worker ? last_of_workers_ : last_here();
@@ -50,10 +64,8 @@ void NoteStore::add(const std::exception& error, const std::string& line, bool o
 
 std::string NoteStore::find(const std::exception& error) {
   const base::MutexLock lock(mutex_);
-  for (const Note& note : notes_) {
-    if (note.is_of(error)) return note.text;
-  }
-  return "";
+  const Note* note = find_note(error);
+  return note == nullptr ? "" : note->text;
 }
 
 std::string NoteStore::last() {

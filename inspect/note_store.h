@@ -15,8 +15,11 @@ class NoteStore {
  public:
   static NoteStore& get();
 
-  // Adds a line to the note of `error`, or makes a note. `of_worker`: the thread that asks for it is another.
-  void add(const std::exception& error, const std::string& line, bool of_worker) OVERDRIVE_EXCLUDES(mutex_);
+  // Whether `error` came out of a backward nested deeper than `depth`, and has a note from there.
+  bool is_nested(const std::exception& error, int32_t depth) OVERDRIVE_EXCLUDES(mutex_);
+  // Adds a line to the note of a nested error, or makes a note. `of_worker`: the caller's thread is another.
+  void add(const std::exception& error, const std::string& line, int32_t depth, bool of_worker)
+      OVERDRIVE_EXCLUDES(mutex_);
   std::string find(const std::exception& error) OVERDRIVE_EXCLUDES(mutex_);
   // The last one of this thread or of a worker.
   std::string last() OVERDRIVE_EXCLUDES(mutex_);
@@ -25,6 +28,7 @@ class NoteStore {
   // An address may be used again, so the error's type and text have to be the same too.
   struct Note {
     const std::exception* error = nullptr;
+    int32_t depth = 0;  // of the outermost backward so far
     std::string type;
     std::string said;
     std::string text;
@@ -35,6 +39,7 @@ class NoteStore {
     std::string text;
   };
   static Last& last_here();
+  Note* find_note(const std::exception& error) OVERDRIVE_REQUIRES(mutex_);
 
   base::Mutex mutex_;
   std::array<Note, 16> notes_ OVERDRIVE_GUARDED_BY(mutex_);

@@ -90,7 +90,9 @@ TEST_F(ErrorNote, LeavesTypeAndTextAsStockHasThem) {
       EXPECT_THAT(ours.note, HasSubstr("node ")) << stock;
       EXPECT_THAT(ours.note, HasSubstr("path ")) << stock;
       EXPECT_EQ(last_error_note(), ours.note);
-      if (errors == Errors::kPlain) EXPECT_THAT(ours.what, Not(HasSubstr("Overdrive"))) << stock;
+      if (errors == Errors::kPlain) {
+        EXPECT_THAT(ours.what, Not(HasSubstr("Overdrive"))) << stock;
+      }
     }
   }
 }
