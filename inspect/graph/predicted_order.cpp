@@ -31,13 +31,14 @@ engine::WaitingTasks waiting_tasks() {
 }  // namespace
 
 std::vector<OrderedNode> predicted_order(const std::vector<at::Tensor>& roots,
-                                         const std::vector<at::Tensor>& inputs) {
+                                         const std::vector<at::Tensor>& inputs, InputsOf call) {
   const RootGroup group(roots);
   const base::edge_list outputs = edges_of(inputs);
   std::vector<OrderedNode> order;
   if (!inputs.empty() && outputs.empty()) return order;  // no input is in the graph: nothing runs
   engine::Plan plan;
-  plan.build({group.root().get(), group.has_several(), outputs, true});
+  const bool accumulates = inputs.empty() || call == InputsOf::kBackward;
+  plan.build({group.root().get(), group.has_several(), outputs, accumulates});
   for (const uint32_t index : engine::serial_order(plan, waiting_tasks())) {
     if (index == 0 && group.has_several()) continue;
     const engine::PlannedNode& planned = plan.nodes[index];

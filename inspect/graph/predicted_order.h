@@ -25,10 +25,17 @@ struct OrderedNode {
   bool captured_only = false;
 };
 
-// For backward() of the roots, or with `inputs` for grad(roots, inputs) and backward(inputs). The node that
-// LibTorch puts above several roots is left out. An error for a root without a graph.
+// The call that has the inputs.
+enum class InputsOf {
+  kGrad,      // grad(roots, inputs): the nodes of the inputs are captured
+  kBackward,  // backward(inputs=): the nodes of the inputs run, for they add the gradients to leaves
+};
+
+// For backward() of the roots, or for a call with inputs. The node that LibTorch puts above several roots is
+// left out. An error for a root without a graph.
 OVERDRIVE_API std::vector<OrderedNode> predicted_order(const std::vector<at::Tensor>& roots,
-                                                       const std::vector<at::Tensor>& inputs = {});
+                                                       const std::vector<at::Tensor>& inputs = {},
+                                                       InputsOf call = InputsOf::kGrad);
 
 }  // namespace overdrive::inspect
 

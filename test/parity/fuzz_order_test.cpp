@@ -33,10 +33,10 @@ struct Looking {
 };
 
 // Null where the call is one that LibTorch refuses.
-std::shared_ptr<Looking> look(const variable_list& roots, const variable_list& inputs) {
+std::shared_ptr<Looking> look(const variable_list& roots, const variable_list& inputs, inspect::InputsOf call) {
   Order told;
   try {
-    for (const inspect::OrderedNode& node : inspect::predicted_order(roots, inputs)) {
+    for (const inspect::OrderedNode& node : inspect::predicted_order(roots, inputs, call)) {
       if (!node.captured_only) told.push_back(node.node);
     }
   } catch (const c10::Error&) {
@@ -46,9 +46,10 @@ std::shared_ptr<Looking> look(const variable_list& roots, const variable_list& i
 }
 
 Interpreter::Onlooker onlooker(uint64_t seed, Counts& counts) {
-  return [seed, &counts](const variable_list& roots,
-                         const variable_list& inputs) -> std::function<void(uint32_t)> {
-    const auto looking = look(roots, inputs);
+  return [seed, &counts](const variable_list& roots, const variable_list& inputs,
+                         bool accumulates) -> std::function<void(uint32_t)> {
+    const auto looking =
+        look(roots, inputs, accumulates ? inspect::InputsOf::kBackward : inspect::InputsOf::kGrad);
     if (looking == nullptr) return nullptr;
     const bool several = roots.size() > 1;
     return [seed, &counts, looking, several](uint32_t features) {

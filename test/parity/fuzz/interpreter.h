@@ -32,10 +32,10 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // Called before each backward of the top level with its roots and the tensors that it asks for; the function
-  // that it returns, with the backward's features when the backward has ended well.
-  using Onlooker = std::function<std::function<void(uint32_t features)>(const variable_list& roots,
-                                                                        const variable_list& inputs)>;
+  // Called before each backward of the top level with its roots and inputs, and whether its gradients are added
+  // to leaves; the function that it returns, with the backward's features when the backward has ended well.
+  using Onlooker = std::function<std::function<void(uint32_t features)>(
+      const variable_list& roots, const variable_list& inputs, bool accumulates)>;
   void set_onlooker(Onlooker onlooker) { onlooker_ = std::move(onlooker); }
 
   // Runs one statement of the top level on its lane. False when it failed or had nothing to do;

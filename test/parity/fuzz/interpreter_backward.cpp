@@ -151,7 +151,7 @@ std::function<void(uint32_t)> Interpreter::look_on(const Statement& s, const var
     if (s.call.door != Door::kExecute || (slot(i).defined() && slot(i).requires_grad()))
       inputs.push_back(slot(i));
   }
-  return onlooker_(used, inputs);
+  return onlooker_(used, inputs, s.call.door == Door::kTensorBackward || s.call.door == Door::kBackward);
 }
 
 void Interpreter::keep_results(const Statement& s, variable_list results) {
