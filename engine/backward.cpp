@@ -74,7 +74,7 @@ class Backward {
 
   [[gnu::noinline]] void run_watched() {
     const int32_t depth = context_.innermost == nullptr ? 0 : context_.innermost->depth + 1;
-    WatchedRun watched(memory_->plan, depth, call_.keep_graph, call_.create_graph);
+    WatchedRun watched({memory_->plan, call_.roots, 0, depth, call_.keep_graph, call_.create_graph});
     watched_ = &watched;
     try {
       run_in_surroundings();
@@ -181,7 +181,7 @@ class Backward {
         .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr,
         .watches = watched_ == nullptr ? nullptr : watched_->watches(),
         .describe_error = engine_.describe_error,
-        .plan = &memory_->plan};
+        .roots = &call_.roots};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();

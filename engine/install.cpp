@@ -9,6 +9,7 @@
 #include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
 #include "engine/keep_memory.h"
+#include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 
@@ -110,6 +111,7 @@ class Switch {
 
   void turn_on(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
     open_python_door();
+    tell_of_options(options);
     set_options(options);
     Engine& now = Engine::get_default_engine();
     if (is_ours(now)) return;

@@ -24,7 +24,7 @@ WINGS = [
     "hooks/interface", "hooks/memory", "hooks/scope", "hooks/kernels", "hooks/cuda", "hooks/packers", "hooks",
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
-    "inspect/cost", "inspect/trace", "inspect",
+    "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
     "replay/plan", "replay/record", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.

@@ -16,6 +16,7 @@ namespace overdrive::engine {
 // A backward that begins. The plan's pointers to nodes are good until the node has run.
 struct RunFacts {
   const Plan& plan;
+  const base::edge_list& roots;
   uint64_t number;  // of the watched backwards of the process, from 1
   int32_t depth;    // how many backwards this one is nested in
   bool keep_graph;

@@ -14,9 +14,8 @@
 
 namespace overdrive::engine {
 
-// Adds to the error that came out of node number `index` of the plan. Filled by a higher folder.
-using ErrorDescriber = void (*)(const Plan& plan, uint32_t index, base::Node& node,
-                                std::exception& error) noexcept;
+// Adds to the error that came out of a node of the backward that begins at `roots`. Filled by a higher folder.
+using ErrorDescriber = void (*)(const base::edge_list& roots, base::Node& node, std::exception& error) noexcept;
 
 struct RunOptions {
   bool keep_graph = false;
@@ -29,7 +28,7 @@ struct RunOptions {
   RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
   const RunWatches* watches = nullptr;     // hear of every node, or null
   ErrorDescriber describe_error = nullptr;
-  const Plan* plan = nullptr;  // of the run
+  const base::edge_list* roots = nullptr;  // of the run
 };
 
 class Seat {
@@ -88,7 +87,7 @@ class Seat {
     } catch (std::exception& error) {  // stock reports no other
       inputs.clear();                  // the gradients of the node that failed go before its error is reported
       report_exception(*options_.previous, node, error);
-      if (options_.describe_error != nullptr) options_.describe_error(*options_.plan, task.node, *node, error);
+      if (options_.describe_error != nullptr) options_.describe_error(*options_.roots, *node, error);
       throw;
     }
   }

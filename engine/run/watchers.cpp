@@ -60,10 +60,9 @@ void remove_watcher(const Watcher& watcher) {
   num_watchers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-WatchedRun::WatchedRun(const Plan& plan, int32_t depth, bool keep_graph, bool create_graph) {
+WatchedRun::WatchedRun(RunFacts facts) {
   static std::atomic<uint64_t> numbers{0};
-  const RunFacts facts{plan, numbers.fetch_add(1, std::memory_order_relaxed) + 1, depth, keep_graph,
-                       create_graph};
+  facts.number = numbers.fetch_add(1, std::memory_order_relaxed) + 1;
   try {
     for (const std::shared_ptr<Watcher>& watcher : current_watchers()) {
       std::unique_ptr<RunWatch> watch = watcher->watch(facts);

@@ -43,8 +43,8 @@ inline bool has_watchers() { return num_watchers.load(std::memory_order_relaxed)
 // The watches of one backward. Lives on the stack of the calling thread, around the run.
 class WatchedRun final : public RunObserver {
  public:
-  // Asks every watcher. When one throws, those before it hear of the end.
-  WatchedRun(const Plan& plan, int32_t depth, bool keep_graph, bool create_graph);
+  // Asks every watcher, with a number for the backward. When one throws, those before it hear of the end.
+  explicit WatchedRun(RunFacts facts);
   WatchedRun(const WatchedRun&) = delete;
   WatchedRun& operator=(const WatchedRun&) = delete;
 

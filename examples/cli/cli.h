@@ -59,6 +59,7 @@ struct Program {
 void add_env(Program& program);
 void add_list(Program& program);
 void add_train(Program& program);
+void add_graph(Program& program);
 void add_compare(Program& program);
 void add_bench(Program& program);
 void add_bench_faults(Program& program, CLI::App& parent);

@@ -46,6 +46,27 @@ void make_folder(const std::string& folder) {
   if (error) throw UsageError("cannot make the folder \"" + folder + "\": " + error.message() + ".");
 }
 
+// Ctrl-C stops a backward only where nobody keeps the step: a checkpoint holds whole steps, and processes that
+// train together wait for each other.
+std::optional<StopScope> stoppable(const TrainArguments& arguments) {
+  std::optional<StopScope> scope;
+  if (arguments.save.empty() && arguments.rank < 0) scope.emplace(harness::interrupt_token());
+  return scope;
+}
+
+// One step, or nothing when Ctrl-C stopped its backward.
+std::optional<double> step(Trainer& trainer, trainers::Meter& meter, const TrainArguments& arguments,
+                           const hooks::HooksPtr& packer) {
+  const auto stops = stoppable(arguments);
+  std::optional<hooks::ScopedHooks> scope;
+  if (packer != nullptr) scope.emplace(packer);
+  try {
+    return trainer.step(meter);
+  } catch (const Cancelled&) {
+    return std::nullopt;
+  }
+}
+
 // Steps up to `steps`; gives the losses of those that were done here.
 std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t done, int64_t steps,
                               const TrainArguments& arguments) {
@@ -54,11 +75,9 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
   const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
   for (bool stop = done == steps; !stop;) {
-    {
-      std::optional<hooks::ScopedHooks> scope;
-      if (packer != nullptr) scope.emplace(packer);
-      losses.push_back(trainer.step(meter));
-    }
+    const std::optional<double> loss = step(trainer, meter, arguments, packer);
+    if (!loss.has_value()) break;
+    losses.push_back(*loss);
     progress.show(++done, losses.back());
     stop = trainer.all_stop(done == steps || interrupted());
     if (!arguments.save.empty() && (stop || done % kStepsBetweenCheckpoints == 0)) {

@@ -13,6 +13,7 @@ void Meter::reset() {
 
 void Meter::note(const torch::Tensor& root) {
   ++backwards_;
+  if (look_) look_(root);
   if (counts_nodes_) nodes_ += bench::count_nodes({torch::autograd::impl::gradient_edge(root)});
 }
 

@@ -27,10 +27,14 @@ from overdrive._saved_tensors import (
     saved_tensors,
     spill_to_disk,
 )
+from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.1.0"
 __all__ = [
+    "CancelToken",
+    "Cancelled",
     "Comparison",
+    "NanWatch",
     "OverdriveError",
     "Packer",
     "built_for",
@@ -42,6 +46,7 @@ __all__ = [
     "installed",
     "keep",
     "keep_memory",
+    "last_error_note",
     "min_bytes",
     "offload_to_cpu",
     "quantise",
@@ -49,6 +54,7 @@ __all__ = [
     "saved_tensors",
     "spill_to_disk",
     "stats",
+    "stopping",
     "trace",
     "uninstall",
 ]

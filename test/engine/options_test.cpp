@@ -62,6 +62,11 @@ TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
   EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
   EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "0").keep_memory_mib, 0);
   EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "2047").keep_memory_mib, 2047);
+  EXPECT_EQ(with("OVERDRIVE_ERRORS", "plain").errors, Errors::kPlain);
+  EXPECT_EQ(with("OVERDRIVE_ERRORS", "note").errors, Errors::kNote);
+  EXPECT_EQ(with("OVERDRIVE_ERRORS", "full").errors, Errors::kFull);
+  EXPECT_EQ(with("OVERDRIVE_NAN", "off").nan, Nan::kOff);
+  EXPECT_EQ(with("OVERDRIVE_NAN", "first").nan, Nan::kFirst);
   EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "1").verbose);
   EXPECT_TRUE(with("OVERDRIVE_VERBOSE", "2").verbose);
 }
