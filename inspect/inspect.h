@@ -9,9 +9,9 @@
 //   catch (const std::exception& error) { log << overdrive::error_note(error); }
 #pragma once
 
+#include "inspect/cancel.h"
 #include "inspect/cost/memory_timeline.h"
 #include "inspect/cost/profile.h"
-#include "inspect/cancel.h"
 #include "inspect/error_note.h"
 #include "inspect/graph/graph.h"
 #include "inspect/graph/predicted_order.h"
