@@ -1,7 +1,7 @@
 #include "engine/backward.h"
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
@@ -14,13 +14,11 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
 #include <optional>
-#include <vector>
 
 namespace overdrive::engine {
 namespace {
@@ -34,23 +32,6 @@ std::atomic<bool> warned_of_create_graph{false};
 bool owes_create_graph_warning() {
   return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
-
-// Keeps the warnings of a run and gives them to the caller's handler at the end, as a graph task of the host
-// does. For runs without a graph task of their own.
-class WarningCollector final : public c10::WarningHandler {
- public:
-  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
-
-  // Gives each warning once to the current handler.
-  void replay() {
-    std::vector<c10::Warning> warnings;
-    warnings.swap(warnings_);
-    for (const c10::Warning& warning : warnings) c10::warn(warning);
-  }
-
- private:
-  std::vector<c10::Warning> warnings_;
-};
 
 class Backward {
  public:
@@ -215,7 +196,7 @@ class Backward {
   // Warnings wait until the end, also when the end is an error.
   template <typename Body>
   void collecting_warnings(Body&& body) {
-    WarningCollector warnings;
+    host::WarningCollector warnings;
     try {
       body(warnings);
     } catch (...) {
@@ -227,7 +208,7 @@ class Backward {
 
   void run_bare() {
     count(counts::frames_elided);
-    collecting_warnings([&](WarningCollector& warnings) {
+    collecting_warnings([&](host::WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);
       run_plan(state, nullptr);
@@ -235,7 +216,7 @@ class Backward {
   }
 
   void run_shared(GraphTask& task) {
-    collecting_warnings([&](WarningCollector& warnings) {
+    collecting_warnings([&](host::WarningCollector& warnings) {
       SharedTask shared(task, call_.keep_graph, call_.roots);
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
                         context_.innermost->state.whole_if_unchanged());

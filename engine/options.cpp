@@ -133,6 +133,10 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
        "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
        "fault)"},
+      {"OVERDRIVE_TRACE", "FILE",
+       "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
+       "of the "
+       "process (none)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };

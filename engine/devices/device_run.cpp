@@ -1,6 +1,6 @@
 #include "engine/devices/device_run.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/host_frame.h"
 
 #include <c10/core/StreamGuard.h>

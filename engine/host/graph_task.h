@@ -1,11 +1,13 @@
-// LibTorch's graph task of the calling thread. Any thread.
+// LibTorch's graph task of the calling thread, and parts of one for runs that have none. Any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <vector>
 
 namespace overdrive::engine::host {
 
@@ -41,5 +43,22 @@ struct NamesOfHooks {
   State state() const { return {}; }
 };
 #endif
+
+// Keeps the warnings of a run and gives them to the caller's handler at the end, as a graph task of the host
+// does. For runs without a graph task of their own.
+class WarningCollector final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
+
+  // Gives each warning once to the current handler.
+  void replay() {
+    std::vector<c10::Warning> warnings;
+    warnings.swap(warnings_);
+    for (const c10::Warning& warning : warnings) c10::warn(warning);
+  }
+
+ private:
+  std::vector<c10::Warning> warnings_;
+};
 
 }  // namespace overdrive::engine::host

@@ -1,6 +1,6 @@
 #include "engine/host/host_frame.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/gradient_tensors.h"
 #include "engine/host/graph_task.h"
 

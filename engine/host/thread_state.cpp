@@ -1,6 +1,6 @@
 #include "engine/host/thread_state.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 
 #include <pthread.h>
 

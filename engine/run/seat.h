@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/current_node.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/thread_state.h"

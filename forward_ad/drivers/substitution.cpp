@@ -1,4 +1,4 @@
-#include "forward_ad/drivers/substitution.h"
+#include "forward_ad/drivers/reverse.h"
 
 #include "engine/base/no_destructor.h"
 #include "forward_ad/drivers/functional_call.h"

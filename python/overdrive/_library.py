@@ -36,6 +36,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_hooks_free": (None, [_HOOKS]),
     "overdrive_hooks_enter": (_HOOKS, [_HOOKS, ctypes.c_int, ctypes.c_int, ctypes.c_int]),
     "overdrive_hooks_leave": (None, [_HOOKS]),
+    "overdrive_trace_begin": (_HOOKS, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]),
+    "overdrive_trace_end": (ctypes.c_int, [_HOOKS]),
 }
 _loading = threading.Lock()
 

@@ -5,6 +5,9 @@
 
 #include "replay/bind/bound_program.h"
 
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
 #include <optional>
 
 namespace overdrive::replay {
@@ -16,14 +19,26 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
 // Whether two recordings treat the gradients alike; a sentence otherwise.
 std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b);
 
+// Which hooks a leaf has (hook_looks.cpp): those on the tensor and those on the node that accumulates its
+// gradient. Sees that hooks were added or taken away, and not what a hook does.
+struct HookLooks {
+  // Hooks of C++ stand in one list that only grows; an entry that was removed is empty.
+  const void* list = nullptr;
+  size_t listed = 0;
+  size_t removed = 0;
+  // All others by their addresses.
+  uint64_t addresses = 0;
+
+  static HookLooks of(const c10::TensorImpl& leaf);
+  bool operator==(const HookLooks&) const = default;
+};
+
 class OutsideGuard {
  public:
   explicit OutsideGuard(const BoundProgram& bound);
 
   // Why the program does not fit what is there now, or null. Looks only.
   const char* difference() const;
-  // Whether a tensor shares memory with one that the program changes, or, if `any`, with one that it uses.
-  bool shares_memory(const at::Tensor& tensor, bool any) const;
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
   // Why the tensors cannot be watched; empty when they can.
@@ -43,6 +58,7 @@ class OutsideGuard {
     at::ScalarType type;
     c10::DispatchKeySet keys;
     bool requires_grad;
+    HookLooks hooks;
     int64_t bumps;
 
     const char* difference() const;
@@ -61,8 +77,6 @@ class OutsideGuard {
   std::string refusal_;
   std::vector<Watched> watched_;
   std::vector<WatchedGradient> gradients_;
-  std::vector<const c10::StorageImpl*> used_;
-  std::vector<const c10::StorageImpl*> written_;
   std::vector<int> leaf_memories_;
   std::vector<int64_t> targets_;
 };

@@ -134,7 +134,7 @@ CHECKPOINT = [
           "  if (state.default_dtype_ != outer_default_dtype_) c10::set_default_dtype(state.default_dtype_);",
           "  if (state.default_dtype_ != outer_default_dtype_ && !FAULT) c10::set_default_dtype(state.default_dtype_);",
           tests("checkpoint_test", "*State.DefaultDtypeIsThatOfTheForward*")),
-    Fault("skip_a_layer", "a chain goes back from the state before the right one", "checkpoint/chain/revolve.cpp",
+    Fault("skip_a_layer", "a chain goes back from the state before the right one", "checkpoint/chain/sequential.cpp",
           "    for (size_t layer = begin; layer < end; ++layer) state = chain_.run(layer, state, /*first=*/false);",
           "    for (size_t layer = begin; layer + (FAULT ? 1 : 0) < end; ++layer)\n"
           "      state = chain_.run(layer, state, /*first=*/false);",
