@@ -21,6 +21,13 @@ inline std::string time_text(double seconds) {
   return printed("%.1fs", seconds);
 }
 
+// Four characters at most.
+inline std::string count_text(uint64_t count) {
+  if (count < 10'000) return std::to_string(count);
+  const auto value = static_cast<double>(count);
+  return count < 1'000'000 ? printed("%.0fk", value / 1e3) : printed("%.0fM", value / 1e6);
+}
+
 inline std::string bytes_text(int64_t bytes) {
   if (bytes < 1024) return printed("%lldB", static_cast<long long>(bytes));
   auto value = static_cast<double>(bytes) / 1024;

@@ -182,11 +182,11 @@ std::ostream& operator<<(std::ostream& out, const Profile& profile) {
       << time_text(profile.engine_seconds) << " (" << percent(profile.engine_seconds, inside) << ")\n"
       << "backwards " << profile.backwards << ", nodes " << profile.nodes << ", peak of memory "
       << bytes_text(profile.peak_bytes) << "\n\n";
-  out << left("node type", 26) << right("count", 5) << right("total", 8) << right("own", 8) << right("bytes", 8)
+  out << left("node type", 26) << right("runs", 5) << right("total", 8) << right("own", 8) << right("bytes", 8)
       << right("peak", 5) << "\n";
   for (const Profile::Type& type : profile.types) {
     const char* const star = type.own_nodes == type.count ? "*" : "";
-    out << left(short_name(type.name) + star, 26) << right(std::to_string(type.count), 5)
+    out << left(short_name(type.name) + star, 26) << right(count_text(type.count), 5)
         << right(time_text(type.total_seconds), 8) << right(time_text(type.own_seconds), 8)
         << right(bytes_text(type.bytes), 8) << right(percent(type.peak_share, 1), 5) << "\n";
   }
