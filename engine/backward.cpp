@@ -1,14 +1,12 @@
 #include "engine/backward.h"
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/host_frame.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/shared_task.h"
-#include "engine/host/view_readers.h"
-#include "engine/host/warning_collector.h"
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
@@ -54,8 +52,8 @@ class Backward {
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
                          engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
-    count(Count::kBackwards);
-    if (context_.innermost != nullptr) count(Count::kNested);
+    count(counts::backwards);
+    if (context_.innermost != nullptr) count(counts::nested);
     if (has_watchers()) [[unlikely]]
       run_watched();
     else
@@ -198,7 +196,7 @@ class Backward {
   // Warnings wait until the end, also when the end is an error.
   template <typename Body>
   void collecting_warnings(Body&& body) {
-    WarningCollector warnings;
+    host::WarningCollector warnings;
     try {
       body(warnings);
     } catch (...) {
@@ -209,8 +207,8 @@ class Backward {
   }
 
   void run_bare() {
-    count(Count::kFramesElided);
-    collecting_warnings([&](WarningCollector& warnings) {
+    count(counts::frames_elided);
+    collecting_warnings([&](host::WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);
       run_plan(state, nullptr);
@@ -218,7 +216,7 @@ class Backward {
   }
 
   void run_shared(GraphTask& task) {
-    collecting_warnings([&](WarningCollector& warnings) {
+    collecting_warnings([&](host::WarningCollector& warnings) {
       SharedTask shared(task, call_.keep_graph, call_.roots);
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
                         context_.innermost->state.whole_if_unchanged());

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "engine/host/host_engine.h"
+#include "engine/host/host_frame.h"
 #include "engine/options.h"
 #include "engine/run/seat.h"
 

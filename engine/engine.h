@@ -19,6 +19,8 @@ using engine::own_node_types;
 using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;
+using engine::stats_json;
+using engine::stats_summary;
 using engine::Stats;
 using engine::uninstall;
 

@@ -144,6 +144,10 @@ const std::vector<Variable>& environment_variables() {
        "stack (plain)"},
       {"OVERDRIVE_NAN", "off|first",
        "whether backwards look for the first node that makes a NaN or an infinity, and warn of it (off)"},
+      {"OVERDRIVE_TRACE", "FILE",
+       "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
+       "of the "
+       "process (none)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };

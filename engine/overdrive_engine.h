@@ -3,7 +3,7 @@
 // one, and leaves the run of a backward to backward.h.
 #pragma once
 
-#include "engine/host/host_engine.h"
+#include "engine/host/host_frame.h"
 #include "engine/options.h"
 #include "engine/run/run_observer.h"
 #include "engine/run/seat.h"

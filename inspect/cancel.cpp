@@ -1,7 +1,7 @@
 #include "inspect/cancel.h"
 
 #include "engine/base/mutex.h"
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "engine/run/active_run.h"
 #include "engine/run/watchers.h"
 

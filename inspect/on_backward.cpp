@@ -2,6 +2,8 @@
 
 #include "engine/run/watchers.h"
 
+#include <ATen/ThreadLocalState.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -11,16 +13,26 @@ namespace {
 
 using torch::autograd::variable_list;
 
+// The modes of the thread are the run's: a function that changes them changes nothing for the node.
+class KeptModes {
+ private:
+  const at::ThreadLocalStateGuard guard_{at::ThreadLocalState()};
+};
+
 class HookedRun final : public engine::RunWatch {
  public:
   HookedRun(std::shared_ptr<const BackwardHooks> hooks, const BackwardInfo& info)
       : hooks_(std::move(hooks)), info_(info) {}
 
   void before_node(const engine::NodeFacts& facts) override {
-    if (hooks_->before_node) hooks_->before_node({info_, facts.node}, facts.inputs);
+    if (!hooks_->before_node) return;
+    const KeptModes kept;
+    hooks_->before_node({info_, facts.node}, facts.inputs);
   }
   void after_node(const engine::NodeFacts& facts, const variable_list& outputs, bool) override {
-    if (hooks_->after_node) hooks_->after_node({info_, facts.node}, outputs);
+    if (!hooks_->after_node) return;
+    const KeptModes kept;
+    hooks_->after_node({info_, facts.node}, outputs);
   }
   void end(const std::exception_ptr& error) override {
     if (hooks_->end) hooks_->end(info_, error);

@@ -34,13 +34,13 @@ struct NodeInfo {
 // No after_node follows a node that throws. Several scopes: before_node in the order in which the scopes were
 // made, after_node and end the other way round.
 struct BackwardHooks {
-  std::function<void(const BackwardInfo&)> begin;
-  std::function<void(const BackwardInfo&, const std::exception_ptr& error)> end;
+  std::function<void(const BackwardInfo&)> begin = {};
+  std::function<void(const BackwardInfo&, const std::exception_ptr& error)> end = {};
   // The gradients that the node gets. A copy of a tensor that outlives the call costs the engine one: it can
   // not hand over memory that has another owner.
-  std::function<void(const NodeInfo&, const torch::autograd::variable_list& inputs)> before_node;
+  std::function<void(const NodeInfo&, const torch::autograd::variable_list& inputs)> before_node = {};
   // The gradients that the node returned.
-  std::function<void(const NodeInfo&, const torch::autograd::variable_list& outputs)> after_node;
+  std::function<void(const NodeInfo&, const torch::autograd::variable_list& outputs)> after_node = {};
   bool only_this_thread = false;  // only backwards that this thread begins
 };
 

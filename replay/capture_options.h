@@ -27,6 +27,9 @@ struct CaptureOptions {
   bool constant_modes = false;
   // Recordings that are kept: one per set of sizes, types and modes. Calls that fit none of them run eagerly.
   size_t programs = 8;
+  // Every n-th replay is taken back, made eagerly and compared; a difference is an error. 0: as
+  // OVERDRIVE_CAPTURE_CHECK says.
+  uint64_t check_every = 0;
 };
 
 struct CaptureStats {

@@ -17,35 +17,37 @@ bool depends_on_mode(std::string_view name) {
 
 ModuleModes::ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots) {
   for (const auto& root : roots) {
-    for (auto& module : root->modules()) {
-      const bool training = module->is_training();
-      modes_.emplace_back(std::move(module), training);
+    for (const auto& module : root->modules()) {
+      modes_.push_back({module, module->is_training(), module->children()});
     }
   }
 }
 
 bool ModuleModes::hold() const {
-  for (const auto& [module, training] : modes_) {
-    if (module->is_training() != training) return false;
+  for (const Mode& mode : modes_) {
+    if (mode.module->is_training() != mode.training || mode.module->children() != mode.children) return false;
   }
   return true;
 }
 
-std::string undeclared(const ReplayRun& run, const CaptureOptions& options) {
+std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const OptimizerNumbers* numbers) {
   const auto& leaves = run.guard().leaf_memories();
-  for (const Operator& op : run.program().operators) {
+  const auto& operators = run.program().operators;
+  for (size_t i = 0; i < operators.size(); ++i) {
+    const Operator& op = operators[i];
     if (options.modules.empty() && !options.constant_modes && depends_on_mode(op.name)) {
       return c10::str(op.name,
                       " depends on train() and eval(), which a replay does not see; give the module by "
                       ".modules, or promise .constant_modes.");
     }
-    if (options.optimizer || options.constant_numbers || !op.changes_by_a_number()) continue;
+    if (options.constant_numbers || (numbers && numbers->sets(i)) || !run.program().changes_by_a_number(i))
+      continue;
     for (const int memory : op.writes) {
       if (std::find(leaves.begin(), leaves.end(), memory) == leaves.end()) continue;
       return c10::str(
           op.name,
           " changes a parameter by a number, and a replay would not see when the number changes; give "
-          "the optimizer by .optimizer, or promise .constant_numbers.");
+          "the optimizer by .optimizer (one for each captured step), or promise .constant_numbers.");
     }
   }
   return "";

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "replay/capture_options.h"
-#include "replay/run/replay_run.h"
+#include "replay/run/optimizer_numbers.h"
 
 #include <cstring>
 #include <string>
@@ -12,14 +12,19 @@
 
 namespace overdrive::replay {
 
-// The modes of modules and of all their children, as they were when it was made.
+// The modes of modules and of all their children, as they were when it was made, and which children they are.
 class ModuleModes {
  public:
   explicit ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots);
   bool hold() const;
 
  private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
+  struct Mode {
+    std::shared_ptr<torch::nn::Module> module;
+    bool training;
+    std::vector<std::shared_ptr<torch::nn::Module>> children;
+  };
+  std::vector<Mode> modes_;
 };
 
 struct WatchedValue {
@@ -31,6 +36,6 @@ struct WatchedValue {
 };
 
 // What a program uses and the options do not declare; empty when nothing is missing.
-std::string undeclared(const ReplayRun& run, const CaptureOptions& options);
+std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const OptimizerNumbers* numbers);
 
 }  // namespace overdrive::replay

@@ -95,6 +95,7 @@ void Entry::refuse(std::string reason) {
   buffers_.clear();
 }
 
+// This call runs eagerly: what changed may be another thing in this one call than in those that follow.
 void Entry::outdated(std::string reason) {
   ++stats_.outdated;
   run_.reset();
@@ -126,30 +127,16 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
     return results;
   }
   recorded_ = std::move(program);
+  shared_ = SharedMemory(*recorded_);
   phase_ = Phase::kSecond;
   return results;
-}
-
-bool Entry::inputs_are_apart(const std::vector<at::Tensor>& inputs, const Program& program) const {
-  const bool written = program.writes_inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto* storage = inputs[i].storage().unsafeGetStorageImpl();
-    for (const Memory& memory : program.memories) {
-      if (memory.origin == Origin::kOutside && memory.raw == storage && (written || memory.written))
-        return false;
-    }
-    for (size_t k = 0; k < i && written; ++k) {
-      if (inputs[k].storage().unsafeGetStorageImpl() == storage) return false;
-    }
-  }
-  return true;
 }
 
 void Entry::make_buffers(const std::vector<at::Tensor>& inputs) {
   buffers_.clear();
   for (const at::Tensor& input : inputs) {
     buffers_.push_back(buffer_like(input));
-    copy_input(buffers_.back(), input);
+    copy_elements(buffers_.back(), input);
   }
 }
 
@@ -158,7 +145,7 @@ void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs, const Progra
   for (const Memory& memory : program.memories) {
     if (memory.origin != Origin::kInput || !memory.written) continue;
     const at::Tensor& input = inputs[memory.input];
-    copy_input(input, buffers_[memory.input]);
+    copy_elements(input, buffers_[memory.input]);
     if (!with_versions || input.is_inference()) continue;
     for (int64_t i = 0; i < program.input_bumps[memory.input]; ++i) input.unsafeGetTensorImpl()->bump_version();
   }
@@ -172,7 +159,7 @@ std::string Entry::compare(const Program& before, Program& now) {
 }
 
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
-  if (!inputs_are_apart(inputs, *recorded_)) return eager(inputs);
+  if (!shared_.harmless(inputs)) return eager(inputs);
   ++stats_.recorded;
   make_buffers(inputs);
   auto program = std::make_unique<Program>();
@@ -203,6 +190,7 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
   }
   if (!program->refusal.empty()) return refuse(program->refusal), results;
   recorded_ = std::move(program);
+  shared_ = SharedMemory(*recorded_);
   // Results that the caller keeps are no part of a later recording's buffers.
   for (at::Tensor& result : results) {
     if (result.defined()) result = result.clone();
@@ -239,14 +227,14 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
                                  }});
   finished = true;
   if (call.run && call.refusal.empty()) {
-    call.refusal = undeclared(*call.run, options_);
+    call.refusal = undeclared(*call.run, options_, numbers_.get());
     call.results = call.run->results();
   }
   return call;
 }
 
 std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
-  if (!inputs_are_apart(inputs, *recorded_)) return eager(inputs);
+  if (!shared_.harmless(inputs)) return eager(inputs);
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty()) {
     refuse(std::move(call.refusal));
@@ -256,6 +244,7 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
     if (++differences_ >= kMostDifferences) refuse(outdated_reason_);
   } else {
     run_ = std::move(call.run);
+    shared_ = SharedMemory(run_->program());
     if (numbers_) numbers_->bind(*run_);
     recorded_.reset();
     phase_ = Phase::kReady;
@@ -266,17 +255,18 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
 std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   if (const char* reason = run_->guard().difference()) {
     outdated(reason);
-    return phase_ == Phase::kRefused ? eager(inputs) : record_first(inputs);
+    return eager(inputs);
   }
   if (const char* reason = numbers_ ? numbers_->difference() : nullptr) {
     outdated(reason);
-    return phase_ == Phase::kRefused ? eager(inputs) : record_first(inputs);
+    return eager(inputs);
   }
-  if (!inputs_are_apart(inputs, run_->program())) return eager(inputs);
+  if (!shared_.harmless(inputs)) return eager(inputs);
   if (numbers_) numbers_->set_for_next_step();
-  if (check_every() > 0 && (replays_ + 1) % check_every() == 0) return compared_replay(inputs);
+  const uint64_t every = options_.check_every > 0 ? options_.check_every : check_every();
+  if (every > 0 && (replays_ + 1) % every == 0) return compared_replay(inputs);
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
-  for (size_t i = 0; i < inputs.size(); ++i) copy_input(buffers_[i], inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
   if (!run_->run()) {
     ++stats_.undone;
     if (++undone_in_a_row_ >= kMostUndone)
@@ -294,14 +284,13 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
 
 std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& inputs) {
   ++replays_;
-  for (size_t i = 0; i < inputs.size(); ++i) copy_input(buffers_[i], inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
   const ReplayedState state(*run_);
   if (!run_->run()) return eager(inputs);
   const ReplayedState replayed = state.now();
   state.restore();
   CheckedCall call = checked_call(inputs);
-  if (!call.refusal.empty()) return refuse(call.refusal), call.results;
-  std::string text = call.difference;
+  std::string text = call.refusal.empty() ? call.difference : call.refusal;
   if (text.empty()) text = replayed.difference_from(*call.run);
   if (!text.empty()) {
     refuse("OVERDRIVE_CAPTURE_CHECK: a replay differs from the eager call. " + text);

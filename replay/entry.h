@@ -1,14 +1,15 @@
 // The recordings of one set of looks and modes, from the first eager call to the replays. Owned by a
 // CapturedFunction, called by one thread at a time. Which entry a call belongs to is the owner's to find.
 //
-//   warm -> first -> second -> check -> ready;  a guard that fails, or a difference: back;  a refusal: eager
-//   for good
+//   warm -> first -> second -> check -> ready;  a guard that fails: an eager call, then first;  a difference:
+//   first;  a refusal: eager for good
 #pragma once
 
 #include "replay/capture_options.h"
 #include "replay/declared.h"
 #include "replay/guard/environment.h"
 #include "replay/guard/input_signature.h"
+#include "replay/guard/shared_memory.h"
 #include "replay/run/optimizer_numbers.h"
 #include "replay/run/self_check.h"
 
@@ -42,7 +43,6 @@ class Entry {
 
   CheckedCall checked_call(const std::vector<at::Tensor>& inputs);
   std::string compare(const Program& before, Program& now);
-  bool inputs_are_apart(const std::vector<at::Tensor>& inputs, const Program& program) const;
   void make_buffers(const std::vector<at::Tensor>& inputs);
   void give_back_inputs(const std::vector<at::Tensor>& inputs, const Program& program, bool with_versions);
   void refuse(std::string reason);
@@ -60,6 +60,8 @@ class Entry {
   Phase phase_ = Phase::kWarm;
   std::vector<at::Tensor> buffers_;
   std::unique_ptr<Program> recorded_;
+  // Of the last recording.
+  SharedMemory shared_;
   std::unique_ptr<ReplayRun> run_;
   std::unique_ptr<OptimizerNumbers> numbers_;
   std::string refusal_;

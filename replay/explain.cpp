@@ -1,6 +1,6 @@
 #include "replay/explain.h"
 
-#include "replay/record/constants.h"
+#include "replay/record/compare.h"
 
 #include <map>
 

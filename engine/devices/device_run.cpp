@@ -1,11 +1,10 @@
 #include "engine/devices/device_run.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/host_frame.h"
 
 #include <c10/core/StreamGuard.h>
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 

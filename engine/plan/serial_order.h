@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/plan/plan.h"
-#include "engine/plan/task_rank.h"
+#include "engine/plan/ready_heap.h"
 
 #include <cstdint>
 #include <vector>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/current_node.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/thread_state.h"
@@ -42,7 +42,7 @@ class Seat {
         options_(options),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
-  ~Seat() { count(Count::kNodes, nodes_run_); }
+  ~Seat() { count(counts::nodes, static_cast<int64_t>(nodes_run_)); }
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 namespace overdrive::engine {
 
@@ -22,6 +23,19 @@ class Watcher {
 
 void add_watcher(std::shared_ptr<Watcher> watcher);
 void remove_watcher(const Watcher& watcher);
+
+class WatcherScope {
+ public:
+  explicit WatcherScope(std::shared_ptr<Watcher> watcher) : watcher_(*watcher) {
+    add_watcher(std::move(watcher));
+  }
+  ~WatcherScope() { remove_watcher(watcher_); }
+  WatcherScope(const WatcherScope&) = delete;
+  WatcherScope& operator=(const WatcherScope&) = delete;
+
+ private:
+  const Watcher& watcher_;  // the list keeps it
+};
 
 extern std::atomic<int> num_watchers;
 inline bool has_watchers() { return num_watchers.load(std::memory_order_relaxed) != 0; }

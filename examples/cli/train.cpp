@@ -10,6 +10,7 @@
 #include "examples/harness/progress.h"
 #include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/digest.h"
+#include "inspect/inspect.h"
 
 #include <ATen/Parallel.h>
 
@@ -31,6 +32,7 @@ struct TrainArguments : TrainingOptions {
   std::string save, resume;
   std::string save_tensors = "plain";
   std::string checkpoint;
+  std::string trace;
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -48,10 +50,9 @@ void make_folder(const std::string& folder) {
 
 // Ctrl-C stops a backward only where nobody keeps the step: a checkpoint holds whole steps, and processes that
 // train together wait for each other.
-std::optional<StopScope> stoppable(const TrainArguments& arguments) {
-  std::optional<StopScope> scope;
-  if (arguments.save.empty() && arguments.rank < 0) scope.emplace(harness::interrupt_token());
-  return scope;
+std::unique_ptr<StopScope> stoppable(const TrainArguments& arguments) {
+  if (!arguments.save.empty() || arguments.rank >= 0) return nullptr;
+  return std::make_unique<StopScope>(harness::interrupt_token());
 }
 
 // One step, or nothing when Ctrl-C stopped its backward.
@@ -160,6 +161,14 @@ void check_packer(const TrainArguments& arguments) {
                      " is for --engine overdrive: stock has no hooks in C++.");
 }
 
+void check_trace(const TrainArguments& arguments) {
+  if (arguments.trace.empty()) return;
+  if (arguments.engine != "overdrive")
+    throw UsageError("--trace is for --engine overdrive: stock shows nothing of its backwards.");
+  if (arguments.world > 1 && arguments.trace.find("%p") == std::string::npos)
+    throw UsageError("several processes would write one file; put %p, the number of a process, into --trace.");
+}
+
 void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
   if (arguments.world == 1) return;
   if (selection.size() != 1 || !selection[0]->distributed)
@@ -170,6 +179,7 @@ int train(TrainArguments arguments) {
   if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
   const auto selection = find_or_complain(arguments.name);
   check_packer(arguments);
+  check_trace(arguments);
   check_world(arguments, selection);
   use_checkpointing(arguments, selection);
   make_folder(arguments.save);
@@ -181,10 +191,13 @@ int train(TrainArguments arguments) {
   }
   at::set_num_threads(arguments.threads);
   const bench::UseEngine engine(bench::parse_engine(arguments.engine));
+  std::optional<Trace> trace;
+  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   nlohmann::json results = nlohmann::json::array();
   for (const TrainerInfo* info : selection) {
     if (!interrupted()) results.push_back(train_one(*info, arguments));
   }
+  if (trace.has_value()) trace->close();
   file.write({{"trainings", results}, {"environment", bench::environment()}});
   return kFine;
 }
@@ -216,6 +229,9 @@ void add_train(Program& program) {
   command->add_option("--checkpoint", arguments->checkpoint,
                       "Recompute the layers in the backward, sqrt or revolve:K, and show what it saves "
                       "(transformer).");
+  command->add_option("--trace", arguments->trace,
+                      "Write every backward, node by node, into this file, for ui.perfetto.dev and "
+                      "chrome://tracing.");
   command->add_option("--world", arguments->world, "Train in so many processes, started from here (ddp).")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -110,9 +110,11 @@ class Transformer final : public Trainer {
     return head_->forward(norm_->forward(through_blocks(x)));
   }
 
-  // With --checkpoint, the blocks keep their inputs only, or fewer, and run again in the backward.
+  // With --checkpoint, the blocks keep their inputs only, or fewer, and run again in the backward. The early
+  // form runs on both engines.
   torch::Tensor through_blocks(torch::Tensor x) {
-    if (setup().checkpointing) return checkpoint::checkpoint_sequential(layers_, x, schedule_);
+    if (setup().checkpointing)
+      return checkpoint::checkpoint_sequential(layers_, x, schedule_, {.form = checkpoint::Form::kEarly});
     for (auto& block : blocks_) x = block->forward(x);
     return x;
   }

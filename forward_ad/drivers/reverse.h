@@ -3,7 +3,7 @@
 // vjp.cpp, which has the bodies, by the other drivers and by custom functions. Private.
 #pragma once
 
-#include "engine/base/outside_inference.h"
+#include "engine/base/autograd_modes.h"
 #include "forward_ad/drivers/driver_functions.h"
 
 namespace overdrive::forward_ad {
@@ -47,4 +47,24 @@ Tensors without_history(Tensors tensors);
 // they are among the inputs.
 detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs);
 
+// vjp on this thread's layers, of inputs that may be undefined or without derivatives. Outside of inference
+// mode.
+detail::Vjp vjp_unchecked(const detail::Function& f, const Tensors& inputs);
+
 }  // namespace overdrive::forward_ad
+
+namespace overdrive::forward_ad::detail {
+
+// The reverse half of a custom function on layers (custom_pullback.cpp): its pullback, as a function that has a
+// pullback of its own, and the node that runs it. See Note [Custom functions on layers].
+// Records the outputs as results of the function. The node keeps `inputs` for its pullback and `shapes`,
+// tensors shaped like the outputs; `history` are the inputs as they were recorded.
+void set_pullback(const CustomFunctionPtr& function, Tensors inputs, Tensors shapes, const Tensors& history,
+                  Tensors& outputs);
+
+// The tangents of the outputs without a forward rule: the pullback (x, u) -> J^T u is linear in u. Its own
+// pullback at (x, any u), applied to the tangents, has J times the tangents as its part for u.
+Tensors double_vjp(const CustomFunctionPtr& function, const Tensors& inputs, const Tensors& outputs,
+                   const Tensors& tangents);
+
+}  // namespace overdrive::forward_ad::detail

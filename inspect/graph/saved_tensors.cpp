@@ -1,7 +1,7 @@
 #include "inspect/graph/saved_tensors.h"
 
-#include "engine/host/node_kind.h"
 #include "engine/host/saved_variable.h"
+#include "engine/host/shared_object.h"
 
 #include <torch/csrc/dynamo/compiled_autograd.h>
 

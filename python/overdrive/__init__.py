@@ -7,12 +7,14 @@
 :func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
+:func:`trace`: what happens inside a backward.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
+from overdrive._inspect import trace
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
 from overdrive._saved_tensors import (
@@ -53,6 +55,7 @@ __all__ = [
     "spill_to_disk",
     "stats",
     "stopping",
+    "trace",
     "uninstall",
 ]
 

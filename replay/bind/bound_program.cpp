@@ -4,6 +4,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace overdrive::replay {
@@ -45,18 +46,29 @@ BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffe
 
 void BoundProgram::place() {
   std::vector<Lifetime> lifetimes;
-  std::vector<int> indices;
+  std::vector<Room> rooms;
+  std::vector<int> indices, hosts;
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Memory& memory = program_.memories[i];
-    if (memory.origin != Origin::kMade || memory.lives) continue;
-    lifetimes.push_back({memory.first, memory.last, memory.bytes});
-    indices.push_back(static_cast<int>(i));
+    if (memory.origin != Origin::kMade) continue;
+    if (!memory.lives) {
+      lifetimes.push_back({memory.first, memory.last, memory.bytes});
+      indices.push_back(static_cast<int>(i));
+    } else if (reinterpret_cast<uintptr_t>(memory.address) % kArenaAlignment == 0) {
+      rooms.push_back({memory.first, memory.bytes});
+      hosts.push_back(static_cast<int>(i));
+    }
   }
-  const MemoryPlan plan = plan_memory(lifetimes);
+  const MemoryPlan plan = plan_memory(lifetimes, rooms);
   arena_bytes_ = plan.bytes;
   arena_ = c10::GetCPUAllocator()->allocate(plan.bytes);
   for (size_t i = 0; i < indices.size(); ++i) {
-    storages_[indices[i]] = storage_at(static_cast<char*>(arena_.get()) + plan.offsets[i], lifetimes[i].bytes);
+    const auto [room, offset] = plan.places[i];
+    char* begin = static_cast<char*>(room < 0 ? arena_.get() : storages_[hosts[room]].mutable_data());
+    storages_[indices[i]] = storage_at(begin + offset, lifetimes[i].bytes);
+    if (room >= 0 && std::find(hosts_.begin(), hosts_.end(), hosts[room]) == hosts_.end()) {
+      hosts_.push_back(hosts[room]);
+    }
   }
 }
 

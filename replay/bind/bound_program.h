@@ -17,6 +17,8 @@ class BoundProgram {
   const at::Tensor& tensor(int value) const { return tensors_[value]; }
   const c10::Storage& storage(int memory) const { return storages_[memory]; }
   size_t arena_bytes() const { return arena_bytes_; }
+  // Memories that live on, and that other memories of the program lie in before they are made.
+  const std::vector<int>& hosts() const { return hosts_; }
 
   // Whether the value's tensor still is where it was put.
   bool intact(int value) const;
@@ -34,6 +36,7 @@ class BoundProgram {
   size_t arena_bytes_ = 0;
   std::vector<c10::Storage> storages_;
   std::vector<at::Tensor> tensors_;
+  std::vector<int> hosts_;
 };
 
 }  // namespace overdrive::replay

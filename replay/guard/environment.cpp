@@ -27,7 +27,10 @@ uint64_t settings_of(const at::Context& context) {
                           context.allowFP16ReductionCPU(), context.allowFP16BF16ReductionMathSDP()}) {
     bits = bits << 1 | static_cast<uint64_t>(flag);
   }
-  return bits << 2 | static_cast<uint64_t>(context.float32MatmulPrecision());
+  for (const auto op : {at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL}) {
+    bits = bits << 4 | static_cast<uint64_t>(context.float32Precision(at::Float32Backend::MKLDNN, op));
+  }
+  return bits;
 }
 
 // Denormals and rounding; the low six bits are flags that arithmetic raises.
@@ -48,6 +51,7 @@ Environment Environment::now() {
           .settings = settings_of(at::globalContext()),
           .float_control = float_modes(),
           .threads = at::get_num_threads(),
+          .in_parallel_region = at::in_parallel_region(),
           .default_type = at::get_default_dtype_as_scalartype(),
           .grad_mode = at::GradMode::is_enabled(),
           .inference_mode = c10::InferenceMode::is_enabled()};

@@ -15,6 +15,8 @@ struct Environment {
   uint64_t settings;
   uint32_t float_control;
   int threads;
+  // Kernels run on one thread there.
+  bool in_parallel_region;
   at::ScalarType default_type;
   bool grad_mode;
   bool inference_mode;

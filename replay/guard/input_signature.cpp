@@ -63,6 +63,8 @@ at::Tensor buffer_like(const at::Tensor& input) {
   const size_t before = alignment_of(input);
   const size_t bytes = before + span_bytes(input);
   at::DataPtr data = c10::GetCPUAllocator()->allocate(bytes);
+  // Gaps between the elements are compared as well, where two calls are.
+  if (bytes > 0) std::memset(data.get(), 0, bytes);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, false);
   // An element lies at a multiple of its size, so the distance is one of the offset that a tensor can have.
   auto buffer = at::detail::make_tensor<c10::TensorImpl>(
@@ -72,14 +74,21 @@ at::Tensor buffer_like(const at::Tensor& input) {
   return buffer;
 }
 
-void copy_input(const at::Tensor& to, const at::Tensor& from) {
+void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   if (from.numel() == 0) return;
   if (from.is_non_overlapping_and_dense() && from.strides() == to.strides()) {
     std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  to.copy_(from);
+  at::Tensor target = to, source = from;
+  // Of an expanded dimension the first row stands for all; LibTorch does not write to the others.
+  for (int64_t dim = from.dim() - 1; dim >= 0; --dim) {
+    if (from.stride(dim) != 0 || from.size(dim) == 1) continue;
+    target = target.select(dim, 0);
+    source = source.select(dim, 0);
+  }
+  target.copy_(source);
 }
 
 }  // namespace overdrive::replay

@@ -27,6 +27,7 @@ bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& i
 
 // A tensor of the same looks with memory of its own.
 at::Tensor buffer_like(const at::Tensor& input);
-void copy_input(const at::Tensor& to, const at::Tensor& from);
+// Between tensors of the same looks.
+void copy_elements(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace overdrive::replay

@@ -128,6 +128,52 @@ Update update_of(OptimizerKind kind, const OptimizerOptions& options, int64_t st
   return {};
 }
 
+namespace {
+
+// Calls the visitor with the tensors of a state, in a fixed order; false when a visit was.
+template <typename Visit>
+bool each_tensor(OptimizerKind kind, const OptimizerParamState& state, const Visit& visit) {
+  const auto moments = [&](const auto& typed) {
+    return visit(typed.exp_avg()) && visit(typed.exp_avg_sq()) && visit(typed.max_exp_avg_sq());
+  };
+  switch (kind) {
+    case OptimizerKind::kUnknown:
+      return true;
+    case OptimizerKind::kSgd:
+      return visit(static_cast<const SGDParamState&>(state).momentum_buffer());
+    case OptimizerKind::kAdam:
+      return moments(static_cast<const AdamParamState&>(state));
+    case OptimizerKind::kAdamW:
+      return moments(static_cast<const AdamWParamState&>(state));
+    case OptimizerKind::kRmsProp: {
+      const auto& typed = static_cast<const RMSpropParamState&>(state);
+      return visit(typed.square_avg()) && visit(typed.momentum_buffer()) && visit(typed.grad_avg());
+    }
+    case OptimizerKind::kAdagrad:
+      return visit(static_cast<const AdagradParamState&>(state).sum());
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<const c10::TensorImpl*> tensors_of(OptimizerKind kind, const OptimizerParamState& state) {
+  std::vector<const c10::TensorImpl*> result;
+  each_tensor(kind, state, [&](const at::Tensor& tensor) {
+    result.push_back(tensor.unsafeGetTensorImpl());
+    return true;
+  });
+  return result;
+}
+
+bool has_tensors(OptimizerKind kind, const OptimizerParamState& state,
+                 const std::vector<const c10::TensorImpl*>& tensors) {
+  size_t place = 0;
+  return each_tensor(kind, state, [&](const at::Tensor& tensor) {
+    return place < tensors.size() && tensors[place++] == tensor.unsafeGetTensorImpl();
+  });
+}
+
 int64_t steps_of(OptimizerKind kind, const OptimizerParamState& state) {
   switch (kind) {
     case OptimizerKind::kAdam:

@@ -26,6 +26,12 @@ OptimizerKind kind_of(const torch::optim::Optimizer& optimizer);
 // The update of a parameter with these options as the step with this count makes it.
 std::vector<UpdateOperator> update_of(OptimizerKind kind, const torch::optim::OptimizerOptions& options,
                                       int64_t step);
+// The tensors of the state, to be told from others.
+std::vector<const c10::TensorImpl*> tensors_of(OptimizerKind kind,
+                                               const torch::optim::OptimizerParamState& state);
+// Whether the state still has these tensors.
+bool has_tensors(OptimizerKind kind, const torch::optim::OptimizerParamState& state,
+                 const std::vector<const c10::TensorImpl*>& tensors);
 // How many steps the state has seen; 0 where the optimizer does not count.
 int64_t steps_of(OptimizerKind kind, const torch::optim::OptimizerParamState& state);
 void set_steps(OptimizerKind kind, torch::optim::OptimizerParamState& state, int64_t steps);

@@ -77,8 +77,6 @@ OutsideGuard::OutsideGuard(const BoundProgram& bound) {
           " uses a tensor through a passing copy of it, as data() makes one; use detach(), or the tensor.");
       return;
     }
-    used_.push_back(memory.raw);
-    if (memory.written) written_.push_back(memory.raw);
   }
   watch_gradients(program);
   targets_.resize(watched_.size());
@@ -96,6 +94,7 @@ void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
                       .type = tensor.scalar_type(),
                       .keys = tensor.key_set(),
                       .requires_grad = tensor.requires_grad(),
+                      .hooks = HookLooks::of(*tensor.unsafeGetTensorImpl()),
                       .bumps = tensor.is_inference() ? 0 : bumps});
 }
 
@@ -112,6 +111,12 @@ void OutsideGuard::watch_gradients(const Program& program) {
     if (!gradient.after.defined()) continue;
     if (!gradient.after.has_storage()) {
       refusal_ = "A gradient is no ordinary dense tensor.";
+      return;
+    }
+    if (gradient.after.requires_grad()) {
+      refusal_ =
+          "A backward with create_graph leaves gradients with a graph, which a replay would not renew; detach "
+          "them, or use grad().";
       return;
     }
     const auto* impl = gradient.after.unsafeGetTensorImpl();
@@ -135,6 +140,7 @@ const char* OutsideGuard::Watched::difference() const {
   if (tensor->key_set() != keys) return "a tensor that the step uses is of another kind";
   if (tensor->requires_grad() != requires_grad)
     return "requires_grad of a tensor that the step uses was changed";
+  if (requires_grad && HookLooks::of(*tensor) != hooks) return "a hook of a parameter was added or taken away";
   return nullptr;
 }
 
@@ -148,12 +154,6 @@ const char* OutsideGuard::difference() const {
     if (gradient.before && now.unsafeGetTensorImpl() != gradient.before) return "a gradient was replaced";
   }
   return nullptr;
-}
-
-bool OutsideGuard::shares_memory(const at::Tensor& tensor, bool any) const {
-  const auto& list = any ? used_ : written_;
-  const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  return std::find(list.begin(), list.end(), storage) != list.end();
 }
 
 void OutsideGuard::finish_call() {

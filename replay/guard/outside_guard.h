@@ -4,6 +4,7 @@
 #pragma once
 
 #include "replay/bind/bound_program.h"
+#include "replay/guard/hook_looks.h"
 
 #include <optional>
 
@@ -22,8 +23,6 @@ class OutsideGuard {
 
   // Why the program does not fit what is there now, or null. Looks only.
   const char* difference() const;
-  // Whether a tensor shares memory with one that the program changes, or, if `any`, with one that it uses.
-  bool shares_memory(const at::Tensor& tensor, bool any) const;
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
   // Why the tensors cannot be watched; empty when they can.
@@ -43,6 +42,7 @@ class OutsideGuard {
     at::ScalarType type;
     c10::DispatchKeySet keys;
     bool requires_grad;
+    HookLooks hooks;
     int64_t bumps;
 
     const char* difference() const;
@@ -61,8 +61,6 @@ class OutsideGuard {
   std::string refusal_;
   std::vector<Watched> watched_;
   std::vector<WatchedGradient> gradients_;
-  std::vector<const c10::StorageImpl*> used_;
-  std::vector<const c10::StorageImpl*> written_;
   std::vector<int> leaf_memories_;
   std::vector<int64_t> targets_;
 };

@@ -1,40 +1,79 @@
 #include "replay/plan/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 namespace overdrive::replay {
 
-// Largest first, each into the lowest gap between the placed ones that live at the same time.
-MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
-  MemoryPlan plan{.offsets = std::vector<size_t>(lifetimes.size())};
-  std::vector<size_t> order(lifetimes.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
-  const auto rounded = [&](size_t i) {
-    return (lifetimes[i].bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-  };
-  std::vector<size_t> placed;
-  std::vector<std::pair<size_t, size_t>> taken;
-  for (const size_t i : order) {
-    const Lifetime& life = lifetimes[i];
-    taken.clear();
-    for (const size_t other : placed) {
-      if (lifetimes[other].first <= life.last && life.first <= lifetimes[other].last) {
-        taken.emplace_back(plan.offsets[other], plan.offsets[other] + rounded(other));
-      }
+namespace {
+
+size_t rounded(size_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+
+// Memory with what was placed in it.
+class Shelf {
+ public:
+  explicit Shelf(size_t capacity) : capacity_(capacity) {}
+
+  // The lowest gap between the placed ones that live at the same time; the capacity's size when there is none.
+  size_t offset_for(const Lifetime& life) {
+    taken_.clear();
+    for (const auto& [other, offset] : placed_) {
+      if (other.first <= life.last && life.first <= other.last)
+        taken_.emplace_back(offset, offset + rounded(other.bytes));
     }
-    std::sort(taken.begin(), taken.end());
+    std::sort(taken_.begin(), taken_.end());
     size_t offset = 0;
-    for (const auto& [begin, end] : taken) {
-      if (offset + rounded(i) <= begin) break;
+    for (const auto& [begin, end] : taken_) {
+      if (offset + rounded(life.bytes) <= begin) break;
       offset = std::max(offset, end);
     }
-    plan.offsets[i] = offset;
-    plan.bytes = std::max(plan.bytes, offset + rounded(i));
-    placed.push_back(i);
+    return offset <= capacity_ && life.bytes <= capacity_ - offset ? offset : capacity_;
+  }
+  void place(const Lifetime& life, size_t offset) { placed_.emplace_back(life, offset); }
+
+ private:
+  const size_t capacity_;
+  std::vector<std::pair<Lifetime, size_t>> placed_;
+  std::vector<std::pair<size_t, size_t>> taken_;
+};
+
+// Indices by size.
+template <typename T, typename Before>
+std::vector<int> in_order(const std::vector<T>& items, const Before& before) {
+  std::vector<int> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return before(items[a].bytes, items[b].bytes); });
+  return order;
+}
+
+}  // namespace
+
+// Largest first, each into the smallest room that has a place for it.
+MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms) {
+  MemoryPlan plan{.places = std::vector<MemoryPlan::Place>(lifetimes.size(), {-1, 0})};
+  Shelf arena(std::numeric_limits<size_t>::max());
+  std::vector<Shelf> shelves;
+  for (const Room& room : rooms) shelves.emplace_back(room.bytes);
+  const std::vector<int> by_size = in_order(rooms, std::less<>());
+  for (const int i : in_order(lifetimes, std::greater<>())) {
+    const Lifetime& life = lifetimes[i];
+    MemoryPlan::Place& place = plan.places[i];
+    for (const int r : by_size) {
+      if (life.last >= rooms[r].first || life.bytes == 0) continue;
+      const size_t offset = shelves[r].offset_for(life);
+      if (offset == rooms[r].bytes) continue;
+      place = {r, offset};
+      break;
+    }
+    Shelf& shelf = place.room < 0 ? arena : shelves[place.room];
+    if (place.room < 0) {
+      place.offset = arena.offset_for(life);
+      plan.bytes = std::max(plan.bytes, place.offset + rounded(life.bytes));
+    }
+    shelf.place(life, place.offset);
   }
   return plan;
 }

@@ -1,5 +1,5 @@
-// Where the memories of a program that die in it lie in one arena. A function of their lifetimes; any thread.
-// Allocates nothing.
+// Where the memories of a program that die in it lie: in one arena, or in memory that lives on and is not
+// written before they are dead. A function of their lifetimes; any thread. Allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,23 @@ struct Lifetime {
   size_t bytes;
 };
 
+// Memory that the step leaves behind, as a gradient: nobody's before the operator that makes it. It begins at a
+// multiple of kArenaAlignment.
+struct Room {
+  int first;
+  size_t bytes;
+};
+
 struct MemoryPlan {
-  // Of each memory in turn, a multiple of kArenaAlignment.
-  std::vector<size_t> offsets;
+  struct Place {
+    // Index of a room; -1 for the arena.
+    int room;
+    // A multiple of kArenaAlignment.
+    size_t offset;
+  };
+  // Of each memory in turn.
+  std::vector<Place> places;
+  // Of the arena.
   size_t bytes = 0;
 };
 
@@ -24,6 +38,6 @@ struct MemoryPlan {
 // replay keeps what eager has.
 constexpr size_t kArenaAlignment = 64;
 
-MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes);
+MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms);
 
 }  // namespace overdrive::replay

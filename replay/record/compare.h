@@ -4,6 +4,8 @@
 
 #include "replay/record/program.h"
 
+#include <ATen/core/ivalue.h>
+
 #include <functional>
 #include <string>
 
@@ -14,5 +16,13 @@ using MayDiffer = std::function<bool(size_t op, size_t argument)>;
 
 // The first difference, as a sentence; empty when there is none.
 std::string first_difference(const Program& a, const Program& b, const MayDiffer& may_differ);
+
+// Arguments of operators that are no tensors: whether a recording understands the kind: numbers, strings,
+// generators, devices, lists of those, none.
+bool comparable(const c10::IValue& value);
+// Whether two are the same, bit by bit; both comparable. A NaN is the same as itself.
+bool same_constant(const c10::IValue& a, const c10::IValue& b);
+// How a sentence names one.
+std::string text_of(const c10::IValue& value);
 
 }  // namespace overdrive::replay

@@ -46,6 +46,9 @@ struct Memory {
   int input = -1;
 };
 
+// Bytes from the begin of a memory to the last element of a tensor in it; 0 when the tensor is empty.
+size_t end_of(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, size_t element);
+
 struct Value {
   int memory;
   int64_t offset;
@@ -55,14 +58,7 @@ struct Value {
   bool wrapped;
 
   // From the begin of the memory to the last element.
-  size_t end() const {
-    int64_t last = offset;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == 0) return 0;
-      last += (sizes[i] - 1) * strides[i];
-    }
-    return static_cast<size_t>(last + 1) * c10::elementSize(type);
-  }
+  size_t end() const { return end_of(sizes, strides, offset, c10::elementSize(type)); }
 
   // Kernels below autograd may look: a convolution chooses by it.
   bool requires_grad;
@@ -91,9 +87,6 @@ struct Operator {
   bool grad_mode = false;
   // A view, or memory and no more: nothing is left of it in a replay.
   bool vanishes = false;
-
-  // Whether it is p.add_(gradient, -rate) or the like: in place, by a number other than 1.
-  bool changes_by_a_number() const;
 };
 
 // A tensor that was there before the call, as operators saw it.
@@ -133,10 +126,17 @@ struct Program {
   std::string refusal;
 
   const Memory& memory_of(int value) const { return memories[values[value].memory]; }
+  // Whether the operator changes a tensor by a number that is not 1: p.add_(gradient, -rate),
+  // p.sub_(rate * gradient), p.copy_(p - rate * gradient).
+  bool changes_by_a_number(size_t op) const;
   bool uses_random_numbers() const;
   // From the begin of the memory to the last element of any value; what lies behind is nobody's.
   size_t used_bytes(int memory) const;
   bool writes_inputs() const;
+
+ private:
+  bool has_number(const Operator& op) const;
+  bool made_with_a_number(int value, size_t before, int depth) const;
 };
 
 }  // namespace overdrive::replay

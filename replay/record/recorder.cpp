@@ -1,7 +1,8 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
-#include "replay/record/constants.h"
+#include "replay/plan/memory_plan.h"
+#include "replay/record/compare.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
@@ -98,39 +99,6 @@ struct Recording {
 
 }  // namespace
 
-bool Operator::changes_by_a_number() const {
-  const auto is_one = [](const c10::IValue& number) {
-    return !number.isScalar() ||
-           (number.isInt() ? number.toInt() == 1 : number.isDouble() && number.toDouble() == 1);
-  };
-  if (!name.starts_with("aten::add_.") && !name.starts_with("aten::sub_.") &&
-      !name.starts_with("aten::addcdiv_") && !name.starts_with("aten::addcmul_") &&
-      !name.starts_with("aten::_foreach_add")) {
-    return false;
-  }
-  return std::any_of(in.begin(), in.end(), [&](const Argument& argument) {
-    return argument.kind == Argument::Kind::kConstant && !is_one(argument.constant);
-  });
-}
-
-bool Program::uses_random_numbers() const {
-  return std::any_of(operators.begin(), operators.end(),
-                     [](const Operator& op) { return op.handle.hasTag(at::Tag::nondeterministic_seeded); });
-}
-
-size_t Program::used_bytes(int memory) const {
-  size_t end = 0;
-  for (const Value& value : values) {
-    if (value.memory == memory) end = std::max(end, value.end());
-  }
-  return std::min(end, memories[memory].bytes);
-}
-
-bool Program::writes_inputs() const {
-  return std::any_of(memories.begin(), memories.end(),
-                     [](const Memory& memory) { return memory.origin == Origin::kInput && memory.written; });
-}
-
 Recorder::Recorder(Program& program) : program_(program) {
   TORCH_INTERNAL_ASSERT(!active_recorder, "A recording is under way on this thread.");
   register_fallback();
@@ -152,6 +120,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
     const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));
     of_inputs_.insert(inputs[i].unsafeGetTensorImpl());
     versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
+    note_reach(inputs[i], known->second);
     if (!added) continue;
     program_.memories.push_back({.weak = inputs[i].storage().getWeakStorageImpl(),
                                  .raw = inputs[i].storage().unsafeGetStorageImpl(),
@@ -226,6 +195,30 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   }
   check_memory(op);
   program_.operators.push_back(std::move(op));
+}
+
+void Recorder::note_reach(const at::Tensor& input, int memory) {
+  const auto address = reinterpret_cast<uintptr_t>(input.const_data_ptr());
+  const size_t begin = input.storage_offset() * input.element_size();
+  const Reach reach{begin, end_of(input.sizes(), input.strides(), input.storage_offset(), input.element_size()),
+                    address % kArenaAlignment == begin};
+  const auto [known, added] = reach_.emplace(memory, reach);
+  if (added) return;
+  known->second = {std::min(known->second.begin, reach.begin), std::max(known->second.end, reach.end), false};
+}
+
+// A replay has a copy of the input's elements, and not of what lies around them.
+void Recorder::check_reach(const Value& value, const std::string& name) {
+  const size_t begin = value.offset * c10::elementSize(value.type), end = value.end();
+  const Reach& reach = reach_.at(value.memory);
+  if (end > 0 && (begin < reach.begin || end > reach.end)) {
+    refuse(c10::str(name, " reaches beyond the elements of an input; give the whole tensor as the input."));
+  }
+  if (!reach.same_offset && name.starts_with("aten::as_strided")) {
+    refuse(c10::str(name,
+                    " counts from the begin of an input's memory, where the input does not begin; give "
+                    "the input's clone()."));
+  }
 }
 
 void Recorder::note_writes(Operator& op) {
@@ -344,6 +337,7 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
                                .requires_grad = tensor.requires_grad()});
   }
   if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
+  if (memory.origin == Origin::kInput) check_reach(program_.values[known->second], name);
   if (memory.origin == Origin::kInput) {
     if (!result) {
       program_.input_aliased |= !of_inputs_.contains(impl);

@@ -39,6 +39,8 @@ class Recorder {
   int memory(const at::Tensor& tensor, bool result, bool* fresh);
   void note_outside(const at::Tensor& tensor, int value);
   void note_writes(Operator& op);
+  void note_reach(const at::Tensor& input, int memory);
+  void check_reach(const Value& value, const std::string& name);
   void note_host_values(const Operator& op);
   void check_memory(const Operator& op);
   void finish(const std::vector<at::Tensor>& results);
@@ -48,6 +50,14 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
   std::unordered_set<const c10::TensorImpl*> outside_seen_;
+  // Of each input's memory, the bytes that the input's elements span, and whether a copy of the input begins at
+  // the same offset in its memory.
+  struct Reach {
+    size_t begin;
+    size_t end;
+    bool same_offset;
+  };
+  std::unordered_map<int, Reach> reach_;
   // The inputs and what operators returned on their memory. The references keep the addresses from being used
   // again.
   std::unordered_set<const c10::TensorImpl*> of_inputs_;

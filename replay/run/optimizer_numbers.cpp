@@ -63,9 +63,14 @@ std::vector<c10::TensorImpl*> OptimizerNumbers::all_parameters() const {
   return result;
 }
 
-int64_t OptimizerNumbers::steps_of(c10::TensorImpl* tensor) const {
+torch::optim::OptimizerParamState* OptimizerNumbers::state_of(c10::TensorImpl* tensor) const {
   const auto found = optimizer_.state().find(tensor);
-  return found == optimizer_.state().end() ? 0 : replay::steps_of(kind_, *found->second);
+  return found == optimizer_.state().end() ? nullptr : found->second.get();
+}
+
+int64_t OptimizerNumbers::steps_of(c10::TensorImpl* tensor) const {
+  const auto* state = state_of(tensor);
+  return state ? replay::steps_of(kind_, *state) : 0;
 }
 
 OptimizerNumbers::Update OptimizerNumbers::update_now(const Parameter& parameter, int64_t ahead) const {
@@ -95,6 +100,7 @@ bool OptimizerNumbers::match(const Program& program, const std::vector<int>& kep
 std::string OptimizerNumbers::find(const Program& program, bool constant_numbers) {
   all_ = all_parameters();
   parameters_.clear();
+  idle_.clear();
   recorded_.clear();
   std::vector<int> kept;
   for (size_t i = 0; i < program.operators.size(); ++i) {
@@ -111,7 +117,10 @@ std::string OptimizerNumbers::find(const Program& program, bool constant_numbers
     recorded_.push_back(update_of(kind_, group.options(), 1));
     for (const at::Tensor& tensor : group.params()) {
       const int memory = memory_of(program, tensor.unsafeGetTensorImpl());
-      if (memory < 0 || !program.memories[memory].written) continue;
+      if (memory < 0 || !program.memories[memory].written) {
+        idle_.push_back({tensor.unsafeGetTensorImpl(), tensor.grad().defined()});
+        continue;
+      }
       Parameter parameter{tensor.unsafeGetTensorImpl(), g, {}};
       Update update = update_now(parameter, 0);
       expected.push_back({std::move(parameter), std::move(update), memory});
@@ -134,6 +143,9 @@ std::string OptimizerNumbers::find(const Program& program, bool constant_numbers
     end = at;
     parameters_ = std::move(parameters);
   }
+  for (Parameter& parameter : parameters_) {
+    if (const auto* state = state_of(parameter.tensor)) parameter.state_tensors = tensors_of(kind_, *state);
+  }
   if (found != 1) {
     return found == 0
                ? "The optimizer's step() was not found in the recording; the function must call it once, "
@@ -142,7 +154,7 @@ std::string OptimizerNumbers::find(const Program& program, bool constant_numbers
   }
   for (size_t i = 0; i < kept.size() && !constant_numbers; ++i) {
     const Operator& op = program.operators[kept[i]];
-    if ((i >= begin && i < end) || !op.changes_by_a_number()) continue;
+    if ((i >= begin && i < end) || !program.changes_by_a_number(kept[i])) continue;
     for (const Expected& each : expected) {
       if (std::find(op.writes.begin(), op.writes.end(), each.memory) == op.writes.end()) continue;
       return c10::str(op.name,
@@ -160,6 +172,13 @@ bool OptimizerNumbers::may_differ(size_t op, size_t argument) const {
     }
   }
   return false;
+}
+
+bool OptimizerNumbers::sets(size_t op) const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [&](const Parameter& parameter) {
+    return std::any_of(parameter.places.begin(), parameter.places.end(),
+                       [&](const Place& place) { return place.op == static_cast<int>(op); });
+  });
 }
 
 void OptimizerNumbers::declare(ReplayRun& run) const {
@@ -193,6 +212,16 @@ const char* OptimizerNumbers::difference() {
     }
   }
   if (place != all_.size()) return "the optimizer has other parameters";
+  for (const Idle& idle : idle_) {
+    if (idle.tensor->grad().defined() != idle.has_gradient) return "a gradient was set or taken away";
+  }
+  for (Parameter& parameter : parameters_) {
+    parameter.state = state_of(parameter.tensor);
+    if (!parameter.state ? !parameter.state_tensors.empty()
+                         : !has_tensors(kind_, *parameter.state, parameter.state_tensors)) {
+      return "the state of the optimizer was replaced";
+    }
+  }
   next_.assign(recorded_.size(), {});
   for (size_t g = 0; g < recorded_.size(); ++g) {
     if (!same_operators(update_of(kind_, optimizer_.param_groups()[g].options(), 1), recorded_[g])) {
@@ -205,7 +234,7 @@ const char* OptimizerNumbers::difference() {
 // Parameters of a group are as a rule at the same step, so that one computation serves them all.
 void OptimizerNumbers::set_for_next_step() {
   for (const Parameter& parameter : parameters_) {
-    const int64_t step = steps_of(parameter.tensor) + 1;
+    const int64_t step = (parameter.state ? replay::steps_of(kind_, *parameter.state) : 0) + 1;
     auto& known = next_[parameter.group];
     auto found = std::find_if(known.begin(), known.end(), [&](const auto& each) { return each.first == step; });
     if (found == known.end()) {
@@ -219,10 +248,8 @@ void OptimizerNumbers::set_for_next_step() {
 void OptimizerNumbers::count_step() {
   if (kind_ == OptimizerKind::kSgd) return;
   for (const Parameter& parameter : parameters_) {
-    const auto found = optimizer_.state().find(parameter.tensor);
-    if (found != optimizer_.state().end()) {
-      replay::set_steps(kind_, *found->second, replay::steps_of(kind_, *found->second) + 1);
-    }
+    if (parameter.state)
+      replay::set_steps(kind_, *parameter.state, replay::steps_of(kind_, *parameter.state) + 1);
   }
 }
 

@@ -21,6 +21,8 @@ class OptimizerNumbers {
   // Finds the update in the recording of a call that has just ended. Returns a refusal, or nothing.
   std::string find(const Program& program, bool constant_numbers);
   bool may_differ(size_t op, size_t argument) const;
+  // Whether the operator gets its numbers from here.
+  bool sets(size_t op) const;
   // Tells the run of a recorded call which numbers vary. Before its steps are checked.
   void declare(ReplayRun& run) const;
   // The checked run is the one whose numbers are set from now on.
@@ -42,9 +44,19 @@ class OptimizerNumbers {
     c10::TensorImpl* tensor;
     size_t group;
     std::vector<Place> places;
+    // Of its state, after the recorded call; none without a state.
+    std::vector<const c10::TensorImpl*> state_tensors = {};
+    // Valid from difference() to the end of the call.
+    torch::optim::OptimizerParamState* state = nullptr;
+  };
+  // A parameter that the step leaves alone: it would not if it had a gradient.
+  struct Idle {
+    c10::TensorImpl* tensor;
+    bool has_gradient;
   };
   using Update = std::vector<UpdateOperator>;
 
+  torch::optim::OptimizerParamState* state_of(c10::TensorImpl* tensor) const;
   int64_t steps_of(c10::TensorImpl* tensor) const;
   Update update_now(const Parameter& parameter, int64_t ahead) const;
   // The parameter's update in the operators from `at` on. False when it is not there.
@@ -58,6 +70,7 @@ class OptimizerNumbers {
   std::string refusal_;
   std::vector<c10::TensorImpl*> all_;
   std::vector<Parameter> parameters_;
+  std::vector<Idle> idle_;
   // Of each group: the operators when it was found, and those of the next step with their numbers.
   std::vector<Update> recorded_;
   std::vector<std::vector<std::pair<int64_t, Update>>> next_;

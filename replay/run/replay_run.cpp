@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
 
 #include <cstdlib>
@@ -110,7 +111,7 @@ void ReplayRun::plan_undo() {
   }
   if (last < 0) return;
   may_undo_ = true;
-  std::unordered_set<int> written;
+  std::unordered_set<int> written(bound_.hosts().begin(), bound_.hosts().end());
   for (int i = 0; i <= last; ++i) {
     if (operators[i].vanishes) continue;
     for (const int memory : operators[i].writes) written.insert(memory);
@@ -233,11 +234,7 @@ std::vector<at::Tensor> ReplayRun::results() const {
     const at::Tensor& kept = bound_.tensor(value);
     const at::AutoDispatchBelowADInplaceOrView below;
     at::Tensor result = at::empty_strided(kept.sizes(), kept.strides(), kept.options());
-    if (kept.is_non_overlapping_and_dense()) {
-      if (kept.nbytes() > 0) std::memcpy(result.mutable_data_ptr(), kept.const_data_ptr(), kept.nbytes());
-    } else {
-      result.copy_(kept);
-    }
+    copy_elements(result, kept);
     results.push_back(std::move(result));
   }
   return results;

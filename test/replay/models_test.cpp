@@ -8,12 +8,6 @@ namespace {
 
 using namespace torch::nn;
 
-MakeOptimizer adam() {
-  return [](Tensors parameters) {
-    return std::make_shared<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.01));
-  };
-}
-
 void train(const char* name, const SideBySide::Make& make, int steps = 24) {
   SideBySide both(make);
   EXPECT_EQ(both.run(steps), "") << name << both.step().explain();

@@ -2,6 +2,8 @@
 // OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
 #include "test/replay/replay_fixture.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <random>
@@ -27,6 +29,8 @@ struct RandomStep {
   bool set_to_none;
   bool clip;
   bool twice;
+  bool touch_input;
+  uint64_t check_every;
   std::vector<Instruction> instructions;
 
   explicit RandomStep(uint64_t seed) {
@@ -35,23 +39,25 @@ struct RandomStep {
     rows = 1 + below(5);
     columns = 1 + below(9);
     parameters = 1 + below(4);
-    optimizer = below(7);
+    optimizer = below(11);
     set_to_none = below(3) > 0;
     clip = below(4) == 0;
     twice = below(5) == 0;
+    touch_input = below(6) == 0;
+    check_every = below(6) == 0 ? 1 + below(4) : 0;
     const int count = 3 + below(16);
     for (int i = 0; i < count; ++i) {
       instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
     }
   }
 
-  static constexpr int kKinds = 34;
+  static constexpr int kKinds = 48;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
   at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state) const {
     const at::Tensor a = pick(pool, each.a), b = pick(pool, each.b);
-    const at::Tensor kept = state[each.b % state.size()];
+    const at::Tensor kept = state[each.b % 2];
     switch (each.kind) {
       case 0:
         return a + b;
@@ -90,7 +96,7 @@ struct RandomStep {
       case 17:
         return torch::where(a > b, a, b * each.number);
       case 18:
-        return a.flatten().roll(1).view({rows, columns});
+        return a.flatten().roll(1).reshape({rows, columns});
       case 19:
         return std::get<0>(a.sort(1)) + b;
       case 20:
@@ -128,6 +134,40 @@ struct RandomStep {
       case 33:
         return a.reshape({-1}).chunk(1)[0].reshape({rows, columns}) +
                torch::tensor({static_cast<float>(each.number)});
+      case 34:
+        return torch::batch_norm(a, {}, {}, state[2], state[3], rows > 1, 0.1, 1e-5, false);
+      case 35:
+        return torch::bernoulli(torch::sigmoid(a.detach())) * b;
+      case 36:
+        return a + torch::randn({columns}) * each.number;
+      case 37:
+        return torch::conv1d(a.unsqueeze(1), torch::full({1, 1, 3}, each.number), {}, 1, 1).squeeze(1);
+      case 38: {
+        const torch::NoGradGuard no_grad;
+        kept.t().narrow(1, 0, 1).mul_(0.9).add_(a.t().narrow(1, rows - 1, 1), 0.01);
+        return b;
+      }
+      case 39:
+        return torch::embedding(a, torch::randint(rows, {rows})) * 0.5;
+      case 40:
+        return torch::elu(a) + torch::softplus(b);
+      case 41:
+        return a.unsqueeze(0).bmm(b.t().unsqueeze(0)).matmul(a).squeeze(0) * 0.1;
+      case 42:
+        return a.requires_grad() ? torch::autograd::grad({(a.tanh() * b).sum()}, {a}, {}, true, true)[0] : a;
+      case 43:
+        return a.masked_fill(b > 0, each.number);
+      case 44:
+        return a / (a.norm() + 1);
+      case 45:
+        return torch::stack({a, b}, 2).select(2, each.b % 2);
+      case 46: {
+        const torch::NoGradGuard no_grad;
+        kept.copy_(torch::empty_like(kept).normal_() * 0.1 + b);
+        return a;
+      }
+      case 47:
+        return torch::cat({a.narrow(1, 0, 1), a.detach().narrow(1, 1, columns - 1)}, 1);
       default:
         return a;
     }
@@ -158,8 +198,16 @@ std::shared_ptr<torch::optim::Optimizer> optimizer_of(int kind, const Tensors& l
       return std::make_shared<RMSprop>(leaves, RMSpropOptions(0.01).centered(true));
     case 5:
       return std::make_shared<Adagrad>(leaves, AdagradOptions(0.01).lr_decay(0.1));
-    default:
+    case 6:
       return std::make_shared<SGD>(leaves, SGDOptions(0.05).momentum(0.9).nesterov(true));
+    case 7:
+      return std::make_shared<SGD>(leaves, SGDOptions(0.05).momentum(0.5).dampening(0.2));
+    case 8:
+      return std::make_shared<Adam>(leaves, AdamOptions(0.01).weight_decay(0.1).amsgrad(true));
+    case 9:
+      return std::make_shared<RMSprop>(leaves, RMSpropOptions(0.01).momentum(0.5).weight_decay(0.01));
+    default:
+      return std::make_shared<AdamW>(leaves, AdamWOptions(0.01).betas({0.8, 0.95}));
   }
 }
 
@@ -168,13 +216,16 @@ Training training_of(const RandomStep& random) {
   Tensors leaves;
   for (int i = 0; i < random.parameters; ++i)
     leaves.push_back(torch::randn({random.rows, random.columns}).requires_grad_());
-  const Tensors state{torch::ones({random.rows, random.columns}), torch::randn({random.rows, random.columns})};
+  // Two that are read and written at will, and running statistics.
+  const Tensors state{torch::ones({random.rows, random.columns}), torch::randn({random.rows, random.columns}),
+                      torch::zeros({random.columns}), torch::ones({random.columns})};
   training.optimizer = optimizer_of(random.optimizer, leaves);
   auto* optimizer = training.optimizer.get();
   training.state = leaves;
   training.state.insert(training.state.end(), state.begin(), state.end());
   training.step = [=](const Tensors& inputs) {
     optimizer->zero_grad(random.set_to_none);
+    if (random.touch_input) at::Tensor(inputs[1]).add_(0.125);
     at::Tensor loss = random.loss(leaves, state, inputs);
     loss.backward();
     if (random.twice) random.loss(leaves, state, inputs).mul(0.5).backward();
@@ -196,11 +247,14 @@ struct Count {
 
 void try_seed(uint64_t seed, Count& count) {
   const RandomStep random(seed);
-  SideBySide both([&] { return training_of(random); }, {.constant_modes = true});
+  SideBySide both([&] { return training_of(random); },
+                  {.constant_modes = true, .check_every = random.check_every});
   const std::string difference = both.run(14, [&](Training& training, int i) {
-    if (i != 11) return;
     const torch::NoGradGuard no_grad;
-    for (auto& group : training.optimizer->param_groups()) group.options().set_lr(0.003);
+    if (i == 11 || seed % 5 == 0) {
+      for (auto& group : training.optimizer->param_groups()) group.options().set_lr(0.03 / (1 + i));
+    }
+    if (i != 11) return;
     if (seed % 3 == 0) training.optimizer->zero_grad(true);
     if (seed % 3 == 1) training.state[0].mul_(0.9);
   });

@@ -140,6 +140,12 @@ inline MakeOptimizer sgd(double rate = 0.1) {
   };
 }
 
+inline MakeOptimizer adam() {
+  return [](Tensors parameters) {
+    return std::make_shared<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.01));
+  };
+}
+
 // A network of layers, trained on the square of the distance to a target.
 inline Training train_sequential(torch::nn::Sequential net, const MakeOptimizer& optimizer,
                                  std::vector<int64_t> x, std::vector<int64_t> y, bool set_to_none = true) {

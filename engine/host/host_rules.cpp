@@ -1,0 +1,194 @@
+#include "engine/host/host_rules.h"
+
+#include "engine/host/shared_object.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+namespace overdrive::engine::host {
+namespace {
+
+using namespace torch::autograd;
+
+// Engine::set_compiled_autograd begins by loading the variable that it guards, which has no
+// exported name. On x86-64 that load is `mov rax, [rip + offset]`.
+std::atomic<void*>* find_compiled_autograd() {
+#if defined(__x86_64__)
+  const auto* code = reinterpret_cast<const unsigned char*>(&Engine::set_compiled_autograd);
+  static constexpr unsigned char kEndBranch[] = {0xf3, 0x0f, 0x1e, 0xfa};
+  if (std::memcmp(code, kEndBranch, sizeof kEndBranch) == 0) code += sizeof kEndBranch;
+  static constexpr unsigned char kLoad[] = {0x48, 0x8b, 0x05};
+  if (std::memcmp(code, kLoad, sizeof kLoad) != 0) return nullptr;
+  int32_t offset;
+  std::memcpy(&offset, code + sizeof kLoad, sizeof offset);
+  const auto* variable = code + sizeof kLoad + sizeof offset + offset;
+  const bool plausible = shared_object_of(code).all.contains(variable) &&
+                         reinterpret_cast<uintptr_t>(variable) % alignof(void*) == 0;
+  return plausible ? reinterpret_cast<std::atomic<void*>*>(const_cast<unsigned char*>(variable)) : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+std::atomic<void*>* compiled_autograd() {
+  static std::atomic<void*>* const variable = find_compiled_autograd();
+  return variable;
+}
+
+}  // namespace
+
+bool compiled_autograd_is_visible() { return compiled_autograd() != nullptr; }
+
+bool compiled_autograd_is_on() {
+  const auto* variable = compiled_autograd();
+  return variable != nullptr && variable->load(std::memory_order_relaxed) != nullptr;
+}
+
+bool is_python_engine(const Engine& engine) {
+  Dl_info info;
+  return dladdr(vtable_of(&engine), &info) != 0 && info.dli_fname != nullptr &&
+         std::strstr(info.dli_fname, "libtorch_python") != nullptr;
+}
+
+bool runs_on_caller(c10::DeviceType type) {
+  return type == c10::kCPU || type == c10::kMeta || type == c10::kLazy;
+}
+
+bool has_device_with_queue() {
+  for (size_t i = 0; i < std::size(c10::impl::device_guard_impl_registry); ++i) {
+    if (c10::impl::device_guard_impl_registry[i].load(std::memory_order_acquire) != nullptr &&
+        !runs_on_caller(static_cast<c10::DeviceType>(i))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool may_wait_for_leaf(const c10::Stream& caller, const c10::Stream& leaf) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  const bool leaf_records = leaf.is_capturing();
+  if (caller == leaf || caller.is_capturing() == leaf_records) return true;
+  TORCH_CHECK(
+      at::globalContext().overrideStaleCaptureStream(),
+      "During CUDA graph capture, autograd tried to synchronize streams across the capture boundary (leaf "
+      "stream ",
+      leaf.id(), " on device ", static_cast<int>(leaf.device_index()),
+      leaf_records ? " is capturing but the caller's stream is not"
+                   : " is not capturing but the caller's stream is",
+      "), which would invalidate the capture. A common cause is an autograd leaf from warmup holding a "
+      "stale stream. Either run warmup on the capture stream, delete references to the autograd graph "
+      "(e.g. `del loss`) before capture, call backward() with the capturing stream current, or call "
+      "torch.autograd.graph.set_override_stale_capture_stream(True).");
+  TORCH_WARN_ONCE(
+      "Skipping the end-of-backward sync between a leaf stream and the caller's current stream because exactly "
+      "one of them is capturing a CUDA graph (see torch.autograd.graph.set_override_stale_capture_stream).");
+  return false;
+#else
+  return true;
+#endif
+}
+
+namespace {
+
+const char* const kReaders[] = {"get_current_graph_task_nodes_in_graph",
+                                "get_current_graph_task_execution_order"};
+
+using Symbol = ElfW(Sym);
+using Relocation = ElfW(Rela);
+
+// The relocations in the dynamic section of an object. Every use of another object's function has a
+// relocation with the function's name.
+struct ImportTable {
+  const Symbol* symbols = nullptr;
+  const char* names = nullptr;
+  const Relocation* relocations[2] = {};  // of data, and of calls
+  size_t bytes[2] = {};
+};
+
+// The loader has relocated these addresses, except in the kernel's own object.
+ImportTable import_table(const dl_phdr_info& info) {
+  ImportTable table;
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_RELASZ) table.bytes[0] = entry->d_un.d_val;
+      if (entry->d_tag == DT_PLTRELSZ) table.bytes[1] = entry->d_un.d_val;
+      if (entry->d_un.d_ptr < info.dlpi_addr) continue;  // a size, or not relocated
+      if (entry->d_tag == DT_SYMTAB) table.symbols = reinterpret_cast<const Symbol*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_STRTAB) table.names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_RELA)
+        table.relocations[0] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_JMPREL)
+        table.relocations[1] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
+    }
+  }
+  return table;
+}
+
+bool contains_this_code(const dl_phdr_info& info) {
+  const auto here = reinterpret_cast<uintptr_t>(&contains_this_code);
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const auto& header = info.dlpi_phdr[i];
+    if (header.p_type == PT_LOAD && here - (info.dlpi_addr + header.p_vaddr) < header.p_memsz) return true;
+  }
+  return false;
+}
+
+bool is_reader(const char* name) {
+  for (const char* reader : kReaders) {
+    if (std::strstr(name, reader) != nullptr) return true;
+  }
+  return false;
+}
+
+int look_for_readers(dl_phdr_info* info, size_t, void* found) {
+  const ImportTable table = import_table(*info);
+  if (table.symbols == nullptr || table.names == nullptr || contains_this_code(*info)) return 0;
+  for (int kind = 0; kind < 2; ++kind) {
+    if (table.relocations[kind] == nullptr) continue;
+    const Relocation* const end = table.relocations[kind] + table.bytes[kind] / sizeof(Relocation);
+    for (const Relocation* use = table.relocations[kind]; use != end; ++use) {
+      const size_t index = ELF64_R_SYM(use->r_info);  // 0: an address inside the object itself
+      if (index == 0 || table.symbols[index].st_shndx != SHN_UNDEF) continue;
+      if (!is_reader(table.names + table.symbols[index].st_name)) continue;
+      *static_cast<bool*>(found) = true;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+std::atomic<bool> disregarded{false};
+
+int read_load_count(dl_phdr_info* info, size_t, void* count) {
+  *static_cast<uint64_t*>(count) = info->dlpi_adds;
+  return 1;
+}
+
+}  // namespace
+
+void disregard_readers(bool disregard) { disregarded.store(disregard, std::memory_order_relaxed); }
+
+bool task_tables_have_readers() {
+  if (disregarded.load(std::memory_order_relaxed)) return false;
+  static std::atomic<uint64_t> looked_at{0};  // the load count of the last search
+  static std::atomic<bool> found{false};
+  if (found.load(std::memory_order_acquire)) return true;  // a reader that was unloaded costs only time
+  uint64_t loads = 0;
+  dl_iterate_phdr(read_load_count, &loads);
+  if (looked_at.load(std::memory_order_acquire) == loads) return false;
+  bool any = false;
+  dl_iterate_phdr(look_for_readers, &any);
+  found.store(any, std::memory_order_release);
+  looked_at.store(loads, std::memory_order_release);
+  return any;
+}
+
+}  // namespace overdrive::engine::host

@@ -1,0 +1,31 @@
+#include "replay/guard/shared_memory.h"
+
+namespace overdrive::replay {
+
+SharedMemory::SharedMemory(const Program& program) : writes_inputs_(program.writes_inputs()) {
+  for (const Memory& memory : program.memories) {
+    if (memory.origin != Origin::kOutside || (!writes_inputs_ && !memory.written)) continue;
+    const auto* begin = static_cast<const char*>(memory.address);
+    outside_.push_back({begin, begin + memory.bytes});
+  }
+}
+
+SharedMemory::Range SharedMemory::range_of(const at::Tensor& tensor) {
+  const auto* begin = static_cast<const char*>(tensor.storage().data());
+  return {begin, begin + tensor.storage().nbytes()};
+}
+
+bool SharedMemory::harmless(const std::vector<at::Tensor>& inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Range range = range_of(inputs[i]);
+    for (const Range& outside : outside_) {
+      if (outside.meets(range)) return false;
+    }
+    for (size_t k = 0; k < i && writes_inputs_; ++k) {
+      if (range_of(inputs[k]).meets(range)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,104 @@
+// A step that is called for long: its memory, and trainings that are saved, loaded and resumed in the middle.
+#include "bench/support/tensor_bytes.h"
+#include "test/replay/replay_fixture.h"
+
+#include <torch/serialize.h>
+
+#include <malloc.h>
+#include <sstream>
+
+namespace overdrive::test {
+namespace {
+
+constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#else
+    false;
+#endif
+
+TEST(CaptureLasting, MemoryDoesNotGrow) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's allocator does not count";
+  SideBySide both([] {
+    return train_sequential(torch::nn::Sequential(torch::nn::Linear(4, 2)), sgd(), {3, 4}, {3, 2});
+  });
+  ASSERT_EQ(both.run(10), "");
+  const Tensors inputs = both.captured().inputs(0);
+  const auto calls = [&](int count) {
+    for (int i = 0; i < count; ++i) both.step().call(inputs);
+    return mallinfo2().uordblks;
+  };
+  const auto replayed = both.step().stats().replayed;
+  const size_t before = calls(1'000), after = calls(100'000);
+  EXPECT_EQ(both.step().stats().replayed, replayed + 101'000);
+  EXPECT_LE(after, before + 4'096);
+}
+
+TEST(CaptureLasting, MemoryIsThatOfAnEagerCall) {
+  SideBySide both([] {
+    using namespace torch::nn;
+    return train_sequential(Sequential(Linear(64, 128), Tanh(), Linear(128, 128), ReLU(), Linear(128, 32)),
+                            sgd(), {32, 64}, {32, 32});
+  });
+  ASSERT_EQ(both.run(8), "");
+  const Tensors inputs = both.eager().inputs(0);
+  // Before the call, so that the gradients of the call before are not counted as given back.
+  both.eager().optimizer->zero_grad();
+  const int64_t peak = bench::TensorBytes::peak_of([&] { both.eager().step(inputs); });
+  const std::string text = both.step().explain();
+  size_t arena = 0, kept = 0;
+  ASSERT_EQ(
+      std::sscanf(text.c_str() + text.find("arena "), "arena %zu bytes, kept after a call %zu", &arena, &kept),
+      2)
+      << text;
+  EXPECT_LE(static_cast<double>(arena + kept), 1.1 * static_cast<double>(peak));
+  EXPECT_GT(arena, 0u);
+}
+
+TEST(CaptureLasting, TrainingsThatAreLoadedInTheMiddle) {
+  std::map<Training*, std::string> models, optimizers;
+  SideBySide both([] { return small_mlp(adam()); });
+  const auto save = [&](Training& training, int i) {
+    if (i != 10) return;
+    std::ostringstream model, optimizer;
+    torch::serialize::OutputArchive of_model, of_optimizer;
+    training.model->save(of_model);
+    of_model.save_to(model);
+    training.optimizer->save(of_optimizer);
+    of_optimizer.save_to(optimizer);
+    models[&training] = model.str();
+    optimizers[&training] = optimizer.str();
+  };
+  const auto load = [&](Training& training, int i) {
+    if (i != 5) return;
+    std::istringstream model(models[&training]), optimizer(optimizers[&training]);
+    torch::serialize::InputArchive of_model, of_optimizer;
+    of_model.load_from(model);
+    training.model->load(of_model);
+    of_optimizer.load_from(optimizer);
+    training.optimizer->load(of_optimizer);
+  };
+  EXPECT_EQ(both.run(20, save), "");
+  const uint64_t replayed = both.step().stats().replayed;
+  EXPECT_EQ(both.run(30, load), "") << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, replayed + 20) << both.step().explain();
+  EXPECT_GE(both.step().stats().outdated, 1u);
+}
+
+// The next epoch begins after a batch that is smaller.
+TEST(CaptureLasting, ALastBatchThatIsSmaller) {
+  SideBySide both([] {
+    Training training = small_mlp(adam());
+    training.inputs = [](int i) {
+      const int64_t rows = i % 10 == 9 ? 2 : 5;
+      return batch_of(i, {rows, 8}, {rows, 4});
+    };
+    return training;
+  });
+  EXPECT_EQ(both.run(80), "") << both.step().explain();
+  // Four eager calls of each size.
+  EXPECT_EQ(both.step().stats().replayed, 72u) << both.step().explain();
+}
+
+}  // namespace
+}  // namespace overdrive::test

@@ -1,0 +1,181 @@
+// What a program may do between two calls to parameters, gradients, hooks and the state of an optimizer: a
+// replay that went on would be wrong, so that each change is noticed.
+#include "test/replay/replay_fixture.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace overdrive::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Runs until replays begin, changes both sides before step 2 of the second run, and runs on.
+std::string outdated_by(SideBySide& both, const SideBySide::Between& action) {
+  EXPECT_EQ(both.run(8), "");
+  EXPECT_GT(both.step().stats().replayed, 2u) << both.step().explain();
+  const CaptureStats before = both.step().stats();
+  EXPECT_EQ(both.run(12,
+                     [&](Training& training, int i) {
+                       if (i == 2) action(training, i);
+                     }),
+            "");
+  EXPECT_GE(both.step().stats().outdated, before.outdated + 1) << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, before.replayed + 6) << both.step().explain();
+  return both.step().explain();
+}
+
+TEST(CaptureOutside, AHookThatIsAddedToAParameter) {
+  SideBySide both([] { return small_mlp(); });
+  std::map<Training*, unsigned> hooks;
+  EXPECT_THAT(outdated_by(both,
+                          [&](Training& training, int) {
+                            hooks[&training] = training.model->parameters()[0].register_hook(
+                                [](const at::Tensor& gradient) { return gradient * 0.5; });
+                          }),
+              HasSubstr("hook"));
+  EXPECT_THAT(outdated_by(both, [&](Training& training,
+                                    int) { training.model->parameters()[0].remove_hook(hooks[&training]); }),
+              HasSubstr("hook"));
+}
+
+TEST(CaptureOutside, AHookThatIsAddedToTheNodeOfAParameter) {
+  struct Halve final : torch::autograd::FunctionPreHook {
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+      return {gradients[0] * 0.5};
+    }
+  };
+  SideBySide both([] { return small_mlp(); });
+  std::vector<decltype(torch::autograd::Edge::function)> nodes;
+  outdated_by(both, [&](Training& training, int) {
+    nodes.push_back(torch::autograd::impl::grad_accumulator(training.model->parameters()[0]));
+    nodes.back()->add_pre_hook(std::make_unique<Halve>());
+  });
+}
+
+TEST(CaptureOutside, AStateOfTheOptimizerThatIsReplaced) {
+  Tensors kept;
+  SideBySide both([] { return small_mlp(adam()); });
+  EXPECT_THAT(outdated_by(both,
+                          [&](Training& training, int) {
+                            for (const auto& p : training.model->parameters()) {
+                              auto& state = static_cast<torch::optim::AdamParamState&>(
+                                  *training.optimizer->state().at(p.unsafeGetTensorImpl()));
+                              kept.push_back(state.exp_avg());  // alive, but no longer the optimizer's
+                              state.exp_avg(state.exp_avg() * 0.5);
+                            }
+                          }),
+              HasSubstr("state of the optimizer"));
+}
+
+// One of the optimizer's parameters has no gradient, as of a branch that is not used, and gets one.
+TEST(CaptureOutside, AGradientOfAnIdleParameter) {
+  SideBySide both([] {
+    Training training = small_mlp();
+    at::Tensor idle = torch::ones({3}).requires_grad_();
+    training.optimizer->add_param_group(torch::optim::OptimizerParamGroup({idle}));
+    auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(training.model);
+    auto* optimizer = training.optimizer.get();
+    training.state = {idle};
+    training.step = [=](const Tensors& inputs) {
+      at::Tensor loss = torch::mse_loss(net->forward(inputs[0]), inputs[1]);
+      loss.backward();
+      optimizer->step();
+      optimizer->zero_grad();
+      return loss;
+    };
+    return training;
+  });
+  outdated_by(both, [](Training& training, int) { training.state[0].mutable_grad() = torch::ones({3}); });
+}
+
+TEST(CaptureOutside, AChildOfAModuleThatIsReplaced) {
+  struct NetImpl : torch::nn::Module {
+    torch::nn::Linear layer{8, 4};
+    NetImpl() { register_module("layer", layer); }
+  };
+  const auto net = std::make_shared<NetImpl>();
+  const auto f = [&](const Tensors& inputs) { return Tensors{net->layer->forward(inputs[0]).sum()}; };
+  CapturedStep step(f, {.modules = {net}});
+  const at::Tensor x = torch::ones({2, 8});
+  for (int i = 0; i < 16; ++i) {
+    if (i == 8) {
+      EXPECT_GT(step.stats().replayed, 2u) << step.explain();
+      net->layer = net->replace_module("layer", torch::nn::Linear(8, 4));
+    }
+    EXPECT_TRUE(same_bits(step.call({x})[0], f({x})[0].detach())) << i;
+  }
+}
+
+TEST(CaptureOutside, GradientsWithAGraphAreRefused) {
+  at::Tensor w = torch::ones({3}).requires_grad_();
+  auto step = capture([&](at::Tensor x) {
+    w.mutable_grad() = at::Tensor();
+    at::Tensor loss = (w * w * x).sum();
+    loss.backward({}, /*keep_graph=*/true, /*create_graph=*/true);
+    return loss;
+  });
+  for (int i = 0; i < 8; ++i) step(torch::full({3}, i, torch::kFloat));
+  EXPECT_EQ(step.stats().replayed, 0u) << step.explain();
+  EXPECT_THAT(step.refusal(), HasSubstr("create_graph"));
+  w.mutable_grad() = at::Tensor();
+}
+
+// Numbers by which a program changes parameters itself, in the ways that programs do so.
+TEST(CaptureOutside, RatesOfHandWrittenStepsAreRefused) {
+  using Update = std::function<void(at::Tensor&, const at::Tensor&)>;
+  const double rate = 0.1;
+  for (const Update& update : {Update([&](at::Tensor& w, const at::Tensor& g) { w -= rate * g; }),
+                               Update([&](at::Tensor& w, const at::Tensor& g) { w.sub_(g, rate); }),
+                               Update([&](at::Tensor& w, const at::Tensor& g) { w.copy_(w - rate * g); }),
+                               Update([&](at::Tensor& w, const at::Tensor& g) { w.add_((-g) * rate); })}) {
+    at::Tensor w = torch::ones({3}).requires_grad_();
+    auto step = capture([&](at::Tensor x) {
+      at::Tensor loss = (w * x).sum();
+      at::Tensor g = torch::autograd::grad({loss}, {w})[0];
+      const torch::NoGradGuard no_grad;
+      update(w, g);
+      return loss;
+    });
+    for (int i = 0; i < 8; ++i) step(torch::ones({3}));
+    EXPECT_THAT(step.refusal(), HasSubstr("constant_numbers"));
+  }
+}
+
+// A second optimizer, of which the step is not told.
+TEST(CaptureOutside, NumbersOfAnotherOptimizerAreRefused) {
+  Training training = small_mlp(adam());
+  at::Tensor scale = torch::ones({}).requires_grad_();
+  torch::optim::SGD other({scale}, torch::optim::SGDOptions(0.1));
+  auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(training.model);
+  CapturedStep step(
+      [&](const Tensors& inputs) {
+        training.optimizer->zero_grad();
+        other.zero_grad();
+        at::Tensor loss = torch::mse_loss(net->forward(inputs[0]) * scale, inputs[1]);
+        loss.backward();
+        training.optimizer->step();
+        other.step();
+        return Tensors{loss};
+      },
+      {.optimizer = training.optimizer.get(), .modules = {training.model}});
+  for (int i = 0; i < 8; ++i) step.call(training.inputs(i));
+  EXPECT_THAT(step.refusal(), HasSubstr("one for each captured step"));
+}
+
+TEST(CaptureOutside, AStepThatIsCalledInAParallelRegion) {
+  at::Tensor w = torch::rand({300, 300});
+  const auto f = [&](at::Tensor x) { return x.mm(w).sum() * (at::in_parallel_region() ? 2 : 1); };
+  auto step = capture(f);
+  const at::Tensor x = torch::rand({4, 300});
+  for (int i = 0; i < 8; ++i) step(x);
+  at::parallel_for(0, 1, 1, [&](int64_t, int64_t) {
+    const c10::impl::ExcludeDispatchKeyGuard none{c10::DispatchKeySet()};
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(step(x), f(x)));
+  });
+  EXPECT_TRUE(same_bits(step(x), f(x)));
+}
+
+}  // namespace
+}  // namespace overdrive::test
