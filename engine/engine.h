@@ -19,9 +19,9 @@ using engine::own_node_types;
 using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;
+using engine::Stats;
 using engine::stats_json;
 using engine::stats_summary;
-using engine::Stats;
 using engine::uninstall;
 
 }  // namespace overdrive

@@ -139,15 +139,15 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
        "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
        "fault)"},
+      {"OVERDRIVE_TRACE", "FILE",
+       "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
+       "of the "
+       "process (none)"},
       {"OVERDRIVE_ERRORS", "plain|note|full",
        "whether what() of an error out of a backward names the node and the way to it; full: and the forward's "
        "stack (plain)"},
       {"OVERDRIVE_NAN", "off|first",
        "whether backwards look for the first node that makes a NaN or an infinity, and warn of it (off)"},
-      {"OVERDRIVE_TRACE", "FILE",
-       "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
-       "of the "
-       "process (none)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };

@@ -1,5 +1,6 @@
 #include "engine/host/host_rules.h"
 
+#include "engine/base/imports.h"
 #include "engine/host/shared_object.h"
 
 #include <dlfcn.h>
@@ -99,48 +100,6 @@ namespace {
 const char* const kReaders[] = {"get_current_graph_task_nodes_in_graph",
                                 "get_current_graph_task_execution_order"};
 
-using Symbol = ElfW(Sym);
-using Relocation = ElfW(Rela);
-
-// The relocations in the dynamic section of an object. Every use of another object's function has a
-// relocation with the function's name.
-struct ImportTable {
-  const Symbol* symbols = nullptr;
-  const char* names = nullptr;
-  const Relocation* relocations[2] = {};  // of data, and of calls
-  size_t bytes[2] = {};
-};
-
-// The loader has relocated these addresses, except in the kernel's own object.
-ImportTable import_table(const dl_phdr_info& info) {
-  ImportTable table;
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
-    for (; entry->d_tag != DT_NULL; ++entry) {
-      if (entry->d_tag == DT_RELASZ) table.bytes[0] = entry->d_un.d_val;
-      if (entry->d_tag == DT_PLTRELSZ) table.bytes[1] = entry->d_un.d_val;
-      if (entry->d_un.d_ptr < info.dlpi_addr) continue;  // a size, or not relocated
-      if (entry->d_tag == DT_SYMTAB) table.symbols = reinterpret_cast<const Symbol*>(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_STRTAB) table.names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_RELA)
-        table.relocations[0] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_JMPREL)
-        table.relocations[1] = reinterpret_cast<const Relocation*>(entry->d_un.d_ptr);
-    }
-  }
-  return table;
-}
-
-bool contains_this_code(const dl_phdr_info& info) {
-  const auto here = reinterpret_cast<uintptr_t>(&contains_this_code);
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    const auto& header = info.dlpi_phdr[i];
-    if (header.p_type == PT_LOAD && here - (info.dlpi_addr + header.p_vaddr) < header.p_memsz) return true;
-  }
-  return false;
-}
-
 bool is_reader(const char* name) {
   for (const char* reader : kReaders) {
     if (std::strstr(name, reader) != nullptr) return true;
@@ -148,21 +107,21 @@ bool is_reader(const char* name) {
   return false;
 }
 
+// Overdrive itself does not count.
 int look_for_readers(dl_phdr_info* info, size_t, void* found) {
-  const ImportTable table = import_table(*info);
-  if (table.symbols == nullptr || table.names == nullptr || contains_this_code(*info)) return 0;
-  for (int kind = 0; kind < 2; ++kind) {
-    if (table.relocations[kind] == nullptr) continue;
-    const Relocation* const end = table.relocations[kind] + table.bytes[kind] / sizeof(Relocation);
-    for (const Relocation* use = table.relocations[kind]; use != end; ++use) {
-      const size_t index = ELF64_R_SYM(use->r_info);  // 0: an address inside the object itself
-      if (index == 0 || table.symbols[index].st_shndx != SHN_UNDEF) continue;
-      if (!is_reader(table.names + table.symbols[index].st_name)) continue;
-      *static_cast<bool*>(found) = true;
-      return 1;
-    }
+  const auto here = reinterpret_cast<uintptr_t>(&look_for_readers);
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& header = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + header.p_vaddr;
+    if (header.p_type == PT_LOAD && here - begin < header.p_memsz) return 0;
+    if (header.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(begin);
   }
-  return 0;
+  auto& any = *static_cast<bool*>(found);
+  any = dynamic != nullptr && base::visit_imports(dynamic, info->dlpi_addr, [](const base::Import& import) {
+          return import.symbol.st_shndx == SHN_UNDEF && is_reader(import.name);
+        });
+  return any ? 1 : 0;
 }
 
 std::atomic<bool> disregarded{false};

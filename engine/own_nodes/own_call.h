@@ -23,13 +23,14 @@ enum class OwnOutcome : uint8_t {
   kOddValue,     // a scalar or an option that the function does not take
   kLarge,        // the host's kernels use their threads
   kSeen,         // the result would be a view that the program gets
+  kNaN,          // a product with a NaN in the gradient
   kHowMany
 };
 
 inline constexpr size_t kOwnWays = static_cast<size_t>(OwnOutcome::kHowMany);
 static_assert(kOwnWays <= kOwnOutcomes);
 inline constexpr std::array<std::string_view, kOwnWays> kOwnOutcomeNames = {
-    "ran", "gradient", "saved", "shape", "value", "large", "seen"};
+    "ran", "gradient", "saved", "shape", "value", "large", "seen", "nan"};
 
 struct OwnCall {
   base::Node& node;

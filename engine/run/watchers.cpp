@@ -3,6 +3,8 @@
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,17 +14,25 @@ namespace {
 using List = std::vector<std::shared_ptr<Watcher>>;
 
 struct Registry {
+  // A child of fork() may not find the lock held by a thread that is gone.
+  Registry() { pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork); }
+
+  static Registry& get() {
+    static base::NoDestructor<Registry> instance;
+    return *instance;
+  }
+
   base::Mutex mutex;
   List list OVERDRIVE_GUARDED_BY(mutex);
+
+ private:
+  // Held across fork(), from the one to the other.
+  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex.lock(); }
+  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex.unlock(); }
 };
 
-Registry& registry() {
-  static base::NoDestructor<Registry> instance;
-  return *instance;
-}
-
 List current_watchers() {
-  Registry& all = registry();
+  Registry& all = Registry::get();
   const base::MutexLock lock(all.mutex);
   return all.list;
 }
@@ -32,7 +42,7 @@ List current_watchers() {
 std::atomic<int> num_watchers{0};
 
 void add_watcher(std::shared_ptr<Watcher> watcher) {
-  Registry& all = registry();
+  Registry& all = Registry::get();
   const base::MutexLock lock(all.mutex);
   all.list.push_back(std::move(watcher));
   num_watchers.fetch_add(1, std::memory_order_relaxed);
@@ -40,7 +50,7 @@ void add_watcher(std::shared_ptr<Watcher> watcher) {
 
 void remove_watcher(const Watcher& watcher) {
   std::shared_ptr<Watcher> removed;  // destroyed outside the lock
-  Registry& all = registry();
+  Registry& all = Registry::get();
   const base::MutexLock lock(all.mutex);
   const auto at = std::find_if(all.list.begin(), all.list.end(),
                                [&](const std::shared_ptr<Watcher>& one) { return one.get() == &watcher; });

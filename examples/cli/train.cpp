@@ -3,13 +3,11 @@
 #include "bench/environment.h"
 #include "bench/support/text.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/packer_names.h"
 #include "examples/cli/training_options.h"
-#include "examples/harness/checkpoint_table.h"
+#include "examples/harness/comparison.h"
 #include "examples/harness/launch.h"
 #include "examples/harness/progress.h"
 #include "examples/trainers/checkpoint_file.h"
-#include "examples/trainers/digest.h"
 #include "inspect/inspect.h"
 
 #include <ATen/Parallel.h>
@@ -215,9 +213,8 @@ void add_train(Program& program) {
                     return harness::launch(program.arguments, arguments->world);
                   });
   add_training_options(*command, *arguments);
-  command->add_option("--engine", arguments->engine, "Who runs the backwards.")
-      ->check(CLI::IsMember({"stock", "overdrive"}))
-      ->capture_default_str();
+  option(*command, "--engine", arguments->engine, "Who runs the backwards.",
+         CLI::IsMember({"stock", "overdrive"}));
   command
       ->add_option("--save-tensors", arguments->save_tensors,
                    "How the tensors that a forward saves wait for the backward.")
@@ -232,9 +229,8 @@ void add_train(Program& program) {
   command->add_option("--trace", arguments->trace,
                       "Write every backward, node by node, into this file, for ui.perfetto.dev and "
                       "chrome://tracing.");
-  command->add_option("--world", arguments->world, "Train in so many processes, started from here (ddp).")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  option(*command, "--world", arguments->world, "Train in so many processes, started from here (ddp).",
+         CLI::Range(1, 64));
   // What launch() adds for the processes that it starts; an empty group hides them from --help.
   command->add_option("--rank", arguments->rank)->group("");
   command->add_option("--port", arguments->port)->group("");

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -16,21 +16,15 @@ class DigitsClassifier : public Trainer {
     const auto images = place(data_.train.images.index_select(0, pick));
     const auto labels = data_.train.labels.index_select(0, pick);
 
-    optimizer_->zero_grad();
-    // The meter is a stopwatch around the call and around loss.backward(), and nothing else.
-    const auto loss = meter.forward([&] {
+    return minimise(meter, *optimizer_, [&] {
       const auto scores = scores_of(images);
       return torch::nn::functional::cross_entropy(scores, labels.to(scores.device()));
     });
-    meter.backward(loss);
-    optimizer_->step();
-    return loss.item<double>();
   }
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = scores_of(place(data_.test.images)).argmax(1).to(torch::kCPU);
-    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+    return data::accuracy(scores_of(place(data_.test.images)), data_.test.labels);
   }
 
  protected:

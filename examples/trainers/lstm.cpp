@@ -4,8 +4,8 @@
 // What to look for: one step builds a graph of about a thousand nodes whose kernels take a microsecond each.
 // Here the engine's own work per node is a large part of the backward, so this is where replacing the engine
 // shows most.
-#include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
+#include "examples/trainers/trainer.h"
 
 #include <cmath>
 
@@ -62,13 +62,8 @@ class Lstm final : public Trainer {
 
   double step(Meter& meter) override {
     const auto text = task_.stretches(kBatch, kUnroll, generator());
-
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(place(text)); });
-    meter.backward(loss);
-    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
-    optimizer_->step();
-    return loss.item<double>();
+    return minimise(
+        meter, *optimizer_, [&] { return loss_of(place(text)); }, /*clip=*/1.0);
   }
 
   // Bits per character on the part of the book that training never sees.

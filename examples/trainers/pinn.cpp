@@ -5,7 +5,7 @@
 // They come from forward mode, one level for u_x inside another for u_xx, at the price of a few forwards. The
 // gradient with respect to the weights then is one ordinary backward through all of it.
 #include "examples/data/burgers.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 #include "forward_ad/forward_ad.h"
 
 namespace overdrive::trainers {
@@ -33,11 +33,7 @@ class Pinn final : public Trainer {
   double step(Meter& meter) override {
     const auto t = place(torch::rand({kPoints, 1}, generator()));
     const auto x = place(torch::rand({kPoints, 1}, generator()) * 2 - 1);
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return residual(t, x).square().mean(); });
-    meter.backward(loss);
-    optimizer_->step();
-    return loss.item<double>();
+    return minimise(meter, *optimizer_, [&] { return residual(t, x).square().mean(); });
   }
 
   // How far the net is from the exact solution, relative to its size, on a grid.

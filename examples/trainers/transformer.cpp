@@ -4,8 +4,8 @@
 // have; the engine's share of a step is small, and what lives between forward and backward is most of the
 // memory.
 #include "checkpoint/chain/sequential.h"
-#include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -74,13 +74,8 @@ class Transformer final : public Trainer {
 
   double step(Meter& meter) override {
     const auto text = task_.stretches(kBatch, kContext, generator());
-
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(place(text)); });
-    meter.backward(loss);
-    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
-    optimizer_->step();
-    return loss.item<double>();
+    return minimise(
+        meter, *optimizer_, [&] { return loss_of(place(text)); }, /*clip=*/1.0);
   }
 
   // Bits per character on the part of the book that training never sees.

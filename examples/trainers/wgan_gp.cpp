@@ -4,7 +4,7 @@
 // What to look for: the critic's step calls torch::autograd::grad() with create_graph, so the first backward
 // builds a graph, and the second runs through it.
 #include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -44,9 +44,7 @@ class WganGp final : public Trainer {
   double step(Meter& meter) override {
     double critic_loss = 0;
     for (int i = 0; i < kCriticStepsPerStep; ++i) critic_loss = train_critic(meter);
-    maker_optimizer_->zero_grad();
-    meter.backward(meter.forward([&] { return -critic_->forward(make(kBatch)).mean(); }));
-    maker_optimizer_->step();
+    minimise(meter, *maker_optimizer_, [&] { return -critic_->forward(make(kBatch)).mean(); });
     return critic_loss;
   }
 

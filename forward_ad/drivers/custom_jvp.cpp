@@ -2,7 +2,6 @@
 
 #include "engine/base/generator_states.h"
 #include "forward_ad/drivers/reverse.h"
-#include "forward_ad/drivers/substitution.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/levels/bare_level.h"

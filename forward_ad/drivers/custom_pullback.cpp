@@ -1,4 +1,3 @@
-
 #include "engine/base/generator_states.h"
 #include "engine/base/torch_types.h"
 #include "forward_ad/drivers/reverse.h"

@@ -1,5 +1,3 @@
-#include "forward_ad/drivers/driver_checks.h"
-
 #include "forward_ad/drivers/reverse.h"
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,5 @@
 #include "forward_ad/drivers/gradcheck.h"
 
-#include "forward_ad/drivers/driver_checks.h"
 #include "forward_ad/drivers/reverse.h"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,3 @@
-#include "forward_ad/drivers/driver_checks.h"
 #include "forward_ad/drivers/drivers.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/dual_layout.h"

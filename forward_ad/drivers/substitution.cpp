@@ -1,4 +1,4 @@
-#include "forward_ad/drivers/substitution.h"
+#include "forward_ad/drivers/reverse.h"
 
 #include "engine/base/no_destructor.h"
 #include "forward_ad/drivers/functional_call.h"
@@ -47,11 +47,12 @@ class Substitution final : public c10::DebugInfoBase, public std::enable_shared_
     const auto found = by_own_.find(tensor.unsafeGetTensorImpl());
     if (found == by_own_.end()) return around_ ? around_->find(tensor) : nullptr;
     const Given& given = found->second;
-    TORCH_CHECK(!given.has_derivative || !grad_mode_ || c10::GradMode::is_enabled(), "functional_call: \"",
-                given.name,
-                "\" is used where no gradient is recorded, so the gradient of the given tensor would be ",
-                "lost. If a torch::autograd::Function uses it, derive that from CustomJvp or DoubleVjp; if a ",
-                "NoGradGuard is around, give a tensor that requires no gradient.");
+    TORCH_CHECK(
+        !given.has_derivative || !grad_mode_ || c10::GradMode::is_enabled(), "functional_call: \"", given.name,
+        "\" is used where no gradient is recorded, so the gradient of the given tensor would be ",
+        "lost. If a torch::autograd::Function uses it, derive that from CustomJvp or DoubleVjp; if a ",
+        "NoGradGuard is around, give a tensor that requires no gradient; a checkpointed region must be of the "
+        "form on demand.");
     return &given.given;
   }
 

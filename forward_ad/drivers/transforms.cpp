@@ -1,5 +1,5 @@
-#include "forward_ad/drivers/driver_checks.h"
 #include "forward_ad/drivers/driver_functions.h"
+#include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/layers.h"
 
 #include <ATen/ATen.h>

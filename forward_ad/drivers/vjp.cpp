@@ -1,4 +1,3 @@
-#include "forward_ad/drivers/driver_checks.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/host_level.h"
 #include "forward_ad/layers/layers.h"

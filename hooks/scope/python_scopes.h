@@ -1,8 +1,7 @@
 // Scopes that PyTorch has in Python, under its names:
 //
-//   const auto on_cpu = overdrive::save_on_cpu();                              // saved tensors leave their
-//   device const auto may_change = overdrive::allow_mutation_on_saved_tensors();      // and may be changed
-//   after the save
+//   const auto on_cpu = overdrive::save_on_cpu();  // saved tensors leave their device
+//   const auto may_change = overdrive::allow_mutation_on_saved_tensors();  // and may be changed after the save
 //
 // A scope is one of ScopedHooks: of this thread, nested, with Overdrive installed. Any thread.
 #pragma once

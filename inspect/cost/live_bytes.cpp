@@ -40,11 +40,15 @@ class CountingAllocator final : public c10::Allocator {
 
   void enter() OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
-    if (objects_++ == 0) c10::SetAllocator(c10::DeviceType::CPU, this, kPriority);
+    if (objects_++ != 0) return;
+    around_ = c10::GetAllocator(c10::DeviceType::CPU);
+    c10::SetAllocator(c10::DeviceType::CPU, this, kPriority);
   }
   void leave() OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
-    if (--objects_ == 0) c10::SetAllocator(c10::DeviceType::CPU, &below_, kPriority);
+    // An allocator that the program has set since stays.
+    if (--objects_ != 0 || c10::GetAllocator(c10::DeviceType::CPU) != this) return;
+    c10::SetAllocator(c10::DeviceType::CPU, around_, kPriority);
   }
 
  private:
@@ -69,9 +73,11 @@ class CountingAllocator final : public c10::Allocator {
     get().below_.raw_deleter()(block);
   }
 
-  c10::Allocator& below_;
+  c10::Allocator&
+      below_;  // the first that was found, always: two that count could stand in front of each other
   base::Mutex mutex_;
   int objects_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  c10::Allocator* around_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;  // what leave() puts back
 };
 
 LiveBytes::LiveBytes() { CountingAllocator::get().enter(); }

@@ -86,8 +86,8 @@ MemoryTimeline memory_timeline(const std::function<void()>& step) {
 
 std::ostream& operator<<(std::ostream& out, const MemoryTimeline& timeline) {
   out << "peak " << bytes_text(timeline.peak_bytes) << " after " << time_text(timeline.peak_seconds) << " of "
-      << time_text(timeline.seconds) << "\nin " << left(timeline.peak_at, 50) << "\n\n"
-      << left("alive at the peak", 14) << left("made by", 24) << right("tensors", 8) << right("bytes", 9)
+      << time_text(timeline.seconds) << "\nin " << short_name(timeline.peak_at).substr(0, 57) << "\n\n"
+      << left("at the peak", 14) << left("made by", 25) << right("tensors", 8) << right("bytes", 8)
       << right("", 5) << "\n";
   constexpr size_t kRows = 12;
   int64_t rest = 0;
@@ -97,27 +97,30 @@ std::ostream& operator<<(std::ostream& out, const MemoryTimeline& timeline) {
       rest += owner.bytes;
       continue;
     }
-    out << left(name_of(owner.kind), 14) << left(owner.name, 24) << right(std::to_string(owner.tensors), 8)
-        << right(bytes_text(owner.bytes), 9)
+    out << left(name_of(owner.kind), 14) << left(short_name(owner.name), 25)
+        << right(std::to_string(owner.tensors), 8) << right(bytes_text(owner.bytes), 8)
         << right(percent(static_cast<double>(owner.bytes), static_cast<double>(timeline.peak_bytes)), 5)
         << "\n";
   }
-  if (rest != 0) out << left("and others", 46) << right(bytes_text(rest), 9) << "\n";
+  if (rest != 0) out << left("and others", 47) << right(bytes_text(rest), 8) << "\n";
 
   out << "\nover the step: A activations, S saved copies, G gradients\n";
   const size_t a_bar = std::max<size_t>(1, (timeline.points.size() + kBars - 1) / kBars);
+  double shown = 0;
   for (size_t first = 0; first < timeline.points.size(); first += a_bar) {
     const size_t last = std::min(first + a_bar, timeline.points.size());
     const auto highest = std::max_element(timeline.points.begin() + static_cast<std::ptrdiff_t>(first),
                                           timeline.points.begin() + static_cast<std::ptrdiff_t>(last),
                                           [](const auto& a, const auto& b) { return a.all() < b.all(); });
+    if (first != 0 && highest->seconds == shown) continue;  // nothing was allocated in this part
+    shown = highest->seconds;
     std::string bar;
     constexpr char kLetters[kMemoryKinds] = {'.', 'A', 'S', 'G'};
     for (const size_t kind : {size_t{1}, size_t{2}, size_t{3}, size_t{0}}) {
       const double share = static_cast<double>(highest->bytes[kind]) / static_cast<double>(timeline.peak_bytes);
       bar += std::string(static_cast<size_t>(std::max(0.0, 40 * share + 0.5)), kLetters[kind]);
     }
-    out << right(time_text(highest->seconds), 8) << right(bytes_text(highest->all()), 9) << " "
+    out << right(time_text(highest->seconds), 8) << right(bytes_text(highest->all()), 8) << " "
         << bar.substr(0, 42) << "\n";
   }
   return out;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace overdrive::inspect {
 
@@ -21,11 +22,21 @@ inline std::string time_text(double seconds) {
 }
 
 inline std::string bytes_text(int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
   if (bytes < 1024) return printed("%lldB", static_cast<long long>(bytes));
-  if (bytes < 1024 * 1024) return printed("%.1fKiB", value / 1024);
-  if (bytes < int64_t{1024} * 1024 * 1024) return printed("%.1fMiB", value / (1024 * 1024));
-  return printed("%.1fGiB", value / (1024.0 * 1024 * 1024));
+  auto value = static_cast<double>(bytes) / 1024;
+  const char* unit = "KiB";
+  for (const char* larger : {"MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = larger;
+  }
+  return printed(value < 100 ? "%.1f%s" : "%.0f%s", value, unit);
+}
+
+// LibTorch's namespace says nothing in a table of LibTorch's nodes.
+inline std::string short_name(const std::string& name) {
+  constexpr std::string_view kNamespace = "torch::autograd::";
+  return name.starts_with(kNamespace) ? name.substr(kNamespace.size()) : name;
 }
 
 inline std::string percent(double part, double whole) {

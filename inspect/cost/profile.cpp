@@ -33,8 +33,10 @@ class CostSums {
     Clock::time_point begin;
     double inside = 0;  // seconds of nodes nested in this one
   };
-  static std::vector<Open>& open() {
-    static thread_local std::vector<Open> nodes;
+  // Of the calling thread; null when no node runs. A plain pointer: a late tensor's destructor may run a
+  // backward after the thread's destructors.
+  static std::vector<Open>*& open() {
+    static thread_local std::vector<Open>* nodes = nullptr;
     return nodes;
   }
 
@@ -102,8 +104,10 @@ class CostRun final : public engine::RunWatch {
   void before_node(const engine::NodeFacts& facts) override {
     const uint32_t type = sums_->number_of(facts.node);
     uint32_t& owner = AllocationLog::owner();
-    CostSums::open().push_back({sums_.get(), number_, facts.index, std::exchange(owner, type), type,
-                                facts.node.sequence_nr(), Clock::now()});
+    auto*& open = CostSums::open();
+    if (open == nullptr) open = new std::vector<CostSums::Open>;
+    open->push_back({sums_.get(), number_, facts.index, std::exchange(owner, type), type,
+                     facts.node.sequence_nr(), Clock::now()});
   }
   void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override {
     finish(facts.index, bytes_of(outputs), own);
@@ -115,8 +119,8 @@ class CostRun final : public engine::RunWatch {
     }
   }
   void end(const std::exception_ptr&) override {
-    auto& open = CostSums::open();
-    while (!open.empty() && open.back().sums == sums_.get() && open.back().backward == number_) close(open);
+    auto*& open = CostSums::open();
+    while (open != nullptr && open->back().sums == sums_.get() && open->back().backward == number_) close(open);
     sums_->add_backward(depth_, seconds_since(begin_), in_nodes_);
   }
 
@@ -124,19 +128,20 @@ class CostRun final : public engine::RunWatch {
   static double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
-  static CostSums::Open close(std::vector<CostSums::Open>& open) {
-    const CostSums::Open last = open.back();
-    open.pop_back();
+  static CostSums::Open close(std::vector<CostSums::Open>*& open) {
+    const CostSums::Open last = open->back();
+    open->pop_back();
+    if (open->empty()) delete std::exchange(open, nullptr);
     AllocationLog::owner() = last.owner_before;
     return last;
   }
   void finish(uint32_t index, int64_t bytes, bool own) {
-    auto& open = CostSums::open();
-    while (!open.empty()) {
+    auto*& open = CostSums::open();
+    while (open != nullptr) {
       const CostSums::Open node = close(open);
       if (node.sums != sums_.get() || node.backward != number_ || node.index != index) continue;
       const double seconds = seconds_since(node.begin);
-      if (!open.empty()) open.back().inside += seconds;
+      if (open != nullptr) open->back().inside += seconds;
       if (std::this_thread::get_id() == caller_) in_nodes_ += seconds;
       sums_->add(node, seconds, bytes, own);
       return;
@@ -175,22 +180,22 @@ std::ostream& operator<<(std::ostream& out, const Profile& profile) {
   const double inside = profile.backward_seconds;
   out << "step " << time_text(profile.seconds) << ", backward " << time_text(inside) << ", engine itself "
       << time_text(profile.engine_seconds) << " (" << percent(profile.engine_seconds, inside) << ")\n"
-      << profile.backwards << " backwards, " << profile.nodes << " nodes, peak "
+      << "backwards " << profile.backwards << ", nodes " << profile.nodes << ", peak of memory "
       << bytes_text(profile.peak_bytes) << "\n\n";
-  out << left("node type", 21) << right("count", 7) << right("total", 8) << right("own", 8) << right("bytes", 9)
-      << right("peak", 6) << "\n";
+  out << left("node type", 26) << right("count", 5) << right("total", 8) << right("own", 8) << right("bytes", 8)
+      << right("peak", 5) << "\n";
   for (const Profile::Type& type : profile.types) {
-    out << left(type.name + (type.own_nodes == type.count ? "*" : ""), 21)
-        << right(std::to_string(type.count), 7) << right(time_text(type.total_seconds), 8)
-        << right(time_text(type.own_seconds), 8) << right(bytes_text(type.bytes), 9)
-        << right(percent(type.peak_share, 1), 6) << "\n";
+    const char* const star = type.own_nodes == type.count ? "*" : "";
+    out << left(short_name(type.name) + star, 26) << right(std::to_string(type.count), 5)
+        << right(time_text(type.total_seconds), 8) << right(time_text(type.own_seconds), 8)
+        << right(bytes_text(type.bytes), 8) << right(percent(type.peak_share, 1), 5) << "\n";
   }
   out << "* run by Overdrive itself\n\n"
-      << left("dearest nodes", 30) << right("number", 12) << right("own", 8) << right("bytes", 9) << "\n";
+      << left("dearest nodes", 32) << right("number", 12) << right("own", 8) << right("bytes", 8) << "\n";
   for (const Profile::Node& node : profile.dearest) {
     const std::string number = node.sequence_nr == UINT64_MAX ? "leaf" : std::to_string(node.sequence_nr);
-    out << left(node.name, 30) << right(number, 12) << right(time_text(node.own_seconds), 8)
-        << right(bytes_text(node.bytes), 9) << "\n";
+    out << left(short_name(node.name), 32) << right(number, 12) << right(time_text(node.own_seconds), 8)
+        << right(bytes_text(node.bytes), 8) << "\n";
   }
   return out;
 }

@@ -56,7 +56,7 @@ TraceFile::TraceFile(const char* source, std::string path)
   const int error = errno;
   if (!seekable && file_ >= 0) close(file_);
   TORCH_CHECK(seekable, source, " is \"", path_,
-              "\", but a trace cannot be written there: ", std::strerror(error), ".");
+              "\", but must be a file that can be written: ", std::strerror(error), ".");
   {
     const base::MutexLock lock(drain_mutex_);
     pending_ = c10::str("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":", text_.scale.unix_nanoseconds(),
@@ -66,7 +66,7 @@ TraceFile::TraceFile(const char* source, std::string path)
     const int first_error = error_;
     if (first_error != 0) close(file_);
     TORCH_CHECK(first_error == 0, source, " is \"", path_,
-                "\", but a trace cannot be written there: ", std::strerror(first_error), ".");
+                "\", but must be a file that can be written: ", std::strerror(first_error), ".");
   }
   writer_.emplace("od-trace");
 }

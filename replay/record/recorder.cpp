@@ -3,7 +3,6 @@
 #include "engine/base/no_destructor.h"
 #include "replay/plan/memory_plan.h"
 #include "replay/record/compare.h"
-#include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>

@@ -3,6 +3,8 @@
 #include "test/checkpoint/checkpoint_fixture.h"
 #include "test/support/nonsense.h"
 
+#include <torch/nn.h>
+
 namespace overdrive::checkpoint {
 namespace {
 

@@ -131,6 +131,7 @@ foreach(packer keep int8 spill)
   overdrive_add_cli_test(train_under_${packer} CALL train transformer --save-tensors ${packer} --steps 2 --json out.json
                          PRINTS "after 2 steps" JSON "trainings;0;quality_value")
 endforeach()
+overdrive_add_cli_test(train_under_a_trace CALL train digits_mlp --steps 2 --trace out.json JSON "traceEvents;9;dur")
 overdrive_add_cli_test(train_offload_on_cpu CALL train digits_mlp --save-tensors offload --steps 2 PRINTS "nothing to do for tensors that are on the CPU")
 overdrive_add_cli_test(bench_nodes_quick CALL bench nodes --quick --type MulBackward0 --json out.json JSON "rows;0;of_stock")
 overdrive_add_cli_test(bench_nodes_of_no_type CALL bench nodes --type frob STATUS 2 PRINTS "--type: frob not in")
@@ -175,6 +176,9 @@ overdrive_add_cli_test(no_steps CALL compare digits --steps 0 STATUS 2 PRINTS "-
 overdrive_add_cli_test(no_data CALL compare digits --data . STATUS 2 PRINTS "cannot read the data file .*digits-images")
 overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 PRINTS "there is no checkpoint")
 overdrive_add_cli_test(unknown_packer CALL train digits_mlp --save-tensors frob STATUS 2 PRINTS "--save-tensors")
+overdrive_add_cli_test(trace_on_stock CALL train digits_mlp --engine stock --trace out.json STATUS 2 PRINTS "--trace is for --engine overdrive")
+overdrive_add_cli_test(trace_into_no_folder CALL train digits_mlp --steps 2 --trace /nowhere/out.json STATUS 2
+                       PRINTS "/nowhere/out.json.*No such file or directory")
 overdrive_add_cli_test(packer_on_stock CALL train digits_mlp --engine stock --save-tensors keep STATUS 2
                        PRINTS "is for --engine overdrive")
 overdrive_add_cli_test(unknown_engine CALL train digits_mlp --engine frob STATUS 2 PRINTS "--engine")

@@ -3,6 +3,8 @@
 #include "test/support/nonsense.h"
 #include "test/support/pch.h"
 
+#include <torch/nn.h>
+
 namespace overdrive::forward_ad {
 namespace {
 

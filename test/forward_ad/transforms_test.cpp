@@ -4,6 +4,8 @@
 #include "test/forward_ad/forward_ad_fixture.h"
 #include "test/support/pch.h"
 
+#include <torch/nn.h>
+
 namespace overdrive::forward_ad {
 namespace {
 
@@ -280,30 +282,31 @@ TEST_F(FunctionalCall, RefusesAFunctionThatGetsAParameterAndGivesOneToCustomFunc
 }
 
 TEST_F(FunctionalCall, ACheckpointedRegionRunsAgainWithTheGivenTensors) {
+  struct RegionImpl : torch::nn::Module {
+    RegionImpl(const torch::nn::Sequential& net, CheckpointForm form)
+        : net_(register_module("net", net)), form_(form) {}
+    Tensor forward(const Tensor& t) {
+      return checkpointed(
+          {.form = form_}, [net = net_](const Tensor& u) mutable { return net->forward(u); }, t);
+    }
+    torch::nn::Sequential net_;
+    CheckpointForm form_;
+  };
   const ScopedInstall installed;
   const Tensor x = random({5, 3}).requires_grad_();
-  for (const auto form : {CheckpointForm::kOnDemand, CheckpointForm::kEarly}) {
-    NamedTensors tensors = others();
-    const Tensor leaf = tensors["2.weight"].clone().requires_grad_();
-    tensors["2.weight"] = leaf;
-    struct RegionImpl : torch::nn::Module {
-      RegionImpl(torch::nn::Sequential net, CheckpointForm form)
-          : net_(register_module("net", net)), form_(form) {}
-      Tensor forward(const Tensor& t) {
-        return checkpointed(
-            {.form = form_}, [net = net_](const Tensor& u) mutable { return net->forward(u); }, t);
-      }
-      torch::nn::Sequential net_;
-      CheckpointForm form_;
-    };
-    NamedTensors named;
-    for (const auto& [name, tensor] : tensors) named["net." + name] = tensor;
-    functional_call(std::make_shared<RegionImpl>(net_, form), named, x).sum().backward();
-    const Tensor got = leaf.grad().clone();
-    leaf.mutable_grad() = Tensor();
-    functional_call(net_, tensors, x).sum().backward();
-    EXPECT_TRUE(at::equal(got, leaf.grad()));
-  }
+  NamedTensors tensors = others(), named;
+  Tensor leaf = tensors["2.weight"].clone().requires_grad_();
+  tensors["2.weight"] = leaf;
+  for (const auto& [name, tensor] : tensors) named["net." + name] = tensor;
+  const auto in_form = [&](CheckpointForm form) {
+    return functional_call(std::make_shared<RegionImpl>(net_, form), named, x).sum();
+  };
+  in_form(CheckpointForm::kOnDemand).backward();
+  const Tensor got = leaf.grad().clone();
+  leaf.mutable_grad() = Tensor();
+  functional_call(net_, tensors, x).sum().backward();
+  EXPECT_TRUE(at::equal(got, leaf.grad()));
+  EXPECT_THAT(error_of([&] { in_form(CheckpointForm::kEarly); }), HasSubstr("must be of the form on demand"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class MultiGradHookTest : public testing::TestWithParam<bool> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Engine, MultiGradHookTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Overdrive" : "Stock"; });
+                         [](const auto& engine) { return engine.param ? "Overdrive" : "Stock"; });
 
 TEST_P(MultiGradHookTest, IsCalledOnceABackwardWhenAllGradientsAreThere) {
   std::vector<std::vector<Tensor>> calls;
@@ -80,10 +80,12 @@ TEST_P(MultiGradHookTest, RemoveTakesItOffAndTwiceIsNoError) {
 }
 
 TEST_P(MultiGradHookTest, KeepsNeitherTheGraphNorTheTensorsAlive) {
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> leaf = a.getIntrusivePtr(), inner = leaf;
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  const Weak leaf(a.getIntrusivePtr());
+  Weak inner = leaf;
   {
     Tensor product = a * b;
-    inner = decltype(inner)(product.getIntrusivePtr());
+    inner = Weak(product.getIntrusivePtr());
     overdrive::register_multi_grad_hook({product, a}, [](const std::vector<Tensor>&) {});
     product.sum().backward();
   }

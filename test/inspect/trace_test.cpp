@@ -197,10 +197,10 @@ TEST_F(Traces, AreWholeWhenTheProcessEndsWithoutUnwinding) {
 }
 
 TEST_F(Traces, RefuseAFileThatCannotBeWritten) {
-  EXPECT_EQ(
-      error_of([] { Trace trace("/nowhere/at/all.json"); }),
-      "The file of a trace is \"/nowhere/at/all.json\", but a trace cannot be written there: No such file or "
-      "directory.");
+  EXPECT_EQ(error_of([] { Trace trace("/nowhere/at/all.json"); }),
+            "The file of a trace is \"/nowhere/at/all.json\", but must be a file that can be written: No such "
+            "file or "
+            "directory.");
   const ScopedInstall again;
   const Tensor x = leaf();
   x.exp().sum().backward();  // nothing is left behind
@@ -210,7 +210,7 @@ TEST_F(Traces, RefuseAFileThatCannotBeWritten) {
 TEST_F(Traces, TellWhenTheDiskIsFull) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "the system has no /dev/full";
   EXPECT_THAT(error_of([] { Trace trace("/dev/full"); }),
-              testing::HasSubstr("a trace cannot be written there"));
+              testing::HasSubstr("but must be a file that can be written: "));
 }
 
 TEST_F(Traces, NeedTheEngine) {

@@ -58,7 +58,7 @@ def test_the_file_is_whole_after_an_exception(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
-    with pytest.raises(overdrive.OverdriveError, match="cannot be written there: No such file or directory"):
+    with pytest.raises(overdrive.OverdriveError, match="must be a file that can be written: No such file or directory"):
         with overdrive.trace(tmp_path / "no folder" / "trace.json"):
             pass
 
