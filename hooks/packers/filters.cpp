@@ -156,11 +156,12 @@ HooksPtr compose(HooksPtr first, HooksPtr second) {
   return std::make_shared<Composed>(std::move(first), std::move(second));
 }
 
+// From the last on: a composition hides the tensors of its first hook, so it can only be the second of another.
 HooksPtr in_turn(std::vector<HooksPtr> hooks) {
   TORCH_CHECK(!hooks.empty(), "in_turn() was given no hooks.");
-  HooksPtr all = std::move(hooks[0]);
+  HooksPtr all = std::move(hooks.back());
   TORCH_CHECK(all != nullptr, "in_turn() was given a null pointer in place of hooks.");
-  for (size_t i = 1; i < hooks.size(); ++i) all = compose(std::move(all), std::move(hooks[i]));
+  for (size_t i = hooks.size() - 1; i-- > 0;) all = compose(std::move(hooks[i]), std::move(all));
   return all;
 }
 
