@@ -25,7 +25,11 @@ std::string forward_stack_of(base::Node& node) {
     const c10::WarningUtils::WarningHandlerGuard guard(&collector);
     metadata->print_stack(node.name());
   }
-  return collector.text.find("No forward pass information") == std::string::npos ? collector.text : "";
+  // Without a recorded stack the warning is its headline alone, or says so.
+  const size_t last = collector.text.find_last_not_of(" \n");
+  const bool empty = last == std::string::npos || collector.text[last] == ':' ||
+                     collector.text.find("No forward pass information") != std::string::npos;
+  return empty ? "" : collector.text;
 }
 
 }  // namespace overdrive::inspect

@@ -1,7 +1,5 @@
 #include "engine/plan/serial_order.h"
 
-#include "engine/plan/ready_heap.h"
-
 namespace overdrive::engine {
 namespace {
 

@@ -48,10 +48,9 @@ void make_folder(const std::string& folder) {
 
 // Ctrl-C stops a backward only where nobody keeps the step: a checkpoint holds whole steps, and processes that
 // train together wait for each other.
-std::optional<StopScope> stoppable(const TrainArguments& arguments) {
-  std::optional<StopScope> scope;
-  if (arguments.save.empty() && arguments.rank < 0) scope.emplace(harness::interrupt_token());
-  return scope;
+std::unique_ptr<StopScope> stoppable(const TrainArguments& arguments) {
+  if (!arguments.save.empty() || arguments.rank >= 0) return nullptr;
+  return std::make_unique<StopScope>(harness::interrupt_token());
 }
 
 // One step, or nothing when Ctrl-C stopped its backward.

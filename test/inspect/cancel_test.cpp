@@ -41,6 +41,7 @@ TEST_F(Stopping, EndsBetweenTwoNodesAndListsTheLeavesThatAreDone) {
   // {a} --> {product} --> {sum} <-- {cancels} <-- {b}: the leaf of a later operator is done first
   CancelToken token;
   const at::Tensor a = leaf(), b = leaf();
+  a.sin();  // takes number 0, so that the product is a later operator than the node that cancels
   const NodePtr cancels = make_node_at(0, "cancels", {accumulator(b)}, [&](variable_list&& grads) {
     token.cancel();
     return std::move(grads);

@@ -64,7 +64,8 @@ std::vector<std::function<void()>> failing_backwards() {
         y.backward();
       },
       [] {  // a gradient of a wrong shape
-        output_of(make_node("bad", {accumulator(leaf())}, [](variable_list&&) {
+        const at::Tensor x = at::ones({2}).requires_grad_();
+        output_of(make_node("bad", {accumulator(x)}, [](variable_list&&) {
           return variable_list{at::ones({7})};
         })).backward();
       },

@@ -63,21 +63,24 @@ TEST(GraphOfBackward, IsTheGoldenOne) {
 
 TEST(GraphOfBackward, NamesTheOwnersOfSavedTensors) {
   const at::Tensor x = leaf_of({4, 4}), data = at::rand({4, 4});
-  const Graph g = graph(((x * data).exp() * x.t()).sum());
+  const at::Tensor transposed = x.t();
+  const at::Tensor grown = (x * data).exp();
+  const Graph g = graph((grown * transposed).sum());
   const GraphNode& exp = node_named(g, "ExpBackward0");
   ASSERT_EQ(exp.saved.size(), 1u);
   EXPECT_EQ(exp.saved[0].owner, Owner::kNode);
   EXPECT_EQ(g.nodes[static_cast<size_t>(exp.saved[0].owner_node)].name, "ExpBackward0");
-  // The product saves exp's output, which it holds first in the order of the run, and a view of the leaf.
+  // The product saves a view of the leaf, and exp's output, which it holds first in the order of the run.
   const GraphNode& product = g.nodes[g.run_order[1]];
   ASSERT_EQ(product.name, "MulBackward0");
   ASSERT_EQ(product.saved.size(), 2u);
-  EXPECT_EQ(product.saved[0].owner, Owner::kNode);
-  EXPECT_TRUE(product.saved[0].first_holder);
+  EXPECT_EQ(product.saved[0].owner, Owner::kLeaf);
+  EXPECT_EQ(product.saved[1].owner, Owner::kNode);
+  EXPECT_TRUE(product.saved[1].first_holder);
   EXPECT_FALSE(exp.saved[0].first_holder);
-  EXPECT_EQ(product.saved[1].owner, Owner::kLeaf);
   EXPECT_EQ(product.held_bytes, 64);
-  const GraphNode& scaled = g.nodes[g.run_order.back()];
+  const GraphNode& scaled = g.nodes[g.run_order[3]];  // after exp
+  ASSERT_EQ(scaled.name, "MulBackward0");
   ASSERT_EQ(scaled.saved.size(), 1u);
   EXPECT_EQ(scaled.saved[0].owner, Owner::kNoGraph);
   EXPECT_EQ(g.held_bytes(), 128);

@@ -43,7 +43,7 @@ TEST_F(NanWatching, NamesTheNodeThatDividesByZeroAndItsInputs) {
   EXPECT_EQ(report.inputs[0].least, 3);
   EXPECT_EQ(report.inputs[0].most, 3);
   EXPECT_FALSE(report.saved_not_finite);
-  EXPECT_THAT(report.path, testing::MatchesRegex("SumBackward0 #.* > MulBackward0 #.* > SqrtBackward0 #.*"));
+  EXPECT_THAT(report.path, testing::MatchesRegex("SumBackward0 #.* > MulBackward1 #.* > SqrtBackward0 #.*"));
   EXPECT_THAT(report.text(), testing::HasSubstr("input 0 from 3 to 3"));
 }
 
