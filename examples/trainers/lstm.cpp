@@ -57,18 +57,19 @@ class Lstm final : public Trainer {
         embedding_(register_module("embedding", nn::Embedding(task_.text().vocabulary(), kEmbedding))),
         cell_(register_module("cell", Cell())),
         head_(register_module("head", nn::Linear(kHidden, task_.text().vocabulary()))) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      optimizer.zero_grad();
+      const auto loss = meter.forward([&] { return loss_of(batch[0]); });
+      meter.backward(loss);
+      TextTask::clip_gradients(parameters(), 1.0);
+      optimizer.step();
+      return loss;
+    });
   }
 
   double step(Meter& meter) override {
-    const auto text = task_.stretches(kBatch, kUnroll, generator());
-
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(place(text)); });
-    meter.backward(loss);
-    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
-    optimizer_->step();
-    return loss.item<double>();
+    return learn(learning_, {place(task_.stretches(kBatch, kUnroll, generator()))}, meter).item<double>();
   }
 
   // Bits per character on the part of the book that training never sees.
@@ -95,7 +96,7 @@ class Lstm final : public Trainer {
   nn::Embedding embedding_;
   Cell cell_;
   nn::Linear head_;
-  torch::optim::Optimizer* optimizer_;
+  size_t learning_;
 };
 
 }  // namespace

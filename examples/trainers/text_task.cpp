@@ -22,4 +22,13 @@ torch::Tensor TextTask::loss(const torch::Tensor& scores, const torch::Tensor& r
   return torch::nn::functional::cross_entropy(scores.flatten(0, 1), following);
 }
 
+void TextTask::clip_gradients(const std::vector<torch::Tensor>& parameters, double most) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> norms;
+  for (const auto& parameter : parameters) norms.push_back(parameter.grad().norm(2.0));
+  const auto total = torch::stack(norms).norm(2.0);
+  const auto factor = torch::clamp(most / (total + 1e-6), std::nullopt, 1.0);
+  for (const auto& parameter : parameters) parameter.grad().mul_(factor);
+}
+
 }  // namespace overdrive::trainers

@@ -22,6 +22,10 @@ class TextTask {
   // row.
   double test_bits(int64_t length, const std::function<torch::Tensor(const torch::Tensor&)>& loss_of) const;
 
+  // torch::nn::utils::clip_grad_norm_() with its bits, but for the norm that it reads and returns: a captured
+  // step cannot read a number.
+  static void clip_gradients(const std::vector<torch::Tensor>& parameters, double most);
+
   // Mean cross entropy of every character but the first of each row. `scores`: [rows, length, vocabulary],
   // one guess for each character but the last.
   static torch::Tensor loss(const torch::Tensor& scores, const torch::Tensor& rows);

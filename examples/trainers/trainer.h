@@ -12,6 +12,10 @@
 #include <string>
 #include <vector>
 
+namespace overdrive {
+class CapturedStep;
+}
+
 namespace overdrive::trainers {
 
 // One of several processes that train together; `port` is their store's.
@@ -54,6 +58,16 @@ class Trainer : public torch::nn::Module {
   // What it wants to show at the end of a training: a sample of text, for example.
   virtual std::string epilogue() { return ""; }
 
+  // Replays the parts of a step that add_learning() was given, from the next step on. The bits are the same.
+  void capture();
+  // What came of it.
+  struct Captured {
+    uint64_t calls = 0;
+    uint64_t replayed = 0;
+    std::string refusal = {};  // why a part is not replayed, if there is a reason that stays
+  };
+  Captured captured() const;
+
   const Setup& setup() const { return setup_; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -62,6 +76,13 @@ class Trainer : public torch::nn::Module {
  protected:
   // Optimizers added here are saved and loaded with the model.
   torch::optim::Optimizer& add_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer);
+  // A part of a step that is a function of tensors: from the optimizer's zero_grad() to its step(). Returns the
+  // loss.
+  using Learning = std::function<torch::Tensor(const std::vector<torch::Tensor>& batch, Meter& meter)>;
+  // Returns its number for learn().
+  size_t add_learning(torch::optim::Optimizer& optimizer, Learning learning);
+  // Calls it, or replays it after capture().
+  torch::Tensor learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter);
   // On the CPU, wherever the model is: every device then sees the same numbers.
   at::Generator& generator() { return generator_; }
   // The tensor on this trainer's device, and in its dtype unless it holds whole numbers.
@@ -73,6 +94,9 @@ class Trainer : public torch::nn::Module {
   const Setup setup_;
   at::Generator generator_;
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
+  struct Part;
+  std::vector<std::unique_ptr<Part>> parts_;
+  Meter* meter_ = nullptr;  // of the step that is under way
 };
 
 struct TrainerInfo {
@@ -87,6 +111,8 @@ struct TrainerInfo {
   std::function<std::unique_ptr<Trainer>(const Setup& setup)> make;
   bool distributed = false;     // knows what to do with Setup::world
   bool checkpointable = false;  // and with Setup::checkpointing
+  // Why its steps cannot be captured; empty: they can.
+  std::string not_captured = {};
 };
 
 // A trainer whose parameters are where `setup` wants them.

@@ -68,19 +68,20 @@ class Transformer final : public Trainer {
     if (setup.checkpointing && setup.checkpointing->snapshots > 0) {
       schedule_ = checkpoint::Revolve{setup.checkpointing->snapshots};
     }
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::AdamW>(
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::AdamW>(
         parameters(), torch::optim::AdamWOptions(2e-3).weight_decay(0.01)));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      optimizer.zero_grad();
+      const auto loss = meter.forward([&] { return loss_of(batch[0]); });
+      meter.backward(loss);
+      TextTask::clip_gradients(parameters(), 1.0);
+      optimizer.step();
+      return loss;
+    });
   }
 
   double step(Meter& meter) override {
-    const auto text = task_.stretches(kBatch, kContext, generator());
-
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(place(text)); });
-    meter.backward(loss);
-    torch::nn::utils::clip_grad_norm_(parameters(), 1.0);
-    optimizer_->step();
-    return loss.item<double>();
+    return learn(learning_, {place(task_.stretches(kBatch, kContext, generator()))}, meter).item<double>();
   }
 
   // Bits per character on the part of the book that training never sees.
@@ -128,7 +129,7 @@ class Transformer final : public Trainer {
   std::vector<Block> blocks_;
   std::vector<checkpoint::Layer> layers_;  // the blocks
   checkpoint::ChainSchedule schedule_ = checkpoint::Segments{kRootOfLayers};
-  torch::optim::Optimizer* optimizer_;
+  size_t learning_;
 };
 
 }  // namespace
