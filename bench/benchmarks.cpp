@@ -10,11 +10,12 @@ Benchmark forward_ad_benchmark();
 Benchmark hooks_benchmark();
 Benchmark checkpoint_benchmark();
 Benchmark capture_benchmark();
+Benchmark nan_benchmark();
 
 const std::vector<Benchmark>& benchmarks() {
   static const std::vector<Benchmark> all{engine_benchmark(),     nodes_benchmark(),      devices_benchmark(),
                                           memory_benchmark(),     forward_ad_benchmark(), hooks_benchmark(),
-                                          checkpoint_benchmark(), capture_benchmark()};
+                                          checkpoint_benchmark(), capture_benchmark(),    nan_benchmark()};
   return all;
 }
 

@@ -42,8 +42,8 @@ void cost_of_a_region(const Options& options, const OnRow& on_row) {
     x.mutable_grad() = Tensor();
     y.backward(ones);
   };
-  const auto seconds = timed(
-      options, {[&] { step(ckpt::checkpoint(region, x)); }, [&] { step(region(x)); }, [&] { region(x); }});
+  const auto seconds = timed(options, {[&] { step(ckpt::checkpoint({.form = ckpt::Form::kEarly}, region, x)); },
+                                       [&] { step(region(x)); }, [&] { region(x); }});
   std::vector<double> extra;
   for (size_t i = 0; i < seconds[0].size(); ++i) {
     extra.push_back((seconds[0][i] - seconds[1][i] - seconds[2][i]) * 1e6);
@@ -78,7 +78,11 @@ void square_root_of_segments(const Options& options, const OnRow& on_row) {
   plain_step();  // the gradients of the parameters exist from here on
   const auto plain_peak = static_cast<double>(TensorBytes::peak_of(plain_step));
   const auto segments = static_cast<int64_t>(std::sqrt(count));
-  const Call step = [&] { ckpt::checkpoint_sequential(chain, x, ckpt::Segments{segments}).sum().backward(); };
+  const Call step = [&] {
+    ckpt::checkpoint_sequential(chain, x, ckpt::Segments{segments}, {.form = ckpt::Form::kEarly})
+        .sum()
+        .backward();
+  };
   const double peak = static_cast<double>(TensorBytes::peak_of(step)) / plain_peak;
   on_row(row("64 layers in 8 segments, peak", "checkpoint()", {peak, peak, peak}, "of plain", "<= 0.30"));
   const auto seconds = timed(options, {step, plain_step, forward_only});

@@ -1,6 +1,6 @@
 #include "bench/engine_switch.h"
 
-#include "engine/host/view_readers.h"
+#include "engine/host/host_rules.h"
 
 #include <c10/util/Exception.h>
 

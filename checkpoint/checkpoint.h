@@ -1,11 +1,11 @@
 // The door to checkpointing: a part of the forward keeps its inputs only; the backward computes it again.
 //
-//   Tensor y = checkpoint(block, x);                                   // block(x), with less memory
-//   auto [y, n] = checkpoint({.checksum = true}, f, x, 3, mask);       // any arguments and results
+//   Tensor y = overdrive::checkpointed(block, x);                                // block(x), with less memory
+//   auto [y, n] = overdrive::checkpointed({.checksum = true}, f, x, 3, mask);    // any arguments and results
 //
 // The function runs now, and again on the backward's thread with copies of the arguments (values.h). It must do
 // the same both times, and outlive the graph in all it refers to. Capture parameters, pass activations: the
-// early form's own backward ends at the arguments.
+// early form's own backward ends at the arguments. checkpoint::checkpoint() is another name of the same.
 #pragma once
 
 #include "checkpoint/chain/sequential.h"
@@ -14,6 +14,8 @@
 #include "checkpoint/region/options.h"
 #include "checkpoint/region/phase.h"
 #include "checkpoint/region/values.h"
+
+#include <c10/util/Exception.h>
 
 #include <functional>
 #include <memory>
@@ -24,9 +26,19 @@
 
 namespace overdrive::checkpoint {
 
+namespace detail {
+template <typename F>
+inline constexpr bool kMayBeEmpty = std::is_pointer_v<F>;
+template <typename Signature>
+inline constexpr bool kMayBeEmpty<std::function<Signature>> = true;
+}  // namespace detail
+
 template <typename F, typename... Args>
   requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
 auto checkpoint(const Options& options, F&& function, Args&&... arguments) {
+  if constexpr (detail::kMayBeEmpty<std::decay_t<F>>) {
+    TORCH_CHECK(function != nullptr, "checkpointed: the function is empty.");
+  }
   using Result = std::decay_t<std::invoke_result_t<std::decay_t<F>&, std::decay_t<Args>&...>>;
   struct Call {
     std::decay_t<F> function;
@@ -67,3 +79,30 @@ auto checkpoint(F&& function, Args&&... arguments) {
 }
 
 }  // namespace overdrive::checkpoint
+
+namespace overdrive {
+
+using checkpoint::checkpoint_sequential;
+using checkpoint::is_checkpointing;
+using checkpoint::is_recomputing;
+using checkpoint::layers_of;
+using checkpoint::Revolve;
+using checkpoint::Segments;
+using checkpoint::Selective;
+using CheckpointForm = checkpoint::Form;
+using CheckpointOptions = checkpoint::Options;
+
+// f(arguments...), checkpointed. Its name is another than that of the namespace with all the rest.
+template <typename F, typename... Args>
+  requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
+auto checkpointed(const CheckpointOptions& options, F&& function, Args&&... arguments) {
+  return checkpoint::checkpoint(options, std::forward<F>(function), std::forward<Args>(arguments)...);
+}
+
+template <typename F, typename... Args>
+  requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
+auto checkpointed(F&& function, Args&&... arguments) {
+  return checkpoint::checkpoint(std::forward<F>(function), std::forward<Args>(arguments)...);
+}
+
+}  // namespace overdrive

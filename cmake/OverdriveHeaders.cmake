@@ -9,7 +9,11 @@ set(OVERDRIVE_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 # The path below overdrive/ of a header, given by its path from the root of the tree. Only folders that users
 # know by name stay part of it.
 function(overdrive_public_path variable header)
-  if(NOT header MATCHES "^engine/base/|^hooks/packers/|^checkpoint/pipeline/")
+  # Read by doors and by nobody else.
+  if(header MATCHES "^engine/base/(mutex|thread_annotations)\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
+    set(header "detail/${header}")
+    string(REGEX REPLACE "^(detail/[^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")
+  elseif(NOT header MATCHES "^engine/base/|^hooks/packers/|^checkpoint/pipeline/")
     string(REGEX REPLACE "^([^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")
   endif()
   set(${variable} "${header}" PARENT_SCOPE)
@@ -32,4 +36,11 @@ function(overdrive_public_headers)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
     set_property(GLOBAL APPEND PROPERTY OVERDRIVE_PUBLIC_HEADERS "${public}")
   endforeach()
+endfunction()
+
+# overdrive_forwarding_header(PATH TO): the installed header PATH, whose declarations lie in the header TO.
+function(overdrive_forwarding_header path to)
+  file(CONFIGURE OUTPUT "${OVERDRIVE_INCLUDE_DIR}/overdrive/${path}"
+       CONTENT "#pragma once\n\n#include <overdrive/${to}>\n")
+  set_property(GLOBAL APPEND PROPERTY OVERDRIVE_PUBLIC_HEADERS "${path}")
 endfunction()

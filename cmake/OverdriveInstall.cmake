@@ -18,6 +18,8 @@ foreach(header ${overdrive_headers})
   install(FILES "${OVERDRIVE_INCLUDE_DIR}/overdrive/${header}"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/overdrive/${folder}")
 endforeach()
+# The guides, with the pages that they refer to.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION share/overdrive/docs FILES_MATCHING PATTERN "*.md")
 install(EXPORT OverdriveTargets NAMESPACE Overdrive:: DESTINATION "${OVERDRIVE_CMAKE_DIR}")
 
 if(TARGET overdrive_cli)

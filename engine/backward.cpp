@@ -1,17 +1,16 @@
 #include "engine/backward.h"
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/host_frame.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/shared_task.h"
-#include "engine/host/view_readers.h"
-#include "engine/host/warning_collector.h"
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
 #include "engine/run/run.h"
+#include "engine/run/watchers.h"
 
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -53,8 +52,17 @@ class Backward {
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
                          engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
-    count(Count::kBackwards);
-    if (context_.innermost != nullptr) count(Count::kNested);
+    count(counts::backwards);
+    if (context_.innermost != nullptr) count(counts::nested);
+    if (has_watchers()) [[unlikely]]
+      run_watched();
+    else
+      run_in_surroundings();
+    return std::move(captured_);
+  }
+
+ private:
+  void run_in_surroundings() {
     if (!needs_task()) {
       run_bare();
     } else if (GraphTask* task = task_to_share()) {
@@ -62,10 +70,23 @@ class Backward {
     } else {
       run_framed();
     }
-    return std::move(captured_);
   }
 
- private:
+  [[gnu::noinline]] void run_watched() {
+    const int32_t depth = context_.innermost == nullptr ? 0 : context_.innermost->depth + 1;
+    WatchedRun watched({memory_->plan, call_.roots, 0, depth, call_.keep_graph, call_.create_graph});
+    watched_ = &watched;
+    try {
+      run_in_surroundings();
+    } catch (...) {
+      watched_ = nullptr;
+      watched.end(std::current_exception());
+      throw;
+    }
+    watched_ = nullptr;
+    watched.end(nullptr);
+  }
+
   // Which thread runs which node, and the threads for it.
   void plan_devices() {
     std::optional<c10::Device> home;
@@ -83,7 +104,7 @@ class Backward {
   bool needs_task() const {
     return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
            exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
-           at::hasCallbacks() || a_mode_is_on();
+           at::hasCallbacks() || a_mode_is_on() || (watched_ != nullptr && watched_->runs_user_code());
   }
 
   // Nodes of a pruned run ask its task which gradients are needed, unless all are.
@@ -148,6 +169,7 @@ class Backward {
     if (tables) fill_task_tables(*task, memory_->plan);
     std::unique_ptr<RunObserver> observer;
     if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
+    if (watched_ != nullptr) watched_->also_tell(observer.get());
     const RunOptions options{
         .keep_graph = call_.keep_graph,
         .user_code = user_code,
@@ -155,8 +177,11 @@ class Backward {
         .task = task,
         .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
         .task_tables = tables,
-        .observer = observer.get(),
-        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr};
+        .observer = watched_ == nullptr ? observer.get() : watched_,
+        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr,
+        .watches = watched_ == nullptr ? nullptr : watched_->watches(),
+        .describe_error = engine_.describe_error,
+        .roots = &call_.roots};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);
       captured_ = run.take_captured();
@@ -171,7 +196,7 @@ class Backward {
   // Warnings wait until the end, also when the end is an error.
   template <typename Body>
   void collecting_warnings(Body&& body) {
-    WarningCollector warnings;
+    host::WarningCollector warnings;
     try {
       body(warnings);
     } catch (...) {
@@ -182,8 +207,8 @@ class Backward {
   }
 
   void run_bare() {
-    count(Count::kFramesElided);
-    collecting_warnings([&](WarningCollector& warnings) {
+    count(counts::frames_elided);
+    collecting_warnings([&](host::WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);
       run_plan(state, nullptr);
@@ -191,7 +216,7 @@ class Backward {
   }
 
   void run_shared(GraphTask& task) {
-    collecting_warnings([&](WarningCollector& warnings) {
+    collecting_warnings([&](host::WarningCollector& warnings) {
       SharedTask shared(task, call_.keep_graph, call_.roots);
       ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
                         context_.innermost->state.whole_if_unchanged());
@@ -227,6 +252,7 @@ class Backward {
   std::optional<DevicePlan> devices_;  // of a graph with device nodes
   WorkerLease workers_;
   const bool owes_warning_;
+  WatchedRun* watched_ = nullptr;  // while it is followed
   base::NodePtr root_;
   variable_list captured_;
 };

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "engine/host/host_engine.h"
+#include "engine/host/host_frame.h"
 #include "engine/options.h"
-#include "engine/run/run_observer.h"
+#include "engine/run/seat.h"
 
 namespace overdrive::engine {
 
@@ -13,8 +13,9 @@ namespace overdrive::engine {
 struct EngineState {
   HostEngine& engine;
   const Options& options;
-  RunObserverSource observers;  // or null
-  bool saved_hooks_in_use;      // some tensor of this process was saved with hooks: unpacking runs user code
+  RunObserverSource observers;    // or null
+  ErrorDescriber describe_error;  // or null
+  bool saved_hooks_in_use;        // some tensor of this process was saved with hooks: unpacking runs user code
 };
 
 // The arguments of Engine::execute().

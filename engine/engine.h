@@ -20,6 +20,8 @@ using engine::reset_stats;
 using engine::ScopedInstall;
 using engine::stats;
 using engine::Stats;
+using engine::stats_json;
+using engine::stats_summary;
 using engine::uninstall;
 
 }  // namespace overdrive

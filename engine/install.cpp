@@ -1,13 +1,15 @@
 #include "engine/install.h"
 
+#include "engine/at_install.h"
 #include "engine/backward.h"
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/devices/worker_group.h"
 #include "engine/heap_keeper.h"
+#include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
-#include "engine/host/other_engines.h"
 #include "engine/keep_memory.h"
+#include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 
@@ -109,6 +111,7 @@ class Switch {
 
   void turn_on(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
     open_python_door();
+    tell_of_options(options);
     set_options(options);
     Engine& now = Engine::get_default_engine();
     if (is_ours(now)) return;
@@ -184,10 +187,28 @@ bool nobody_on_top(const Engine* on_top) {
 
 }  // namespace
 
+namespace {
+// What the environment cannot give, a program can.
+void check(const Options& options) {
+  const auto threads = static_cast<int>(options.threads), exact = static_cast<int>(options.exact);
+  TORCH_CHECK(threads >= 0 && threads <= static_cast<int>(Threads::kDevice), "Options::threads is ", threads,
+              ", which is none of kAuto, kCaller and kDevice.");
+  TORCH_CHECK(exact >= 0 && exact <= static_cast<int>(Exact::kAlways), "Options::exact is ", exact,
+              ", which is neither kAuto nor kAlways.");
+  TORCH_CHECK(options.check_every >= 0, "Options::check_every is ", options.check_every,
+              "; it takes n for every n-th backward, and 0 for none.");
+  TORCH_CHECK(options.keep_memory_mib >= -1, "Options::keep_memory_mib is ", options.keep_memory_mib,
+              "; it takes MiB, 0 to leave glibc as it is, and -1 for Overdrive's own choice.");
+}
+
+}  // namespace
+
 void install(const Options& options) {
+  check(options);
   check_host();
   warn_of_unknown_variables();
   set_up_heap(options);
+  call_at_install();
   Switch::get().on(options);
 }
 
@@ -208,7 +229,8 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check_host(), set_up_heap(options), Switch::get().enter_scope(options))) {}
+    : options_before_((check(options), check_host(), set_up_heap(options), call_at_install(),
+                       Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

@@ -29,6 +29,10 @@ constexpr Word<Threads> kThreads[] = {
     {"auto", Threads::kAuto}, {"caller", Threads::kCaller}, {"device", Threads::kDevice}};
 constexpr Word<Exact> kExact[] = {{"auto", Exact::kAuto}, {"always", Exact::kAlways}};
 
+constexpr Word<Errors> kErrors[] = {
+    {"plain", Errors::kPlain}, {"note", Errors::kNote}, {"full", Errors::kFull}};
+constexpr Word<Nan> kNan[] = {{"off", Nan::kOff}, {"first", Nan::kFirst}};
+
 template <typename T, size_t n>
 std::string list_of(const Word<T> (&words)[n]) {
   std::string list;
@@ -116,6 +120,8 @@ Options Options::from_environment() {
   int every = 0;  // read by captured steps; a bad value is an error here already
   read("OVERDRIVE_CAPTURE_CHECK", every);
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib, kMostMebibytes);
+  read("OVERDRIVE_ERRORS", kErrors, options.errors);
+  read("OVERDRIVE_NAN", kNan, options.nan);
   read("OVERDRIVE_VERBOSE", kVerbose, options.verbose);
   return options;
 }
@@ -133,6 +139,15 @@ const std::vector<Variable>& environment_variables() {
       {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
        "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
        "fault)"},
+      {"OVERDRIVE_TRACE", "FILE",
+       "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
+       "of the "
+       "process (none)"},
+      {"OVERDRIVE_ERRORS", "plain|note|full",
+       "whether what() of an error out of a backward names the node and the way to it; full: and the forward's "
+       "stack (plain)"},
+      {"OVERDRIVE_NAN", "off|first",
+       "whether backwards look for the first node that makes a NaN or an infinity, and warn of it (off)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",
        "whether the preload library prints a line at load and one at exit; 2: and all counters (0)"},
   };

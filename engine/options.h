@@ -22,12 +22,27 @@ enum class Exact {
   kAlways,  // all: a stock GraphTask with its lists of nodes, and new threads for very deep nests
 };
 
+// What an error out of a backward tells beyond stock's text.
+enum class Errors {
+  kPlain,  // nothing: overdrive::error_note() has it
+  kNote,   // what() ends with a note: the node, the way to it, the gradients that fit it
+  kFull,  // and with the forward's stack, where anomaly mode recorded it, and the backward that released a node
+};
+
+// Whether backwards look for the first NaN or infinity.
+enum class Nan {
+  kOff,
+  kFirst,  // the first of the process is told to LibTorch's warning handler
+};
+
 struct Options {
   Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
   bool own_nodes = true;             // OVERDRIVE_OWN_NODES=0|1
   int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
   int keep_memory_mib = -1;          // OVERDRIVE_KEEP_MEMORY=MiB|0, see keep_memory.h; -1: ours to decide
+  Errors errors = Errors::kPlain;    // OVERDRIVE_ERRORS=plain|note|full
+  Nan nan = Nan::kOff;               // OVERDRIVE_NAN=off|first
   bool verbose = false;              // OVERDRIVE_VERBOSE=0|1|2
 
   // The defaults, changed by the environment. A bad value throws c10::Error and

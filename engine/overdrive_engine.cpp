@@ -3,14 +3,13 @@
 #include "engine/backward.h"
 #include "engine/base/counters.h"
 #include "engine/heap_keeper.h"
-#include "engine/host/host_frame.h"
-#include "engine/host/other_engines.h"
-#include "engine/node/gradient_check.h"
+#include "engine/host/host_rules.h"
+#include "engine/host/thread_state.h"
+#include "engine/node/node_call.h"
 #include "engine/python_door/python_door.h"
 #include "engine/python_door/python_thread.h"
 #include "engine/run/active_run.h"
 #include "engine/run/fresh_stack.h"
-#include "engine/run/new_thread.h"
 #include "engine/run/thread_context.h"
 #include "engine/shadow_check.h"
 
@@ -105,19 +104,20 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   const EngineState state{.engine = *this,
                           .options = options(),
                           .observers = run_observers_.load(std::memory_order_acquire),
+                          .describe_error = describe_error_.load(std::memory_order_acquire),
                           .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
-    count(Count::kThreads);
+    count(counts::threads);
     call_on_new_thread(body);
   } else if (!nested || !stack_is_low()) {
     body();
   } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
-    count(Count::kFreshStacks);
+    count(counts::fresh_stacks);
     call_on_fresh_stack(body);
   } else {
-    count(Count::kThreads);
+    count(counts::threads);
     call_on_new_thread(body);
   }
   return captured;

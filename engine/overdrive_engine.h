@@ -3,9 +3,10 @@
 // one, and leaves the run of a backward to backward.h.
 #pragma once
 
-#include "engine/host/host_engine.h"
+#include "engine/host/host_frame.h"
 #include "engine/options.h"
 #include "engine/run/run_observer.h"
+#include "engine/run/seat.h"
 
 #include <atomic>
 #include <memory>
@@ -38,6 +39,11 @@ class OverdriveEngine final : public HostEngine {
   // Asked at the beginning of every run. Filled by hooks/ when something is to be fetched ahead.
   void set_run_observer_source(RunObserverSource source) {
     run_observers_.store(source, std::memory_order_release);
+  }
+
+  // Told of every error that comes out of a node. Filled by inspect/.
+  void set_error_describer(ErrorDescriber describer) {
+    describe_error_.store(describer, std::memory_order_release);
   }
 
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
@@ -84,6 +90,7 @@ class OverdriveEngine final : public HostEngine {
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
   std::atomic<bool> saved_hooks_in_use_{false};
   std::atomic<RunObserverSource> run_observers_{nullptr};
+  std::atomic<ErrorDescriber> describe_error_{nullptr};
   std::atomic<bool> device_pool_owned_{false};
 };
 

@@ -2,7 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "engine/run/thread_context.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -208,11 +208,11 @@ variable_list run_with_shadow_check(const BackwardCall& call, const std::functio
   if (add_leaves(call, leaves)) expected = run_on_stock(call, leaves.tensors());
   leaves.put_back();
   if (!expected.has_value()) {
-    count(Count::kCheckSkipped);
+    count(counts::check_skipped);
     return ours();
   }
   Outcome actual = observe(leaves.tensors(), ours);
-  count(Count::kChecked);
+  count(counts::checked);
   if (actual.error) std::rethrow_exception(actual.error);
   TORCH_CHECK(!expected->error, "OVERDRIVE_CHECK: a backward fails with stock and succeeds with Overdrive.");
   for (size_t i = 0; i < actual.captured.size(); ++i) {

@@ -2,13 +2,36 @@
 
 #include "engine/base/counters.h"
 #include "engine/heap_keeper.h"
-#include "engine/own_nodes/outcome.h"
+#include "engine/own_nodes/own_call.h"
 #include "engine/own_nodes/own_nodes.h"
 
 #include <cstdio>
+#include <utility>
 
 namespace overdrive::engine {
 namespace {
+
+// In the order of stats_json(). Counters of these names fill the fields.
+constexpr std::pair<const char*, uint64_t Stats::*> kNumbers[] = {
+    {"backwards", &Stats::backwards},
+    {"nodes", &Stats::nodes},
+    {"frames_elided", &Stats::frames_elided},
+    {"nested", &Stats::nested},
+    {"slow_validations", &Stats::slow_validations},
+    {"slow_sums", &Stats::slow_sums},
+    {"fresh_stacks", &Stats::fresh_stacks},
+    {"threads", &Stats::threads},
+    {"checked", &Stats::checked},
+    {"check_skipped", &Stats::check_skipped},
+    {"packed_later", &Stats::packed_later},
+    {"ahead_hits", &Stats::ahead_hits},
+    {"ahead_waits", &Stats::ahead_waits},
+    {"ahead_misses", &Stats::ahead_misses},
+    {"ahead_unused", &Stats::ahead_unused},
+    {"ahead_bytes", &Stats::ahead_bytes},
+    {"waiting_bytes", &Stats::waiting_bytes},
+    {"keep_memory_bytes", &Stats::keep_memory_bytes},
+};
 
 // Reasons are literals of ours, but JSON that a stray quote can break is not JSON.
 std::string quoted(const std::string& text) {
@@ -68,30 +91,11 @@ void add_map(std::string& json, const char* name, const std::map<std::string, ui
 
 Stats stats() {
   CounterTotals totals = counter_totals();
-  Stats stats{.backwards = totals[Count::kBackwards],
-              .nodes = totals[Count::kNodes],
-              .frames_elided = totals[Count::kFramesElided],
-              .nested = totals[Count::kNested],
-              .slow_validations = totals[Count::kSlowValidations],
-              .slow_sums = totals[Count::kSlowSums],
-              .fresh_stacks = totals[Count::kFreshStacks],
-              .threads = totals[Count::kThreads],
-              .checked = totals[Count::kChecked],
-              .check_skipped = totals[Count::kCheckSkipped],
-              .decision_hits = totals[Count::kDecisionHits],
-              .decision_misses = totals[Count::kDecisionMisses],
-              .packed_later = totals[Count::kPackedLater],
-              .ahead_hits = totals[Count::kAheadHits],
-              .ahead_waits = totals[Count::kAheadWaits],
-              .ahead_misses = totals[Count::kAheadMisses],
-              .ahead_unused = totals[Count::kAheadUnused],
-              .ahead_bytes = totals[Count::kAheadBytes],
-              .waiting_bytes = static_cast<uint64_t>(waiting_bytes()),
-              .keep_memory_bytes = HeapKeeper::get().limit(),
-              .own_nodes = {},
-              .declined_nodes = {},
-              .forwarded = std::move(totals.forwarded)};
+  Stats stats;
+  for (const auto& [name, number] : kNumbers) stats.*number = totals[name];
+  stats.keep_memory_bytes = HeapKeeper::get().limit();
   add_own_nodes(totals, stats);
+  stats.forwarded = std::move(totals.forwarded);
   return stats;
 }
 
@@ -122,29 +126,7 @@ std::string stats_summary() {
 std::string stats_json() {
   const Stats s = stats();
   std::string json = "{";
-  const auto add = [&json](const char* name, uint64_t value) {
-    json += quoted(name) + ": " + std::to_string(value) + ", ";
-  };
-  add("backwards", s.backwards);
-  add("nodes", s.nodes);
-  add("frames_elided", s.frames_elided);
-  add("nested", s.nested);
-  add("slow_validations", s.slow_validations);
-  add("slow_sums", s.slow_sums);
-  add("fresh_stacks", s.fresh_stacks);
-  add("threads", s.threads);
-  add("checked", s.checked);
-  add("check_skipped", s.check_skipped);
-  add("decision_hits", s.decision_hits);
-  add("decision_misses", s.decision_misses);
-  add("packed_later", s.packed_later);
-  add("ahead_hits", s.ahead_hits);
-  add("ahead_waits", s.ahead_waits);
-  add("ahead_misses", s.ahead_misses);
-  add("ahead_unused", s.ahead_unused);
-  add("ahead_bytes", s.ahead_bytes);
-  add("waiting_bytes", s.waiting_bytes);
-  add("keep_memory_bytes", s.keep_memory_bytes);
+  for (const auto& [name, number] : kNumbers) json += quoted(name) + ": " + std::to_string(s.*number) + ", ";
   add_map(json, "own_nodes", s.own_nodes);
   json += ", ";
   add_map(json, "declined_nodes", s.declined_nodes);

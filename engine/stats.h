@@ -22,9 +22,6 @@ struct Stats {
   uint64_t threads = 0;           // threads that the engine started
   uint64_t checked = 0;           // backwards that shadow mode compared with stock
   uint64_t check_skipped = 0;     // backwards that shadow mode could not compare (hooks)
-  // Of saved-tensor hooks: whether one wants a tensor, known from before or asked.
-  uint64_t decision_hits = 0;
-  uint64_t decision_misses = 0;
   // Of hooks with a schedule: tensors packed when their last use was over; and tensors that a node asked
   // for when they were fetched, were being fetched, were not; fetched for nobody; bytes fetched ahead.
   uint64_t packed_later = 0;

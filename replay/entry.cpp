@@ -1,7 +1,7 @@
 #include "replay/entry.h"
 
-#include "replay/explain.h"
 #include "replay/record/compare.h"
+#include "replay/run/replay_run.h"
 
 #include <ATen/record_function.h>
 

@@ -1,8 +1,9 @@
-#include "replay/explain.h"
+#include "replay/run/replay_run.h"
 
-#include "replay/record/constants.h"
+#include "replay/record/compare.h"
 
 #include <map>
+#include <ostream>
 
 namespace overdrive::replay {
 

@@ -22,8 +22,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "test", "bench", "examples", "cmake", "tools", "docs",
-           "python")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "test", "bench", "examples", "cmake", "tools",
+           "docs", "python")
 PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\s]+)`")

@@ -21,7 +21,7 @@ from pathlib import Path
 from compile_commands import ROOT, entries, flags_of, sources_of
 from versions_page import note
 
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
 TARGETS = ("/overdrive.dir/", "/overdrive_autoload.dir/")
 CXX = os.environ.get("CXX", "c++")
 HEADER = "engine/base/torch_types.h"  # parsed once a version, as in a build

@@ -24,11 +24,12 @@ WINGS = [
     "hooks/interface", "hooks/memory", "hooks/scope", "hooks/kernels", "hooks/cuda", "hooks/packers", "hooks",
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
+    "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
     "replay/plan", "replay/record", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
 LOW_UNITS = {"engine/options": "engine/base"}
-DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h"}
+DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
 # Nothing in the library knows these.
 OUTSIDE = ("test/", "bench/", "examples/", "tools/")
 SOURCES = (".h", ".cpp", ".inl", ".cu")

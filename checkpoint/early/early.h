@@ -35,8 +35,8 @@ class OVERDRIVE_API Checkpointing {
   Tensors recompute(Tensors outputs);
 
   // The same with another moment: the recomputation comes before the gradients of these outputs, and after the
-  // gradient of the tensor that the phony is joined with (dependency.h). Undefined where there is nothing to
-  // run.
+  // gradient of the tensor that releases the token (release_in_backward() of dependency.h). Undefined where
+  // there is nothing to run.
   at::Tensor recompute_before(Tensors& outputs);
 
  private:
@@ -44,6 +44,8 @@ class OVERDRIVE_API Checkpointing {
   Tensors inputs_;
   Options options_;
   std::shared_ptr<Segment> segment_;
+  bool was_run_ = false;
+  bool is_tied_ = false;  // the recomputation has its place in the graph
 };
 
 }  // namespace overdrive::checkpoint

@@ -1,7 +1,6 @@
 #include "checkpoint/early/segment.h"
 
 #include <optional>
-#include <utility>
 
 namespace overdrive::checkpoint {
 
@@ -41,7 +40,7 @@ void Segment::release() {
 base::variable_list Checkpoint::apply(base::variable_list&& gradients) {
   check_backward();
   base::variable_list of_inputs = segment_->take(*this)->pull(gradients);
-  of_inputs.insert(of_inputs.begin(), at::Tensor());  // the phony's
+  of_inputs.insert(of_inputs.begin(), at::Tensor());  // the token's
   return of_inputs;
 }
 

@@ -75,7 +75,7 @@ class Checkpoint final : public SegmentNode {
   base::variable_list apply(base::variable_list&& gradients) override;
 };
 
-// Makes the tape. Its only input and output are phonies, so it can be placed before the gradient arrives.
+// Makes the tape. Its only input and output are tokens, so it can be placed before the gradient arrives.
 class Recompute final : public SegmentNode, public AheadNode {
  public:
   Recompute(std::shared_ptr<Segment> segment, base::edge_list next)

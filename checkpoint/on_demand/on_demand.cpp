@@ -65,6 +65,9 @@ class DropHooks final : public hooks::SavedTensorHooks {
   }
 
   void note(uint64_t id, Choice choice) OVERDRIVE_EXCLUDES(mutex_) {
+    TORCH_CHECK(choice == Choice::kSave || choice == Choice::kRecompute || choice == Choice::kPack,
+                "The policy of ", dropped_->name(), " returned ", static_cast<int>(choice),
+                ", which is none of kSave, kRecompute and kPack.");
     const base::MutexLock lock(mutex_);
     chosen_[id] = choice;
   }
@@ -85,9 +88,6 @@ class DropHooks final : public hooks::SavedTensorHooks {
 
 Tensors run_on_demand(Function fn, const Tensors& inputs, const Options& options) {
   first_defined(inputs, options);
-  TORCH_CHECK(options.ahead == 0,
-              "checkpoint: a region of the form kOnDemand runs again when a tensor is asked for, and cannot "
-              "run ahead. Use the form kEarly.");
   if (runs_plainly(inputs)) return fn(inputs);
   auto dropped = std::make_shared<DroppedTensors>(std::move(fn), inputs, options);
   const hooks::ScopedHooks scope(std::make_shared<DropHooks>(dropped), DroppedTensors::kOfARegion);

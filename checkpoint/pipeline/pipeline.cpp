@@ -66,8 +66,31 @@ at::Tensor run(const Stage& stage, at::Tensor value) {
   return value;
 }
 
+// The same, with the stage in errors of the layers. Errors keep their type.
+at::Tensor run(const Stage& stage, at::Tensor value, size_t index) {
+  try {
+    return run(stage, std::move(value));
+  } catch (c10::Error& error) {
+    error.add_context(c10::str("while stage ", index, " of a Pipeline ran, on ", stage.device));
+    throw;
+  }
+}
+
+// Throws when nothing can be on the device.
+void check_device(size_t stage, const at::Device& device) {
+  if (device.is_cpu()) return;
+  TORCH_CHECK(c10::impl::hasDeviceGuardImpl(device.type()), "Pipeline: stage ", stage, " is to be on ", device,
+              ", but this LibTorch knows no such devices. Use a LibTorch built for them, or at::kCPU.");
+  TORCH_CHECK(device.has_index(), "Pipeline: stage ", stage, " is on ", device,
+              ", which does not say on which one of these devices.");
+  const int64_t count = c10::impl::VirtualGuardImpl(device.type()).deviceCount();
+  TORCH_CHECK(device.index() < count, "Pipeline: stage ", stage, " is to be on ", device,
+              ", but there are only ", count, " such devices.");
+}
+
 // The name of a region says which stage it is.
 Options options_of_stage(Options region, size_t stage) {
+  region.form = Form::kEarly;
   region.name += (region.name.empty() ? "stage " : ", stage ") + std::to_string(stage);
   return region;
 }
@@ -89,8 +112,11 @@ void check_split(size_t layers, const std::vector<int64_t>& balance, const std::
               " devices given.");
   TORCH_CHECK(balance.size() == devices.size(), "Pipeline: ", devices.size(), " devices were given for ",
               balance.size(), " stages.");
+  TORCH_CHECK(layers > 0 && !balance.empty(), "Pipeline: there is nothing to split: ", layers, " layers for ",
+              balance.size(), " stages.");
   int64_t sum = 0;
   for (size_t i = 0; i < balance.size(); ++i) {
+    check_device(i, devices[i]);
     TORCH_CHECK(balance[i] >= 1, "Pipeline: stage ", i, " has ", balance[i], " layers; it needs one at least.");
     sum += balance[i];
   }
@@ -115,12 +141,22 @@ void check_unshared(const std::vector<Stage>& stages) {
 Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options) : options_(std::move(options)) {
   TORCH_CHECK(!stages.empty(), "Pipeline: there is no stage.");
   TORCH_CHECK(options_.chunks >= 1, "Pipeline: ", options_.chunks, " chunks; one is the least.");
-  TORCH_CHECK(options_.region.form == Form::kEarly,
+  TORCH_CHECK(options_.region.form != Form::kOnDemand,
               "Pipeline: stages are checkpointed in the early form, which can begin before the gradient.");
+  check_options("Pipeline", options_.region, options_.region.form.value_or(Form::kEarly));
+  TORCH_CHECK(options_.checkpointed == Checkpointed::kAlways ||
+                  options_.checkpointed == Checkpointed::kExceptLast ||
+                  options_.checkpointed == Checkpointed::kNever,
+              "Pipeline: PipelineOptions::checkpointed is ", static_cast<int>(options_.checkpointed),
+              ", which is none of kAlways, kExceptLast and kNever.");
   detail::check_unshared(stages);
   for (Stage& stage : stages) {
-    TORCH_CHECK(stage.device.is_cpu() || stage.device.has_index(), "Pipeline: stage ", stages_.size(),
-                " is on ", stage.device, ", which does not say on which one of these devices.");
+    check_device(stages_.size(), stage.device);
+    TORCH_CHECK(!stage.layers.empty(), "Pipeline: stage ", stages_.size(),
+                " has no layers; it needs one at least.");
+    for (const Layer& layer : stage.layers) {
+      TORCH_CHECK(layer != nullptr, "Pipeline: a layer of stage ", stages_.size(), " is an empty function.");
+    }
     stages_.push_back(std::make_shared<const Stage>(std::move(stage)));
   }
 }
@@ -129,12 +165,12 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options) : options
 struct Pipeline::MicroBatch {
   at::Tensor value;
   bool checkpointed;
-  at::Tensor waiting = {};  // the phony of the stage before
+  at::Tensor waiting = {};  // the token of the stage before
 
-  void join_waiting() {
+  void release_waiting() {
     // Through what has no gradient, none comes back to wait for.
-    const at::Tensor phony = std::exchange(waiting, at::Tensor());
-    if (phony.defined() && value.requires_grad()) value = join(value, phony);
+    const at::Tensor token = std::exchange(waiting, at::Tensor());
+    if (token.defined() && value.requires_grad()) value = release_in_backward(value, token);
   }
 };
 
@@ -165,26 +201,27 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 }
 
 // Note [Recomputing a stage before its gradient]
-// {stage i} --Fork--> ... {stage i+1} --Join-->
+// {stage i} --Wait--> ... {stage i+1} --Release-->
 //                 `-- Recompute i --'
-// The gradient of stage i+1's output runs into Join first. From there Recompute i may run, on stage i's device,
-// while stage i+1 makes the gradient that Fork waits for.
+// The gradient of stage i+1's output runs into Release first. From there Recompute i may run, on stage i's
+// device, while stage i+1 makes the gradient that Wait waits for.
 void Pipeline::step(size_t i, MicroBatch& part) const {
   const std::shared_ptr<const Stage>& stage = stages_[i];
   part.value = transfer(part.value, stage->device);
   if (!part.checkpointed || !at::GradMode::is_enabled()) {
-    part.value = run(*stage, part.value);
+    part.value = run(*stage, part.value, i);
   } else {
-    Checkpointing checkpointing([stage](const Tensors& inputs) { return Tensors{run(*stage, inputs[0])}; },
-                                {part.value}, options_of_stage(options_.region, i));
+    Checkpointing checkpointing(
+        [stage, i](const Tensors& inputs) { return Tensors{run(*stage, inputs[0], i)}; }, {part.value},
+        options_of_stage(options_.region, i));
     Tensors outputs = checkpointing.checkpoint();
-    at::Tensor phony;
-    if (options_.recompute_before_gradient) phony = checkpointing.recompute_before(outputs);
+    at::Tensor token;
+    if (options_.recompute_before_gradient) token = checkpointing.recompute_before(outputs);
     part.value = outputs[0];
-    part.join_waiting();
-    part.waiting = std::move(phony);
+    part.release_waiting();
+    part.waiting = std::move(token);
   }
-  if (i + 1 == stages_.size()) part.join_waiting();
+  if (i + 1 == stages_.size()) part.release_waiting();
 }
 
 }  // namespace overdrive::checkpoint

@@ -14,41 +14,41 @@ namespace overdrive::checkpoint {
 
 namespace {
 
-class Fork final : public base::Node {
+class Wait final : public base::Node {
  public:
-  explicit Fork(base::edge_list next) : Node(std::move(next)) {}
-  std::string name() const override { return "Fork"; }
+  explicit Wait(base::edge_list next) : Node(std::move(next)) {}
+  std::string name() const override { return "WaitInBackward"; }
   base::variable_list apply(base::variable_list&& gradients) override { return {std::move(gradients[0])}; }
 };
 
-class Join final : public base::Node {
+class Release final : public base::Node {
  public:
-  explicit Join(base::edge_list next) : Node(std::move(next)) {}
-  std::string name() const override { return "Join"; }
+  explicit Release(base::edge_list next) : Node(std::move(next)) {}
+  std::string name() const override { return "ReleaseInBackward"; }
   base::variable_list apply(base::variable_list&& gradients) override {
     return {std::move(gradients[0]), at::Tensor()};
   }
 };
 
-struct Phony {
+struct Token {
   at::Device device;
   bool requires_grad;
   at::Tensor tensor;
 };
 
-struct Phonies {
+struct Tokens {
   base::Mutex mutex;
-  std::vector<Phony> known OVERDRIVE_GUARDED_BY(mutex);
+  std::vector<Token> known OVERDRIVE_GUARDED_BY(mutex);
 };
 
-Phonies& phonies() {
+Tokens& tokens() {
   // Never destroyed: LibTorch may be gone when statics are.
-  static base::NoDestructor<Phonies> all;
+  static base::NoDestructor<Tokens> all;
   return *all;
 }
 
 // It outlives the modes that the thread is in, so it is made outside of them.
-at::Tensor make_phony(const at::Device& device, bool requires_grad) {
+at::Tensor make_token(const at::Device& device, bool requires_grad) {
   const c10::InferenceMode no_inference(false);
   const c10::impl::ExcludeDispatchKeyGuard no_layers(c10::DispatchKeySet(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
@@ -57,26 +57,35 @@ at::Tensor make_phony(const at::Device& device, bool requires_grad) {
 
 }  // namespace
 
-at::Tensor phony(const at::Device& device, bool requires_grad) {
-  Phonies& all = phonies();
+at::Tensor dependency_token(const at::Device& device, bool requires_grad) {
+  Tokens& all = tokens();
   base::MutexLock lock(all.mutex);
-  for (const Phony& known : all.known) {
+  for (const Token& known : all.known) {
     if (known.device == device && known.requires_grad == requires_grad) return known.tensor;
   }
-  all.known.push_back({device, requires_grad, make_phony(device, requires_grad)});
+  all.known.push_back({device, requires_grad, make_token(device, requires_grad)});
   return all.known.back().tensor;
 }
 
-Forked fork(const at::Tensor& tensor) {
-  auto node = base::make_node<Fork>(base::edge_list{torch::autograd::impl::gradient_edge(tensor)});
+Waiting wait_in_backward(const at::Tensor& tensor) {
+  TORCH_CHECK(is_differentiable(tensor), "wait_in_backward: the tensor ",
+              tensor.defined() ? "has a type without gradients" : "is undefined",
+              ", so there is no gradient that ", "could wait.");
+  auto node = base::make_node<Wait>(base::edge_list{torch::autograd::impl::gradient_edge(tensor)});
   at::Tensor same = with_history(tensor, node);
-  return {std::move(same), with_history(phony(tensor.device(), false), node)};
+  return {std::move(same), with_history(dependency_token(tensor.device(), false), node)};
 }
 
-at::Tensor join(const at::Tensor& tensor, const at::Tensor& phony) {
+at::Tensor release_in_backward(const at::Tensor& tensor, const at::Tensor& token) {
+  TORCH_CHECK(is_differentiable(tensor), "release_in_backward: the tensor ",
+              tensor.defined() ? "has a type without gradients" : "is undefined",
+              ", so there is no gradient that ", "could come first.");
+  TORCH_CHECK(token.defined() && token.sizes() == at::IntArrayRef({0}) && token.scalar_type() == at::kFloat,
+              "release_in_backward: the second tensor is no token; tokens come from wait_in_backward(), "
+              "dependency_token() and Checkpointing::recompute_before().");
   return with_history(tensor,
-                      base::make_node<Join>(base::edge_list{torch::autograd::impl::gradient_edge(tensor),
-                                                            torch::autograd::impl::gradient_edge(phony)}));
+                      base::make_node<Release>(base::edge_list{torch::autograd::impl::gradient_edge(tensor),
+                                                               torch::autograd::impl::gradient_edge(token)}));
 }
 
 }  // namespace overdrive::checkpoint

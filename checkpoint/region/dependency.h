@@ -1,8 +1,8 @@
 // Edges that carry no data: they make one node of a backward wait for another. Functions; any thread.
 //
-//   auto [x, phony] = fork(x);     // backward: fork waits for the nodes that were made of the phony
-//   phony = ... (phony);
-//   x = join(x, phony);            // backward: join comes before the phony's nodes
+//   auto [x, token] = wait_in_backward(x);   // backward: x's gradient waits for the nodes that were made of
+//   the token token = ... (token); x = release_in_backward(x, token);       // backward: x's gradient comes
+//   before the token's nodes
 #pragma once
 
 #include "engine/base/export.h"
@@ -13,16 +13,16 @@ namespace overdrive::checkpoint {
 
 // An empty tensor that stands for a dependency: one for each device and requires_grad. It never gets a
 // gradient.
-OVERDRIVE_API at::Tensor phony(const at::Device& device, bool requires_grad);
+OVERDRIVE_API at::Tensor dependency_token(const at::Device& device, bool requires_grad);
 
-// The tensor, and a phony whose history runs before the gradient of the tensor is handed on.
-struct Forked {
+// The tensor, and a token whose history runs before the gradient of the tensor is handed on.
+struct Waiting {
   at::Tensor tensor;
-  at::Tensor phony;
+  at::Tensor token;
 };
-OVERDRIVE_API Forked fork(const at::Tensor& tensor);
+OVERDRIVE_API Waiting wait_in_backward(const at::Tensor& tensor);
 
-// The tensor. Its gradient is handed on before the phony's history runs.
-OVERDRIVE_API at::Tensor join(const at::Tensor& tensor, const at::Tensor& phony);
+// The tensor. Its gradient is handed on before the token's history runs.
+OVERDRIVE_API at::Tensor release_in_backward(const at::Tensor& tensor, const at::Tensor& token);
 
 }  // namespace overdrive::checkpoint

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ enum class Form {
 };
 
 struct Options {
-  Form form = Form::kEarly;
+  // Unset: on demand; early for the stages of a Pipeline and with Revolve, which have no other form.
+  std::optional<Form> form = std::nullopt;
   // Give the recomputation the random numbers of the first run (dropout masks), and leave the generators
   // as they were.
   bool preserve_rng = true;

@@ -11,19 +11,4 @@ OVERDRIVE_API bool is_checkpointing();
 // True while a region runs again. A region inside one that runs again does both.
 OVERDRIVE_API bool is_recomputing();
 
-// Sets the flags for the length of a scope. Private.
-class PhaseScope {
- public:
-  enum class Phase { kCheckpointing, kRecomputing };
-
-  explicit PhaseScope(Phase phase);
-  ~PhaseScope();
-  PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
-
- private:
-  const bool checkpointing_;
-  const bool recomputing_;
-};
-
 }  // namespace overdrive::checkpoint

@@ -1,15 +1,14 @@
 #include "checkpoint/region/region.h"
 
 #include "checkpoint/region/phase.h"
+#include "engine/base/autograd_modes.h"
 #include "engine/base/no_destructor.h"
-#include "engine/base/tangent.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 namespace overdrive::checkpoint {
@@ -54,6 +53,36 @@ class RngReplay {
 };
 
 }  // namespace
+
+// What is set must do something: a program that sets it relies on it.
+void check_options(const char* who, const Options& options, Form form) {
+  const std::string here = std::string(who) + (options.name.empty() ? "" : " (" + options.name + ")");
+  TORCH_CHECK(form == Form::kEarly || form == Form::kOnDemand, here, ": Options::form is ",
+              static_cast<int>(form), ", which is neither kEarly nor kOnDemand.");
+  TORCH_CHECK(options.ahead >= 0, here, ": Options::ahead is ", options.ahead,
+              "; it counts regions and takes 0 and more.");
+  TORCH_CHECK(
+      options.packer == nullptr || options.policy != nullptr, here,
+      ": Options::packer packs the tensors that a policy picks (Choice::kPack), but there is no policy. Set "
+      "Options::policy, or put ScopedHooks around the region's call instead.");
+  if (form == Form::kOnDemand) {
+    TORCH_CHECK(
+        options.ahead == 0, here,
+        ": a region of the form kOnDemand runs again when a tensor is asked for, and cannot run ahead. Use "
+        "the form kEarly.");
+    return;
+  }
+  TORCH_CHECK(
+      options.policy == nullptr, here,
+      ": a policy chooses among saved tensors, which the early form does not have. Use the form kOnDemand.");
+  TORCH_CHECK(
+      !options.keep_recomputed, here,
+      ": Options::keep_recomputed belongs to the form kOnDemand; the early form keeps nothing for a second "
+      "backward.");
+  TORCH_CHECK(
+      options.early_stop, here,
+      ": Options::early_stop = false belongs to the form kOnDemand; the early form always runs to the end.");
+}
 
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options) {
   for (const at::Tensor& input : inputs) {

@@ -20,6 +20,9 @@ namespace overdrive::checkpoint {
 inline constexpr const char* kOtherForm =
     "the form kOnDemand (for a Pipeline's stages: PipelineOptions::checkpointed = kNever)";
 
+// Throws when an option has no meaning, or none in this form. `who` is the name of the caller's function.
+void check_options(const char* who, const Options& options, Form form);
+
 // The first defined tensor; an error when there is none.
 const at::Tensor& first_defined(const Tensors& inputs, const Options& options);
 // Inside a functorch transform or a level of forward_ad/, without grad mode, and for inputs with tangents: a

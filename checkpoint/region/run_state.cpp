@@ -1,10 +1,17 @@
 #include "checkpoint/region/run_state.h"
 
+#include "checkpoint/region/phase.h"
+
 #include <ATen/autocast_mode.h>
 
 namespace overdrive::checkpoint {
 
 namespace autocast = at::autocast;
+
+namespace {
+thread_local bool tls_checkpointing = false;
+thread_local bool tls_recomputing = false;
+}  // namespace
 
 RunState::RunState()
     : autocast_cache_(autocast::is_autocast_cache_enabled()), default_dtype_(c10::get_default_dtype()) {
@@ -42,6 +49,20 @@ WithoutGraph::WithoutGraph() : autocast_cache_(autocast::is_autocast_cache_enabl
 
 WithoutGraph::~WithoutGraph() {
   if (autocast_cache_) autocast::set_autocast_cache_enabled(true);
+}
+
+bool is_checkpointing() { return tls_checkpointing; }
+
+bool is_recomputing() { return tls_recomputing; }
+
+PhaseScope::PhaseScope(Phase phase) : checkpointing_(tls_checkpointing), recomputing_(tls_recomputing) {
+  tls_checkpointing = phase == Phase::kCheckpointing;
+  if (phase == Phase::kRecomputing) tls_recomputing = true;
+}
+
+PhaseScope::~PhaseScope() {
+  tls_checkpointing = checkpointing_;
+  tls_recomputing = recomputing_;
 }
 
 }  // namespace overdrive::checkpoint

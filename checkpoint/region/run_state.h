@@ -57,4 +57,19 @@ class WithoutGraph {
   const bool autocast_cache_;
 };
 
+// Has is_checkpointing() and is_recomputing() (phase.h) answer for the length of a scope.
+class PhaseScope {
+ public:
+  enum class Phase { kCheckpointing, kRecomputing };
+
+  explicit PhaseScope(Phase phase);
+  ~PhaseScope();
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  const bool checkpointing_;
+  const bool recomputing_;
+};
+
 }  // namespace overdrive::checkpoint

@@ -2,7 +2,6 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <memory>
 #include <optional>
 #include <utility>
 

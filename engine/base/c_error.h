@@ -4,12 +4,18 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdio>
 #include <exception>
 
 namespace overdrive::base {
 
-void set_last_error(const char* text);
-const char* last_error();
+// A plain array: a string would have a destructor, and a caller's may run after it.
+inline constinit thread_local char text_of_last_error[1024] = "";
+
+inline void set_last_error(const char* text) {
+  std::snprintf(text_of_last_error, sizeof text_of_last_error, "%s", text);
+}
+inline const char* last_error() { return text_of_last_error; }
 
 // Runs f for a caller that knows no exceptions; on one, keeps its text and returns `failed`.
 template <typename Result, typename F>

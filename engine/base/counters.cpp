@@ -5,15 +5,14 @@
 
 #include <pthread.h>
 
-#include <atomic>
+#include <vector>
 
 namespace overdrive::engine {
 namespace {
 
-std::atomic<int64_t> all_waiting_bytes{0};
-
-constexpr size_t kFixed = static_cast<size_t>(Count::kHowMany);
-constexpr size_t kCounters = kFixed + kOwnTypes * kOwnOutcomes;
+// Place 0 takes what one counter too many would count; nobody reads it.
+constexpr size_t kNamed = 64;
+constexpr size_t kCounters = kNamed + kOwnTypes * kOwnOutcomes;
 
 // Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
 // no lock prefix, and a reader sees a value that was right a moment ago.
@@ -49,6 +48,16 @@ class Registry {
     return block;
   }
 
+  // A second thread that counts with a new counter finds the place that the first one gave it.
+  size_t place_of(Counter& counter, std::atomic<size_t>& place) OVERDRIVE_EXCLUDES(mutex_) {
+    base::MutexLock lock(mutex_);
+    if (place.load(std::memory_order_relaxed) == 0 && named_.size() + 1 < kNamed) {
+      named_.push_back(&counter);
+      place.store(named_.size(), std::memory_order_relaxed);
+    }
+    return place.load(std::memory_order_relaxed);
+  }
+
   void add_forwarded(const char* reason) OVERDRIVE_EXCLUDES(mutex_) {
     base::MutexLock lock(mutex_);
     ++forwarded_[reason];
@@ -59,8 +68,11 @@ class Registry {
     const Counts now = sum();
     CounterTotals totals;
     totals.forwarded = forwarded_;
-    for (size_t i = 0; i < kFixed; ++i) totals.counts[i] = now[i] - at_reset_[i];
-    for (size_t i = kFixed; i < kCounters; ++i) totals.own[i - kFixed] = now[i] - at_reset_[i];
+    for (size_t i = 0; i < named_.size(); ++i) {
+      const bool done = named_[i]->kind() == Counter::Kind::kDone;
+      totals.counts[named_[i]->name()] = now[i + 1] - (done ? at_reset_[i + 1] : 0);
+    }
+    for (size_t i = kNamed; i < kCounters; ++i) totals.own[i - kNamed] = now[i] - at_reset_[i];
     return totals;
   }
 
@@ -95,6 +107,7 @@ class Registry {
   Block* blocks_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
   Counts retired_ OVERDRIVE_GUARDED_BY(mutex_){};
   Counts at_reset_ OVERDRIVE_GUARDED_BY(mutex_){};
+  std::vector<const Counter*> named_ OVERDRIVE_GUARDED_BY(mutex_);  // by place, from 1 on
   std::map<std::string, uint64_t> forwarded_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
@@ -119,10 +132,6 @@ void Registry::retire(Block* block) {
 
 }  // namespace
 
-void note_waiting_bytes(int64_t more) { all_waiting_bytes.fetch_add(more, std::memory_order_relaxed); }
-
-int64_t waiting_bytes() { return all_waiting_bytes.load(std::memory_order_relaxed); }
-
 namespace {
 void add(size_t place, uint64_t n) {
   Block* block = this_threads_block;
@@ -134,8 +143,13 @@ void add(size_t place, uint64_t n) {
 }
 }  // namespace
 
-void count(Count which, uint64_t n) { add(static_cast<size_t>(which), n); }
-void count_own(size_t type, size_t outcome) { add(kFixed + type * kOwnOutcomes + outcome, 1); }
+void count(Counter& which, int64_t n) {
+  size_t place = which.place_.load(std::memory_order_relaxed);
+  if (place == 0) [[unlikely]]
+    place = Registry::get().place_of(which, which.place_);
+  add(place, static_cast<uint64_t>(n));
+}
+void count_own(size_t type, size_t outcome) { add(kNamed + type * kOwnOutcomes + outcome, 1); }
 
 void count_forwarded(const char* reason) { Registry::get().add_forwarded(reason); }
 CounterTotals counter_totals() { return Registry::get().totals(); }

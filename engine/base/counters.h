@@ -1,45 +1,55 @@
-// Where the engine counts what it did: one block a thread, so that counting takes no lock and
-// touches no line that another thread writes. The blocks outlive their threads' code: a thread
-// that ends leaves its counts behind, and a late destructor may still count. stats() makes sums
-// of them for people; nothing here decides anything.
+// Counts of what the library did, for stats(): one block a thread, so that counting takes no lock and touches
+// no line that another thread writes. A folder brings its counters, as variables of static storage. A thread
+// that ends leaves its counts behind, and a late destructor may still count. Any thread, any time. Nothing here
+// decides anything.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace overdrive::engine {
 
-enum class Count : int {
-  kBackwards,
-  kNodes,
-  kFramesElided,
-  kNested,
-  kSlowValidations,
-  kSlowSums,
-  kFreshStacks,
-  kThreads,
-  kChecked,
-  kCheckSkipped,
-  kDecisionHits,
-  kDecisionMisses,
-  kPackedLater,
-  kAheadHits,
-  kAheadWaits,
-  kAheadMisses,
-  kAheadUnused,
-  kAheadBytes,
-  kHowMany,  // that is, of these
+// One number with a name of stats(). Takes a place in the threads' blocks when something is first counted.
+class Counter {
+ public:
+  enum class Kind {
+    kDone,  // what was done since the last reset_counters()
+    kNow,   // what there is now, whatever was reset; a count of a negative number takes back
+  };
+  constexpr explicit Counter(const char* name, Kind kind = Kind::kDone) : name_(name), kind_(kind) {}
+
+  const char* name() const { return name_; }
+  Kind kind() const { return kind_; }
+
+ private:
+  friend void count(Counter& which, int64_t n);
+
+  const char* const name_;
+  const Kind kind_;
+  std::atomic<size_t> place_{0};  // 0: none yet
 };
 
-// Bytes of saved tensors that wait to be packed now; a negative number takes back. Not a count of what was
-// done, so reset_counters() leaves it.
-void note_waiting_bytes(int64_t more);
-int64_t waiting_bytes();
+// Adds n to this thread's part of the counter. Safe also while the thread or the process ends.
+void count(Counter& which, int64_t n = 1);
 
-// Adds n to this thread's counter. Safe at any time, also while the thread or the process ends.
-void count(Count which, uint64_t n = 1);
+// The engine's own; stats.h says what each is.
+namespace counts {
+inline constinit Counter backwards{"backwards"};
+inline constinit Counter nodes{"nodes"};
+inline constinit Counter frames_elided{"frames_elided"};
+inline constinit Counter nested{"nested"};
+inline constinit Counter slow_validations{"slow_validations"};
+inline constinit Counter slow_sums{"slow_sums"};
+inline constinit Counter fresh_stacks{"fresh_stacks"};
+inline constinit Counter threads{"threads"};
+inline constinit Counter checked{"checked"};
+inline constinit Counter check_skipped{"check_skipped"};
+}  // namespace counts
 
 // How often each type of own node ended in which way. Numbers, because only a higher folder knows the types and
 // ways.
@@ -51,16 +61,20 @@ void count_own(size_t type, size_t outcome);
 void count_forwarded(const char* reason);
 
 struct CounterTotals {
-  std::array<uint64_t, static_cast<size_t>(Count::kHowMany)> counts{};
+  std::map<std::string_view, uint64_t> counts;
   std::map<std::string, uint64_t> forwarded;
   std::array<uint64_t, kOwnTypes * kOwnOutcomes> own{};
 
   uint64_t own_count(size_t type, size_t outcome) const { return own[type * kOwnOutcomes + outcome]; }
-  uint64_t operator[](Count which) const { return counts[static_cast<size_t>(which)]; }
+  // 0 of a counter that has counted nothing yet.
+  uint64_t operator[](std::string_view name) const {
+    const auto at = counts.find(name);
+    return at == counts.end() ? 0 : at->second;
+  }
 };
 
-// Sums over every thread that lives or lived since the last reset_counters(). A thread that is
-// counting meanwhile is included up to some point of its own.
+// Sums over every thread that lives or lived. A thread that is counting meanwhile is included up to some point
+// of its own.
 CounterTotals counter_totals();
 void reset_counters();
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <new>
 
 namespace overdrive::base {

@@ -4,8 +4,6 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <utility>
-
 namespace overdrive::base {
 
 using c10::impl::VirtualGuardImpl;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/base/mutex.h"
-#include "engine/run/run_memory.h"
+#include "engine/run/thread_context.h"
 
 #include <torch/csrc/autograd/input_buffer.h>
 

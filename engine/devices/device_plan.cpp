@@ -1,6 +1,6 @@
 #include "engine/devices/device_plan.h"
 
-#include "engine/host/device_rules.h"
+#include "engine/host/host_rules.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

@@ -1,11 +1,10 @@
 #include "engine/devices/device_run.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/host_frame.h"
 
 #include <c10/core/StreamGuard.h>
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -21,7 +20,10 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       options_(options),
       grad_mode_(GradMode::is_enabled()),
       captured_(memory.plan.num_captured()),
-      step_{memory.plan, captured_, options.keep_graph},
+      step_{.plan = memory.plan,
+            .captured = captured_,
+            .keep_graph = options.keep_graph,
+            .watches = options.watches},
       home_(context.worker),
       caller_(kMainLane, context, state, options_, options.current_node, CurrentDevice(devices.type()),
               memory.inputs),

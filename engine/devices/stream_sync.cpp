@@ -1,7 +1,7 @@
 #include "engine/devices/stream_sync.h"
 
 #include "engine/base/stream_mark.h"
-#include "engine/host/device_rules.h"
+#include "engine/host/host_rules.h"
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>

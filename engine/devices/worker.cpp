@@ -1,7 +1,6 @@
 #include "engine/devices/worker.h"
 
 #include "engine/base/counters.h"
-#include "engine/run/thread_context.h"
 
 #include <pthread.h>
 
@@ -26,7 +25,7 @@ Worker::Worker(HostEngine& engine, c10::Device device)
       queue_(std::make_shared<TaskQueue>()),
       host_queue_(std::make_shared<torch::autograd::ReadyQueue>()),
       thread_([this] { engine_.live_as_host_thread(host_queue_, [this] { serve(); }); }) {
-  count(Count::kThreads);
+  count(counts::threads);
 }
 
 void Worker::stop() {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "engine/devices/device_queue.h"
-#include "engine/host/host_engine.h"
-#include "engine/run/ready_task.h"
+#include "engine/host/host_frame.h"
+#include "engine/run/thread_context.h"
 
 #include <atomic>
 #include <memory>

@@ -7,7 +7,6 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <system_error>

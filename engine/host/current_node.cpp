@@ -1,6 +1,6 @@
 #include "engine/host/current_node.h"
 
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 
 #include <atomic>
 #include <cstddef>

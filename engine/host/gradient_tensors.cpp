@@ -1,5 +1,6 @@
 #include "engine/host/gradient_tensors.h"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace overdrive::engine {
@@ -48,6 +49,16 @@ bool read_sizes(c10::ArrayRef<c10::SymInt> noted, at::DimVector& sizes) {
     sizes[i] = noted[i].as_int_unchecked();
   }
   return true;
+}
+
+at::Tensor make_ordinary_tensor(at::IntArrayRef sizes) {
+  const c10::InferenceMode off(false);  // inference tensors lack the autograd keys
+  return at::Tensor(at::detail::empty_cpu(sizes, at::kFloat));
+}
+
+uint64_t ordinary_keys() {
+  static const uint64_t keys = make_ordinary_tensor({0}).key_set().raw_repr();
+  return keys;
 }
 
 }  // namespace overdrive::engine

@@ -6,14 +6,24 @@
 // with a raised version, or into new memory. A view that view_of() makes therefore keeps its base, too.
 #pragma once
 
-#include "engine/host/ordinary_tensor.h"
-
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 
 namespace overdrive::engine {
+
+// An uninitialised ordinary tensor of float, made without the dispatcher in every mode of the thread.
+at::Tensor make_ordinary_tensor(at::IntArrayRef sizes);
+
+// The dispatch keys of an ordinary tensor, dense and on the CPU.
+uint64_t ordinary_keys();
+
+// False for subclasses, functorch wrappers, and sparse, nested, mkldnn, zero, conjugated and negated tensors.
+inline bool is_ordinary(const c10::TensorImpl& tensor) {
+  return tensor.key_set().raw_repr() == ordinary_keys();
+}
 
 // Dense, on the CPU, of float or double, contiguous; no number that only stands for a scalar.
 inline bool is_plain(const at::Tensor& tensor) {

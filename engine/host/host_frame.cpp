@@ -1,8 +1,8 @@
 #include "engine/host/host_frame.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
+#include "engine/host/gradient_tensors.h"
 #include "engine/host/graph_task.h"
-#include "engine/host/ordinary_tensor.h"
 
 #include <exception>
 #include <limits>
@@ -209,6 +209,28 @@ void report_exception(Engine& previous, const base::NodePtr& node, std::exceptio
       /*keep_graph=*/false, GradMode::is_enabled(), /*reentrant_depth=*/0, /*cpu_ready_queue=*/nullptr,
       c10::SmallVector<Node*, 4>{node.get()});
   previous.thread_on_exception(task, node, error);
+}
+
+namespace {
+
+// The body of a new thread of ours, for the moment when the host has set the thread up.
+constinit thread_local const std::function<void()>* life_of_thread = nullptr;
+
+}  // namespace
+
+void HostEngine::live_as_host_thread(const std::shared_ptr<torch::autograd::ReadyQueue>& queue,
+                                     const std::function<void()>& body) {
+  life_of_thread = &body;
+  // Calls thread_main(). The host takes the thread for a CPU thread: workers set the current device themselves.
+  Engine::thread_init(torch::autograd::CPU_DEVICE, queue, /*should_increment=*/false);
+}
+
+void HostEngine::thread_main(const std::shared_ptr<base::GraphTask>& task) {
+  if (const auto* const life = std::exchange(life_of_thread, nullptr)) {
+    (*life)();
+  } else {
+    Engine::thread_main(task);
+  }
 }
 
 }  // namespace overdrive::engine

@@ -1,10 +1,17 @@
 #include "engine/host/thread_state.h"
 
+#include "engine/base/no_destructor.h"
+
+#include <pthread.h>
+
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <exception>
+#include <system_error>
+#include <thread>
 
 namespace overdrive::engine {
 
@@ -84,6 +91,38 @@ const at::ThreadLocalState* ThreadState::whole_if_unchanged() const {
   now.autograd_bits = (now.autograd_bits & ~kGradMode) | (modes_.autograd_bits & kGradMode);
   now.warning_handler = modes_.warning_handler;  // not part of the copy
   return now == modes_ ? whole_ : nullptr;
+}
+
+void call_on_new_thread(const std::function<void()>& body) {
+  const at::ThreadLocalState state;
+  c10::WarningHandler* const warnings = c10::WarningUtils::get_warning_handler();
+  std::exception_ptr error;
+  bool over = false;  // not if the body ended its thread
+  std::thread thread;
+  try {
+    thread = std::thread([&] {
+      pthread_setname_np(pthread_self(), "od-deep");
+      at::init_num_threads();
+      const at::ThreadLocalStateGuard same_state(state);
+      const c10::WarningUtils::WarningHandlerGuard same_warnings(warnings);
+      try {
+        body();
+        over = true;
+      } catch (...) {
+        if (base::thread_is_ending()) throw;
+        error = std::current_exception();
+        over = true;
+      }
+    });
+  } catch (const std::system_error& refused) {
+    TORCH_WARN_ONCE("Overdrive: no thread for a deeply nested backward (", refused.what(),
+                    "); it goes on on its caller's stack.");
+    body();
+    return;
+  }
+  thread.join();
+  if (!over) pthread_exit(PTHREAD_CANCELED);
+  if (error) std::rethrow_exception(std::move(error));
 }
 
 }  // namespace overdrive::engine

@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -133,5 +134,10 @@ class ThreadState {
   const at::ThreadLocalState* whole_ = nullptr;        // kUserCode
   std::optional<at::ThreadLocalState> own_;
 };
+
+// Runs a function on a new thread in the caller's modes, and waits for the thread to end. For very deep nests
+// when the user prefers threads to fresh stacks. An error of `body` comes out here. When the system refuses a
+// thread, `body` runs on the caller.
+void call_on_new_thread(const std::function<void()>& body);
 
 }  // namespace overdrive::engine

@@ -37,6 +37,13 @@ void fill(T* out, T value, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = value;
 }
 
+template <typename T>
+bool has_nan(const T* a, int64_t n) {
+  int found = 0;  // no way out of the loop: it is vectorised
+  for (int64_t i = 0; i < n; ++i) found |= a[i] != a[i];
+  return found != 0;
+}
+
 // A NaN in the result lets the gradient pass, as in the host's comparison.
 template <typename T>
 void relu_backward(T* out, const T* gradient, const T* result, int64_t n) {
@@ -81,6 +88,7 @@ void square_error_backward(T* out, const T* x, const T* y, T factor, T gradient,
   template void negate(T*, const T*, int64_t);                               \
   template void add_into(T*, const T*, int64_t);                             \
   template void fill(T*, T, int64_t);                                        \
+  template bool has_nan(const T*, int64_t);                                  \
   template void relu_backward(T*, const T*, const T*, int64_t);              \
   template void sigmoid_backward(T*, const T*, const T*, int64_t);           \
   template void sqrt_backward(T*, const T*, const T*, int64_t);              \

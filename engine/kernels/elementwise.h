@@ -24,6 +24,11 @@ void add_into(T* sum, const T* b, int64_t n);
 template <typename T>
 void fill(T* out, T value, int64_t n);
 
+// Whether a NaN is among them. LibTorch's product of two NaNs has the sign of the one or of the other, by the
+// place in the array, so a product is the same bit for bit only where at most one factor is a NaN.
+template <typename T>
+bool has_nan(const T* a, int64_t n);
+
 // Backwards of functions: `gradient` times the derivative, from the function's result or its argument.
 template <typename T>
 void relu_backward(T* out, const T* gradient, const T* result, int64_t n);

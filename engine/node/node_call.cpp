@@ -1,6 +1,8 @@
 #include "engine/node/node_call.h"
 
-#include "engine/node/gradient_check.h"
+#include "engine/base/counters.h"
+#include "engine/host/gradient_tensors.h"
+#include "engine/node/grad_sum.h"
 #include "engine/node/lent_memory.h"
 
 #include <ATen/DeviceGuard.h>
@@ -10,18 +12,19 @@ namespace overdrive::engine {
 using namespace torch::autograd;
 
 namespace {
-void apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
   if (call.own != 0 && call.run_own != nullptr &&
       call.run_own(call.own, node, gradients, outputs, call.views_are_seen)) {
-    return;
+    return true;
   }
   if (!LentMemory::in_use()) {
     outputs = node(std::move(gradients));
-    return;
+    return false;
   }
   const LentMemory lent(gradients);
   outputs = node(std::move(gradients));
   lent.keep_out_of(outputs);
+  return false;
 }
 }  // namespace
 
@@ -30,17 +33,17 @@ void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
   for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
 }
 
-void call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+bool call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
   call_tensor_pre_hooks(node, gradients);
   for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    apply(node, gradients, outputs, call);
+    const bool own = apply(node, gradients, outputs, call);
     check_gradients(node, outputs, /*below_autograd=*/call.run_own != nullptr && !call.views_are_seen);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
-    return;
+    return own;
   }
   // AccumulateGrad takes a gradient over when two references to it exist and the node has
   // post-hooks: ours, kept for them, and its own.
@@ -50,6 +53,7 @@ void call_node(Node& node, variable_list& gradients, variable_list& outputs, con
   }
   check_gradients(node, outputs, /*below_autograd=*/false);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
+  return false;
 }
 
 void check_for_nan(Node& node, const variable_list& gradients) {
@@ -60,6 +64,72 @@ void check_for_nan(Node& node, const variable_list& gradients) {
     TORCH_CHECK(!gradient.defined() || !at::isnan(gradient)._is_any_true().item<bool>(), "Function '",
                 node.name(), "' returned nan values in its ", i, "th output.");
   }
+}
+
+namespace {
+
+bool same_sizes(c10::SymIntArrayRef expected, at::IntArrayRef got) {
+  if (expected.size() != got.size()) return false;
+  for (size_t i = 0; i < got.size(); ++i) {
+    // Not maybe_as_int(): its optional goes over the stack, at a tenth of what a small node costs.
+    if (expected[i].is_heap_allocated() || expected[i].as_int_unchecked() != got[i]) return false;
+  }
+  return true;
+}
+
+// True only when the host's check would accept the gradient, but for its sizes, and leave it as it is.
+bool surely_accepted(const InputMetadata& expected, const at::Tensor& gradient) {
+  const c10::TensorImpl& got = *gradient.unsafeGetTensorImpl();
+  // Other kinds are rare on the CPU, and the host's check costs them little.
+  if (!is_ordinary(got) || got.has_symbolic_sizes_strides()) return false;
+  if (expected.was_default_constructed() || expected.is_nested_tensor()) return false;
+  const at::ScalarType type = c10::typeMetaToScalarType(got.dtype());
+  return expected.grad_dtype() == type && c10::isFloatingType(type) && expected.layout() == at::kStrided &&
+         expected.device() == got.device();
+}
+
+// Sums as the host does, where it would.
+bool sum_to_fit(c10::SymIntArrayRef expected, at::Tensor& gradient, bool below_autograd) {
+  at::DimVector sizes;
+  if (at::GradMode::is_enabled() || !read_sizes(expected, sizes) || !can_reduce(gradient, sizes)) return false;
+  gradient = reduce_gradient(std::move(gradient), sizes, below_autograd);
+  return true;
+}
+
+bool all_surely_fit(const edge_list& edges, variable_list& gradients, bool below_autograd) {
+  if (edges.size() != gradients.size()) return false;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Edge& edge = edges[i];
+    if (!edge.is_valid() || !gradients[i].defined()) continue;
+    TORCH_CHECK(edge.input_nr < edge.function->num_inputs(), "edge ", i, " leads to input ", edge.input_nr,
+                " of ", edge.function->name(), ", which has ", edge.function->num_inputs(),
+                " inputs. Was add_input_metadata() forgotten?");
+    const InputMetadata& expected = edge.function->input_metadata(edge.input_nr);
+    if (!surely_accepted(expected, gradients[i])) return false;
+    const c10::SymIntArrayRef sizes = expected.shape_as_dim_vector();
+    if (same_sizes(sizes, gradients[i].sizes())) [[likely]]
+      continue;
+    if (!sum_to_fit(sizes, gradients[i], below_autograd)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {
+  if (all_surely_fit(node.next_edges(), gradients, below_autograd)) [[likely]]
+    return;
+  count(counts::slow_validations);
+  validate_outputs(node.next_edges(), gradients, [&](const std::string& what) {
+    return c10::str("Function ", node.name(), " returned an ", what);
+  });
+}
+
+void check_root_gradients(const edge_list& roots, variable_list& gradients) {
+  if (all_surely_fit(roots, gradients, /*below_autograd=*/false)) [[likely]]
+    return;
+  count(counts::slow_validations);
+  validate_outputs(roots, gradients, [](const std::string& what) { return what; });
 }
 
 }  // namespace overdrive::engine

@@ -1,4 +1,5 @@
-// Runs one node with its hooks, in stock's order. No state; runs on the thread of the run.
+// Runs one node with its hooks, in stock's order, and checks the gradients that the node returned. No state;
+// runs on the thread of the run.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -30,8 +31,8 @@ struct NodeCall {
 };
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its
-// memory from node to node.
-void call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
+// memory from node to node. Returns whether `run_own` ran the node.
+bool call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
                const NodeCall& call);
 
 // The event that stock's loop emits around each node, with `body` in it. Apart, because the event is large and
@@ -56,5 +57,14 @@ void run_profiled(base::Node& node, Body body) {
 
 // Anomaly mode: an error when a gradient that `node` returned holds a NaN.
 void check_for_nan(base::Node& node, const base::variable_list& gradients);
+
+// Checks that gradients which a node returned fit the nodes they go to, and changes `gradients` where the
+// host's rules say so. The quick check settles the ordinary case, and sums a gradient to the sizes of an
+// operand that the forward repeated; all else is left to the host's validate_outputs(), which converts and
+// words the errors. An error names `node`. `below_autograd`: nothing can notice how a sum is made.
+void check_gradients(base::Node& node, base::variable_list& gradients, bool below_autograd);
+
+// The same for the gradients that a call to backward begins with; errors carry no prefix.
+void check_root_gradients(const base::edge_list& roots, base::variable_list& gradients);
 
 }  // namespace overdrive::engine

@@ -13,4 +13,21 @@ bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs) 
   return planned.needed;
 }
 
+void call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
+                  base::variable_list& outputs, const NodeCall& call) {
+  base::Node& node = *step.plan.nodes[index].node;
+  const NodeFacts facts{node, index, inputs};
+  const RunWatches& watches = *step.watches;
+  for (const auto& watch : watches) watch->before_node(facts);
+  bool own = false;
+  try {
+    own = call_node(node, inputs, outputs, call);
+  } catch (std::exception& error) {
+    for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch) (*watch)->node_failed(facts, error);
+    throw;
+  }
+  for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch)
+    (*watch)->after_node(facts, outputs, own);
+}
+
 }  // namespace overdrive::engine

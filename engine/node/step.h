@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/node/node_call.h"
+#include "engine/node/run_watch.h"
 #include "engine/plan/plan.h"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ struct NodeStep {
   bool keep_graph;
   RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null: nothing may
   base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
+  const RunWatches* watches = nullptr;         // hear of every node, or null
 };
 
 // Moves the gradients in `slots` to `inputs`, so that AccumulateGrad is their only owner exactly when it is
@@ -32,6 +34,10 @@ inline void take_inputs(const Plan& plan, uint32_t index, at::Tensor* slots, bas
 // Records the captures of a node in a pruned call. Returns whether the node must run. The hooks of a needed
 // node run when it does, after its captures are taken.
 bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs);
+
+// call_node() of a run that is watched.
+void call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
+                  base::variable_list& outputs, const NodeCall& call);
 
 // The node that an edge leads to: the planned one, or another of this plan where a hook changed the edge.
 inline uint32_t target_of(const Plan& plan, uint32_t index, size_t edge_index, const base::Edge& edge) {
@@ -84,11 +90,14 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
     ~Emptied() { list.clear(); }
     base::variable_list& list;
   } const emptied{outputs};
-  call_node(node, inputs, outputs,
-            {.keep_graph = step.keep_graph,
-             .run_own = step.run_own,
-             .own = step.plan.nodes[index].own,
-             .views_are_seen = step.plan.num_captured() != 0});
+  const NodeCall call{.keep_graph = step.keep_graph,
+                      .run_own = step.run_own,
+                      .own = step.plan.nodes[index].own,
+                      .views_are_seen = step.plan.num_captured() != 0};
+  if (step.watches == nullptr) [[likely]]
+    call_node(node, inputs, outputs, call);
+  else
+    call_watched(step, index, inputs, outputs, call);
   inputs.clear();
   if (!step.keep_graph) node.release_variables();
   if (outputs.empty()) return turn.ended();

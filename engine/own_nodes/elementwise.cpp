@@ -60,6 +60,12 @@ at::Tensor map(at::Tensor& gradient, bool last_use, Kernel&& kernel) {
   return out;
 }
 
+bool has_nan(const at::Tensor& t) {
+  bool found = false;
+  for_type_of(t, [&](auto zero) { found = kernels::has_nan(data_of<decltype(zero)>(t), t.numel()); });
+  return found;
+}
+
 struct Sub {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { node.alpha; };
@@ -133,6 +139,8 @@ struct Mul {
     Factor self, other;
     if (first && !other.read(node.other_, gradient)) return OwnOutcome::kOddSaved;
     if (second && !self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
+    if (self.is_nan() || other.is_nan()) return OwnOutcome::kOddSaved;
+    if ((self.tensor != nullptr || other.tensor != nullptr) && has_nan(gradient)) return OwnOutcome::kNaN;
     if (second) call.results[1] = times(gradient, self, !first);
     if (first) call.results[0] = times(gradient, other, true);
     return OwnOutcome::kRan;
@@ -153,6 +161,7 @@ struct Div {
     if (second) {
       if (!self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
       if (self.tensor == nullptr || other.tensor == nullptr) return OwnOutcome::kOddShape;
+      if (has_nan(gradient)) return OwnOutcome::kNaN;
       call.results[1] = map(gradient, !first, [&](auto* out, const auto* g, int64_t n) {
         using T = std::remove_pointer_t<decltype(out)>;
         kernels::divisor_backward(out, g, data_of<T>(*self.tensor), data_of<T>(*other.tensor), n);
@@ -176,14 +185,14 @@ struct WithScalar {
     if (is_large(gradient.numel())) return OwnOutcome::kLarge;
     Factor factor;
     if (gradient.dim() == 0) return OwnOutcome::kOddShape;
-    if (!factor.read(node.other)) return OwnOutcome::kOddValue;
+    if (!factor.read(node.other) || factor.is_nan()) return OwnOutcome::kOddValue;
     call.results[0] = kWith(gradient, factor, true);
     return OwnOutcome::kRan;
   }
 };
 
-// The gradient and one saved tensor of its sizes go through a kernel.
-template <typename Kernel>
+// The gradient and one saved tensor of its sizes go through a kernel, which may multiply them.
+template <bool kMultiplies = true, typename Kernel>
 OwnOutcome with_saved(OwnCall& call, const SavedVariable& saved, Kernel&& kernel) {
   at::Tensor& gradient = call.gradients[0];
   if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
@@ -191,6 +200,7 @@ OwnOutcome with_saved(OwnCall& call, const SavedVariable& saved, Kernel&& kernel
   const std::lock_guard<std::mutex> lock(host::mutex_of(call.node));
   const at::Tensor* x = host::read_saved(saved);
   if (x == nullptr || !is_plain(*x) || !same_sizes_and_type(*x, gradient)) return OwnOutcome::kOddSaved;
+  if (kMultiplies && has_nan(gradient)) return OwnOutcome::kNaN;
   call.results[0] = map(gradient, true, [&](auto* out, const auto* g, int64_t n) {
     kernel(out, g, data_of<std::remove_pointer_t<decltype(out)>>(*x), n);
   });
@@ -209,7 +219,7 @@ struct Relu {
   template <typename N>
   static constexpr bool kFits = kSavesResult<N>;
   static OwnOutcome run(ReluBackward0& node, OwnCall& call) {
-    return with_saved(call, node.result_, OVERDRIVE_KERNEL(relu_backward));
+    return with_saved<false>(call, node.result_, OVERDRIVE_KERNEL(relu_backward));
   }
 };
 struct Sigmoid {
@@ -230,14 +240,14 @@ struct Sqrt {
   template <typename N>
   static constexpr bool kFits = kSavesResult<N>;
   static OwnOutcome run(SqrtBackward0& node, OwnCall& call) {
-    return with_saved(call, node.result_, OVERDRIVE_KERNEL(sqrt_backward));
+    return with_saved<false>(call, node.result_, OVERDRIVE_KERNEL(sqrt_backward));
   }
 };
 struct Log {
   template <typename N>
   static constexpr bool kFits = kSavesSelf<N>;
   static OwnOutcome run(LogBackward0& node, OwnCall& call) {
-    return with_saved(call, node.self_, OVERDRIVE_KERNEL(divide));
+    return with_saved<false>(call, node.self_, OVERDRIVE_KERNEL(divide));
   }
 };
 struct Pow {

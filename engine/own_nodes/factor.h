@@ -19,6 +19,7 @@ struct Factor {
   int64_t whole = 0;
   bool is_whole = false;
 
+  bool is_nan() const { return tensor == nullptr && !is_whole && fraction != fraction; }
   // Converted once, as the host converts it.
   template <typename T>
   T number_as() const {

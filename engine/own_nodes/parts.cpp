@@ -194,6 +194,7 @@ struct Cat {
         return OwnOutcome::kOddShape;
       if (node.tensors_args_scalartypes[i] != gradient.scalar_type()) return OwnOutcome::kOddSaved;
       const int64_t own = parts[i][static_cast<size_t>(dim)];
+      if (own == 0) return OwnOutcome::kOddShape;  // the host makes a tensor of its own for no elements
       at::DimVector whole(gradient.sizes().begin(), gradient.sizes().end());
       whole[static_cast<size_t>(dim)] = own;
       if (at::IntArrayRef(whole) != at::IntArrayRef(parts[i])) return OwnOutcome::kOddShape;

@@ -171,6 +171,9 @@ struct MseLoss {
     const int64_t n = self->numel();
     if (n == 0) return OwnOutcome::kOddShape;
     if (is_large(n)) return OwnOutcome::kLarge;
+    bool nan = false;
+    for_type_of(gradient, [&](auto zero) { nan = kernels::has_nan(data_of<decltype(zero)>(gradient), 1); });
+    if (nan) return OwnOutcome::kNaN;
     const double factor = node.reduction == at::Reduction::Mean ? 2. / static_cast<double>(n) : 2.;
     if (call.wants(1)) call.results[1] = backward(*target, *self, factor, gradient);
     if (call.wants(0)) call.results[0] = backward(*self, *target, factor, gradient);

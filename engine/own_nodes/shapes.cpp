@@ -1,6 +1,6 @@
 // Nodes whose gradient is a view of the incoming one, or that one summed over what the forward repeated.
 #include "engine/host/gradient_tensors.h"
-#include "engine/node/reduce_gradient.h"
+#include "engine/node/grad_sum.h"
 #include "engine/own_nodes/table.h"
 
 #include <ATen/ExpandUtils.h>

@@ -1,6 +1,6 @@
 #include "engine/plan/plan.h"
 
-#include "engine/host/device_rules.h"
+#include "engine/host/host_rules.h"
 
 #include <algorithm>
 #include <limits>

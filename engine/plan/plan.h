@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "engine/host/node_kind.h"
+#include "engine/host/shared_object.h"
 #include "engine/plan/growing_array.h"
 #include "engine/plan/node_table.h"
 

@@ -1,7 +1,8 @@
 #include "engine/python_door/linker_slot.h"
 
+#include "engine/base/imports.h"
+
 #include <dlfcn.h>
-#include <elf.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,45 +22,6 @@ constexpr uint32_t kGlobalData = R_AARCH64_GLOB_DAT;
 #else
 #error "Overdrive knows the relocations of x86-64 and aarch64 only."
 #endif
-
-// What the object's dynamic section says of its relocations.
-struct Tables {
-  const char* names = nullptr;
-  const ElfW(Sym) * symbols = nullptr;
-  const ElfW(Rela) * tables[2] = {nullptr, nullptr};  // for calls, for data
-  size_t bytes[2] = {0, 0};
-};
-
-Tables tables_of(const link_map& object) {
-  Tables found;
-  // The loader has made addresses of what the file has as offsets.
-  for (const ElfW(Dyn)* entry = object.l_ld; entry->d_tag != DT_NULL; ++entry) {
-    const auto address = static_cast<uintptr_t>(entry->d_un.d_ptr);
-    switch (entry->d_tag) {
-      case DT_STRTAB:
-        found.names = reinterpret_cast<const char*>(address);
-        break;
-      case DT_SYMTAB:
-        found.symbols = reinterpret_cast<const ElfW(Sym)*>(address);
-        break;
-      case DT_JMPREL:
-        found.tables[0] = reinterpret_cast<const ElfW(Rela)*>(address);
-        break;
-      case DT_PLTRELSZ:
-        found.bytes[0] = entry->d_un.d_val;
-        break;
-      case DT_RELA:
-        found.tables[1] = reinterpret_cast<const ElfW(Rela)*>(address);
-        break;
-      case DT_RELASZ:
-        found.bytes[1] = entry->d_un.d_val;
-        break;
-      default:
-        break;
-    }
-  }
-  return found;
-}
 
 struct ReadOnlyQuestion {
   const link_map* object;
@@ -104,18 +66,13 @@ link_map* find_loaded_object(const char* name) {
 
 std::vector<LinkerSlot> find_linker_slots(const link_map& object, const char* symbol) {
   std::vector<LinkerSlot> slots;
-  const Tables found = tables_of(object);
-  if (found.names == nullptr || found.symbols == nullptr) return slots;
-  for (int which : {0, 1}) {
-    const ElfW(Rela)* table = found.tables[which];
-    for (size_t i = 0; table != nullptr && i < found.bytes[which] / sizeof *table; ++i) {
-      const auto number = ELF64_R_SYM(table[i].r_info);
-      if (number == 0 || std::strcmp(found.names + found.symbols[number].st_name, symbol) != 0) continue;
-      const auto type = static_cast<uint32_t>(ELF64_R_TYPE(table[i].r_info));
-      slots.push_back({reinterpret_cast<void**>(object.l_addr + table[i].r_offset),
-                       type == kJumpSlot || type == kGlobalData});
-    }
-  }
+  base::visit_imports(object.l_ld, object.l_addr, [&](const base::Import& import) {
+    if (std::strcmp(import.name, symbol) != 0) return false;
+    const auto type = static_cast<uint32_t>(ELF64_R_TYPE(import.relocation.r_info));
+    slots.push_back({reinterpret_cast<void**>(object.l_addr + import.relocation.r_offset),
+                     type == kJumpSlot || type == kGlobalData});
+    return false;
+  });
   return slots;
 }
 

@@ -5,7 +5,6 @@
 
 #include <link.h>
 
-#include <string>
 #include <vector>
 
 namespace overdrive::engine {

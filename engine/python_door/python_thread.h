@@ -4,8 +4,6 @@
 // the GIL in between. Python's functions are looked up by name: no header of Python's is used.
 #pragma once
 
-#include <memory>
-
 namespace overdrive::engine::python_door {
 
 class PythonThread {

@@ -37,4 +37,15 @@ struct ActiveRun {
   bool has_company = false;     // other threads take part
 };
 
+// The node whose function or hooks run now on the calling thread, on our engine or on the host's. Null outside
+// of backwards. Inside a run that has no host frame the node may be that of a backward around it. The node
+// lives until it returns. For hooks that fetch a tensor for the node.
+inline base::Node* node_under_way() {
+  // A node of the host's that is no frame of ours runs further inside than any run of ours.
+  const base::NodePtr current = torch::autograd::get_current_node();
+  if (current && !HostFrame::is_frame(*current)) return current.get();
+  const ActiveRun* run = thread_context().innermost;
+  return run != nullptr ? run->node : nullptr;
+}
+
 }  // namespace overdrive::engine

@@ -1,6 +1,6 @@
 #include "engine/run/fresh_stack.h"
 
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -2,7 +2,6 @@
 // LibTorch. Stacks nest strictly, last in first out; each is unmapped when its function returns.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 
 namespace overdrive::engine {

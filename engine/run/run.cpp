@@ -12,7 +12,7 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       options_(options),
       captured_(memory.plan.num_captured()),
-      step_{memory.plan, captured_, options.keep_graph, options.run_own, &memory.outputs},
+      step_{memory.plan, captured_, options.keep_graph, options.run_own, &memory.outputs, options.watches},
       seat_(context, state, options_, options.current_node, memory.inputs) {}
 
 Run::~Run() {

@@ -13,8 +13,9 @@ namespace overdrive::engine {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  // Called before node number `node` of the plan runs, on the thread that runs it. Throws nothing.
-  virtual void begins(uint32_t node) noexcept = 0;
+  // Called before node number `node` of the plan runs, on the thread that runs it. An exception ends the run,
+  // and no node is blamed for it.
+  virtual void begins(uint32_t node) = 0;
 };
 
 // Makes an observer for a run of this plan, or returns null. May ask serial_order() for the order. Throws

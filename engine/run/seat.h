@@ -3,15 +3,19 @@
 #pragma once
 
 #include "engine/base/counters.h"
-#include "engine/base/thread_end.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/current_node.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/thread_state.h"
 #include "engine/node/node_call.h"
+#include "engine/node/run_watch.h"
 #include "engine/run/active_run.h"
 #include "engine/run/run_observer.h"
 
 namespace overdrive::engine {
+
+// Adds to the error that came out of a node of the backward that begins at `roots`. Filled by a higher folder.
+using ErrorDescriber = void (*)(const base::edge_list& roots, base::Node& node, std::exception& error) noexcept;
 
 struct RunOptions {
   bool keep_graph = false;
@@ -22,6 +26,9 @@ struct RunOptions {
   bool task_tables = false;                // the task's dependencies_ are kept up to date
   RunObserver* observer = nullptr;         // hears of every node, or null
   RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
+  const RunWatches* watches = nullptr;     // hear of every node, or null
+  ErrorDescriber describe_error = nullptr;
+  const base::edge_list* roots = nullptr;  // of the run
 };
 
 class Seat {
@@ -35,7 +42,7 @@ class Seat {
         options_(options),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
-  ~Seat() { count(Count::kNodes, nodes_run_); }
+  ~Seat() { count(counts::nodes, static_cast<int64_t>(nodes_run_)); }
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 
@@ -45,7 +52,7 @@ class Seat {
   void run(const ReadyTask& task, Evaluate&& evaluate) {
     begin(task);
     try {
-      run_and_report(task.keep, evaluate);
+      run_and_report(task, evaluate);
     } catch (...) {
       inputs.clear();
       show_outer_node();
@@ -63,22 +70,24 @@ class Seat {
 
  private:
   void begin(const ReadyTask& task) {
+    if (options_.observer != nullptr) [[unlikely]]
+      options_.observer->begins(task.node);  // may throw, so before anything that is to be undone
     ++nodes_run_;
     active.node = task.keep.get();
     if (current_node_ != nullptr) *current_node_ = host::bits_of(*task.keep);
-    if (options_.observer != nullptr) [[unlikely]]
-      options_.observer->begins(task.node);
   }
   void show_outer_node() {
     if (current_node_ != nullptr) *current_node_ = between_nodes_;
   }
   template <typename Evaluate>
-  void run_and_report(const base::NodePtr& node, Evaluate& evaluate) {
+  void run_and_report(const ReadyTask& task, Evaluate& evaluate) {
+    const base::NodePtr& node = task.keep;
     try {
       run_profiled(*node, evaluate);
     } catch (std::exception& error) {  // stock reports no other
       inputs.clear();                  // the gradients of the node that failed go before its error is reported
       report_exception(*options_.previous, node, error);
+      if (options_.describe_error != nullptr) options_.describe_error(*options_.roots, *node, error);
       throw;
     }
   }

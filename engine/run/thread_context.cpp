@@ -50,4 +50,18 @@ ThreadContext& thread_context() {
   return context != nullptr ? *context : make_context();
 }
 
+void RunMemory::clear() {
+  constexpr size_t kKeptSlots = size_t{1} << 16;
+  for (base::variable_list* list : {&inputs, &outputs}) {
+    list->clear();
+    if (list->capacity() > kKeptSlots) base::variable_list().swap(*list);
+  }
+  if (slots.capacity() > kKeptSlots) {
+    std::vector<at::Tensor>().swap(slots);
+  } else {
+    slots.clear();
+  }
+  plan.clear();
+}
+
 }  // namespace overdrive::engine

@@ -4,13 +4,36 @@
 #pragma once
 
 #include "engine/host/host_frame.h"
-#include "engine/run/ready_task.h"
-#include "engine/run/run_memory.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/ready_heap.h"
 
 #include <memory>
 #include <vector>
 
 namespace overdrive::engine {
+
+// The run that a task belongs to. Run and DeviceRun derive from it.
+struct AnyRun {};
+
+// A node that is ready to run, as it waits in a heap or a queue.
+struct ReadyTask {
+  TaskRank rank;
+  uint32_t node = 0;      // in its run's plan
+  AnyRun* run = nullptr;  // lives until all its tasks are done; null in a task of a backward that failed
+  base::NodePtr keep;     // keeps the node alive until its outputs are distributed
+};
+
+// The memory of one run: its plan, a slot for each gradient that is on its way, a list to call nodes with. A
+// RunMemoryLease takes it from the thread's spare ones and gives it back, empty, at the end.
+struct RunMemory {
+  Plan plan;
+  std::vector<at::Tensor> slots;
+  base::variable_list inputs;  // of the node that the calling thread runs
+  base::variable_list outputs;
+
+  // Drops every gradient and forgets the graph.
+  void clear();
+};
 
 struct ActiveRun;
 class Worker;

@@ -72,14 +72,11 @@ void add_one(Program& program, CLI::App& parent, const Benchmark& bench) {
         ->check(CLI::IsMember(bench.types));
   }
   if (!bench.rounds.empty()) {
-    command->add_option(bench.rounds, call->options.rounds, "Alternating samples of each side, a row.")
-        ->check(CLI::Range(1, 100'000))
-        ->capture_default_str();
+    option(*command, bench.rounds, call->options.rounds, "Alternating samples of each side, a row.",
+           CLI::Range(1, 100'000));
   }
   if (bench.takes_threads) {
-    command->add_option("--threads", call->threads, "Threads inside one operation.")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
+    option(*command, "--threads", call->threads, "Threads inside one operation.", CLI::Range(1, 1024));
   }
   for (const auto& flag : bench.flags) {
     command->add_flag_function(

@@ -146,9 +146,7 @@ void add_bench_faults(Program& program, CLI::App& parent) {
           "--engine", arguments->engine,
           "Whose backwards run: stock, overdrive, or tuned_stock, stock with Overdrive's memory settings.")
       ->capture_default_str();
-  command->add_option("--steps", arguments->steps, "Steps to count, and as many before to warm up.")
-      ->check(above_zero())
-      ->capture_default_str();
+  option(*command, "--steps", arguments->steps, "Steps to count, and as many before to warm up.", above_zero());
 }
 
 }  // namespace overdrive::cli

@@ -25,6 +25,13 @@ using harness::UsageError;
 CLI::Validator above_zero();
 CLI::Validator zero_or_above();
 
+// An option that shows its default and whose value passes `check`.
+template <typename Value>
+void option(CLI::App& command, const std::string& name, Value& value, const std::string& what,
+            const CLI::Validator& check) {
+  command.add_option(name, value, what)->check(check)->capture_default_str();
+}
+
 // Where the results of a command go. Every command with results has these two options.
 struct Output {
   std::string json;
@@ -52,6 +59,7 @@ struct Program {
 void add_env(Program& program);
 void add_list(Program& program);
 void add_train(Program& program);
+void add_graph(Program& program);
 void add_compare(Program& program);
 void add_bench(Program& program);
 void add_bench_faults(Program& program, CLI::App& parent);

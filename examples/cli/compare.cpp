@@ -5,10 +5,9 @@
 #include "examples/cli/cli.h"
 #include "examples/cli/training_options.h"
 #include "examples/harness/app_comparison.h"
-#include "examples/harness/comparison_page.h"
-#include "examples/harness/comparison_table.h"
+#include "examples/harness/comparison.h"
 #include "examples/harness/progress.h"
-#include "examples/trainers/torchscript.h"
+#include "examples/trainers/trainer.h"
 
 #include <ATen/Parallel.h>
 
@@ -158,9 +157,7 @@ void add_own_model_options(CLI::App& command, CompareArguments& arguments) {
       .add_option("--app", arguments.app,
                   "Any LibTorch program, run as it is and with the preload library; its arguments behind --.")
       ->option_text("PROGRAM");
-  command.add_option("--runs", arguments.runs, "Runs of the program, of each kind.")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  option(command, "--runs", arguments.runs, "Runs of the program, of each kind.", CLI::Range(1, 1000));
   command
       .add_option("--ignore", arguments.ignore,
                   "What this regular expression matches in the program's output does not count.")

@@ -30,16 +30,11 @@ void add_fuzz(Program& program) {
                     Output().print(fuzz::program_of(options->seed));
                     return kFine;
                   });
-  command->add_option("--programs", options->programs, "How many programs.")
-      ->check(above_zero())
-      ->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the first program.")
-      ->check(zero_or_above())
-      ->capture_default_str();
+  option(*command, "--programs", options->programs, "How many programs.", above_zero());
+  option(*command, "--seed", options->seed, "Seed of the first program.", zero_or_above());
   command->add_option("--minutes", options->minutes, "Go on for so long instead.")->check(above_zero());
-  command->add_option("--max-differences", options->max_differences, "Stop after so many differences.")
-      ->check(above_zero())
-      ->capture_default_str();
+  option(*command, "--max-differences", options->max_differences, "Stop after so many differences.",
+         above_zero());
   command->add_flag("--shrink,!--no-shrink", options->shrink,
                     "Make a differing program small before printing it.");
   command->add_option("--json", *json, "Write a report to this file.");

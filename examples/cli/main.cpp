@@ -101,6 +101,7 @@ void add_commands(Program& program) {
   add_env(program);
   add_list(program);
   add_train(program);
+  add_graph(program);
   add_compare(program);
   add_bench(program);
   add_soak(program);

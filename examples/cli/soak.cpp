@@ -60,13 +60,9 @@ void add_soak(Program& program) {
   CLI::App* command =
       program.add(program.app, "soak", "Run everything at once, for long, and compare with stock.",
                   "overdrive soak --minutes 2", [=] { return run_soak(*options, *output); });
-  command->add_option("--minutes", options->minutes, "How long.")->check(above_zero())->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of the programs.")
-      ->check(zero_or_above())
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads that run programs.")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+  option(*command, "--minutes", options->minutes, "How long.", above_zero());
+  option(*command, "--seed", options->seed, "Seed of the programs.", zero_or_above());
+  option(*command, "--threads", options->threads, "Threads that run programs.", CLI::Range(1, 256));
   output->add_to(*command);
 }
 

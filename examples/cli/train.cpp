@@ -3,13 +3,12 @@
 #include "bench/environment.h"
 #include "bench/support/text.h"
 #include "examples/cli/cli.h"
-#include "examples/cli/packer_names.h"
 #include "examples/cli/training_options.h"
-#include "examples/harness/checkpoint_table.h"
+#include "examples/harness/comparison.h"
 #include "examples/harness/launch.h"
 #include "examples/harness/progress.h"
 #include "examples/trainers/checkpoint_file.h"
-#include "examples/trainers/digest.h"
+#include "inspect/inspect.h"
 
 #include <ATen/Parallel.h>
 
@@ -31,6 +30,7 @@ struct TrainArguments : TrainingOptions {
   std::string save, resume;
   std::string save_tensors = "plain";
   std::string checkpoint;
+  std::string trace;
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -46,6 +46,27 @@ void make_folder(const std::string& folder) {
   if (error) throw UsageError("cannot make the folder \"" + folder + "\": " + error.message() + ".");
 }
 
+// Ctrl-C stops a backward only where nobody keeps the step: a checkpoint holds whole steps, and processes that
+// train together wait for each other.
+std::optional<StopScope> stoppable(const TrainArguments& arguments) {
+  std::optional<StopScope> scope;
+  if (arguments.save.empty() && arguments.rank < 0) scope.emplace(harness::interrupt_token());
+  return scope;
+}
+
+// One step, or nothing when Ctrl-C stopped its backward.
+std::optional<double> step(Trainer& trainer, trainers::Meter& meter, const TrainArguments& arguments,
+                           const hooks::HooksPtr& packer) {
+  const auto stops = stoppable(arguments);
+  std::optional<hooks::ScopedHooks> scope;
+  if (packer != nullptr) scope.emplace(packer);
+  try {
+    return trainer.step(meter);
+  } catch (const Cancelled&) {
+    return std::nullopt;
+  }
+}
+
 // Steps up to `steps`; gives the losses of those that were done here.
 std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t done, int64_t steps,
                               const TrainArguments& arguments) {
@@ -54,11 +75,9 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
   const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
   for (bool stop = done == steps; !stop;) {
-    {
-      std::optional<hooks::ScopedHooks> scope;
-      if (packer != nullptr) scope.emplace(packer);
-      losses.push_back(trainer.step(meter));
-    }
+    const std::optional<double> loss = step(trainer, meter, arguments, packer);
+    if (!loss.has_value()) break;
+    losses.push_back(*loss);
     progress.show(++done, losses.back());
     stop = trainer.all_stop(done == steps || interrupted());
     if (!arguments.save.empty() && (stop || done % kStepsBetweenCheckpoints == 0)) {
@@ -141,6 +160,14 @@ void check_packer(const TrainArguments& arguments) {
                      " is for --engine overdrive: stock has no hooks in C++.");
 }
 
+void check_trace(const TrainArguments& arguments) {
+  if (arguments.trace.empty()) return;
+  if (arguments.engine != "overdrive")
+    throw UsageError("--trace is for --engine overdrive: stock shows nothing of its backwards.");
+  if (arguments.world > 1 && arguments.trace.find("%p") == std::string::npos)
+    throw UsageError("several processes would write one file; put %p, the number of a process, into --trace.");
+}
+
 void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
   if (arguments.world == 1) return;
   if (selection.size() != 1 || !selection[0]->distributed)
@@ -151,6 +178,7 @@ int train(TrainArguments arguments) {
   if (arguments.name.empty()) throw UsageError("train needs a NAME; `overdrive list` names the trainers.");
   const auto selection = find_or_complain(arguments.name);
   check_packer(arguments);
+  check_trace(arguments);
   check_world(arguments, selection);
   use_checkpointing(arguments, selection);
   make_folder(arguments.save);
@@ -162,10 +190,13 @@ int train(TrainArguments arguments) {
   }
   at::set_num_threads(arguments.threads);
   const bench::UseEngine engine(bench::parse_engine(arguments.engine));
+  std::optional<Trace> trace;
+  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   nlohmann::json results = nlohmann::json::array();
   for (const TrainerInfo* info : selection) {
     if (!interrupted()) results.push_back(train_one(*info, arguments));
   }
+  if (trace.has_value()) trace->close();
   file.write({{"trainings", results}, {"environment", bench::environment()}});
   return kFine;
 }
@@ -183,9 +214,8 @@ void add_train(Program& program) {
                     return harness::launch(program.arguments, arguments->world);
                   });
   add_training_options(*command, *arguments);
-  command->add_option("--engine", arguments->engine, "Who runs the backwards.")
-      ->check(CLI::IsMember({"stock", "overdrive"}))
-      ->capture_default_str();
+  option(*command, "--engine", arguments->engine, "Who runs the backwards.",
+         CLI::IsMember({"stock", "overdrive"}));
   command
       ->add_option("--save-tensors", arguments->save_tensors,
                    "How the tensors that a forward saves wait for the backward.")
@@ -197,9 +227,11 @@ void add_train(Program& program) {
   command->add_option("--checkpoint", arguments->checkpoint,
                       "Recompute the layers in the backward, sqrt or revolve:K, and show what it saves "
                       "(transformer).");
-  command->add_option("--world", arguments->world, "Train in so many processes, started from here (ddp).")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  command->add_option("--trace", arguments->trace,
+                      "Write every backward, node by node, into this file, for ui.perfetto.dev and "
+                      "chrome://tracing.");
+  option(*command, "--world", arguments->world, "Train in so many processes, started from here (ddp).",
+         CLI::Range(1, 64));
   // What launch() adds for the processes that it starts; an empty group hides them from --help.
   command->add_option("--rank", arguments->rank)->group("");
   command->add_option("--port", arguments->port)->group("");

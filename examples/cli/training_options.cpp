@@ -2,7 +2,9 @@
 
 #include "examples/data/data_files.h"
 
+#include <functional>
 #include <map>
+#include <utility>
 
 namespace overdrive::cli {
 
@@ -35,9 +37,7 @@ void add_training_options(CLI::App& command, TrainingOptions& options) {
   command.add_option("name", options.name, "What to train: see `overdrive list`.")->option_text("NAME");
   command.add_option("--steps", options.steps, "Training steps (default: the trainer's own).")
       ->check(above_zero());
-  command.add_option("--seed", options.setup.seed, "Seed of parameters and data order.")
-      ->check(zero_or_above())
-      ->capture_default_str();
+  option(command, "--seed", options.setup.seed, "Seed of parameters and data order.", zero_or_above());
   auto* setup = &options.setup;
   command
       .add_option_function<std::string>(
@@ -50,9 +50,7 @@ void add_training_options(CLI::App& command, TrainingOptions& options) {
           "Of the parameters.")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
       ->default_str("float32");
-  command.add_option("--threads", options.threads, "Threads inside one operation.")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  option(command, "--threads", options.threads, "Threads inside one operation.", CLI::Range(1, 1024));
   command
       .add_option_function<std::string>("--data", &data::set_folder, "Read the data files from this folder.")
       ->check(CLI::ExistingDirectory);
@@ -63,6 +61,36 @@ std::vector<const trainers::TrainerInfo*> find_or_complain(const std::string& na
   auto found = trainers::find_trainers(name);
   if (found.empty()) throw UsageError("there is no trainer \"" + name + "\"; `overdrive list` names them.");
   return found;
+}
+
+namespace {
+
+using Make = std::function<hooks::HooksPtr()>;
+
+const std::vector<std::pair<std::string, Make>>& packers() {
+  static const std::vector<std::pair<std::string, Make>> all{
+      {"plain", [] { return hooks::HooksPtr(); }},
+      {"keep", [] { return hooks::keep(); }},
+      {"int8", [] { return hooks::schedulable(hooks::quantise()); }},
+      {"bf16", [] { return hooks::schedulable(hooks::quantise({.type = hooks::QuantisedType::kBFloat16})); }},
+      {"spill", [] { return hooks::schedulable(hooks::spill_to_disk()); }},
+      {"offload", [] { return hooks::schedulable(hooks::offload_to_cpu()); }}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> packer_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : packers()) names.push_back(name);
+  return names;
+}
+
+hooks::HooksPtr packer_named(const std::string& name) {
+  for (const auto& [known, make] : packers()) {
+    if (known == name) return make();
+  }
+  return nullptr;
 }
 
 }  // namespace overdrive::cli

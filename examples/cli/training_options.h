@@ -3,6 +3,7 @@
 
 #include "examples/cli/cli.h"
 #include "examples/trainers/trainer.h"
+#include "hooks/hooks.h"
 
 #include <string>
 #include <vector>
@@ -22,5 +23,10 @@ void add_training_options(CLI::App& command, TrainingOptions& options);
 
 // The trainers that `name` stands for. Throws UsageError when there are none.
 std::vector<const trainers::TrainerInfo*> find_or_complain(const std::string& name);
+
+// The packers of saved tensors that `--save-tensors` knows by name.
+std::vector<std::string> packer_names();
+// Of one of those names; null for "plain". Throws what making it throws.
+hooks::HooksPtr packer_named(const std::string& name);
 
 }  // namespace overdrive::cli

@@ -19,4 +19,9 @@ struct Digits {
 // Every fifth image is a test image. Throws c10::Error when a file is missing or damaged.
 Digits load_digits();
 
+// The share of the images whose highest score, one row an image, is that of the label.
+inline double accuracy(const torch::Tensor& scores, const torch::Tensor& labels) {
+  return scores.argmax(1).to(torch::kCPU).eq(labels).to(torch::kFloat64).mean().item<double>();
+}
+
 }  // namespace overdrive::data

@@ -1,9 +1,9 @@
-#include "examples/harness/checkpoint_table.h"
+#include "examples/harness/comparison.h"
 
 #include "bench/support/tensor_bytes.h"
 #include "bench/support/text.h"
 #include "examples/harness/ending.h"
-#include "examples/trainers/digest.h"
+#include "examples/trainers/checkpoint_file.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "examples/harness/comparison_table.h"
+#include "examples/harness/comparison.h"
 
 #include "bench/support/text.h"
 

@@ -9,13 +9,25 @@ namespace {
 
 volatile std::sig_atomic_t stop_asked = 0;
 
+// Made before the handler that uses it.
+CancelToken& token() {
+  static CancelToken of_ctrl_c;
+  return of_ctrl_c;
+}
+
 struct Interrupted {};
 
 }  // namespace
 
+CancelToken interrupt_token() { return token(); }
+
 void stop_on_interrupt() {
+  token();
   struct sigaction action {};
-  action.sa_handler = [](int) { stop_asked = 1; };
+  action.sa_handler = [](int) {
+    stop_asked = 1;
+    token().cancel();
+  };
   action.sa_flags = SA_RESETHAND;  // the second Ctrl-C finds the default again
   sigaction(SIGINT, &action, nullptr);
 }

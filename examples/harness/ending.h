@@ -1,6 +1,8 @@
 // How a command ends: its exit status, wrong calls, and Ctrl-C for whatever takes long. The signal handler only
-// sets a flag; everything else is the main thread's.
+// sets flags; everything else is the main thread's.
 #pragma once
+
+#include "inspect/cancel.h"
 
 #include <functional>
 #include <stdexcept>
@@ -21,6 +23,8 @@ class UsageError : public std::runtime_error {
 // From here on Ctrl-C asks the work to stop after the step at hand; a second one ends the process.
 void stop_on_interrupt();
 bool interrupted();
+// Cancelled by the same Ctrl-C, for work whose backwards need not come to their end.
+CancelToken interrupt_token();
 
 // Runs work that ends early where it calls check_interrupt() after Ctrl-C.
 void run_until_interrupt(const std::function<void()>& work);

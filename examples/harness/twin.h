@@ -4,15 +4,13 @@
 
 #include "bench/engine_switch.h"
 #include "bench/memory_counter.h"
-#include "examples/harness/cost.h"
+#include "examples/harness/comparison.h"
 #include "examples/trainers/trainer.h"
 
 namespace overdrive::harness {
 
 using trainers::Meter;
-using trainers::Setup;
 using trainers::Trainer;
-using trainers::TrainerInfo;
 
 class Twin {
  public:

@@ -1,12 +1,8 @@
 """A character model. Its LSTM cell is written in small operations, so that a step is some thousand small nodes."""
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 from torch import nn
-from training import main
-
-TEXT = Path(__file__).resolve().parents[1] / "data" / "alice.txt"
+from training import main, text_pieces
 
 
 class Cell(nn.Module):
@@ -38,15 +34,12 @@ class CharacterModel(nn.Module):
 
 
 def make(batch=16, length=40):
-    text = TEXT.read_text()
-    letters = sorted(set(text))
-    data = torch.tensor([letters.index(letter) for letter in text])
-    model = CharacterModel(len(letters))
+    letters, draw = text_pieces(batch, length)
+    model = CharacterModel(letters)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     def step():
-        begin = torch.randint(0, len(data) - length - 1, (batch,))
-        pieces = torch.stack([data[b:b + length + 1] for b in begin])
+        pieces = draw()
         scores = model(pieces[:, :-1])
         loss = F.cross_entropy(scores.flatten(0, 1), pieces[:, 1:].flatten())
         optimizer.zero_grad()

@@ -1,12 +1,8 @@
 """A character GPT with four layers of width 64."""
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 from torch import nn
-from training import main
-
-TEXT = Path(__file__).resolve().parents[1] / "data" / "alice.txt"
+from training import main, text_pieces
 
 
 class Block(nn.Module):
@@ -39,15 +35,12 @@ class GPT(nn.Module):
 
 
 def make(batch=4, length=48):
-    text = TEXT.read_text()
-    letters = sorted(set(text))
-    data = torch.tensor([letters.index(letter) for letter in text])
-    model = GPT(len(letters), length)
+    letters, draw = text_pieces(batch, length)
+    model = GPT(letters, length)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     def step():
-        begin = torch.randint(0, len(data) - length - 1, (batch,))
-        pieces = torch.stack([data[b:b + length + 1] for b in begin])
+        pieces = draw()
         loss = F.cross_entropy(model(pieces[:, :-1]).flatten(0, 1), pieces[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()

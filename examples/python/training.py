@@ -1,6 +1,7 @@
 """What the trainers share: the command line, the loop, and the comparison of two runs."""
 import argparse
 import time
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,19 @@ def train(make, steps, every=20):
         if number % every == 0 or number == steps - 1:
             print(f"  step {number:4}: loss {losses[-1]:.6f}", flush=True)
     return losses, [p.detach().clone() for p in model.parameters()], time.process_time() - begin
+
+
+def text_pieces(batch, length):
+    """The number of different letters in the book, and a function that draws a batch of pieces, a letter longer."""
+    text = (Path(__file__).resolve().parents[1] / "data" / "alice.txt").read_text()
+    letters = sorted(set(text))
+    data = torch.tensor([letters.index(letter) for letter in text])
+
+    def draw():
+        begin = torch.randint(0, len(data) - length - 1, (batch,))
+        return torch.stack([data[b:b + length + 1] for b in begin])
+
+    return len(letters), draw
 
 
 def main(make, description, steps=100):

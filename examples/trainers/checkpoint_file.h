@@ -15,4 +15,11 @@ void save_checkpoint(const std::string& path, const TrainerInfo& info, const Tra
 // Gives the steps done. Throws c10::Error when the file is missing, damaged or of another model.
 int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Trainer& trainer);
 
+// Two numbers that stand for all bits of a model, so that trainings in different processes can be compared.
+struct Digest {
+  std::string parameters, gradients;  // 16 hexadecimal digits; gradients of zeros where there are none
+};
+
+Digest digest_of(const Trainer& trainer);
+
 }  // namespace overdrive::trainers

@@ -111,8 +111,7 @@ class Ddp final : public Trainer {
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = models_[0]->forward(place(data_.test.images)).argmax(1);
-    return answers.eq(place(data_.test.labels)).to(torch::kFloat64).mean().item<double>();
+    return data::accuracy(models_[0]->forward(place(data_.test.images)), data_.test.labels);
   }
 
   // Ranks that are processes stop after the same step, and none before the others have read all it sent.

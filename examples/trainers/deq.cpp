@@ -13,14 +13,14 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr int64_t kWidth = 48;
+constexpr int64_t kState = 48;
 constexpr int kIterations = 12;
 
 class EquilibriumImpl : public nn::Module {
  public:
   EquilibriumImpl()
-      : from_state_(register_module("from_state", nn::Linear(nn::LinearOptions(kWidth, kWidth).bias(false)))),
-        from_input_(register_module("from_input", nn::Linear(64, kWidth))) {
+      : from_state_(register_module("from_state", nn::Linear(nn::LinearOptions(kState, kState).bias(false)))),
+        from_input_(register_module("from_input", nn::Linear(64, kState))) {
     // Small enough that f contracts and the iterations below converge.
     torch::NoGradGuard no_grad;
     from_state_->weight.mul_(0.5);
@@ -67,7 +67,7 @@ class Deq final : public DigitsClassifier {
   explicit Deq(const Setup& setup)
       : DigitsClassifier(setup),
         layer_(register_module("layer", Equilibrium())),
-        head_(register_module("head", nn::Linear(kWidth, 10))) {
+        head_(register_module("head", nn::Linear(kState, 10))) {
     use_adam(3e-3);
   }
 

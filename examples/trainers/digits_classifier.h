@@ -3,7 +3,7 @@
 #pragma once
 
 #include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -20,8 +20,7 @@ class DigitsClassifier : public Trainer {
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = scores_of(place(data_.test.images)).argmax(1).to(torch::kCPU);
-    return answers.eq(data_.test.labels).to(torch::kFloat64).mean().item<double>();
+    return data::accuracy(scores_of(place(data_.test.images)), data_.test.labels);
   }
 
  protected:
@@ -31,13 +30,8 @@ class DigitsClassifier : public Trainer {
   void use_adam(double rate) {
     auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), rate));
     learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
-      optimizer.zero_grad();
-      // The meter is a stopwatch around the call and around loss.backward(), and nothing else.
-      const auto loss =
-          meter.forward([&] { return torch::nn::functional::cross_entropy(scores_of(batch[0]), batch[1]); });
-      meter.backward(loss);
-      optimizer.step();
-      return loss;
+      return minimise(meter, optimizer,
+                      [&] { return torch::nn::functional::cross_entropy(scores_of(batch[0]), batch[1]); });
     });
   }
   const data::Digits& digits() const { return data_; }

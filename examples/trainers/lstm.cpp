@@ -4,8 +4,8 @@
 // What to look for: one step builds a graph of about a thousand nodes whose kernels take a microsecond each.
 // Here the engine's own work per node is a large part of the backward, so this is where replacing the engine
 // shows most.
-#include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
+#include "examples/trainers/trainer.h"
 
 #include <cmath>
 
@@ -59,12 +59,8 @@ class Lstm final : public Trainer {
         head_(register_module("head", nn::Linear(kHidden, task_.text().vocabulary()))) {
     auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
     learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
-      optimizer.zero_grad();
-      const auto loss = meter.forward([&] { return loss_of(batch[0]); });
-      meter.backward(loss);
-      TextTask::clip_gradients(parameters(), 1.0);
-      optimizer.step();
-      return loss;
+      return minimise(
+          meter, optimizer, [&] { return loss_of(batch[0]); }, /*clip=*/1.0);
     });
   }
 

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace overdrive::trainers {
 
@@ -43,6 +45,8 @@ class Meter {
 
   // Counting walks the graph before every backward, so it is off while time counts.
   void count_nodes(bool on) { counts_nodes_ = on; }
+  // Called with the root of every backward that is seen, before it runs.
+  void look_at_roots(std::function<void(const torch::Tensor& root)> look) { look_ = std::move(look); }
   void reset();
 
   double forward_seconds() const { return static_cast<double>(forward_nanoseconds_.load()) * 1e-9; }
@@ -63,6 +67,7 @@ class Meter {
 
   void note(const torch::Tensor& root);
 
+  std::function<void(const torch::Tensor& root)> look_;  // set before the first step
   std::atomic<bool> counts_nodes_{false};
   std::atomic<int64_t> forward_nanoseconds_{0};
   std::atomic<int64_t> backward_nanoseconds_{0};

@@ -6,7 +6,7 @@
 // by a backward, and forward mode differentiates that backward along v. A dozen products make a step, and a
 // few dozen steps do what takes a first-order method hundreds.
 #include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 #include "forward_ad/forward_ad.h"
 
 #include <cmath>
@@ -73,8 +73,7 @@ class NewtonCg final : public Trainer {
 
   double evaluate() override {
     torch::NoGradGuard no_grad;
-    const auto answers = scores(parameters(), place(data_.test.images).flatten(1)).argmax(1);
-    return answers.eq(place(data_.test.labels)).to(torch::kFloat64).mean().item<double>();
+    return data::accuracy(scores(parameters(), place(data_.test.images).flatten(1)), data_.test.labels);
   }
 
  private:

@@ -1,6 +1,6 @@
 // In place of ddp.cpp and process_group.cpp where LibTorch has no c10d with Gloo.
 #include "examples/trainers/process_group.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 

@@ -5,7 +5,7 @@
 // They come from forward mode, one level for u_x inside another for u_xx, at the price of a few forwards. The
 // gradient with respect to the weights then is one ordinary backward through all of it.
 #include "examples/data/burgers.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 #include "forward_ad/forward_ad.h"
 
 namespace overdrive::trainers {
@@ -29,11 +29,7 @@ class Pinn final : public Trainer {
       : Trainer(setup), reference_(data::load_burgers()), net_(register_module("net", net())) {
     auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
     learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
-      optimizer.zero_grad();
-      const auto loss = meter.forward([&] { return residual(batch[0], batch[1]).square().mean(); });
-      meter.backward(loss);
-      optimizer.step();
-      return loss;
+      return minimise(meter, optimizer, [&] { return residual(batch[0], batch[1]).square().mean(); });
     });
   }
 

@@ -5,8 +5,8 @@
 // its last one is most of it; and backwards of different threads run at the same time. The result does not
 // depend on how the threads interleave: each actor has its own copy of the net, and gradients are summed in the
 // order of the actors.
-#include "examples/trainers/registry.h"
 #include "examples/trainers/thread_team.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 

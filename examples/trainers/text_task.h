@@ -5,6 +5,7 @@
 
 #include "examples/data/text.h"
 
+#include <cmath>
 #include <functional>
 
 namespace overdrive::trainers {
@@ -22,10 +23,6 @@ class TextTask {
   // row.
   double test_bits(int64_t length, const std::function<torch::Tensor(const torch::Tensor&)>& loss_of) const;
 
-  // torch::nn::utils::clip_grad_norm_() with its bits, but for the norm that it reads and returns: a captured
-  // step cannot read a number.
-  static void clip_gradients(const std::vector<torch::Tensor>& parameters, double most);
-
   // Mean cross entropy of every character but the first of each row. `scores`: [rows, length, vocabulary],
   // one guess for each character but the last.
   static torch::Tensor loss(const torch::Tensor& scores, const torch::Tensor& rows);
@@ -33,5 +30,23 @@ class TextTask {
  private:
   const data::Text text_;
 };
+
+inline torch::Tensor TextTask::stretches(int64_t batch, int64_t length, at::Generator& random) const {
+  const auto start = torch::randint(text_.train.size(0) - length, {batch, 1}, random, torch::kInt64);
+  return text_.train.take(start + torch::arange(length + 1));
+}
+
+inline double TextTask::test_bits(int64_t length,
+                                  const std::function<torch::Tensor(const torch::Tensor&)>& loss_of) const {
+  torch::NoGradGuard no_grad;
+  const int64_t rows = text_.test.size(0) / (length + 1);
+  const auto test = text_.test.narrow(0, 0, rows * (length + 1)).view({rows, length + 1});
+  return loss_of(test).item<double>() / std::log(2.0);
+}
+
+inline torch::Tensor TextTask::loss(const torch::Tensor& scores, const torch::Tensor& rows) {
+  const auto following = rows.narrow(1, 1, rows.size(1) - 1).reshape({-1});
+  return torch::nn::functional::cross_entropy(scores.flatten(0, 1), following);
+}
 
 }  // namespace overdrive::trainers

@@ -1,4 +1,4 @@
-#include "examples/trainers/torchscript.h"
+#include "examples/trainers/trainer.h"
 
 #include <torch/script.h>
 
@@ -78,11 +78,7 @@ class TorchScript final : public Trainer {
     torch::manual_seed(static_cast<uint64_t>(seed));
     std::vector<c10::IValue> arguments;
     for (const InputShape& input : inputs_) arguments.emplace_back(draw(input));
-    optimizer_->zero_grad();
-    const auto loss = meter.forward([&] { return loss_of(run(arguments)); });
-    meter.backward(loss);
-    optimizer_->step();
-    return loss.item<double>();
+    return minimise(meter, *optimizer_, [&] { return loss_of(run(arguments)); }).item<double>();
   }
 
   double evaluate() override {
@@ -143,7 +139,8 @@ TrainerInfo torchscript(const std::string& path, const std::vector<InputShape>& 
           .quality = "length of all parameters",
           .good = 0,
           .default_steps = 100,
-          .make = [=](const Setup& setup) { return std::make_unique<TorchScript>(setup, path, inputs); }};
+          .make = [=](const Setup& setup) { return std::make_unique<TorchScript>(setup, path, inputs); },
+          .not_captured = "an interpreter runs it"};
 }
 
 }  // namespace overdrive::trainers

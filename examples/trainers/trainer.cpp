@@ -14,6 +14,7 @@ void Meter::reset() {
 
 void Meter::note(const torch::Tensor& root) {
   ++backwards_;
+  if (look_) look_(root);
   if (counts_nodes_) nodes_ += bench::count_nodes({torch::autograd::impl::gradient_edge(root)});
 }
 
@@ -49,6 +50,20 @@ torch::Tensor Trainer::learn(size_t number, const std::vector<torch::Tensor>& ba
   if (!part.step) return part.learning(batch, meter);
   meter_ = &meter;
   return part.step->call(batch).at(0);
+}
+
+void Trainer::clip_gradients(double most) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> norms;
+  for (const auto& parameter : parameters()) {
+    if (parameter.grad().defined()) norms.push_back(parameter.grad().norm(2.0));
+  }
+  if (norms.empty()) return;
+  const auto total = norms.size() == 1 ? norms[0] : torch::stack(norms).norm(2.0);
+  const auto factor = torch::clamp(most / (total + 1e-6), std::nullopt, 1.0);
+  for (const auto& parameter : parameters()) {
+    if (parameter.grad().defined()) parameter.grad().mul_(factor);
+  }
 }
 
 void Trainer::capture() {
@@ -102,6 +117,24 @@ std::unique_ptr<Trainer> make_trainer(const TrainerInfo& info, const Setup& setu
   // Changes the parameters' data and not the parameters: the optimizers go on holding them.
   trainer->to(setup.device, setup.dtype);
   return trainer;
+}
+
+const std::vector<TrainerInfo>& trainers() {
+  static const auto* all = [] {
+    auto* list = new std::vector<TrainerInfo>{digits_mlp(), digits_cnn(), lstm(), rl_many_small(), deq(),
+                                              wgan_gp(),    newton_cg(),  pinn(), transformer(),   pipeline()};
+    if (const auto distributed = ddp()) list->push_back(*distributed);
+    return list;
+  }();
+  return *all;
+}
+
+std::vector<const TrainerInfo*> find_trainers(const std::string& name) {
+  std::vector<const TrainerInfo*> found;
+  for (const TrainerInfo& info : trainers()) {
+    if (info.name == name || info.group == name) found.push_back(&info);
+  }
+  return found;
 }
 
 }  // namespace overdrive::trainers

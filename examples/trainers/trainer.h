@@ -83,6 +83,22 @@ class Trainer : public torch::nn::Module {
   size_t add_learning(torch::optim::Optimizer& optimizer, Learning learning);
   // Calls it, or replays it after capture().
   torch::Tensor learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter);
+  // What any LibTorch program does in a step: gradients from zero, forward, backward, and the optimizer's step
+  // along gradients whose norm is at most `clip`. Returns the loss. The meter is a stopwatch around the forward
+  // and around loss.backward(), and nothing else.
+  template <typename Loss>
+  torch::Tensor minimise(Meter& meter, torch::optim::Optimizer& optimizer, Loss&& loss_of,
+                         std::optional<double> clip = {}) {
+    optimizer.zero_grad();
+    torch::Tensor loss = meter.forward(loss_of);
+    meter.backward(loss);
+    if (clip) clip_gradients(*clip);
+    optimizer.step();
+    return loss;
+  }
+  // torch::nn::utils::clip_grad_norm_() with its bits, but for the norm that it reads and returns: a captured
+  // step cannot read a number.
+  void clip_gradients(double most);
   // On the CPU, wherever the model is: every device then sees the same numbers.
   at::Generator& generator() { return generator_; }
   // The tensor on this trainer's device, and in its dtype unless it holds whole numbers.
@@ -123,5 +139,32 @@ const std::vector<TrainerInfo>& trainers();
 
 // The trainers that a name or a group stands for; empty when there are none.
 std::vector<const TrainerInfo*> find_trainers(const std::string& name);
+
+// One for each file of this folder.
+TrainerInfo digits_mlp();
+TrainerInfo digits_cnn();
+TrainerInfo lstm();
+TrainerInfo rl_many_small();
+TrainerInfo deq();
+TrainerInfo wgan_gp();
+TrainerInfo newton_cg();
+TrainerInfo pinn();
+TrainerInfo transformer();
+TrainerInfo pipeline();
+// Nothing where LibTorch has no c10d with Gloo.
+std::optional<TrainerInfo> ddp();
+
+// What one input of a TorchScript module looks like: its values are drawn anew for every step.
+struct InputShape {
+  std::vector<int64_t> sizes;
+  int64_t below = 0;  // above 0: whole numbers from 0 to below - 1; else normally distributed numbers
+};
+
+// "8x3x32x32" or, for whole numbers below 65, "16x128:65". Throws c10::Error for anything else.
+InputShape parse_input_shape(const std::string& text);
+
+// Your own model: a TorchScript module from a file as a trainer. Throws c10::Error when the file is no
+// TorchScript module or has no parameters to train.
+TrainerInfo torchscript(const std::string& path, const std::vector<InputShape>& inputs);
 
 }  // namespace overdrive::trainers

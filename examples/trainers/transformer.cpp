@@ -4,8 +4,8 @@
 // have; the engine's share of a step is small, and what lives between forward and backward is most of the
 // memory.
 #include "checkpoint/chain/sequential.h"
-#include "examples/trainers/registry.h"
 #include "examples/trainers/text_task.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -71,12 +71,8 @@ class Transformer final : public Trainer {
     auto& optimizer = add_optimizer(std::make_unique<torch::optim::AdamW>(
         parameters(), torch::optim::AdamWOptions(2e-3).weight_decay(0.01)));
     learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
-      optimizer.zero_grad();
-      const auto loss = meter.forward([&] { return loss_of(batch[0]); });
-      meter.backward(loss);
-      TextTask::clip_gradients(parameters(), 1.0);
-      optimizer.step();
-      return loss;
+      return minimise(
+          meter, optimizer, [&] { return loss_of(batch[0]); }, /*clip=*/1.0);
     });
   }
 
@@ -111,9 +107,11 @@ class Transformer final : public Trainer {
     return head_->forward(norm_->forward(through_blocks(x)));
   }
 
-  // With --checkpoint, the blocks keep their inputs only, or fewer, and run again in the backward.
+  // With --checkpoint, the blocks keep their inputs only, or fewer, and run again in the backward. The early
+  // form runs on both engines.
   torch::Tensor through_blocks(torch::Tensor x) {
-    if (setup().checkpointing) return checkpoint::checkpoint_sequential(layers_, x, schedule_);
+    if (setup().checkpointing)
+      return checkpoint::checkpoint_sequential(layers_, x, schedule_, {.form = checkpoint::Form::kEarly});
     for (auto& block : blocks_) x = block->forward(x);
     return x;
   }

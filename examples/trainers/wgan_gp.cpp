@@ -4,7 +4,7 @@
 // What to look for: the critic's step calls torch::autograd::grad() with create_graph, so the first backward
 // builds a graph, and the second runs through it.
 #include "examples/data/digits.h"
-#include "examples/trainers/registry.h"
+#include "examples/trainers/trainer.h"
 
 namespace overdrive::trainers {
 
@@ -40,11 +40,7 @@ class WganGp final : public Trainer {
     auto& of_maker = add_optimizer(adam(maker_));
     auto& of_critic = add_optimizer(adam(critic_));
     maker_step_ = add_learning(of_maker, [this, &of_maker](const auto& batch, Meter& meter) {
-      of_maker.zero_grad();
-      const auto loss = meter.forward([&] { return -critic_->forward(maker_->forward(batch[0])).mean(); });
-      meter.backward(loss);
-      of_maker.step();
-      return loss;
+      return minimise(meter, of_maker, [&] { return -critic_->forward(maker_->forward(batch[0])).mean(); });
     });
     critic_step_ = add_learning(of_critic, [this, &of_critic](const auto& batch, Meter& meter) {
       const auto &real = batch[0], fake = maker_->forward(batch[1]).detach();

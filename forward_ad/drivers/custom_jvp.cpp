@@ -1,17 +1,16 @@
 #include "forward_ad/drivers/custom_jvp.h"
 
 #include "engine/base/generator_states.h"
-#include "forward_ad/drivers/custom_pullback.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/levels/bare_level.h"
 
 #include <ATen/ATen.h>
+#include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <utility>
 
 // Note [Custom functions on layers]
 // A custom Function is not an operator, so the layer stack cannot send it from layer to layer as it does with
@@ -79,6 +78,14 @@ void wrap_all(Tensors& tensors, const Layer& layer) {
   }
 }
 
+VmapInfo vmap_info_of(const Layer& layer) {
+  const auto randomness = layer.randomness();
+  return {layer.batchSize().guard_int(__FILE__, __LINE__),
+          randomness == ft::RandomnessType::Error       ? Randomness::kError
+          : randomness == ft::RandomnessType::Different ? Randomness::kDifferent
+                                                        : Randomness::kSame};
+}
+
 Tensors on_forward_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
                          size_t position) {
   TORCH_CHECK(
@@ -121,13 +128,39 @@ Tensors on_reverse_layer(const CustomFunctionPtr& function, const Tensors& input
 // Tensors that do not vary along the hidden dimension of a vmap layer go below it as they are.
 Tensors on_vmap_layer(const CustomFunctionPtr& function, const Tensors& inputs, const Layer& layer,
                       size_t position) {
-  bool varies = std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& tensor) {
-    auto* batched = tensor.defined() ? ft::maybeGetBatchedImpl(tensor) : nullptr;
-    return batched != nullptr && batched->level() == layer.layerId();
-  });
-  TORCH_CHECK(!varies, function->name, " has no vmap rule: call it on one row at a time.");
-  BelowLayer below(position - 1);
-  return call_custom(function, inputs);
+  Tensors below_layer;
+  VmapDims dims;
+  for (const at::Tensor& input : inputs) {
+    auto [value, dim] = input.defined() ? ft::unwrapTensorAtLevel(input, layer.layerId())
+                                        : std::tuple<at::Tensor, std::optional<int64_t>>();
+    below_layer.push_back(std::move(value));
+    dims.push_back(dim);
+  }
+  const bool varies = std::any_of(dims.begin(), dims.end(), [](const auto& dim) { return dim.has_value(); });
+  TORCH_CHECK(
+      !varies || function->vmap, function->name,
+      " has no vmap rule. Give it `static VmapResult vmap(info, in_dims, inputs, ...)`, or call it in a "
+      "loop over the rows instead of inside vmap.");
+  VmapResult result;
+  {
+    BelowLayer below(position - 1);
+    if (!varies) return call_custom(function, inputs);
+    result = function->vmap(vmap_info_of(layer), dims, below_layer);
+  }
+  TORCH_CHECK(result.outputs.size() == result.out_dims.size(), "The vmap rule of ", function->name,
+              " returned ", result.outputs.size(), " results and ", result.out_dims.size(),
+              " dimensions; it must return one for each.");
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    at::Tensor& output = result.outputs[i];
+    const std::optional<int64_t>& dim = result.out_dims[i];
+    if (!dim || !output.defined()) continue;
+    TORCH_CHECK(
+        *dim >= -output.dim() && *dim < output.dim() && output.size(*dim) == vmap_info_of(layer).batch_size,
+        "The vmap rule of ", function->name, " returned result ", i, " of shape ", output.sizes(),
+        " with its rows along dimension ", *dim, ", but there are ", vmap_info_of(layer).batch_size, " rows.");
+    output = ft::makeBatched(output, *dim < 0 ? *dim + output.dim() : *dim, layer.layerId());
+  }
+  return std::move(result.outputs);
 }
 
 // Tangents and history of an argument do not see what the function writes into it.
@@ -229,6 +262,7 @@ void check_list_argument(const std::string& name, at::TensorList list) {
 Tensors call_custom(const CustomFunctionPtr& function, const Tensors& inputs) {
   const LayerStack& stack = ft::getDynamicLayerStack();
   Tensors living = inputs;
+  substitute_in(living);
   for (at::Tensor& input : living) {
     if (input.defined()) living_wrapper(input);
   }

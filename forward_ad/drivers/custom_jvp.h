@@ -11,10 +11,14 @@
 //
 // The rule gets the tensor arguments in order, then the other arguments of apply(), and returns a tangent per
 // output; an undefined tangent means zero. It is written in ordinary operators, so it can be differentiated
-// again. forward() must not write into its arguments, and a tensor with a tangent inside a list argument is an
+// again. For vmap() and vectorised Jacobians, give the results of all rows at once:
+//
+//     static VmapResult vmap(const VmapInfo&, const VmapDims& in_dims, const Tensors& inputs);
+//
+// forward() must not write into its arguments, and a tensor with a tangent inside a list argument is an
 // error. Such a Function works inside every driver, nested to any order. Reverse mode inside a level calls
-// forward() again, and a Jacobian meets it in a loop. Outside of all levels it is LibTorch's apply(). Any
-// thread.
+// forward() again, and without `vmap` a Jacobian meets it in a loop. Outside of all levels it is LibTorch's
+// apply(). Any thread.
 #pragma once
 
 #include "forward_ad/drivers/driver_functions.h"
@@ -90,6 +94,14 @@ template <typename T, typename... Others>
 inline constexpr bool kHasRule<T, std::tuple<Others...>> =
     requires(const Tensors& list, const Others&... others) { T::jvp(list, list, list, others...); };
 
+template <typename T, typename Others>
+inline constexpr bool kHasVmap = false;
+template <typename T, typename... Others>
+inline constexpr bool kHasVmap<T, std::tuple<Others...>> =
+    requires(const VmapInfo& info, const VmapDims& dims, const Tensors& list, const Others&... others) {
+      { T::vmap(info, dims, list, others...) } -> std::same_as<VmapResult>;
+    };
+
 inline Tensors as_list(at::Tensor&& tensor) { return {std::move(tensor)}; }
 inline Tensors as_list(Tensors&& tensors) { return std::move(tensors); }
 
@@ -121,6 +133,11 @@ auto apply_custom(bool double_vjp, const Args&... args) {
                              const Tensors& tangents) -> Tensors {
       return std::apply([&](const auto&... each) { return T::jvp(inputs, outputs, tangents, each...); },
                         others);
+    };
+  }
+  if constexpr (kHasVmap<T, decltype(others)>) {
+    function->vmap = [others](const VmapInfo& info, const VmapDims& dims, const Tensors& inputs) {
+      return std::apply([&](const auto&... each) { return T::vmap(info, dims, inputs, each...); }, others);
     };
   }
   Tensors inputs;

@@ -1,5 +1,3 @@
-#include "forward_ad/drivers/custom_pullback.h"
-
 #include "engine/base/generator_states.h"
 #include "engine/base/torch_types.h"
 #include "forward_ad/drivers/reverse.h"
@@ -15,6 +13,37 @@ namespace {
 Tensors joined(Tensors first, const Tensors& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+// The tensor with its rows along dimension 0; one that all rows share is repeated.
+at::Tensor in_rows(const at::Tensor& tensor, const std::optional<int64_t>& dim, int64_t rows) {
+  if (!tensor.defined()) return tensor;
+  if (dim) return tensor.movedim(*dim, 0);
+  std::vector<int64_t> sizes{rows};
+  sizes.insert(sizes.end(), tensor.sizes().begin(), tensor.sizes().end());
+  return tensor.unsqueeze(0).expand(sizes);
+}
+
+// Rows do not see each other, so the pullback of all rows at once is the pullback of each. An input that rows
+// share has a gradient for each row, so it is repeated first.
+VmapResult pull_back_rows(const CustomFunction& function, size_t input_count, const VmapInfo& info,
+                          const VmapDims& dims, const Tensors& arguments) {
+  Tensors inputs, cotangents;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    (i < input_count ? inputs : cotangents).push_back(in_rows(arguments[i], dims[i], info.batch_size));
+  }
+  VmapDims first;
+  for (const at::Tensor& input : inputs)
+    first.push_back(input.defined() ? std::optional<int64_t>(0) : std::nullopt);
+  auto call = [&](const Tensors& rows) -> Output {
+    std::optional<base::GeneratorsBack> again;
+    if (function.numbers) again.emplace(*function.numbers);
+    VmapResult result = function.vmap(info, first, rows);
+    for (size_t i = 0; i < result.outputs.size(); ++i)
+      result.outputs[i] = in_rows(result.outputs[i], result.out_dims[i], info.batch_size);
+    return {std::move(result.outputs), {}};
+  };
+  return {vjp_unchecked(call, inputs).pullback(cotangents), first};
 }
 
 // (inputs..., cotangents...) -> gradients of the inputs, as a custom function.
@@ -37,6 +66,12 @@ CustomFunctionPtr pullback_of(const CustomFunctionPtr& function, size_t input_co
     return vjp_below_layers(call, Tensors(arguments.begin(), middle))
         .pullback(Tensors(middle, arguments.end()));
   };
+  if (function->vmap) {
+    pullback->vmap = [function, input_count](const VmapInfo& info, const VmapDims& dims,
+                                             const Tensors& arguments) {
+      return pull_back_rows(*function, input_count, info, dims, arguments);
+    };
+  }
   return pullback;
 }
 

@@ -30,6 +30,35 @@ struct JacobianOptions {
 
 enum class HvpMode { kForwardOverReverse, kReverseOverReverse };
 
+// What random operators draw inside vmap(): an error, each row its own numbers, or all rows the same.
+enum class Randomness { kError, kDifferent, kSame };
+
+// Dimensions of tensors, each the one that vmap() hides, or none.
+using VmapDims = std::vector<std::optional<int64_t>>;
+
+struct VmapOptions {
+  // The dimension of each input that is mapped; nullopt: every row gets the whole input. Empty: 0 for all.
+  VmapDims in_dims = {};
+  // The place of the mapped dimension in each result; one for all, or one for each. nullopt: the result is the
+  // same for all rows. Empty: 0 for all.
+  VmapDims out_dims = {};
+  Randomness randomness = Randomness::kError;
+  // How many rows are computed at once. Unset: all.
+  std::optional<int64_t> chunk_size = std::nullopt;
+};
+
+// What the vmap rule of a custom function is told, beside the dimensions.
+struct VmapInfo {
+  int64_t batch_size;
+  Randomness randomness;
+};
+
+// What it returns: the results for all rows, and the dimension of the rows in each, or none.
+struct VmapResult {
+  Tensors outputs;
+  VmapDims out_dims;
+};
+
 namespace detail {
 
 struct Output {
@@ -71,6 +100,14 @@ struct Hvp {
 };
 OVERDRIVE_API Hvp hvp(const Function& f, const Tensors& inputs, const Tensors& vectors, HvpMode mode);
 
+struct Grad {
+  Output output;
+  Tensors gradients;
+};
+OVERDRIVE_API Grad grad(const char* driver, const Function& f, const Tensors& inputs);
+
+OVERDRIVE_API Tensors vmap(const Function& f, const Tensors& inputs, const VmapOptions& options);
+
 // A custom function as custom_jvp.h makes it of a torch::autograd::Function.
 struct CustomFunction {
   std::string name;
@@ -78,6 +115,8 @@ struct CustomFunction {
   std::function<Tensors(const Tensors&)> apply;
   // The tangents of the outputs. Empty: there is no rule.
   std::function<Tensors(const Tensors& inputs, const Tensors& outputs, const Tensors& tangents)> jvp;
+  // The results for many rows at once. Empty: there is no rule.
+  std::function<VmapResult(const VmapInfo&, const VmapDims&, const Tensors& inputs)> vmap;
   // Without a rule: differentiate backward() with regard to its argument instead.
   bool double_vjp = false;
   // Made of the backward() of another function.

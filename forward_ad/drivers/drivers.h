@@ -5,7 +5,7 @@
 //   Tensor J = jacfwd(f, x);                        // or jacrev(f, x)
 //   Tensor H = hessian(g, x);
 //   auto [v0, gradient, product] = hvp(g, x, v);    // forward over reverse
-//   Tensor third = nth_derivative(sin, x, 3);
+//   Tensor third = elementwise_derivative(sin, x, 3);
 //
 // f takes and returns a Tensor or a list (Tensors); results have the same form. Results that are not
 // differentiated are returned by `with_aux(value, aux)`, and the driver's result then has a field `aux`.
@@ -75,8 +75,16 @@ T from_list(Tensors&& list) {
   }
 }
 
+template <typename F>
+inline constexpr bool kMayBeEmpty = std::is_pointer_v<F>;
+template <typename Signature>
+inline constexpr bool kMayBeEmpty<std::function<Signature>> = true;
+
 template <TensorOrTensors In, typename F>
 Function to_function(F& f) {
+  if constexpr (kMayBeEmpty<std::remove_const_t<F>>) {
+    TORCH_CHECK(f != nullptr, "A driver of derivatives was given an empty function.");
+  }
   return [&f](const Tensors& inputs) -> Output {
     auto call = [&]() -> decltype(auto) {
       if constexpr (std::same_as<In, Tensors>) {
@@ -244,7 +252,12 @@ auto hvp(F&& f, const In& x, const std::type_identity_t<In>& v, HvpMode mode = H
 
 // The n-th derivative of f at x along the direction of ones, by n nested levels: that of a function of one
 // number, or of one that acts on each element by itself. n = 0 is f(x).
-OVERDRIVE_API at::Tensor nth_derivative(const std::function<at::Tensor(const at::Tensor&)>& f,
-                                        const at::Tensor& x, int64_t n);
+OVERDRIVE_API at::Tensor elementwise_derivative(const std::function<at::Tensor(const at::Tensor&)>& f,
+                                                const at::Tensor& x, int64_t n);
+// The name from before.
+inline at::Tensor nth_derivative(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x,
+                                 int64_t n) {
+  return elementwise_derivative(f, x, n);
+}
 
 }  // namespace overdrive::forward_ad

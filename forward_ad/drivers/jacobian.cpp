@@ -24,10 +24,11 @@ std::vector<int64_t> joined(at::IntArrayRef a, at::IntArrayRef b) {
   return sizes;
 }
 
-void check_real(const Tensors& tensors, const char* driver, const char* what) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.is_floating_point(), driver, ": the ", what,
-                " must be real floating point tensors, but one has dtype ", tensor.dtype(), ".");
+void check_real_outputs(const Tensors& outputs) {
+  for (const at::Tensor& output : outputs) {
+    TORCH_CHECK(output.is_floating_point(),
+                "jacrev: the outputs must be real floating point tensors, but one has ", "dtype ",
+                output.dtype(), ". Take its real and imaginary parts (at::view_as_real).");
   }
 }
 
@@ -125,9 +126,9 @@ Tensors in_chunks(const char* driver, const Tensors& like, const JacobianOptions
 }  // namespace
 
 Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& options) {
+  check_differentiable("jacfwd", given, /*real=*/true);
   const InferenceModeExit exit;
   const Tensors inputs = exit.usable(given);
-  check_real(inputs, "jacfwd", "inputs");
   Jacobian result;
   bool first = true;
   // Each run draws what the first drew.
@@ -165,9 +166,9 @@ Jacobian jacfwd(const Function& f, const Tensors& given, const JacobianOptions& 
 }
 
 Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& options) {
+  check_differentiable("jacrev", given, /*real=*/true);
   const InferenceModeExit exit;
   const Tensors inputs = exit.usable(given);
-  check_real(inputs, "jacrev", "inputs");
   Vjp r = vjp(f, inputs);
   Jacobian result{std::move(r.output), {}};
   const Tensors& outputs = result.output.values;
@@ -175,7 +176,7 @@ Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& 
   for (const at::Tensor& output : outputs) {
     if (is_differentiable(output)) continuous.push_back(output);
   }
-  check_real(continuous, "jacrev", "outputs");
+  check_real_outputs(continuous);
   auto pull = [&](const Tensors& cotangents) {
     Tensors all;
     for (size_t i = 0, next = 0; i < outputs.size(); ++i)
@@ -199,6 +200,7 @@ Jacobian jacrev(const Function& f, const Tensors& given, const JacobianOptions& 
 }
 
 Jacobian hessian(const Function& f, const Tensors& inputs, const JacobianOptions& options) {
+  check_differentiable("hessian", inputs, /*real=*/true);
   auto gradients = [&](const Tensors& at) -> Output {
     Jacobian r = jacrev(f, at, options);
     return {std::move(r.jacobian[0]), std::move(r.output.aux)};

@@ -72,6 +72,7 @@ void leave_no_trace(Tensors& tensors) {
 Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
   TORCH_CHECK(inputs.size() == tangents.size(), "jvp: there are ", inputs.size(), " inputs but ",
               tangents.size(), " tangents.");
+  check_inputs("jvp", inputs);
   const InferenceModeExit exit;
   Tensors primals = exit.usable(inputs), directions = exit.usable(tangents);
   Jvp result;
@@ -79,7 +80,7 @@ Jvp jvp(const Function& f, const Tensors& inputs, const Tensors& tangents) {
   {
     DriverLevel level(can_be_plain_duals(primals) && can_be_plain_duals(directions));
     bare = level.is_bare();
-    Output output = f(make_duals(primals, directions, level));
+    Output output = call("jvp", f, make_duals(primals, directions, level));
     for (const at::Tensor& value : output.values) {
       DualParts parts = level.unpack(value);
       result.output.values.push_back(std::move(parts.primal));
@@ -120,6 +121,7 @@ Function gradient_of(const Function& f) {
 Hvp hvp(const Function& f, const Tensors& inputs, const Tensors& vectors, HvpMode mode) {
   TORCH_CHECK(inputs.size() == vectors.size(), "hvp: there are ", inputs.size(), " inputs but ", vectors.size(),
               " vectors.");
+  check_differentiable("hvp", inputs);
   Hvp result;
   Output gradients;
   if (mode == HvpMode::kForwardOverReverse) {
@@ -140,11 +142,16 @@ Hvp hvp(const Function& f, const Tensors& inputs, const Tensors& vectors, HvpMod
 
 }  // namespace detail
 
-at::Tensor nth_derivative(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x,
-                          int64_t n) {
-  TORCH_CHECK(n >= 0, "nth_derivative: the order must not be negative, but is ", n, ".");
+at::Tensor elementwise_derivative(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x,
+                                  int64_t n) {
+  constexpr const char* kName = "elementwise_derivative";
+  TORCH_CHECK(f != nullptr, kName, ": the function is empty.");
+  TORCH_CHECK(n >= 0, kName, ": the order must not be negative, but is ", n, ".");
+  detail::check_differentiable(kName, {x});
   if (n == 0) return f(x);
-  auto lower = [&](const Tensors& inputs) { return detail::Output{{nth_derivative(f, inputs[0], n - 1)}, {}}; };
+  auto lower = [&](const Tensors& inputs) {
+    return detail::Output{{elementwise_derivative(f, inputs[0], n - 1)}, {}};
+  };
   return detail::jvp(lower, {x}, {at::ones_like(x)}).tangents[0];
 }
 

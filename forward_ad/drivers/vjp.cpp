@@ -146,10 +146,9 @@ detail::Vjp vjp_below_layers(const detail::Function& f, const Tensors& inputs) {
   return result;
 }
 
-namespace {
 // Plain reverse mode is exact without a level around and without grad mode, and spares every operator the way
 // through a layer. It detaches the inputs, so it is not used where plain tensors may have tangents.
-detail::Vjp vjp_outside_inference(const detail::Function& f, const Tensors& inputs) {
+detail::Vjp vjp_unchecked(const detail::Function& f, const Tensors& inputs) {
   if (!ft::getDynamicLayerStack().empty() || c10::GradMode::is_enabled() || host_level::has_plain_tangents())
     return vjp_on_new_layer(f, inputs);
   Tensors detached;
@@ -161,11 +160,11 @@ detail::Vjp vjp_outside_inference(const detail::Function& f, const Tensors& inpu
   return result;
 }
 
-}  // namespace
-
 detail::Vjp detail::vjp(const Function& f, const Tensors& inputs) {
+  check_differentiable("vjp", inputs);
   const InferenceModeExit exit;
-  Vjp result = vjp_outside_inference(f, exit.usable(inputs));
+  const Function checked = [&f](const Tensors& marked) { return call("vjp", f, marked); };
+  Vjp result = vjp_unchecked(checked, exit.usable(inputs));
   result.pullback = [inner = std::move(result.pullback)](const Tensors& cotangents) {
     const InferenceModeExit again;
     return inner(again.usable(cotangents));

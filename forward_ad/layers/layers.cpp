@@ -3,7 +3,6 @@
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
-#include <optional>
 #include <utility>
 
 namespace overdrive::forward_ad {
@@ -102,24 +101,26 @@ std::optional<Layer> own_grad_layer(LayerLife life) {
   return std::nullopt;
 }
 
-VmapLayer::VmapLayer(int64_t batch) : batch_(batch) {
-  // Random operators give each row the same numbers: the rows are columns of one Jacobian.
-  position_ = static_cast<size_t>(
-      ft::initAndPushDynamicLayer(ft::TransformType::Vmap, batch, ft::RandomnessType::Same));
-}
+VmapLayer::VmapLayer(int64_t batch, ft::RandomnessType randomness)
+    : batch_(batch),
+      position_(static_cast<size_t>(ft::initAndPushDynamicLayer(ft::TransformType::Vmap, batch, randomness))) {}
 
 VmapLayer::~VmapLayer() { drop_layers(position_ - 1); }
 
-at::Tensor VmapLayer::wrap(const at::Tensor& tensor) const {
-  return ft::makeBatched(tensor, 0, static_cast<int64_t>(position_));
+at::Tensor VmapLayer::wrap(const at::Tensor& tensor, int64_t dim) const {
+  return ft::makeBatched(tensor, dim, static_cast<int64_t>(position_));
 }
 
-at::Tensor VmapLayer::unwrap(const at::Tensor& tensor) const {
-  auto [value, dim] = ft::unwrapTensorAtLevel(tensor, static_cast<int64_t>(position_));
-  if (dim.has_value()) return value.movedim(*dim, 0);
-  std::vector<int64_t> sizes{batch_};
-  sizes.insert(sizes.end(), value.sizes().begin(), value.sizes().end());
-  return value.unsqueeze(0).expand(sizes);
+bool VmapLayer::hides_one_of(const at::Tensor& tensor) const {
+  return std::get<1>(ft::unwrapTensorAtLevel(tensor, static_cast<int64_t>(position_))).has_value();
+}
+
+at::Tensor VmapLayer::unwrap(const at::Tensor& tensor, int64_t dim) const {
+  auto [value, hidden] = ft::unwrapTensorAtLevel(tensor, static_cast<int64_t>(position_));
+  if (hidden.has_value()) return value.movedim(*hidden, dim);
+  std::vector<int64_t> sizes = value.sizes().vec();
+  sizes.insert(sizes.begin() + dim, batch_);
+  return value.unsqueeze(dim).expand(sizes);
 }
 
 void drop_layers(size_t keep) noexcept {

@@ -77,15 +77,18 @@ std::optional<Layer> own_grad_layer(LayerLife life);
 // A layer that hides one dimension of size `batch`.
 class VmapLayer {
  public:
-  explicit VmapLayer(int64_t batch);
+  // Random operators give each row the same numbers, unless told otherwise: the rows are columns of one
+  // Jacobian.
+  explicit VmapLayer(int64_t batch, at::functorch::RandomnessType = at::functorch::RandomnessType::Same);
   ~VmapLayer();
   VmapLayer(const VmapLayer&) = delete;
   VmapLayer& operator=(const VmapLayer&) = delete;
 
-  // Hides dimension 0.
-  at::Tensor wrap(const at::Tensor& tensor) const;
-  // Shows the dimension again, as dimension 0; a tensor that does not have it is repeated.
-  at::Tensor unwrap(const at::Tensor& tensor) const;
+  // Hides a dimension.
+  at::Tensor wrap(const at::Tensor& tensor, int64_t dim = 0) const;
+  bool hides_one_of(const at::Tensor& tensor) const;
+  // Shows the dimension again, as dimension `dim` from 0 on; a tensor that does not have it is repeated.
+  at::Tensor unwrap(const at::Tensor& tensor, int64_t dim = 0) const;
 
  private:
   int64_t batch_;

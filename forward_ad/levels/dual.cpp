@@ -9,7 +9,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
 #include <string>
 
 namespace overdrive::forward_ad {

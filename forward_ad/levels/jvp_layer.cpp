@@ -5,8 +5,6 @@
 
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-
 namespace overdrive::forward_ad {
 
 namespace ft = at::functorch;

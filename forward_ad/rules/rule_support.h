@@ -2,7 +2,7 @@
 // own kernel. Functions without state; any thread. Private: only files of rules include it.
 #pragma once
 
-#include "engine/base/tangent.h"
+#include "engine/base/autograd_modes.h"
 #include "forward_ad/layers/dual_layout.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@
 
 namespace overdrive::forward_ad::rules {
 
-inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 inline constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 inline bool is_given(const std::optional<at::Tensor>& tensor) {

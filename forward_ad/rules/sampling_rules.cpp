@@ -3,7 +3,6 @@
 #include "forward_ad/rules/rule_support.h"
 
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace overdrive::forward_ad::rules {

@@ -1,5 +1,7 @@
 // In place of quantise_tensors.cpp where the CUDA toolkit is not.
-#include "hooks/cuda/quantise_tensors.h"
+#include "hooks/cuda/quantise_cuda.h"
+
+#include "engine/base/torch_types.h"
 
 namespace overdrive::hooks::cuda {
 namespace {

@@ -1,6 +1,6 @@
-#include "hooks/cuda/quantise_tensors.h"
-
 #include "hooks/cuda/quantise_cuda.h"
+
+#include "engine/base/torch_types.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

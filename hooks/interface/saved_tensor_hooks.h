@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace torch::autograd {
 struct Node;
@@ -24,6 +25,14 @@ namespace overdrive::hooks {
 
 // The result of pack(): tensors that stand for the saved one, and anything else.
 struct Packed {
+  // Of one tensor: Packed::of(tensor.to(at::kHalf), tensor.dtype()).
+  static Packed of(at::Tensor tensor, std::any state = {}) {
+    Packed packed;
+    packed.tensors.push_back(std::move(tensor));
+    packed.state = std::move(state);
+    return packed;
+  }
+
   c10::SmallVector<at::Tensor, 2> tensors;  // most hooks make one or two: no memory of their own
   std::any state;
 };

@@ -139,7 +139,7 @@ FetchAhead::~FetchAhead() {
   }
 }
 
-void FetchAhead::begins(uint32_t node) noexcept {
+void FetchAhead::begins(uint32_t node) {
   try {
     for (const auto& unit : passed_by(places_[node])) unit->passed_fetch();
     start(within_reach(places_[node]));

@@ -40,7 +40,7 @@ class FetchAhead final : public engine::RunObserver {
   // Drops tensors that were fetched and not used.
   ~FetchAhead() override;
 
-  void begins(uint32_t node) noexcept override;
+  void begins(uint32_t node) override;
 
  private:
   static constexpr size_t kNotNow = SIZE_MAX;

@@ -7,11 +7,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 
-#include <utility>
-
 namespace overdrive::hooks {
-
-using engine::Count;
+namespace counts {
+static constinit engine::Counter packed_later{"packed_later"};
+static constinit engine::Counter waiting_bytes{"waiting_bytes", engine::Counter::Kind::kNow};
+}  // namespace counts
 
 PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
                    const SaveInfo& info, Timing timing)
@@ -28,7 +28,7 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, 
       packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
-    engine::note_waiting_bytes(memory_.bytes());
+    engine::count(counts::waiting_bytes, memory_.bytes());
   } else if (timing.fetch_early) {
     made_ = base::StreamMark::here(memory_.device());
   }
@@ -37,7 +37,7 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, 
 PackUnit::~PackUnit() { stop_waiting(); }
 
 at::Tensor PackUnit::stop_waiting() {
-  if (waiting_.defined()) engine::note_waiting_bytes(-memory_.bytes());
+  if (waiting_.defined()) engine::count(counts::waiting_bytes, -memory_.bytes());
   return std::exchange(waiting_, at::Tensor());
 }
 
@@ -122,7 +122,7 @@ void PackUnit::pack_waiting() {
     }
   }
   auto [packed, made] = pack_late(source);
-  engine::count(Count::kPackedLater);
+  engine::count(counts::packed_later);
   const base::MutexLock lock(mutex_);
   if (!waiting_.defined()) return;  // another thread was faster
   packed_ = std::move(packed);

@@ -10,8 +10,13 @@
 #include <utility>
 
 namespace overdrive::hooks {
-
-using engine::Count;
+namespace counts {
+static constinit engine::Counter ahead_hits{"ahead_hits"};
+static constinit engine::Counter ahead_waits{"ahead_waits"};
+static constinit engine::Counter ahead_misses{"ahead_misses"};
+static constinit engine::Counter ahead_unused{"ahead_unused"};
+static constinit engine::Counter ahead_bytes{"ahead_bytes"};
+}  // namespace counts
 
 Prefetch::Announced PackUnit::announce_fetch() {
   if (prefetch_ == nullptr) return Prefetch::Announced::kNo;
@@ -66,12 +71,12 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
   for (const at::Tensor& part : packed_.tensors) {
     if (part.defined()) base::note_use_here(part);
   }
-  engine::count(Count::kAheadBytes, memory.nbytes());
+  engine::count(counts::ahead_bytes, static_cast<int64_t>(memory.nbytes()));
   return {std::move(memory), base::StreamMark::here(memory_.device())};
 }
 
 void PackUnit::forget_fetched() {
-  if (prefetch_ != nullptr && prefetch_->forget()) engine::count(Count::kAheadUnused);
+  if (prefetch_ != nullptr && prefetch_->forget()) engine::count(counts::ahead_unused);
 }
 
 at::Tensor PackUnit::take_fetched() {
@@ -79,13 +84,13 @@ at::Tensor PackUnit::take_fetched() {
   Prefetch::Taken taken = prefetch_->take();
   switch (taken.came) {
     case Prefetch::Came::kNot:
-      engine::count(Count::kAheadMisses);
+      engine::count(counts::ahead_misses);
       break;
     case Prefetch::Came::kInTime:
-      engine::count(Count::kAheadHits);
+      engine::count(counts::ahead_hits);
       break;
     case Prefetch::Came::kLate:
-      engine::count(Count::kAheadWaits);
+      engine::count(counts::ahead_waits);
       break;
   }
   if (taken.result) {

@@ -2,7 +2,6 @@
 
 #include "hooks/interface/hook_calls.h"
 #include "hooks/interface/tensor_kinds.h"
-#include "hooks/packers/schedulable.h"
 
 #include <ATen/core/DimVector.h>
 
@@ -58,7 +57,8 @@ class Schedulable final : public Wrapped {
 class Composed final : public SavedTensorHooks {
  public:
   Composed(HooksPtr first, HooksPtr second) : first_(std::move(first)), second_(std::move(second)) {
-    TORCH_CHECK(first_ != nullptr && second_ != nullptr, "compose() needs two hooks.");
+    TORCH_CHECK(first_ != nullptr && second_ != nullptr,
+                "in_turn() was given a null pointer in place of hooks.");
   }
 
   Packed pack(const at::Tensor& tensor, const SaveInfo& info) override {
@@ -154,6 +154,14 @@ HooksPtr only_types(std::vector<at::ScalarType> types, HooksPtr hooks) {
 
 HooksPtr compose(HooksPtr first, HooksPtr second) {
   return std::make_shared<Composed>(std::move(first), std::move(second));
+}
+
+HooksPtr in_turn(std::vector<HooksPtr> hooks) {
+  TORCH_CHECK(!hooks.empty(), "in_turn() was given no hooks.");
+  HooksPtr all = std::move(hooks[0]);
+  TORCH_CHECK(all != nullptr, "in_turn() was given a null pointer in place of hooks.");
+  for (size_t i = 1; i < hooks.size(); ++i) all = compose(std::move(all), std::move(hooks[i]));
+  return all;
 }
 
 HooksPtr schedulable(HooksPtr hooks, Schedule schedule) {

@@ -1,5 +1,5 @@
-// Hooks made of hooks: for some tensors only, or one after the other. filters.cpp has schedulable() as well.
-// Any thread, as far as the parts are.
+// Hooks made of hooks: for some tensors only, one after the other, or at another time. Any thread, as far as
+// the parts are.
 #pragma once
 
 #include "hooks/interface/saved_tensor_hooks.h"
@@ -18,8 +18,16 @@ OVERDRIVE_API HooksPtr min_bytes(int64_t bytes, HooksPtr hooks);
 // For tensors of these types.
 OVERDRIVE_API HooksPtr only_types(std::vector<at::ScalarType> types, HooksPtr hooks);
 
-// `second` packs the tensors that `first` makes: compose(quantise(), spill_to_disk()). Parts that `second` does
-// not want stay as `first` made them.
+// One hook after the other, in the order of the data: in_turn({quantise(), spill_to_disk()}) packs the tensors
+// that quantise() makes by spill_to_disk(). Parts that a later hook does not want stay as they are.
+OVERDRIVE_API HooksPtr in_turn(std::vector<HooksPtr> hooks);
+// The same of two.
 OVERDRIVE_API HooksPtr compose(HooksPtr first, HooksPtr second);
+
+// `hooks`, whose calls may be made early, late, on another thread or not at all, with the promise of Note [What
+// a hook may do]: its pack() and unpack() depend on nothing but their arguments. Packing then waits until the
+// tensor's last use is over, and unpacking begins before the node that wants the tensor. Inside compose() both
+// parts need the mark, or the whole.
+OVERDRIVE_API HooksPtr schedulable(HooksPtr hooks, Schedule schedule = {});
 
 }  // namespace overdrive::hooks

@@ -1,6 +1,6 @@
 #include "hooks/packers/quantise.h"
 
-#include "hooks/cuda/quantise_tensors.h"
+#include "hooks/cuda/quantise_cuda.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/kernels/quantise_kernels.h"
 #include "hooks/packers/large_memory.h"
@@ -138,6 +138,12 @@ class Quantise final : public SavedTensorHooks {
 
 HooksPtr quantise(QuantiseOptions options) {
   const bool int8 = options.type == QuantisedType::kInt8;
+  TORCH_CHECK(int8 || options.type == QuantisedType::kBFloat16,
+              "quantise() was given type = ", static_cast<int>(options.type),
+              ", which is neither kBFloat16 nor kInt8.");
+  TORCH_CHECK(options.rounding == Rounding::kNearest || options.rounding == Rounding::kStochastic,
+              "quantise() was given rounding = ", static_cast<int>(options.rounding),
+              ", which is neither kNearest nor kStochastic.");
   const int64_t block = options.block;
   TORCH_CHECK(block >= 16 && block <= 4096 && (block & (block - 1)) == 0, "quantise() was given blocks of ",
               block, " elements; it takes a power of two from 16 to 4096.");

@@ -1,7 +1,5 @@
 #include "hooks/packers/recompute.h"
 
-#include "hooks/packers/keep.h"
-
 #include <c10/core/GradMode.h>
 
 #include <utility>

@@ -10,6 +10,17 @@
 
 namespace overdrive::hooks {
 
+namespace {
+// What the program can do about an error of the system.
+const char* advice_for(int error) {
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return "";
+  return " Free some room there, give SpillOptions::folder (or TMPDIR) a folder with more, or spill less: a "
+         "larger "
+         "min_bytes, or in_turn({quantise(), spill_to_disk()}).";
+}
+
+}  // namespace
+
 SpillFile::SpillFile(const std::string& folder, bool drop_cached)
     : drop_cached_(drop_cached), path_(folder + "/overdrive-spill-XXXXXX") {
   descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);  // mode 0600
@@ -27,7 +38,8 @@ void SpillFile::write(const void* from, int64_t bytes, int64_t at) const {
     const ssize_t done = ::pwrite(descriptor_, next, static_cast<size_t>(bytes), at);
     if (done < 0 && errno == EINTR) continue;
     TORCH_CHECK(done > 0, "spill_to_disk cannot write ", bytes, " bytes at ", at, " of \"", path_,
-                "\": ", done < 0 ? std::strerror(errno) : "nothing was written", ".");
+                "\": ", done < 0 ? std::strerror(errno) : "nothing was written", ".",
+                advice_for(done < 0 ? errno : ENOSPC));
     next += done;
     at += done;
     bytes -= done;
@@ -66,7 +78,7 @@ void SpillFile::flush(int64_t bytes, int64_t at) const {
     failed = ::sync_file_range(descriptor_, at, bytes, kAndWait);
   } while (failed != 0 && errno == EINTR);
   TORCH_CHECK(failed == 0 || errno == ENOSYS, "spill_to_disk cannot write ", bytes, " bytes at ", at, " of \"",
-              path_, "\": ", std::strerror(errno), ".");
+              path_, "\": ", std::strerror(errno), ".", advice_for(errno));
 }
 
 void SpillFile::drop(int64_t bytes, int64_t at) const {

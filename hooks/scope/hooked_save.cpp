@@ -1,15 +1,13 @@
 #include "hooks/scope/hooked_save.h"
 
-#include "engine/base/outside_inference.h"
+#include "engine/base/autograd_modes.h"
 #include "engine/node/lent_memory.h"
-#include "engine/run/node_under_way.h"
+#include "engine/run/active_run.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/memory/fetch_ahead.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
-
-#include <utility>
 
 namespace overdrive::hooks {
 namespace {

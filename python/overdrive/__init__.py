@@ -7,12 +7,14 @@
 :func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
+:func:`trace`: what happens inside a backward.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
+from overdrive._inspect import trace
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
 from overdrive._saved_tensors import (
@@ -25,10 +27,14 @@ from overdrive._saved_tensors import (
     saved_tensors,
     spill_to_disk,
 )
+from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.1.0"
 __all__ = [
+    "CancelToken",
+    "Cancelled",
     "Comparison",
+    "NanWatch",
     "OverdriveError",
     "Packer",
     "built_for",
@@ -40,6 +46,7 @@ __all__ = [
     "installed",
     "keep",
     "keep_memory",
+    "last_error_note",
     "min_bytes",
     "offload_to_cpu",
     "quantise",
@@ -47,6 +54,8 @@ __all__ = [
     "saved_tensors",
     "spill_to_disk",
     "stats",
+    "stopping",
+    "trace",
     "uninstall",
 ]
 

@@ -36,6 +36,17 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_hooks_free": (None, [_HOOKS]),
     "overdrive_hooks_enter": (_HOOKS, [_HOOKS, ctypes.c_int, ctypes.c_int, ctypes.c_int]),
     "overdrive_hooks_leave": (None, [_HOOKS]),
+    "overdrive_trace_begin": (_HOOKS, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]),
+    "overdrive_trace_end": (ctypes.c_int, [_HOOKS]),
+    "overdrive_nan_watch_begin": (ctypes.c_void_p, []),
+    "overdrive_nan_watch_first": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_nan_watch_end": (None, [ctypes.c_void_p]),
+    "overdrive_cancel_token_new": (ctypes.c_void_p, []),
+    "overdrive_cancel": (None, [ctypes.c_void_p]),
+    "overdrive_cancel_token_free": (None, [ctypes.c_void_p]),
+    "overdrive_stop_begin": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double]),
+    "overdrive_stop_end": (None, [ctypes.c_void_p]),
+    "overdrive_last_error_note": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
 }
 _loading = threading.Lock()
 

@@ -1,4 +1,4 @@
-#include "replay/guard/hook_looks.h"
+#include "replay/guard/outside_guard.h"
 
 #include "engine/base/torch_types.h"
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include "replay/bind/bound_program.h"
-#include "replay/guard/hook_looks.h"
 
+#include <c10/core/TensorImpl.h>
+
+#include <cstdint>
 #include <optional>
 
 namespace overdrive::replay {
@@ -16,6 +18,20 @@ std::vector<LeafGradient> gradients_now(const Program& program);
 std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program);
 // Whether two recordings treat the gradients alike; a sentence otherwise.
 std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b);
+
+// Which hooks a leaf has (hook_looks.cpp): those on the tensor and those on the node that accumulates its
+// gradient. Sees that hooks were added or taken away, and not what a hook does.
+struct HookLooks {
+  // Hooks of C++ stand in one list that only grows; an entry that was removed is empty.
+  const void* list = nullptr;
+  size_t listed = 0;
+  size_t removed = 0;
+  // All others by their addresses.
+  uint64_t addresses = 0;
+
+  static HookLooks of(const c10::TensorImpl& leaf);
+  bool operator==(const HookLooks&) const = default;
+};
 
 class OutsideGuard {
  public:

@@ -2,8 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "replay/plan/memory_plan.h"
-#include "replay/record/constants.h"
-#include "replay/record/refusals.h"
+#include "replay/record/compare.h"
 
 #include <ATen/Context.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>

@@ -1,4 +1,4 @@
-#include "replay/record/refusals.h"
+#include "replay/record/compare.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>

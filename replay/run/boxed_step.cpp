@@ -1,7 +1,7 @@
 #include "replay/run/boxed_step.h"
 
 #include "engine/base/no_destructor.h"
-#include "replay/record/constants.h"
+#include "replay/record/compare.h"
 
 #include <ATen/core/List.h>
 

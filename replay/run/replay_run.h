@@ -7,6 +7,8 @@
 #include "replay/guard/outside_guard.h"
 #include "replay/run/boxed_step.h"
 
+#include <iosfwd>
+
 namespace overdrive::replay {
 
 struct ReplayStep {
@@ -68,5 +70,8 @@ class ReplayRun {
   bool may_undo_ = false;
   std::string broken_;
 };
+
+// A replay as text: its operators, their form, its memory. Its body is in explain.cpp.
+void explain_run(const ReplayRun& run, std::ostream& out);
 
 }  // namespace overdrive::replay

@@ -21,6 +21,8 @@ using test::Timeline;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+inline const Options kEarlyForm{.form = Form::kEarly};
+
 inline testing::AssertionResult same_bits(const Tensor& got, const Tensor& want) {
   if (got.defined() != want.defined()) {
     return testing::AssertionFailure() << (got.defined() ? "defined" : "undefined") << ", the other is not";

@@ -1,4 +1,4 @@
-// Regions on devices: phonies, random numbers, and a region that moves elsewhere.
+// Regions on devices: tokens, random numbers, and a region that moves elsewhere.
 #include "test/checkpoint/device_fixture.h"
 
 #include <ATen/Context.h>
@@ -64,9 +64,10 @@ TEST_P(OnDevices, AnotherDeviceTheSecondTimeIsAnError) {
 
 using DevicePhonies = DeviceCheckpointTest;
 TEST_F(DevicePhonies, AreOnePerDevice) {
-  const Tensor first = phony(test::fake::device(0), true), second = phony(test::fake::device(1), true);
+  const Tensor first = dependency_token(test::fake::device(0), true),
+               second = dependency_token(test::fake::device(1), true);
   EXPECT_FALSE(first.is_same(second));
-  EXPECT_TRUE(first.is_same(phony(test::fake::device(0), true)));
+  EXPECT_TRUE(first.is_same(dependency_token(test::fake::device(0), true)));
   EXPECT_EQ(second.device(), test::fake::device(1));
 }
 

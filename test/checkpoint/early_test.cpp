@@ -32,7 +32,7 @@ class Early : public CheckpointTest {
 TYPED_TEST_SUITE(Early, test::Engines, test::EngineNames);
 
 TYPED_TEST(Early, RecomputesBeforeTheGradientPassesCheckpoint) {
-  // {x} --Checkpoint--> {y} --Fork--> --Join--> {y}
+  // {x} --Checkpoint--> {y} --WaitInBackward--> --ReleaseInBackward--> {y}
   //                             `-- Recompute --'
   Checkpointing region(this->noting_block(), {this->x});
   Tensors outputs = region.checkpoint();
@@ -63,6 +63,7 @@ TYPED_TEST(Early, RecomputesTheLastRegionFirst) {
   Tensor y = this->x;
   for (int i = 0; i < 3; ++i) {
     y = checkpoint(
+        kEarlyForm,
         [this, i](const Tensor& t) {
           this->timeline.add(i, is_recomputing() ? " again" : "");
           return this->block(t);
@@ -75,7 +76,9 @@ TYPED_TEST(Early, RecomputesTheLastRegionFirst) {
 
 TYPED_TEST(Early, RefusesGradAndInputs) {
   const auto forward = [this] {
-    return checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+    return checkpoint(
+               kEarlyForm, [this](const Tensor& t) { return this->block(t); }, this->x)
+        .sum();
   };
   const auto text = HasSubstr("Checkpointing is not compatible with .grad() or when an `inputs` parameter");
   EXPECT_THAT(error_of([&] { torch::autograd::grad({forward()}, {this->x}); }), text);
@@ -86,12 +89,16 @@ TYPED_TEST(Early, RefusesGradAndInputs) {
 }
 
 TYPED_TEST(Early, RefusesAGradientOfAGradient) {
-  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+  const Tensor y = checkpoint(
+                       kEarlyForm, [this](const Tensor& t) { return this->block(t); }, this->x)
+                       .sum();
   EXPECT_THAT(error_of([&] { y.backward({}, true, true); }), HasSubstr("no gradient of a gradient"));
 }
 
 TYPED_TEST(Early, RefusesASecondBackwardUnlessTheGraphWasKept) {
-  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x).sum();
+  const Tensor y = checkpoint(
+                       kEarlyForm, [this](const Tensor& t) { return this->block(t); }, this->x)
+                       .sum();
   y.backward({}, /*retain_graph=*/true);
   const Tensor once = this->x.grad().clone();
   y.backward();
@@ -102,7 +109,8 @@ TYPED_TEST(Early, RefusesASecondBackwardUnlessTheGraphWasKept) {
 TYPED_TEST(Early, RunsPlainlyForATangent) {
   const auto level = torch::autograd::forward_ad::enter_dual_level();
   const Tensor dual = at::_make_dual(this->x.detach(), at::ones_like(this->x), 0);
-  const Tensor y = checkpoint([](const Tensor& t) { return t * 2; }, dual);
+  const Tensor y = checkpoint(
+      kEarlyForm, [](const Tensor& t) { return t * 2; }, dual);
   const Tensor tangent = std::get<1>(at::_unpack_dual(y, 0)).clone();
   torch::autograd::forward_ad::exit_dual_level(level);
   EXPECT_TRUE(same_bits(tangent, at::full({4, 8}, 2.0f)));
@@ -121,12 +129,12 @@ TYPED_TEST(Early, RunsPlainlyInsideFunctorchLayers) {
   EXPECT_TRUE(at::equal(forward_ad::unpack_dual(y, level).tangent, at::full({4, 8}, 2.0f)));
 }
 
-// {x} --Checkpoint--> {index}, {values} --Fork--> --Join-->
+// {x} --Checkpoint--> {index}, {values} --WaitInBackward--> --ReleaseInBackward-->
 TYPED_TEST(Early, RidesOnTheFirstFloatingOutput) {
   Checkpointing region([](const Tensors& t) { return Tensors{t[0].argmax(1), t[0] * 2, t[0] * 3}; }, {this->x});
   const Tensors outputs = region.recompute(region.checkpoint());
   EXPECT_FALSE(outputs[0].requires_grad());
-  EXPECT_EQ(outputs[1].grad_fn()->name(), "Join");
+  EXPECT_EQ(outputs[1].grad_fn()->name(), "ReleaseInBackward");
   EXPECT_EQ(outputs[2].grad_fn()->name(), "Checkpoint");
   (outputs[1] + outputs[2]).sum().backward();
   EXPECT_TRUE(same_bits(this->x.grad(), at::full({4, 8}, 5.0f)));
@@ -139,12 +147,13 @@ TYPED_TEST(Early, AllowsABackwardInsideTheRegion) {
     const Tensor slope = torch::autograd::grad({inner.exp().sin().sum()}, {inner})[0];
     return this->block(t) * slope;
   };
-  this->expect_same([&] { return f(this->x); }, [&] { return checkpoint(f, this->x); });
+  this->expect_same([&] { return f(this->x); }, [&] { return checkpoint(kEarlyForm, f, this->x); });
 }
 
 TYPED_TEST(Early, AFailedBackwardLeavesARegionThatCanRunAgain) {
   bool fail = true;
-  const Tensor y = checkpoint([this](const Tensor& t) { return this->block(t); }, this->x * 1);
+  const Tensor y = checkpoint(
+      kEarlyForm, [this](const Tensor& t) { return this->block(t); }, this->x * 1);
   Tensor z = y * 1;
   z.register_hook([&](const Tensor&) { TORCH_CHECK(!fail, "not yet"); });
   const Tensor loss = z.sum();
@@ -161,7 +170,8 @@ TEST_F(EarlyOnOverdrive, RefusesBeforeAnythingIsAccumulated) {
   for (const bool revolve : {false, true}) {
     const auto forward = [&] {
       const Layer layer = [this](const Tensor& t) { return block(t); };
-      const Tensor y = revolve ? checkpoint_sequential({layer, layer}, x, Revolve{1}) : checkpoint(layer, x);
+      const Tensor y =
+          revolve ? checkpoint_sequential({layer, layer}, x, Revolve{1}) : checkpoint(kEarlyForm, layer, x);
       return y.sum() + (other * 2).sum();
     };
     EXPECT_THAT(error_of([&] {
@@ -175,31 +185,34 @@ TEST_F(EarlyOnOverdrive, RefusesBeforeAnythingIsAccumulated) {
   }
 }
 
-TEST(Dependency, JoinComesBeforeWhatItsPhonyDependsOnAndThatBeforeFork) {
+TEST(Dependency, ReleaseComesBeforeTheTokensNodesAndThoseBeforeWait) {
   Timeline timeline;
   const auto note = [&](const Tensor& tensor, const char* name) {
     tensor.register_hook([&timeline, name](const Tensor&) { timeline.add(name); });
   };
   const Tensor x = at::ones({2}).requires_grad_();
   const Tensor y = x * 2;
-  note(y, "behind fork");
-  auto [same, waits] = fork(y);
-  note(same, "behind join");
-  const Tensor joined = join(same, waits);
-  EXPECT_TRUE(same_bits(joined.detach(), y.detach()));
-  joined.sum().backward();
-  EXPECT_THAT(timeline.events(), ElementsAre("behind join", "behind fork"));
+  note(y, "behind wait");
+  auto [same, waits] = wait_in_backward(y);
+  note(same, "behind release");
+  const Tensor released = release_in_backward(same, waits);
+  EXPECT_TRUE(same_bits(released.detach(), y.detach()));
+  released.sum().backward();
+  EXPECT_THAT(timeline.events(), ElementsAre("behind release", "behind wait"));
   EXPECT_TRUE(same_bits(x.grad(), at::full({2}, 2.0f)));
 }
 
 TEST(Dependency, AnEmptyTensorStandsForIt) {
-  const Tensor one = phony(at::kCPU, true);
-  EXPECT_TRUE(one.is_same(phony(at::kCPU, true)));
-  EXPECT_FALSE(one.is_same(phony(at::kCPU, false)));
+  const Tensor one = dependency_token(at::kCPU, true);
+  EXPECT_TRUE(one.is_same(dependency_token(at::kCPU, true)));
+  EXPECT_FALSE(one.is_same(dependency_token(at::kCPU, false)));
   EXPECT_EQ(one.numel(), 0);
   EXPECT_TRUE(one.requires_grad());
   const Tensor x = at::ones({2}).requires_grad_();
-  checkpoint([](const Tensor& t) { return t * 2; }, x).sum().backward();
+  checkpoint(
+      kEarlyForm, [](const Tensor& t) { return t * 2; }, x)
+      .sum()
+      .backward();
   EXPECT_FALSE(one.grad().defined());
 }
 

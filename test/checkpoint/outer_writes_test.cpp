@@ -231,7 +231,9 @@ TEST_F(OuterWritesOfChains, AreLeftAloneWhateverIsKept) {
        {ChainSchedule(Segments{3}), ChainSchedule(Revolve{1}), ChainSchedule(Revolve{3})}) {
     for (const int64_t ahead : {0, 2}) {
       nn::Sequential chain = make();
-      checkpoint_sequential(layers_of(*chain), x, schedule, {.ahead = ahead}).sum().backward();
+      checkpoint_sequential(layers_of(*chain), x, schedule, {.form = Form::kEarly, .ahead = ahead})
+          .sum()
+          .backward();
       for (size_t i = 0; i < plain->buffers().size(); ++i) {
         EXPECT_TRUE(same_bits(chain->buffers()[i], plain->buffers()[i])) << i;
       }
@@ -252,7 +254,7 @@ TEST_F(OuterWritesOfChains, AreNotMadeAhead) {
     return norm->forward(t);
   };
   Tensor y = x;
-  for (int i = 0; i < 4; ++i) y = checkpoint({.ahead = 3}, f, y);
+  for (int i = 0; i < 4; ++i) y = checkpoint({.form = Form::kEarly, .ahead = 3}, f, y);
   y.sum().backward();
   EXPECT_EQ(elsewhere, 0);
 }
@@ -267,7 +269,7 @@ TEST_F(OuterWritesOfChains, DoNotStandInTheWayOfRunningAhead) {
     return block(t).relu_();
   };
   Tensor y = x;
-  for (int i = 0; i < 6; ++i) y = checkpoint({.ahead = 1}, f, y);
+  for (int i = 0; i < 6; ++i) y = checkpoint({.form = Form::kEarly, .ahead = 1}, f, y);
   y.sum().backward();
   EXPECT_EQ(again, 6);
 }

@@ -66,7 +66,7 @@ TEST_F(Policies, NeedAHookToPackWith) {
 
 TEST_F(Policies, AndOptionsOfTheOtherFormAreRefused) {
   const auto f = [](const Tensor& t) { return t.exp(); };
-  EXPECT_THAT(error_of([&] { checkpoint({.policy = always(Choice::kSave)}, f, x); }),
+  EXPECT_THAT(error_of([&] { checkpoint({.form = Form::kEarly, .policy = always(Choice::kSave)}, f, x); }),
               HasSubstr("Use the form kOnDemand"));
   EXPECT_THAT(error_of([&] { checkpoint({.form = Form::kOnDemand, .ahead = 1}, f, x); }),
               HasSubstr("Use the form kEarly"));

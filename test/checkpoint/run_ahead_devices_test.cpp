@@ -81,10 +81,11 @@ class RunAheadOnDevices : public DeviceCheckpointTest {
 TEST_F(RunAheadOnDevices, ChangesNoBit) {
   const std::vector<Block> blocks(7, on(0));
   for (const int64_t ahead : {1, 2, 3, 9}) {
-    expect_same_steps(10, [&](const auto& options) { return chain(blocks, options); }, {.ahead = ahead});
+    expect_same_steps(10, [&](const auto& options) { return chain(blocks, options); },
+                      {.form = Form::kEarly, .ahead = ahead});
   }
   expect_same_steps(5, [&](const auto& options) { return chain(blocks, options); },
-                    {.checksum = true, .ahead = 2});
+                    {.form = Form::kEarly, .checksum = true, .ahead = 2});
 }
 
 // {0} -> {1} -> {2}, each sin(): 2 runs again in its turn, 1 and 0 before the gradient (cos) above them.
@@ -93,7 +94,7 @@ TEST_F(RunAheadOnDevices, GivesTheDeviceTheNextRegionBeforeTheGradient) {
   std::mutex mutex;
   Events kernels;
   std::set<int> aside;
-  const Tensor y = chain({sine, sine, sine}, Options{.ahead = 1});
+  const Tensor y = chain({sine, sine, sine}, Options{.form = Form::kEarly, .ahead = 1});
   test::fake::on_kernel([&](const test::fake::Kernel& kernel) {
     if (kernel.op != "aten::sin" && kernel.op != "aten::cos") return;
     const std::lock_guard lock(mutex);
@@ -109,7 +110,7 @@ TEST_F(RunAheadOnDevices, GivesTheDeviceTheNextRegionBeforeTheGradient) {
 TEST_F(RunAheadOnDevices, TellsTheAllocatorWhatCrossesStreams) {
   const Block sine = [](const Tensor& t) { return t.sin(); };
   const auto recorded = [&](int64_t ahead) {
-    const Tensor y = chain({sine, sine, sine}, Options{.ahead = ahead});
+    const Tensor y = chain({sine, sine, sine}, Options{.form = Form::kEarly, .ahead = ahead});
     test::fake::reset_calls();
     y.sum().backward();
     return test::fake::calls().recorded_streams;
@@ -122,7 +123,7 @@ TEST_F(RunAheadOnDevices, TellsTheAllocatorWhatCrossesStreams) {
 TEST_F(RunAheadOnDevices, WouldBeCaughtWithoutItsWaits) {
   const std::vector<Block> blocks(4, on(0));
   test::fake::ignore_waits(true);
-  chain(blocks, Options{.ahead = 2}).sum().backward();
+  chain(blocks, Options{.form = Form::kEarly, .ahead = 2}).sum().backward();
   test::fake::ignore_waits(false);
   EXPECT_THAT(test::fake::violations(), testing::Not(testing::IsEmpty()));
   test::fake::clear_violations();
@@ -143,7 +144,7 @@ TEST_F(RunAheadOnDevices, ChangesNoBitWithFourWorkersAndNodesThatDraw) {
     t = Noise::apply(t.cpu());
     return region(dropped, region([](const Tensor& u) { return u.sin(); }, t));
   };
-  expect_same_steps(500, net, {.ahead = 2});
+  expect_same_steps(500, net, {.form = Form::kEarly, .ahead = 2});
 }
 
 TEST_F(RunAheadOnDevices, ReplaysTheGeneratorOfTheDevice) {
@@ -156,9 +157,9 @@ TEST_F(RunAheadOnDevices, ReplaysTheGeneratorOfTheDevice) {
     const Tensor t = Noise::apply(chain({random, on(0), random}, options));
     return options ? checkpoint(*options, random, t) : random(t);
   };
-  expect_same_steps(20, net, {.ahead = 0});
+  expect_same_steps(20, net, {.form = Form::kEarly, .ahead = 0});
   EXPECT_EQ(aside, 0);
-  expect_same_steps(20, net, {.ahead = 2});
+  expect_same_steps(20, net, {.form = Form::kEarly, .ahead = 2});
   EXPECT_EQ(aside, 20 * 3) << "all but the last region, which comes first";
 }
 
@@ -173,7 +174,7 @@ TEST_F(RunAheadOnDevices, WaitsForItsTurnWhereTheGeneratorOfTheCpuMoved) {
                     [&](const auto& options) {
                       return chain({random, random, random}, options);
                     },
-                    {.ahead = 2});
+                    {.form = Form::kEarly, .ahead = 2});
   EXPECT_EQ(aside, 0);
 }
 
@@ -187,7 +188,7 @@ TEST_F(RunAheadOnDevices, TriesAgainWhatFailed) {
   const auto net = [&](const std::optional<Options>& options) {
     return chain({failing_ahead, on(0), on(0)}, options);
   };
-  expect_same_steps(1, net, {.ahead = 2});
+  expect_same_steps(1, net, {.form = Form::kEarly, .ahead = 2});
   EXPECT_EQ(runs, 2);
 }
 
@@ -200,7 +201,7 @@ TEST_F(RunAheadOnDevices, AllowsABackwardInsideAndAKeptGraph) {
   // Region by region: the gradients of a second backward are added to those of the first one by one.
   const auto twice = [&](int64_t ahead) {
     return step([&] {
-      const Tensor y = chain({inner, on(0), inner, on(0)}, Options{.ahead = ahead});
+      const Tensor y = chain({inner, on(0), inner, on(0)}, Options{.form = Form::kEarly, .ahead = ahead});
       y.sum().backward({}, /*retain_graph=*/true);
       return y;
     });
@@ -213,14 +214,14 @@ TEST_F(RunAheadOnDevices, AllowsABackwardInsideAndAKeptGraph) {
 }
 
 TEST_F(RunAheadOnDevices, LeavesWhatAFailedBackwardOrdered) {
-  const Tensor y = chain({on(0), on(0), on(0)}, Options{.ahead = 2});
+  const Tensor y = chain({on(0), on(0), on(0)}, Options{.form = Form::kEarly, .ahead = 2});
   bool fail = true;
   const Block checked = [&](const Tensor& t) {
     Tensor u = t * 1;
     if (u.requires_grad()) u.register_hook([&](const Tensor&) { TORCH_CHECK(!fail, "not yet"); });
     return u;
   };
-  const Tensor loss = checkpoint({.ahead = 3}, checked, y).sum();
+  const Tensor loss = checkpoint({.form = Form::kEarly, .ahead = 3}, checked, y).sum();
   EXPECT_THAT(error_of([&] { loss.backward({}, /*retain_graph=*/true); }), HasSubstr("not yet"));
   fail = false;
   loss.backward();

@@ -51,7 +51,7 @@ TEST_F(RunAhead, ChangesNoBitWhereRegionsAndNodesDrawRandomNumbers) {
   };
   const Tensors want = step([&] { return net(std::nullopt); });
   for (int i = 0; i < 500; ++i) {
-    const Tensors got = step([&] { return net(Options{.ahead = 2}); });
+    const Tensors got = step([&] { return net(Options{.form = Form::kEarly, .ahead = 2}); });
     for (size_t k = 0; k < want.size(); ++k)
       ASSERT_TRUE(same_bits(got[k], want[k])) << "step " << i << ", " << k;
   }
@@ -66,7 +66,7 @@ TEST_F(RunAhead, RunsEachRegionOnceWhoeverIsFirst) {
   const std::vector<Block> blocks(12, counting);
   const Tensors want = step([&] { return chain(blocks, std::nullopt); });
   for (int i = 0; i < 50; ++i) {
-    const Tensors got = step([&] { return chain(blocks, Options{.ahead = 3}); });
+    const Tensors got = step([&] { return chain(blocks, Options{.form = Form::kEarly, .ahead = 3}); });
     for (size_t k = 0; k < want.size(); ++k) {
       ASSERT_TRUE(same_bits(got[k], want[k])) << "step " << i << ", " << k;
     }
@@ -91,7 +91,7 @@ TEST_F(RunAhead, RunsElsewhereWhileTheGradientIsBeingMade) {
     if (is_recomputing()) y.register_hook([&](const Tensor&) { begun.wait(false); });
     return y;
   };
-  chain({first, last}, Options{.ahead = 1}).sum().backward();
+  chain({first, last}, Options{.form = Form::kEarly, .ahead = 1}).sum().backward();
   EXPECT_TRUE(elsewhere);
 }
 
@@ -108,6 +108,7 @@ TEST_F(RunAhead, FlagsAreUpOnTheOtherThread) {
   };
   const Block first = [&](const Tensor& t) {
     const Tensor y = checkpoint(
+        kEarlyForm,
         [&](const Tensor& u) {
           note("inner");
           return block(u);
@@ -129,7 +130,7 @@ TEST_F(RunAhead, FlagsAreUpOnTheOtherThread) {
     }
     return y;
   };
-  chain({first, first, last}, Options{.ahead = 2}).sum().backward();
+  chain({first, first, last}, Options{.form = Form::kEarly, .ahead = 2}).sum().backward();
   EXPECT_THAT(elsewhere, ElementsAre("inner cr", "outer -r"));
 }
 
@@ -140,7 +141,10 @@ TEST_F(RunAhead, LeavesRegionsThatDoNotAllowIt) {
     if (is_recomputing()) elsewhere += std::this_thread::get_id() != here;
     return block(t);
   };
-  checkpoint({.ahead = 3}, noting, checkpoint(noting, checkpoint(noting, x))).sum().backward();
+  checkpoint({.form = Form::kEarly, .ahead = 3}, noting,
+             checkpoint(kEarlyForm, noting, checkpoint(kEarlyForm, noting, x)))
+      .sum()
+      .backward();
   EXPECT_EQ(elsewhere, 0);
 }
 
@@ -154,7 +158,7 @@ TEST_F(RunAhead, NumbersNodesAfterThoseThatAreThere) {
     if (is_recomputing()) numbers.push_back(y.grad_fn()->sequence_nr());
     return y;
   };
-  const Tensor loss = chain(std::vector<Block>(4, noting), Options{.ahead = 2}).sum();
+  const Tensor loss = chain(std::vector<Block>(4, noting), Options{.form = Form::kEarly, .ahead = 2}).sum();
   loss.backward();
   EXPECT_THAT(numbers,
               testing::AllOf(testing::SizeIs(4), testing::Each(testing::Gt(loss.grad_fn()->sequence_nr()))));
@@ -167,7 +171,7 @@ TEST_F(RunAhead, AnErrorComesFromTheNodeItself) {
     return block(t);
   };
   const Block good = [this](const Tensor& t) { return block(t); };
-  const Tensor y = chain({good, failing, good}, Options{.ahead = 2}).sum();
+  const Tensor y = chain({good, failing, good}, Options{.form = Form::kEarly, .ahead = 2}).sum();
   EXPECT_THAT(error_of([&] { y.backward({}, /*retain_graph=*/true); }), HasSubstr("not this time"));
   EXPECT_FALSE(x.grad().defined());
   fail = false;
@@ -190,7 +194,7 @@ TEST_F(RunAhead, WhatAFailedBackwardOrderedIsNotUsedLater) {
     u.register_hook([&](const Tensor&) { TORCH_CHECK(!fail, "not yet"); });
     return (options ? checkpoint(*options, biased, u) : biased(u)).sum();
   };
-  const Options options{.check_determinism = false, .ahead = 1};
+  const Options options{.form = Form::kEarly, .check_determinism = false, .ahead = 1};
   const Tensor y = forward(options);
   EXPECT_THAT(error_of([&] { y.backward({}, /*retain_graph=*/true); }), HasSubstr("not yet"));
   bias.add_(1);
@@ -199,7 +203,7 @@ TEST_F(RunAhead, WhatAFailedBackwardOrderedIsNotUsedLater) {
   y.backward();
   const Tensor with_ahead = x.grad().clone();
   bias.sub_(1);
-  const Tensor z = forward(Options{.check_determinism = false});
+  const Tensor z = forward(Options{.form = Form::kEarly, .check_determinism = false});
   bias.add_(1);
   clear_gradients();
   z.backward();
@@ -217,10 +221,10 @@ TEST_F(RunAhead, WaitsForAFunctionThatIsStillRunning) {
       return y;
     };
     {
-      Tensor t = chain({using_it, using_it, using_it}, Options{.ahead = 3});
+      Tensor t = chain({using_it, using_it, using_it}, Options{.form = Form::kEarly, .ahead = 3});
       t.register_hook([](const Tensor&) {});
       const Tensor u = checkpoint(
-          {.ahead = 3},
+          {.form = Form::kEarly, .ahead = 3},
           [](const Tensor& v) {
             TORCH_CHECK(!is_recomputing(), "fails");
             return v * 2;

@@ -18,16 +18,16 @@ using namespace overdrive::engine;
 class Counters : public testing::Test {
  protected:
   void SetUp() override { reset_counters(); }
-  static uint64_t nodes() { return counter_totals()[Count::kNodes]; }
+  static uint64_t nodes() { return counter_totals()["nodes"]; }
 };
 
 TEST_F(Counters, SumOverThreadsThatLiveAndThreadsThatEnded) {
-  count(Count::kNodes, 5);
-  std::thread([] { count(Count::kNodes, 7); }).join();
-  count(Count::kBackwards);
+  count(counts::nodes, 5);
+  std::thread([] { count(counts::nodes, 7); }).join();
+  count(counts::backwards);
   EXPECT_EQ(nodes(), 12);
-  EXPECT_EQ(counter_totals()[Count::kBackwards], 1);
-  EXPECT_EQ(counter_totals()[Count::kThreads], 0);
+  EXPECT_EQ(counter_totals()["backwards"], 1);
+  EXPECT_EQ(counter_totals()["threads"], 0);
 }
 
 TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
@@ -44,7 +44,7 @@ TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([] {
-        for (int i = 0; i < kEach; ++i) count(Count::kNodes);
+        for (int i = 0; i < kEach; ++i) count(counts::nodes);
       });
     }
     for (auto& thread : threads) thread.join();
@@ -55,14 +55,14 @@ TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
 }
 
 struct CountsInItsDestructor {
-  ~CountsInItsDestructor() { count(Count::kNodes, 3); }
+  ~CountsInItsDestructor() { count(counts::nodes, 3); }
 };
 
 TEST_F(Counters, CountInDestructorsOfThreadLocals) {
   std::thread([] {
     thread_local CountsInItsDestructor made_before_the_block;
     (void)&made_before_the_block;
-    count(Count::kNodes);
+    count(counts::nodes);
     thread_local CountsInItsDestructor made_after_it;
     (void)&made_after_it;
   }).join();
@@ -71,10 +71,10 @@ TEST_F(Counters, CountInDestructorsOfThreadLocals) {
 
 TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
   static pthread_key_t late;  // made after the registry's own key, so its destructor runs later
-  count(Count::kNodes, 0);
-  ASSERT_EQ(pthread_key_create(&late, [](void*) { count(Count::kNodes, 11); }), 0);
+  count(counts::nodes, 0);
+  ASSERT_EQ(pthread_key_create(&late, [](void*) { count(counts::nodes, 11); }), 0);
   std::thread([] {
-    count(Count::kNodes);
+    count(counts::nodes);
     pthread_setspecific(late, &late);
   }).join();
   EXPECT_EQ(nodes(), 12);
@@ -82,12 +82,12 @@ TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
 }
 
 TEST_F(Counters, StartAgainFromZeroAfterAResetAlsoForThreadsThatGoOnCounting) {
-  count(Count::kNodes, 100);
+  count(counts::nodes, 100);
   count_forwarded("a reason");
   reset_counters();
   EXPECT_EQ(nodes(), 0);
   EXPECT_TRUE(counter_totals().forwarded.empty());
-  count(Count::kNodes, 2);
+  count(counts::nodes, 2);
   EXPECT_EQ(nodes(), 2);
 }
 
@@ -107,7 +107,7 @@ TEST_F(Counters, WorkInAChildForkedWhileAnotherThreadHeldTheRegistry) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      count(Count::kNodes);
+      count(counts::nodes);
       count_forwarded("in the child");
       _exit(nodes() == 1 && counter_totals().forwarded["in the child"] == 1 ? 0 : 1);
     }

@@ -71,8 +71,8 @@ TEST_F(Stats, AreOneLineOfJsonWithEveryCounter) {
   EXPECT_EQ(json["nodes"], kNodes);
   for (const char* counter :
        {"frames_elided", "nested", "slow_validations", "slow_sums", "fresh_stacks", "threads", "checked",
-        "check_skipped", "decision_hits", "decision_misses", "packed_later", "ahead_hits", "ahead_waits",
-        "ahead_misses", "ahead_unused", "ahead_bytes", "waiting_bytes", "keep_memory_bytes"}) {
+        "check_skipped", "packed_later", "ahead_hits", "ahead_waits", "ahead_misses", "ahead_unused",
+        "ahead_bytes", "waiting_bytes", "keep_memory_bytes"}) {
     EXPECT_TRUE(json.contains(counter)) << counter;
   }
   EXPECT_EQ(json["forwarded"], nlohmann::json::object());

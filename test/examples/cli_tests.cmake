@@ -32,8 +32,12 @@ if(TARGET overdrive_devices_bench)
                          JSON "rows;4;overdrive_switches")
 endif()
 overdrive_add_cli_test(bench_checkpoint_quick CALL bench checkpoint --quick --json out.json JSON "rows;0;figure")
+overdrive_add_cli_test(bench_nan_quick CALL bench nan --quick --json out.json JSON "rows;3;anomaly_ratio")
 overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --json out.json JSON "rows;0;ratio_hi")
 
+overdrive_add_cli_test(graph_page CALL graph digits_mlp -o out.html PRINTS "nodes, .* bytes held; out.html")
+overdrive_add_cli_test(graph_json CALL graph lstm -o out.json PRINTS "edges" JSON "nodes;0;gradients")
+overdrive_add_cli_test(graph_of_another_kind CALL graph digits_mlp -o out.png STATUS 2 PRINTS "ends neither with .html")
 overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.json PRINTS "equal after each of 20 steps"
                        JSON "comparisons;1;step_ratio;median")
 overdrive_add_cli_test(compare_all CALL compare --all --steps 4 --block 2 --json out.json PRINTS "bits equal in all"
@@ -100,6 +104,7 @@ function(overdrive_add_story name script)
   set_tests_properties(cli_${name} PROPERTIES TIMEOUT 600 LABELS cli)
 endfunction()
 overdrive_add_story(page page_test.py)
+overdrive_add_story(graph graph_page_test.py)
 overdrive_add_story(terminal training_test.py terminal)
 foreach(story narrow full)
   overdrive_add_story(output_${story} output_test.py ${story})
@@ -131,6 +136,7 @@ foreach(packer keep int8 spill)
   overdrive_add_cli_test(train_under_${packer} CALL train transformer --save-tensors ${packer} --steps 2 --json out.json
                          PRINTS "after 2 steps" JSON "trainings;0;quality_value")
 endforeach()
+overdrive_add_cli_test(train_under_a_trace CALL train digits_mlp --steps 2 --trace out.json JSON "traceEvents;9;dur")
 overdrive_add_cli_test(train_offload_on_cpu CALL train digits_mlp --save-tensors offload --steps 2 PRINTS "nothing to do for tensors that are on the CPU")
 overdrive_add_cli_test(bench_nodes_quick CALL bench nodes --quick --type MulBackward0 --json out.json JSON "rows;0;of_stock")
 overdrive_add_cli_test(bench_nodes_of_no_type CALL bench nodes --type frob STATUS 2 PRINTS "--type: frob not in")
@@ -175,6 +181,9 @@ overdrive_add_cli_test(no_steps CALL compare digits --steps 0 STATUS 2 PRINTS "-
 overdrive_add_cli_test(no_data CALL compare digits --data . STATUS 2 PRINTS "cannot read the data file .*digits-images")
 overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 PRINTS "there is no checkpoint")
 overdrive_add_cli_test(unknown_packer CALL train digits_mlp --save-tensors frob STATUS 2 PRINTS "--save-tensors")
+overdrive_add_cli_test(trace_on_stock CALL train digits_mlp --engine stock --trace out.json STATUS 2 PRINTS "--trace is for --engine overdrive")
+overdrive_add_cli_test(trace_into_no_folder CALL train digits_mlp --steps 2 --trace /nowhere/out.json STATUS 2
+                       PRINTS "/nowhere/out.json.*No such file or directory")
 overdrive_add_cli_test(packer_on_stock CALL train digits_mlp --engine stock --save-tensors keep STATUS 2
                        PRINTS "is for --engine overdrive")
 overdrive_add_cli_test(unknown_engine CALL train digits_mlp --engine frob STATUS 2 PRINTS "--engine")

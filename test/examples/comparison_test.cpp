@@ -1,6 +1,6 @@
 // The comparison finds what it is there to find, and its JSON has what it measured.
 #include "examples/harness/comparison.h"
-#include "examples/trainers/torchscript.h"
+#include "examples/trainers/trainer.h"
 #include "test/support/error_of.h"
 #include "test/support/pch.h"
 

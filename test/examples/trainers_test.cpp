@@ -3,7 +3,6 @@
 #include "bench/engine_switch.h"
 #include "examples/harness/comparison.h"
 #include "examples/trainers/checkpoint_file.h"
-#include "examples/trainers/digest.h"
 #include "test/support/error_of.h"
 #include "test/support/pch.h"
 

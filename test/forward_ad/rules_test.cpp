@@ -239,7 +239,7 @@ TEST_F(Rules, AnOperatorInPlaceWithItselfIsThatWithACopy) {
 TEST_F(Rules, AreGoneWithTheLevel) {
   Tensor x = random({3});
   auto is_included = [] {
-    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericMode);
+    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::TESTING_ONLY_GenericWrapper);
   };
   EXPECT_FALSE(is_included());
   {

@@ -63,6 +63,22 @@ TEST_F(Offload, BringsBackTheBitsOnAnyDeviceAndStream) {
   }
 }
 
+TEST_F(Offload, SaveOnCpuBringsBackTheBits) {
+  const Tensor x = on_device({8, 8}), y = on_device({8, 8});
+  (x.exp() * y).sum().backward();
+  const Tensor want = x.grad().cpu();
+  for (const bool pin : {false, true}) {
+    x.mutable_grad() = Tensor();
+    Tensor loss;
+    {
+      const auto scope = overdrive::save_on_cpu(pin);
+      loss = (x.exp() * y).sum();
+    }
+    loss.backward();
+    EXPECT_TRUE(same_bits(x.grad().cpu(), want));
+  }
+}
+
 // So that the tests around this one mean something.
 TEST_F(Offload, AMissingWaitIsFound) {
   for (const HooksPtr& hooks : {all(), schedulable(all(), {.window_tensors = 0})}) {

@@ -1,6 +1,6 @@
 // Training under each packer against plain training. Exact packers: bit for bit. Lossy ones: gradients within
 // a bound, and the digits CNN as good within a point.
-#include "examples/trainers/digest.h"
+#include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/trainer.h"
 #include "test/hooks/hooks_fixture.h"
 #include "test/support/child_process.h"

@@ -50,6 +50,18 @@ run("${WORK_DIR}/outside/outside")
 run("${WORK_DIR}/outside/quickstart")
 run("${WORK_DIR}/outside/smallest")
 
+# --- the guides ---
+foreach(page "guide/forward_mode.md" "guide/checkpointing.md" "guide/saved_tensors.md" "performance.md")
+  if(NOT EXISTS "${WORK_DIR}/moved/share/overdrive/docs/${page}")
+    message(FATAL_ERROR "share/overdrive/docs/${page} is not installed")
+  endif()
+endforeach()
+foreach(header "forward_ad/level_registry.h" "forward_ad/driver_functions.h" "engine/base/mutex.h")
+  if(EXISTS "${WORK_DIR}/moved/include/overdrive/${header}")
+    message(FATAL_ERROR "overdrive/${header} is for the project itself, but is installed beside the doors")
+  endif()
+endforeach()
+
 # --- the headers, by plain g++, with folders of the user's own in front that are called as ours ---
 set(hostile "${WORK_DIR}/hostile")
 foreach(top IN ITEMS engine hooks forward_ad checkpoint)

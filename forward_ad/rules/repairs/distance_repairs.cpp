@@ -8,7 +8,6 @@
 #include "forward_ad/rules/rule_support.h"
 
 #include <cmath>
-#include <limits>
 
 namespace overdrive::forward_ad::rules {
 namespace {

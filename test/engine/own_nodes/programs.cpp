@@ -25,7 +25,8 @@ class Numbers {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     constexpr double kOdd[] = {0.0, -0.0, kInfinity, -kInfinity, 1e-42, -1e-42, 3e38, 1, -1};
     const uint64_t which = next() % 24;
-    if (which == 9) return std::numeric_limits<double>::quiet_NaN();
+    // Of both signs, and often enough to meet: the sign of a product tells which factor it is from.
+    if (which >= 21) return std::copysign(std::numeric_limits<double>::quiet_NaN(), which == 21 ? 1.0 : -1.0);
     return which < std::size(kOdd) ? kOdd[which] : usual();
   }
 

@@ -72,7 +72,7 @@ ENGINE = [
           "i < task_.final_callbacks_.size(); ++i) {",
           "i + (FAULT ? 1 : 0) < task_.final_callbacks_.size(); ++i) {",
           FUZZER),
-    Fault("skip_validation", "outputs of a node are not checked", "engine/node/gradient_check.cpp",
+    Fault("skip_validation", "outputs of a node are not checked", "engine/node/node_call.cpp",
           "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {",
           "void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {\n  if (FAULT) return;",
           FUZZER),
@@ -134,7 +134,7 @@ CHECKPOINT = [
           "  if (state.default_dtype_ != outer_default_dtype_) c10::set_default_dtype(state.default_dtype_);",
           "  if (state.default_dtype_ != outer_default_dtype_ && !FAULT) c10::set_default_dtype(state.default_dtype_);",
           tests("checkpoint_test", "*State.DefaultDtypeIsThatOfTheForward*")),
-    Fault("skip_a_layer", "a chain goes back from the state before the right one", "checkpoint/chain/revolve.cpp",
+    Fault("skip_a_layer", "a chain goes back from the state before the right one", "checkpoint/chain/sequential.cpp",
           "    for (size_t layer = begin; layer < end; ++layer) state = chain_.run(layer, state, /*first=*/false);",
           "    for (size_t layer = begin; layer + (FAULT ? 1 : 0) < end; ++layer)\n"
           "      state = chain_.run(layer, state, /*first=*/false);",

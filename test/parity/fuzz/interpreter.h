@@ -32,6 +32,12 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
+  // Called before each backward of the top level with its roots and inputs, and whether its gradients are added
+  // to leaves; the function that it returns, with the backward's features when the backward has ended well.
+  using Onlooker = std::function<std::function<void(uint32_t features)>(
+      const variable_list& roots, const variable_list& inputs, bool accumulates)>;
+  void set_onlooker(Onlooker onlooker) { onlooker_ = std::move(onlooker); }
+
   // Runs one statement of the top level on its lane. False when it failed or had nothing to do;
   // the error is an observation, not an exception.
   bool step(const Statement& s);
@@ -77,6 +83,7 @@ class Interpreter {
   std::string see_gradients(const variable_list& grads);
   void hook_fired(const Statement& s);
 
+  std::function<void(uint32_t)> look_on(const Statement& s, const variable_list& roots);
   void keep_results(const Statement& s, variable_list results);
   void count_reached(const std::vector<const Node*>& nodes);
   variable_list call_backward(const Statement& s, const variable_list& roots);
@@ -94,6 +101,7 @@ class Interpreter {
   const Watch watch_;
   const std::function<void()> on_switch_;
   const LaneScope on_lane_;
+  Onlooker onlooker_;
   std::shared_ptr<Observation> seen_ = std::make_shared<Observation>();
   Reached reached_;
 

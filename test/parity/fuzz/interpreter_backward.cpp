@@ -120,7 +120,9 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   std::exception_ptr error;
   try {
     if (watch_.anomaly) torch::autograd::AnomalyMode::set_enabled(true, /*check_nan=*/true);
+    const auto seen = look_on(s, roots);
     results = call_backward(s, roots);
+    if (seen) seen(features_);
   } catch (...) {
     error = std::current_exception();
     features_ |= 1U << kThrowing;
@@ -135,6 +137,21 @@ bool Interpreter::run_outermost(const Statement& s, const variable_list& roots) 
   snapshot();
   if (error) std::rethrow_exception(error);
   return true;
+}
+
+// As call_backward() reads the statement.
+std::function<void(uint32_t)> Interpreter::look_on(const Statement& s, const variable_list& roots) {
+  if (!onlooker_) return nullptr;
+  variable_list used, inputs;
+  for (const Tensor& t : roots) {
+    if (t.defined()) used.push_back(t);
+    if (s.call.door == Door::kTensorBackward) break;
+  }
+  for (int i : s.call.inputs) {
+    if (s.call.door != Door::kExecute || (slot(i).defined() && slot(i).requires_grad()))
+      inputs.push_back(slot(i));
+  }
+  return onlooker_(used, inputs, s.call.door == Door::kTensorBackward || s.call.door == Door::kBackward);
 }
 
 void Interpreter::keep_results(const Statement& s, variable_list results) {

@@ -1,0 +1,136 @@
+#include "inspect/cancel.h"
+
+#include "engine/base/mutex.h"
+#include "engine/host/shared_object.h"
+#include "engine/run/active_run.h"
+#include "engine/run/watchers.h"
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace overdrive {
+
+namespace inspect {
+// A scope, as its backwards see it.
+struct Stop {
+  const StopOptions options;
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  const int32_t depth;  // of the outermost backwards
+
+  // Null: the backward goes on.
+  const char* reason_to_stop() const {
+    if (options.token.is_cancelled()) return "the token was cancelled";
+    if (options.deadline.has_value() && std::chrono::steady_clock::now() - begin >= *options.deadline) {
+      return "the deadline has passed";
+    }
+    return nullptr;
+  }
+};
+}  // namespace inspect
+
+namespace {
+
+using engine::NodeFacts;
+using inspect::Stop;
+using StopPtr = std::shared_ptr<const Stop>;
+
+// The scopes whose backwards run on this thread: of the thread itself, and of a node that a worker runs.
+std::vector<StopPtr>& stops_here() {
+  thread_local std::vector<StopPtr> stops;
+  return stops;
+}
+
+class StoppableRun final : public engine::RunWatch {
+ public:
+  StoppableRun(StopPtr stop, const engine::RunFacts& facts)
+      : stop_(std::move(stop)), outermost_(facts.depth == stop_->depth) {
+    for (const engine::PlannedNode& node : facts.plan.nodes) total_ += node.needed;
+  }
+
+  void may_go_on(uint32_t) override {
+    if (outermost_ && stop_->options.progress) stop_->options.progress(done_.load(), total_);
+    if (const char* reason = stop_->reason_to_stop()) throw Cancelled(reason, done_.load(), total_);
+  }
+
+  // A worker does not know the scope of the thread that it works for.
+  void before_node(const NodeFacts&) override { stops_here().push_back(stop_); }
+  void after_node(const NodeFacts& facts, const base::variable_list&, bool) override {
+    stops_here().pop_back();
+    done_.fetch_add(1);
+    if (engine::host::kind_of(facts.node) != engine::host::NodeKind::kAccumulateGrad) return;
+    const base::MutexLock lock(mutex_);
+    leaves_.push_back(static_cast<torch::autograd::AccumulateGrad&>(facts.node).variable);
+  }
+  void node_failed(const NodeFacts&, std::exception&) noexcept override { stops_here().pop_back(); }
+
+  void end(const std::exception_ptr& error) override {
+    if (error == nullptr) {
+      if (outermost_ && stop_->options.progress) stop_->options.progress(total_, total_);
+      return;
+    }
+    try {
+      std::rethrow_exception(error);
+    } catch (Cancelled& cancelled) {  // the object that the caller will get
+      const base::MutexLock lock(mutex_);
+      cancelled.add(leaves_);
+    } catch (...) {
+    }
+  }
+
+ private:
+  const StopPtr stop_;
+  const bool outermost_;
+  size_t total_ = 0;
+  std::atomic<size_t> done_{0};
+  base::Mutex mutex_;
+  std::vector<at::Tensor> leaves_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+int32_t depth_of_next_backward() {
+  const engine::ActiveRun* around = engine::thread_context().innermost;
+  return around == nullptr ? 0 : around->depth + 1;
+}
+
+}  // namespace
+
+Cancelled::Cancelled(const std::string& reason, size_t done, size_t total)
+    : std::runtime_error("A backward was stopped after " + std::to_string(done) + " of " +
+                         std::to_string(total) + " nodes: " + reason + "."),
+      done_(done),
+      total_(total) {}
+
+Cancelled::~Cancelled() = default;
+
+void Cancelled::add(const std::vector<at::Tensor>& leaves) {
+  accumulated_.insert(accumulated_.end(), leaves.begin(), leaves.end());
+}
+
+class StopScope::Watching final : public engine::Watcher {
+ public:
+  explicit Watching(StopOptions options)
+      : stop(std::make_shared<const Stop>(
+            Stop{.options = std::move(options), .depth = depth_of_next_backward()})) {}
+
+  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
+    const std::vector<StopPtr>& stops = stops_here();
+    if (std::find(stops.begin(), stops.end(), stop) == stops.end()) return nullptr;
+    return std::make_unique<StoppableRun>(stop, facts);
+  }
+  bool runs_user_code() const override { return static_cast<bool>(stop->options.progress); }
+
+  const std::shared_ptr<const inspect::Stop> stop;
+};
+
+StopScope::StopScope(StopOptions options) : watching_(std::make_shared<Watching>(std::move(options))) {
+  stops_here().push_back(watching_->stop);
+  engine::add_watcher(watching_);
+}
+
+StopScope::~StopScope() {
+  engine::remove_watcher(*watching_);
+  std::erase(stops_here(), watching_->stop);
+}
+
+}  // namespace overdrive

@@ -1,0 +1,19 @@
+// What the memory of a step was allocated for. Plain values.
+#pragma once
+
+#include "engine/base/export.h"
+
+#include <cstddef>
+
+namespace overdrive::inspect {
+
+enum class MemoryKind {
+  kOther,        // outside of operators and nodes, or on another thread
+  kActivations,  // by an operator of the forward
+  kSavedCopies,  // by a saved-tensor hook: packed or unpacked
+  kGradients,    // by a node of a backward; of a checkpointed region also the activations of its second run
+};
+inline constexpr size_t kMemoryKinds = 4;
+OVERDRIVE_API const char* name_of(MemoryKind kind);
+
+}  // namespace overdrive::inspect

@@ -1,0 +1,12 @@
+#include "inspect/graph/graph.h"
+#include "inspect/graph/json_text.h"
+#include "inspect/page/page.h"
+
+namespace overdrive::inspect {
+
+std::string to_html(const Graph& graph, const std::string& title) {
+  const std::string json = "{\"title\": " + json_quoted(title) + ", \"graph\": " + to_json(graph) + "}";
+  return page_of("Overdrive: graph of " + title, kGraphStyle, kGraphScript, json);
+}
+
+}  // namespace overdrive::inspect

@@ -1,0 +1,215 @@
+#include "inspect/trace/event_text.h"
+
+#include <c10/core/Device.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace overdrive::inspect {
+namespace {
+
+// Appends to a buffer that is known to be long enough.
+class Cursor {
+ public:
+  explicit Cursor(char* at) : at_(at) {}
+  char* at() const { return at_; }
+
+  template <size_t n>
+  Cursor& operator<<(const char (&literal)[n]) {
+    std::memcpy(at_, literal, n - 1);
+    at_ += n - 1;
+    return *this;
+  }
+  Cursor& operator<<(std::string_view text) {
+    std::memcpy(at_, text.data(), text.size());
+    at_ += text.size();
+    return *this;
+  }
+  Cursor& number(int64_t value) {
+    at_ = std::to_chars(at_, at_ + 20, value).ptr;
+    return *this;
+  }
+  Cursor& hex(uint64_t value) {
+    at_ = std::to_chars(at_, at_ + 16, value, 16).ptr;
+    return *this;
+  }
+  // Nanoseconds as microseconds.
+  Cursor& micros(int64_t nanoseconds) {
+    if (nanoseconds < 0) nanoseconds = 0;
+    number(nanoseconds / 1000);
+    const auto rest = static_cast<int>(nanoseconds % 1000);
+    if (rest == 0) return *this;
+    at_[0] = '.';
+    at_[1] = static_cast<char>('0' + rest / 100);
+    at_[2] = static_cast<char>('0' + rest / 10 % 10);
+    at_[3] = static_cast<char>('0' + rest % 10);
+    at_ += 4;
+    return *this;
+  }
+
+ private:
+  char* at_;
+};
+
+constexpr size_t kMostOfOne = 512;  // of an event without its name
+
+template <typename Write>
+void append(std::string& out, size_t most, Write&& write) {
+  const size_t before = out.size();
+  out.resize(before + most);
+  Cursor cursor(out.data() + before);
+  write(cursor);
+  out.resize(static_cast<size_t>(cursor.at() - out.data()));
+}
+
+// How many bytes the character at the beginning takes in UTF-8; 0 where it is none.
+size_t length_of_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Longer than need be, a half of a pair, or too large.
+  const bool bad_second =
+      length > 2 && ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
+                     (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90));
+  return bad_second ? 0 : length;
+}
+
+int64_t steady_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+std::string json_text(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    size_t length = length_of_character(text);
+    const char c = text.front();
+    if (length == 0) {
+      out += '?';
+      length = 1;
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
+      out += code;
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+void Sequences::add(uint64_t number) {
+  auto after = last_of_.upper_bound(number);
+  if (after != last_of_.begin()) {
+    const auto before = std::prev(after);
+    if (number <= before->second) return;
+    if (number == before->second + 1) {
+      before->second = number;
+      return;
+    }
+  }
+  last_of_.emplace_hint(after, number, number);
+}
+
+bool Sequences::has(uint64_t number) const {
+  const auto after = last_of_.upper_bound(number);
+  return after != last_of_.begin() && number <= std::prev(after)->second;
+}
+
+TickScale::TickScale()
+    : ticks_(static_cast<uint64_t>(c10::getApproximateTime())),
+      steady_(steady_now()),
+      unix_(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                std::chrono::system_clock::now().time_since_epoch())
+                .count()) {}
+
+void TickScale::settle() {
+  constexpr int64_t kLongEnough = 2'000'000;
+  if (per_tick_ != 0) return;
+  while (steady_now() - steady_ < kLongEnough) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto ticks = static_cast<uint64_t>(c10::getApproximateTime());
+  per_tick_ = static_cast<double>(steady_now() - steady_) / static_cast<double>(ticks - ticks_);
+}
+
+void EventText::thread_name(std::string& out, int64_t thread, std::string_view name) const {
+  append(out, kMostOfOne + name.size(), [&](Cursor& to) {
+    to << ",\n{\"ph\":\"M\",\"pid\":";
+    to.number(process_) << ",\"tid\":";
+    to.number(thread) << ",\"name\":\"thread_name\",\"args\":{\"name\":\"" << name << "\"}}";
+  });
+}
+
+void EventText::event(std::string& out, const TraceRecord& record, std::string_view name, int64_t thread,
+                      bool has_arrow) const {
+  using Kind = TraceRecord::Kind;
+  append(out, kMostOfOne + name.size(), [&](Cursor& to) {
+    const int64_t begin = scale.nanoseconds(record.begin);
+    to << ",\n{\"ph\":\"X\",\"pid\":";
+    to.number(process_) << ",\"tid\":";
+    to.number(thread) << ",\"ts\":";
+    to.micros(begin) << ",\"dur\":";
+    to.micros(scale.nanoseconds(record.end) - begin) << ",\"name\":\"" << name << "\"";
+    if (has_arrow) {
+      to << ",\"bind_id\":\"";
+      to.hex(record.forward_thread) << ".";
+      to.hex(record.sequence);
+      if (record.kind == Kind::kForward) {
+        to << "\",\"flow_out\":true";
+      } else {
+        to << "\",\"flow_in\":true";
+      }
+    }
+    if (record.kind == Kind::kForward) {
+      to << ",\"cat\":\"forward\"";
+      if (record.sequence != kNoSequence)
+        to << ",\"args\":{\"seq\":", to.number(static_cast<int64_t>(record.sequence)) << "}";
+    } else if (record.kind == Kind::kBackward) {
+      to << ",\"cat\":\"backward\",\"args\":{\"nodes\":";
+      to.number(record.bytes_in) << ",\"number\":";
+      to.number(record.bytes_out);
+      if (record.failed) to << ",\"error\":1";
+      to << "}";
+    } else {
+      if (record.own) {
+        to << ",\"cat\":\"own\",\"args\":{";
+      } else {
+        to << ",\"cat\":\"host\",\"args\":{";
+      }
+      if (record.device != 0) {
+        to << "\"dev\":\"" << c10::DeviceTypeName(static_cast<c10::DeviceType>(record.device), true) << ":";
+        to.number(record.device_index) << "\",";
+      }
+      if (record.sequence != kNoSequence)
+        to << "\"seq\":", to.number(static_cast<int64_t>(record.sequence)) << ",";
+      to << "\"wait\":";
+      to.micros(static_cast<int64_t>(static_cast<double>(record.wait) * scale.per_tick())) << ",\"in\":";
+      to.number(record.bytes_in) << ",\"out\":";
+      to.number(record.bytes_out);
+      if (record.live >= 0) to << ",\"live\":", to.number(record.live);
+      if (record.failed) to << ",\"error\":1";
+      to << "}";
+    }
+    to << "}";
+  });
+}
+
+}  // namespace overdrive::inspect

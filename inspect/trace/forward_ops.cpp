@@ -1,0 +1,87 @@
+#include "inspect/trace/forward_ops.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace overdrive::inspect {
+namespace {
+
+// A plain value: a late tensor's destructor may run a backward after the thread's destructors.
+struct OpsOfThread {
+  std::vector<std::shared_ptr<TraceFile>>* files = nullptr;  // null when there are none
+  at::CallbackHandle callback = 0;
+  int pauses = 0;
+  uint64_t next_unclaimed = 0;  // numbers of nodes below it have their operator
+};
+thread_local OpsOfThread ops_of_thread;
+
+struct Begun final : at::ObserverContext {
+  uint64_t begin = static_cast<uint64_t>(c10::getApproximateTime());
+};
+
+std::unique_ptr<at::ObserverContext> op_begins(const at::RecordFunction&) {
+  return ops_of_thread.files == nullptr ? nullptr : std::make_unique<Begun>();
+}
+
+// An operator knows the number that the next node of its thread gets. The node is the operator's when the
+// number was given away meanwhile and no operator inside has it.
+void op_ends(const at::RecordFunction& op, at::ObserverContext* context) {
+  OpsOfThread& ops = ops_of_thread;
+  if (context == nullptr || ops.files == nullptr) return;
+  TraceRecord record{.begin = static_cast<Begun*>(context)->begin,
+                     .end = static_cast<uint64_t>(c10::getApproximateTime()),
+                     .forward_thread = op.threadId(),
+                     .kind = TraceRecord::Kind::kForward};
+  const auto number = static_cast<uint64_t>(op.seqNr());
+  if (op.seqNr() >= 0 && at::sequence_number::peek() > number && ops.next_unclaimed <= number) {
+    ops.next_unclaimed = number + 1;
+    record.sequence = number;
+  }
+  for (const auto& file : *ops.files) {
+    Lane& lane = file->lane();
+    record.name = file->name_number(lane, op.name());
+    file->push(lane, record);
+  }
+}
+
+}  // namespace
+
+ForwardOps::ForwardOps(std::shared_ptr<TraceFile> file) : file_(std::move(file)) {
+  OpsOfThread& ops = ops_of_thread;
+  if (ops.files == nullptr) {
+    ops.files = new std::vector<std::shared_ptr<TraceFile>>;
+    ops.callback = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&op_begins, &op_ends).scopes({at::RecordScope::FUNCTION}));
+    if (ops.pauses != 0) at::disableCallback(ops.callback);
+  }
+  ops.files->push_back(file_);
+}
+
+// On another thread there is nothing to find, and the thread of the scope drops what its file no longer takes.
+ForwardOps::~ForwardOps() {
+  OpsOfThread& ops = ops_of_thread;
+  if (ops.files == nullptr) return;
+  const auto found = std::find(ops.files->begin(), ops.files->end(), file_);
+  if (found == ops.files->end()) return;
+  ops.files->erase(found);
+  if (!ops.files->empty()) return;
+  at::removeCallback(ops.callback);
+  delete std::exchange(ops.files, nullptr);
+}
+
+void ForwardOps::pause() {
+  OpsOfThread& ops = ops_of_thread;
+  if (ops.pauses++ == 0 && ops.files != nullptr) at::disableCallback(ops.callback);
+}
+
+void ForwardOps::resume() {
+  OpsOfThread& ops = ops_of_thread;
+  if (--ops.pauses == 0 && ops.files != nullptr) at::reenableCallback(ops.callback);
+}
+
+}  // namespace overdrive::inspect

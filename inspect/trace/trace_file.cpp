@@ -1,0 +1,224 @@
+#include "inspect/trace/trace_file.h"
+
+#include <c10/util/Exception.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace overdrive::inspect {
+namespace {
+
+constexpr std::string_view kEnd = "\n]}\n";
+constexpr size_t kWriteAtOnce = size_t{1} << 18;
+constexpr uint32_t kMostNames = 1 << 16;
+
+std::string with_process(std::string path) {
+  const size_t at = path.find("%p");
+  if (at != std::string::npos) path.replace(at, 2, std::to_string(getpid()));
+  return path;
+}
+
+uint64_t next_serial() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1) + 1;
+}
+
+// The lanes that this thread used last, by the serial number of their file. A number is never used twice, so an
+// entry of a file that is gone is found by nobody.
+struct RecentLanes {
+  struct Entry {
+    uint64_t file = 0;
+    Lane* lane = nullptr;
+  };
+  Entry entries[4];
+  unsigned next = 0;
+};
+thread_local RecentLanes recent_lanes;
+
+std::string name_of_thread(pthread_t thread) {
+  char name[32] = "";
+  pthread_getname_np(thread, name, sizeof name);
+  return json_text(name);
+}
+
+}  // namespace
+
+TraceFile::TraceFile(const char* source, std::string path)
+    : path_(with_process(std::move(path))), process_(getpid()), serial_(next_serial()), text_(process_) {
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const bool seekable = file_ >= 0 && lseek(file_, 0, SEEK_CUR) >= 0;
+  const int error = errno;
+  if (!seekable && file_ >= 0) close(file_);
+  TORCH_CHECK(seekable, source, " is \"", path_,
+              "\", but must be a file that can be written: ", std::strerror(error), ".");
+  {
+    const base::MutexLock lock(drain_mutex_);
+    pending_ = c10::str("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":", text_.scale.unix_nanoseconds(),
+                        ",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":", process_,
+                        ",\"name\":\"process_name\",\"args\":{\"name\":\"Overdrive\"}}");
+    write(std::exchange(pending_, {}));
+    const int first_error = error_;
+    if (first_error != 0) close(file_);
+    TORCH_CHECK(first_error == 0, source, " is \"", path_,
+                "\", but must be a file that can be written: ", std::strerror(first_error), ".");
+  }
+  writer_.emplace("od-trace");
+}
+
+TraceFile::~TraceFile() { finish(); }
+
+Lane& TraceFile::lane() {
+  for (const auto& entry : recent_lanes.entries) {
+    if (entry.file == serial_) return *entry.lane;
+  }
+  return add_lane();
+}
+
+Lane& TraceFile::add_lane() {
+  Lane* found = nullptr;
+  const auto thread = static_cast<int64_t>(gettid());
+  {
+    const base::MutexLock lock(mutex_);
+    for (const auto& lane : lanes_) {
+      if (lane->thread == thread) found = lane.get();  // also of a thread that is gone, whose number came again
+    }
+    if (found == nullptr) {
+      lanes_.push_back(std::make_unique<Lane>(thread, name_of_thread(pthread_self())));
+      found = lanes_.back().get();
+    }
+  }
+  recent_lanes.entries[recent_lanes.next++ % 4] = {serial_, found};
+  return *found;
+}
+
+void TraceFile::push(Lane& lane, const TraceRecord& record) {
+  while (!lane.has_room()) {
+    if (closed_.load(std::memory_order_relaxed) || getpid() != process_) return;  // nobody would make room
+    ask_for_drain();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (lane.push(record) % (Lane::kRecords / 8) == 0) ask_for_drain();
+}
+
+uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
+  const auto known = lane.names.find(name);
+  if (known != lane.names.end()) return known->second;
+  uint32_t number = 0;
+  {
+    const base::MutexLock lock(mutex_);
+    if (names_.size() < kMostNames) names_.push_back(json_text(std::string_view(name).substr(0, 400)));
+    number = static_cast<uint32_t>(names_.size()) - 1;
+  }
+  if (lane.names.size() < kMostNames) lane.names.emplace(name, number);
+  return number;
+}
+
+void TraceFile::flush_now_and_then(uint64_t now) {
+  constexpr uint64_t kShortTime = 100'000'000;  // ticks: a tenth of a second, or less
+  if (now - last_flush_.load(std::memory_order_relaxed) < kShortTime) return;
+  last_flush_.store(now, std::memory_order_relaxed);
+  ask_for_drain();
+}
+
+void TraceFile::ask_for_drain() {
+  if (closed_.load(std::memory_order_relaxed) || drain_asked_.exchange(true) || getpid() != process_) return;
+  writer_->push([this] {
+    drain_asked_.store(false);
+    drain();
+  });
+}
+
+void TraceFile::drain() {
+  const base::MutexLock lock(drain_mutex_);
+  text_.scale.settle();
+  drain_lanes();
+  write(std::exchange(pending_, {}));
+}
+
+// The heads are read before the forward operators are looked for. So an operator is known when a node that was
+// pushed after the operator is written, from whichever thread.
+void TraceFile::drain_lanes() {
+  std::vector<Lane*> lanes;
+  {
+    const base::MutexLock lock(mutex_);
+    for (const auto& lane : lanes_) lanes.push_back(lane.get());
+  }
+  std::vector<uint64_t> heads;
+  for (const Lane* lane : lanes) heads.push_back(lane->head());
+  {
+    const base::MutexLock lock(mutex_);
+    for (size_t i = known_names_.size(); i < names_.size(); ++i) known_names_.push_back(&names_[i]);
+    for (size_t i = lanes.size(); i < lanes_.size(); ++i) {
+      lanes.push_back(lanes_[i].get());
+      heads.push_back(0);
+    }
+  }
+  for (Lane* lane : lanes) {
+    const uint64_t head = lane->head();
+    for (uint64_t at = lane->looked_at; at < head; ++at) {
+      const TraceRecord& record = (*lane)[at];
+      if (record.kind == TraceRecord::Kind::kForward && record.sequence != kNoSequence) {
+        traced_[record.forward_thread].add(record.sequence);
+      }
+    }
+    lane->looked_at = head;
+  }
+  for (; lanes_named_ < lanes.size(); ++lanes_named_) {
+    text_.thread_name(pending_, lanes[lanes_named_]->thread, lanes[lanes_named_]->thread_name);
+  }
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    Lane& lane = *lanes[i];
+    for (uint64_t at = lane.tail(); at < heads[i]; ++at) {
+      const TraceRecord& record = lane[at];
+      bool has_arrow = false;
+      if (record.sequence != kNoSequence && record.kind != TraceRecord::Kind::kBackward) {
+        const auto traced = traced_.find(record.forward_thread);
+        has_arrow = traced != traced_.end() && traced->second.has(record.sequence);
+      }
+      text_.event(pending_, record, *known_names_[record.name], lane.thread, has_arrow);
+      if (pending_.size() < kWriteAtOnce) continue;
+      lane.drained_to(at + 1);
+      write(pending_);
+      pending_.clear();
+    }
+    lane.drained_to(heads[i]);
+  }
+}
+
+// The end is written every time, and the next text takes its place. So the file is whole whenever the process
+// ends.
+void TraceFile::write(const std::string& text) {
+  if (getpid() != process_ || error_ != 0) return;
+  const std::string whole = text + std::string(kEnd);
+  for (size_t done = 0; done < whole.size();) {
+    const ssize_t now =
+        pwrite(file_, whole.data() + done, whole.size() - done, written_ + static_cast<off_t>(done));
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) {
+      error_ = now < 0 ? errno : EIO;
+      // Ends the file after the last event that is there as a whole.
+      if (ftruncate(file_, written_) == 0 && pwrite(file_, kEnd.data(), kEnd.size(), written_) < 0) return;
+      return;
+    }
+    done += static_cast<size_t>(now);
+  }
+  written_ += static_cast<int64_t>(text.size());
+}
+
+std::string TraceFile::finish() {
+  // A child of fork() has no writer, and the file is its parent's.
+  if (closed_.exchange(true) || getpid() != process_) return "";
+  writer_.reset();
+  drain();
+  const base::MutexLock lock(drain_mutex_);
+  close(file_);
+  return error_ == 0 ? "" : c10::str("\"", path_, "\": ", std::strerror(error_));
+}
+
+}  // namespace overdrive::inspect

@@ -1,0 +1,160 @@
+// The notes of errors out of a backward; the errors stay stock's.
+#include "inspect/error_note.h"
+
+#include "test/support/caught.h"
+#include "test/support/contract.h"
+
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+namespace overdrive::test {
+namespace {
+
+using engine::Errors;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Noted {
+  Caught caught;
+  std::string note;
+  std::string what;  // without a backtrace
+};
+
+Noted noted(const std::function<void()>& call) {
+  Noted result;
+  result.caught = message_of([&] {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      result.note = error_note(error);
+      const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+      result.what = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+      throw;
+    }
+  });
+  return result;
+}
+
+class ErrorNote : public ContractBase {
+ protected:
+  void use(Errors errors) {
+    engine::Options options;
+    options.errors = errors;
+    install(options);
+  }
+  void TearDown() override {
+    install(engine::Options());
+    ContractBase::TearDown();
+  }
+};
+
+// Errors of each kind, each from a graph of its own.
+std::vector<std::function<void()>> failing_backwards() {
+  return {
+      [] {  // a second time
+        const at::Tensor x = at::ones({2, 3}).requires_grad_();
+        const at::Tensor y = (x * x).sin().sum();
+        y.backward();
+        y.backward();
+      },
+      [] {  // changed in place
+        const at::Tensor x = at::ones({2}).requires_grad_();
+        const at::Tensor a = x.exp();
+        const at::Tensor y = a.sum();
+        a.add_(1);
+        y.backward();
+      },
+      [] {  // a gradient of a wrong shape
+        output_of(make_node("bad", {accumulator(leaf())}, [](variable_list&&) {
+          return variable_list{at::ones({7})};
+        })).backward();
+      },
+      [] {  // an error of the program's own
+        output_of(make_node("thrower", {accumulator(leaf())}, [](variable_list&&) -> variable_list {
+          throw std::out_of_range("mine");
+        })).backward();
+      },
+  };
+}
+
+TEST_F(ErrorNote, LeavesTypeAndTextAsStockHasThem) {
+  for (const auto& fails : failing_backwards()) {
+    const Caught stock = on<StockEngine>([&] {
+      Caught caught = message_of(fails);
+      forget_failed_run();
+      return caught;
+    });
+    for (const Errors errors : {Errors::kPlain, Errors::kNote, Errors::kFull}) {
+      use(errors);
+      const Noted ours = noted(fails);
+      EXPECT_EQ(ours.caught, stock);
+      EXPECT_THAT(ours.note, HasSubstr("node ")) << stock;
+      EXPECT_THAT(ours.note, HasSubstr("path ")) << stock;
+      EXPECT_EQ(last_error_note(), ours.note);
+      if (errors == Errors::kPlain) {
+        EXPECT_THAT(ours.what, Not(HasSubstr("Overdrive"))) << stock;
+      }
+    }
+  }
+}
+
+TEST_F(ErrorNote, NamesNodeNumberPathAndShapes) {
+  use(Errors::kPlain);
+  const at::Tensor x = at::ones({2, 3}).requires_grad_();
+  const at::Tensor y = (x * x).sin().sum();
+  const uint64_t number = y.grad_fn()->sequence_nr();
+  y.backward();
+  const Noted again = noted([&] { y.backward(); });
+  EXPECT_EQ(again.note, c10::str("node SinBackward0 #", number - 1,
+                                 ", for gradients [2, 3] Float on cpu; path SumBackward0 #", number,
+                                 " > SinBackward0 #", number - 1, "; its saved tensors were released"));
+}
+
+TEST_F(ErrorNote, IsPartOfTheTextWhereAsked) {
+  use(Errors::kNote);
+  const Noted ours = noted(failing_backwards()[0]);
+  EXPECT_THAT(ours.what, HasSubstr("Overdrive: node SinBackward0"));
+  EXPECT_THAT(ours.caught.message, Not(HasSubstr("Overdrive")));
+}
+
+TEST_F(ErrorNote, TellsWhichBackwardReleasedTheTensorsWhereRecorded) {
+  use(Errors::kFull);
+  const Noted ours = noted(failing_backwards()[0]);
+  EXPECT_THAT(ours.note, HasSubstr("were released by backward "));
+}
+
+TEST_F(ErrorNote, HasTheForwardsStackWhereAnomalyModeRecordedOne) {
+  use(Errors::kFull);
+  allow_forwarding();
+  const at::Tensor x = at::ones({2}).requires_grad_();
+  at::Tensor y;
+  {
+    const torch::autograd::DetectAnomalyGuard guard;
+    y = x.exp().sum();
+  }
+  y.backward();
+  EXPECT_THAT(noted([&] { y.backward(); }).note, HasSubstr("Traceback of forward call"));
+}
+
+TEST_F(ErrorNote, OfANestedBackwardNamesTheNodesAround) {
+  use(Errors::kPlain);
+  const at::Tensor around = output_of(make_node("around", {accumulator(leaf())}, [](variable_list&& grads) {
+    failing_backwards()[3]();
+    return std::move(grads);
+  }));
+  const std::string note = noted([&] { around.backward(); }).note;
+  EXPECT_THAT(note, testing::MatchesRegex("node thrower #[^\n]*\ninside node around #[^\n]*"));
+}
+
+TEST_F(ErrorNote, ShortensALongPath) {
+  use(Errors::kPlain);
+  at::Tensor y = output_of(make_node("thrower", {accumulator(leaf())}, [](variable_list&&) -> variable_list {
+    throw std::out_of_range("mine");
+  }));
+  for (int i = 0; i < 50; ++i) y = y.sin();
+  EXPECT_THAT(noted([&] { y.backward(); }).note, HasSubstr(" > ... 44 more ... > "));
+}
+
+TEST_F(ErrorNote, IsEmptyForOtherErrors) { EXPECT_EQ(error_note(std::runtime_error("not of a backward")), ""); }
+
+}  // namespace
+}  // namespace overdrive::test

@@ -1,0 +1,113 @@
+"""Traces of Python's backwards."""
+import json
+import threading
+
+import pytest
+import torch
+
+import overdrive
+
+
+@pytest.fixture(autouse=True)
+def on_overdrive():
+    with overdrive.engine():
+        yield
+
+
+def nodes_of(path):
+    events = json.loads(path.read_text())["traceEvents"]
+    return [event for event in events if event.get("cat") in ("own", "host")]
+
+
+def test_a_trace_has_every_node_and_an_arrow_from_its_operator(tmp_path):
+    path = tmp_path / "trace.json"
+    x = torch.ones(3, requires_grad=True)
+    with overdrive.trace(path):
+        (x.exp() * 2).sum().backward()
+    nodes = nodes_of(path)
+    assert [node["name"] for node in nodes[:3]] == ["SumBackward0", "MulBackward0", "ExpBackward0"]
+    forward = {event["bind_id"]: event["name"] for event in json.loads(path.read_text())["traceEvents"]
+               if event.get("flow_out")}
+    assert [forward[node["bind_id"]] for node in nodes[:3]] == ["aten::sum", "aten::mul", "aten::exp"]
+
+
+def test_a_function_of_python_has_its_own_name(tmp_path):
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    x = torch.ones(3, requires_grad=True)
+    with overdrive.trace(tmp_path / "trace.json"):
+        Twice.apply(x).sum().backward()
+    names = [node["name"] for node in nodes_of(tmp_path / "trace.json")]
+    assert names[1] == "TwiceBackward"
+
+
+def test_the_file_is_whole_after_an_exception(tmp_path):
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(ZeroDivisionError):
+        with overdrive.trace(tmp_path / "trace.json", forward=False):
+            x.exp().sum().backward()
+            raise ZeroDivisionError
+    assert len(nodes_of(tmp_path / "trace.json")) == 3
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
+    with pytest.raises(overdrive.OverdriveError, match="must be a file that can be written: No such file or directory"):
+        with overdrive.trace(tmp_path / "no folder" / "trace.json"):
+            pass
+
+
+def test_a_trace_has_the_backwards_of_other_threads(tmp_path):
+    def work():
+        torch.ones(3, requires_grad=True).exp().sum().backward()
+
+    with overdrive.trace(tmp_path / "trace.json"):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(nodes_of(tmp_path / "trace.json")) == 9
+
+
+PROGRAM = "import overdrive, torch; overdrive.install(); torch.ones(3, requires_grad=True).exp().sum().backward()"
+
+
+def run_with(trace):
+    import os
+    import subprocess
+    import sys
+    return subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, "OVERDRIVE_TRACE": str(trace)},
+                          capture_output=True, text=True, timeout=300)
+
+
+def test_the_environment_traces_a_program_that_knows_nothing_of_it(tmp_path):
+    done = run_with(tmp_path / "trace-%p.json")
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.iterdir()
+    assert len(nodes_of(path)) == 3
+    assert path.name != "trace-%p.json"
+
+
+def test_the_environments_file_that_cannot_be_written_is_an_error(tmp_path):
+    done = run_with(tmp_path / "no folder" / "trace.json")
+    assert done.returncode != 0
+    assert 'OVERDRIVE_TRACE is "' in done.stderr and "No such file or directory" in done.stderr
+
+
+def test_pytorchs_profiler_keeps_its_events(tmp_path):
+    def names(scope):
+        x = torch.ones(3, requires_grad=True)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            with scope:
+                x.exp().sum().backward()
+        return sorted(event.name for event in profiler.events())
+
+    import contextlib
+    assert names(contextlib.nullcontext()) == names(overdrive.trace(tmp_path / "trace.json"))

@@ -1,0 +1,91 @@
+"""A backward of Python watched from inside."""
+import threading
+
+import pytest
+import torch
+
+import overdrive
+
+
+@pytest.fixture(autouse=True)
+def on_overdrive():
+    with overdrive.engine():
+        yield
+
+
+def test_the_first_nan_has_a_name():
+    x = torch.zeros(3, requires_grad=True)
+    with overdrive.NanWatch() as watch:
+        (x + 1).sqrt().sum().backward()
+        assert watch.first is None
+        (x.sqrt() * 3).sum().backward()
+        assert "SqrtBackward0" in watch.first and "input 0 from 3 to 3" in watch.first
+    assert "SqrtBackward0" in watch.first
+
+
+def test_a_python_function_is_blamed_for_its_nan():
+    class Bad(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad / 0
+
+    x = torch.ones(3, requires_grad=True)
+    with overdrive.NanWatch() as watch:
+        Bad.apply(x).sum().backward()
+    assert "BadBackward" in watch.first
+
+
+def test_a_deadline_stops_and_the_next_backward_is_right():
+    x = torch.ones(3, requires_grad=True)
+    y = (x * 2).sum()
+    with pytest.raises(overdrive.Cancelled, match="after 0 of 3 nodes"):
+        with overdrive.stopping(seconds=0):
+            y.backward()
+    assert x.grad is None
+    y.backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_another_thread_cancels():
+    token = overdrive.CancelToken()
+    inside, cancelled = threading.Event(), threading.Event()
+
+    class Waits(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            inside.set()
+            assert cancelled.wait(60)
+            return grad
+
+    def cancel():
+        assert inside.wait(60)
+        token.cancel()
+        cancelled.set()
+
+    other = threading.Thread(target=cancel)
+    other.start()
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(overdrive.Cancelled), overdrive.stopping(token):
+        Waits.apply(x).sum().backward()
+    other.join()
+    assert x.grad is None
+
+
+def test_other_errors_stay_as_they_are_and_have_a_note():
+    x = torch.ones(2, 3, requires_grad=True)
+    y = (x * x).sum()
+    with overdrive.stopping(seconds=1000):
+        y.backward()
+        with pytest.raises(RuntimeError, match="second time") as caught:
+            y.backward()
+    assert type(caught.value) is RuntimeError and "Overdrive" not in str(caught.value)
+    note = overdrive.last_error_note()
+    assert note.startswith("node MulBackward0") and "[2, 3] Float on cpu" in note
