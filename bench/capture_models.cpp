@@ -98,6 +98,27 @@ CaptureModel wgan() {
   return with_sgd(model);
 }
 
+// What an actor of the trainer rl_many_small learns from one move; the move is an input here.
+CaptureModel actor_critic() {
+  constexpr int64_t kSeen = 15, kHidden = 32, kActions = 3;
+  CaptureModel model{.parameters = dense({kSeen, kHidden}),
+                     .inputs = {torch::randn({1, kSeen}), torch::eye(kActions).narrow(0, 1, 1).clone(),
+                                torch::full({1, 1}, 0.5)}};
+  for (const int64_t width : {kActions, int64_t{1}}) {
+    for (const Tensor& each : dense({kHidden, width})) model.parameters.push_back(each);
+  }
+  model.loss_of = [p = model.parameters](const Tensors& in) {
+    const Tensor hidden = torch::tanh(torch::linear(in[0], p[0], p[1]));
+    const Tensor log_chances = torch::log_softmax(torch::linear(hidden, p[2], p[3]), 1);
+    const Tensor surprise = in[2] - torch::linear(hidden, p[4], p[5]);
+    const Tensor entropy = -(log_chances.exp() * log_chances).sum();
+    return surprise.pow(2).sum() - (surprise.detach() * (log_chances * in[1]).sum(1, true)).sum() -
+           0.02 * entropy;
+  };
+  model.optimizer = std::make_shared<torch::optim::Adam>(model.parameters, torch::optim::AdamOptions(5e-3));
+  return model;
+}
+
 CaptureModel transformer() {
   constexpr int64_t kWidth = 64, kHeads = 4, kLength = 64, kBatch = 4, kLayers = 4, kWords = 64;
   CaptureModel model{
@@ -171,7 +192,8 @@ const std::vector<CaptureModelKind>& capture_models() {
                                                    {"wgan-gp", wgan},
                                                    {"transformer 64", transformer},
                                                    {"mlp 3x512", [] { return mlp(512, 64); }},
-                                                   {"conv net", convolutions}};
+                                                   {"conv net", convolutions},
+                                                   {"rl_many_small", actor_critic}};
   return kinds;
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/results.md and README.md from what `overdrive compare --all --json FILE` found.
+"""Writes the tables of docs/results.md and README.md from what `overdrive compare --all --json FILE` found; with
+`--capture`, they have a column for captured steps.
 
     tools/results.py FILE
 
@@ -30,9 +31,23 @@ def bits(result):
     return "equal" if result["bits_equal"] else "**differ**"
 
 
+def captured(result):
+    """The captured step's time to stock's; a dash where the model cannot be captured."""
+    found = result.get("captured")
+    return "–" if not found or not found["replayed"] else ratio(found["step_ratio"])
+
+
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def captured_head(document):
+    return ["step, captured"] if any(r.get("captured") for r in document["comparisons"]) else []
+
+
+def captured_column(document, result):
+    return [captured(result)] if captured_head(document) else []
 
 
 def machine(environment):
@@ -45,16 +60,17 @@ def machine(environment):
 def long_form(document):
     rows = [[f"`{r['name']}`", f"{r['steps']:,}", bits(r), f"{r['stock']['quality']:.3f} {r['quality']}",
              milliseconds(r["stock"]), milliseconds(r["overdrive"]), ratio(r["step_ratio"]), ratio(r["backward_ratio"]),
-             kibibytes(r["stock"]), kibibytes(r["overdrive"])] for r in document["comparisons"]]
+             kibibytes(r["stock"]), kibibytes(r["overdrive"]), *captured_column(document, r)]
+            for r in document["comparisons"]]
     head = ["model", "steps", "bits", "quality", "step, ms: stock", "overdrive", "step ratio [95 %]", "backward ratio [95 %]",
-            "peak, KiB: stock", "overdrive"]
+            "peak, KiB: stock", "overdrive", *captured_head(document)]
     return "\n" + table(head, rows) + "\n" + machine(document["environment"]) + "\n"
 
 
 def short_form(document):
-    rows = [[f"`{r['name']}`", r["what"], bits(r), ratio(r["step_ratio"]), ratio(r["backward_ratio"])]
-            for r in document["comparisons"]]
-    head = ["model", "", "bits", "step time to stock's [95 %]", "backward alone"]
+    rows = [[f"`{r['name']}`", r["what"], bits(r), ratio(r["step_ratio"]), ratio(r["backward_ratio"]),
+             *captured_column(document, r)] for r in document["comparisons"]]
+    head = ["model", "", "bits", "step time to stock's [95 %]", "backward alone", *captured_head(document)]
     return "\n" + table(head, rows) + "\n" + machine(document["environment"]) + "\n"
 
 

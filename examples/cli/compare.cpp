@@ -30,6 +30,7 @@ constexpr int64_t kFewestTurns = 13;
 struct CompareArguments : TrainingOptions {
   bool all = false;
   bool quick = false;
+  bool capture = false;
   int64_t block = 0;  // 0: what suits the number of steps
   std::string html;
   std::string torchscript;
@@ -68,6 +69,7 @@ Comparison compare_one(const TrainerInfo& info, const CompareArguments& argument
       .steps = arguments.steps > 0 ? arguments.steps : info.default_steps,
       .setup = arguments.setup,
       .block = arguments.block,
+      .capture = arguments.capture,
   };
   if (arguments.quick) options.steps = std::min(options.steps, kQuickSteps);
   if (options.block == 0) options.block = std::clamp<int64_t>(options.steps / kFewestTurns, 1, kStepsOfATurn);
@@ -179,6 +181,7 @@ void add_compare(Program& program) {
   add_training_options(*command, *arguments);
   command->add_flag("--all", arguments->all, "Every trainer, and a table of all at the end.");
   command->add_flag("--quick", arguments->quick, "A short look: at most 150 steps a model.");
+  command->add_flag("--capture", arguments->capture, "A third copy, with captured steps.");
   command->add_option("--html", arguments->html, "Write the comparison to this file, as a page with charts.");
   command
       ->add_option("--block", arguments->block, "Steps that one engine runs before the other takes its turn.")

@@ -62,6 +62,10 @@ Comparison compare(const TrainerInfo& trainer, const CompareOptions& options) {
 
   Twin stock(EngineKind::kStock, trainer, options.setup);
   Twin ours(EngineKind::kOverdrive, trainer, options.setup);
+  result.wanted_capture = options.capture;
+  std::optional<Twin> captured;
+  if (options.capture && trainer.not_captured.empty())
+    captured.emplace(EngineKind::kOverdrive, trainer, options.setup, /*capture=*/true);
   for (int64_t turn = 0; result.steps < steps; ++turn) {
     const int64_t now = std::min(result.block, steps - result.steps);
     // Who goes first alternates, so that a machine that slows down favours nobody.
@@ -69,7 +73,12 @@ Comparison compare(const TrainerInfo& trainer, const CompareOptions& options) {
     Twin& second = turn % 2 == 0 ? ours : stock;
     first.run_block(now);
     second.run_block(now);
+    if (captured) captured->run_block(now);
     if (!result.difference) result.difference = find_difference(stock, ours, result.steps + 1);
+    if (!result.difference && captured) {
+      result.difference = find_difference(stock, *captured, result.steps + 1);
+      if (result.difference) result.difference->captured = true;
+    }
     result.steps += now;
     if (options.progress && !options.progress(result.steps, ours.cost().losses.back())) break;
   }
@@ -82,6 +91,12 @@ Comparison compare(const TrainerInfo& trainer, const CompareOptions& options) {
   result.step_ratio = ratio(result.overdrive.blocks.step, result.stock.blocks.step);
   result.forward_ratio = ratio(result.overdrive.blocks.forward, result.stock.blocks.forward);
   result.backward_ratio = ratio(result.overdrive.blocks.backward, result.stock.blocks.backward);
+  if (captured) {
+    captured->finish();
+    result.captured.emplace(
+        CapturedCopy{.cost = captured->cost(), .report = captured->captured(), .step_ratio = {}});
+    result.captured->step_ratio = ratio(result.captured->cost.blocks.step, result.stock.blocks.step);
+  }
   return result;
 }
 

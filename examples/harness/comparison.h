@@ -21,6 +21,8 @@ struct CompareOptions {
   Setup setup = {};
   // Steps that one engine runs before the other takes its turn: long enough to warm the caches.
   int64_t block = 10;
+  // A third copy, with captured steps, where the trainer can have them.
+  bool capture = false;
   // Called after each block with the steps done and the loss; may be empty. False ends the training.
   std::function<bool(int64_t done, double loss)> progress = {};
 };
@@ -62,6 +64,14 @@ struct Difference {
   int64_t element = 0;
   double stock = 0;
   double overdrive = 0;
+  bool captured = false;  // `overdrive` is the captured copy's
+};
+
+// The copy with captured steps.
+struct CapturedCopy {
+  Cost cost;
+  trainers::Trainer::Captured report;
+  bench::Interval step_ratio;  // to stock's
 };
 
 struct Comparison {
@@ -71,6 +81,8 @@ struct Comparison {
   Setup setup;
   std::optional<Difference> difference;
   Cost stock, overdrive;
+  bool wanted_capture = false;
+  std::optional<CapturedCopy> captured;
   double nodes_per_backward = 0;
   double backwards_per_step = 0;
   bench::Interval step_ratio, forward_ratio, backward_ratio;  // ours to stock's; all 0 when nothing was timed

@@ -54,7 +54,20 @@ json to_json(const std::optional<Difference>& difference) {
           {"parameter", difference->parameter},
           {"element", difference->element},
           {"stock", difference->stock},
-          {"overdrive", difference->overdrive}};
+          {difference->captured ? "captured" : "overdrive", difference->overdrive}};
+}
+
+// Null where it was not asked for; otherwise what came of it.
+json captured_to_json(const Comparison& result) {
+  if (!result.wanted_capture) return nullptr;
+  if (!result.captured) return {{"refusal", result.trainer->not_captured}, {"replayed", 0}};
+  const CapturedCopy& copy = *result.captured;
+  return {{"calls", copy.report.calls},
+          {"replayed", copy.report.replayed},
+          {"refusal", copy.report.refusal},
+          {"quality", copy.cost.quality},
+          {"step_seconds", median_or_null(copy.cost.blocks.step)},
+          {"step_ratio", to_json(copy.step_ratio)}};
 }
 
 }  // namespace
@@ -75,6 +88,7 @@ json to_json(const Comparison& result) {
           {"more_is_better", trainer.more_is_better},
           {"stock", to_json(result.stock)},
           {"overdrive", to_json(result.overdrive)},
+          {"captured", captured_to_json(result)},
           {"step_ratio", to_json(result.step_ratio)},
           {"forward_ratio", to_json(result.forward_ratio)},
           {"backward_ratio", to_json(result.backward_ratio)},

@@ -3,6 +3,7 @@
 #include "bench/support/text.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace overdrive::harness {
 
@@ -28,19 +29,44 @@ std::string quotient(double stock, double ours) {
 }
 
 std::string where(const Difference& d) {
-  return format("DIFFER first at step %lld, %s[%lld]: stock %.9g, overdrive %.9g",
-                static_cast<long long>(d.step), d.parameter.c_str(), static_cast<long long>(d.element), d.stock,
-                d.overdrive);
+  return format("DIFFER first at step %lld, %s[%lld]: stock %.9g, %s %.9g", static_cast<long long>(d.step),
+                d.parameter.c_str(), static_cast<long long>(d.element), d.stock,
+                d.captured ? "captured" : "overdrive", d.overdrive);
 }
 
-// The rows of one model.
+// The rows of one model; with two columns more where a copy had captured steps.
 class Rows {
  public:
-  explicit Rows(const Comparison& result) : stock_(result.stock), ours_(result.overdrive) {}
+  explicit Rows(const Comparison& result)
+      : stock_(result.stock),
+        ours_(result.overdrive),
+        captured_(result.captured ? &*result.captured : nullptr),
+        table_(captured_ ? TextTable{{{"", -28},
+                                      {"stock", 10},
+                                      {"overdrive", 10},
+                                      {"  ratio [95 %]", -24},
+                                      {"captured", 10},
+                                      {"  ratio [95 %]", 0}}}
+                         : TextTable{{{"", -28}, {"stock", 14}, {"overdrive", 14}, {"  ratio [95 %]", 0}}}) {}
 
   void add(const std::string& what, const std::string& stock, const std::string& ours,
-           const std::string& ratio = "") {
-    text_ += table_.row({"  " + what, stock, ours, ratio});
+           const std::string& ratio = "", const std::string& captured = "",
+           const std::string& captured_ratio = "") {
+    if (captured_) {
+      text_ += table_.row({"  " + what, stock, ours, ratio, captured, captured_ratio});
+    } else {
+      text_ += table_.row({"  " + what, stock, ours, ratio});
+    }
+  }
+  // Of what every copy has.
+  void numbers(const char* what, const std::function<double(const Cost&)>& of) {
+    const auto text = [&](const Cost& cost) { return format("%.4f", of(cost)); };
+    add(what, text(stock_), text(ours_), "", captured_ ? text(captured_->cost) : "");
+  }
+  void steps(const bench::Interval& ratio) {
+    add("step, ms", milliseconds(stock_.blocks.step), milliseconds(ours_.blocks.step), "  " + text_of(ratio),
+        captured_ ? milliseconds(captured_->cost.blocks.step) : "",
+        captured_ ? "  " + text_of(captured_->step_ratio) : "");
   }
   void times(const char* what, std::vector<double> Times::*times, const bench::Interval& ratio) {
     add(what, milliseconds(stock_.blocks.*times), milliseconds(ours_.blocks.*times), "  " + text_of(ratio));
@@ -57,20 +83,32 @@ class Rows {
 
  private:
   const Cost &stock_, &ours_;
-  const TextTable table_{{{"", -28}, {"stock", 14}, {"overdrive", 14}, {"  ratio [95 %]", 0}}};
+  const CapturedCopy* captured_;
+  const TextTable table_;
   std::string text_;
 };
 
 }  // namespace
 
+// How much of the third copy was replayed.
+std::string captured_text(const Comparison& result) {
+  if (!result.wanted_capture) return "";
+  if (!result.captured) return fitted("  captured: not, because " + result.trainer->not_captured);
+  const CapturedCopy& copy = *result.captured;
+  std::string text = format("  captured: %llu of %llu calls were replayed",
+                            static_cast<unsigned long long>(copy.report.replayed),
+                            static_cast<unsigned long long>(copy.report.calls));
+  if (!copy.report.refusal.empty()) text += "; refused: " + copy.report.refusal;
+  return fitted(text);
+}
+
 std::string table_of(const Comparison& result) {
   const auto& [stock, ours] = std::tie(result.stock, result.overdrive);
   const TrainerInfo& trainer = *result.trainer;
-  const auto number = [](double value) { return format("%.4f", value); };
   Rows rows(result);
-  rows.add(trainer.quality, number(stock.quality), number(ours.quality));
-  rows.add("loss at the end", number(stock.losses.back()), number(ours.losses.back()));
-  rows.times("step, ms", &Times::step, result.step_ratio);
+  rows.numbers(trainer.quality.c_str(), [](const Cost& cost) { return cost.quality; });
+  rows.numbers("loss at the end", [](const Cost& cost) { return cost.losses.back(); });
+  rows.steps(result.step_ratio);
   rows.times("forward in it, ms", &Times::forward, result.forward_ratio);
   rows.times("backward in it, ms", &Times::backward, result.backward_ratio);
   rows.bytes("peak of tensors, KiB", &Cost::peak_tensor_bytes);
@@ -85,6 +123,7 @@ std::string table_of(const Comparison& result) {
          rows.text() +
          format("  %.0f nodes a backward, %.1f backwards a step\n", result.nodes_per_backward,
                 result.backwards_per_step) +
+         captured_text(result) +
          fitted("  bits: " + (result.difference
                                   ? where(*result.difference)
                                   : "equal after each of " + std::to_string(result.steps) + " steps"));

@@ -44,11 +44,13 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
 
 }  // namespace
 
-Twin::Twin(bench::EngineKind engine, const TrainerInfo& info, const Setup& setup)
+Twin::Twin(bench::EngineKind engine, const TrainerInfo& info, const Setup& setup, bool capture)
     : engine_(engine),
       model_(make_trainer(info, setup)),
       names_(model_->named_parameters().keys()),
-      held_bytes_(bytes_of(*model_)) {}
+      held_bytes_(bytes_of(*model_)) {
+  if (capture) model_->capture();
+}
 
 void Twin::run_block(int64_t steps) {
   const bench::UseEngine engine(engine_);

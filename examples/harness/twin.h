@@ -14,7 +14,8 @@ using trainers::Trainer;
 
 class Twin {
  public:
-  Twin(bench::EngineKind engine, const TrainerInfo& info, const Setup& setup);
+  // `capture`: its steps are captured.
+  Twin(bench::EngineKind engine, const TrainerInfo& info, const Setup& setup, bool capture = false);
 
   // Steps under this copy's engine. The first block counts memory and allocations; every later one takes time.
   void run_block(int64_t steps);
@@ -27,6 +28,7 @@ class Twin {
   double nodes_per_backward() const { return nodes_per_backward_; }
   double backwards_per_step() const { return backwards_per_step_; }
   Cost& cost() { return cost_; }
+  Trainer::Captured captured() const { return model_->captured(); }
 
  private:
   void run_counted(int64_t steps);

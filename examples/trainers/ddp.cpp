@@ -165,7 +165,8 @@ std::optional<TrainerInfo> ddp() {
                      .good = 0.97,
                      .default_steps = 400,
                      .make = [](const Setup& setup) { return std::make_unique<Ddp>(setup); },
-                     .distributed = true};
+                     .distributed = true,
+                     .not_captured = "gradients come from other processes"};
 }
 
 }  // namespace overdrive::trainers

@@ -14,12 +14,8 @@ class DigitsClassifier : public Trainer {
   double step(Meter& meter) override {
     const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
     const auto images = place(data_.train.images.index_select(0, pick));
-    const auto labels = data_.train.labels.index_select(0, pick);
-
-    return minimise(meter, *optimizer_, [&] {
-      const auto scores = scores_of(images);
-      return torch::nn::functional::cross_entropy(scores, labels.to(scores.device()));
-    });
+    const auto labels = place(data_.train.labels.index_select(0, pick));
+    return learn(learning_, {images, labels}, meter).item<double>();
   }
 
   double evaluate() override {
@@ -32,7 +28,11 @@ class DigitsClassifier : public Trainer {
   virtual torch::Tensor scores_of(const torch::Tensor& images) = 0;
   // To be called when all parameters are registered.
   void use_adam(double rate) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), rate));
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), rate));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      return minimise(meter, optimizer,
+                      [&] { return torch::nn::functional::cross_entropy(scores_of(batch[0]), batch[1]); });
+    });
   }
   const data::Digits& digits() const { return data_; }
 
@@ -40,7 +40,7 @@ class DigitsClassifier : public Trainer {
   static constexpr int64_t kBatch = 32;
 
   const data::Digits data_;
-  torch::optim::Optimizer* optimizer_ = nullptr;
+  size_t learning_ = 0;
 };
 
 // `digits_cnn` trains it in one process, `ddp` on several ranks.

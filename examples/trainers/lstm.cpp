@@ -57,13 +57,15 @@ class Lstm final : public Trainer {
         embedding_(register_module("embedding", nn::Embedding(task_.text().vocabulary(), kEmbedding))),
         cell_(register_module("cell", Cell())),
         head_(register_module("head", nn::Linear(kHidden, task_.text().vocabulary()))) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      return minimise(
+          meter, optimizer, [&] { return loss_of(batch[0]); }, /*clip=*/1.0);
+    });
   }
 
   double step(Meter& meter) override {
-    const auto text = task_.stretches(kBatch, kUnroll, generator());
-    return minimise(
-        meter, *optimizer_, [&] { return loss_of(place(text)); }, /*clip=*/1.0);
+    return learn(learning_, {place(task_.stretches(kBatch, kUnroll, generator()))}, meter).item<double>();
   }
 
   // Bits per character on the part of the book that training never sees.
@@ -90,7 +92,7 @@ class Lstm final : public Trainer {
   nn::Embedding embedding_;
   Cell cell_;
   nn::Linear head_;
-  torch::optim::Optimizer* optimizer_;
+  size_t learning_;
 };
 
 }  // namespace

@@ -148,7 +148,8 @@ TrainerInfo newton_cg() {
           .quality = "test accuracy",
           .good = 0.93,
           .default_steps = 40,
-          .make = [](const Setup& setup) { return std::make_unique<NewtonCg>(setup); }};
+          .make = [](const Setup& setup) { return std::make_unique<NewtonCg>(setup); },
+          .not_captured = "its solver and its line search stop as values say"};
 }
 
 }  // namespace overdrive::trainers

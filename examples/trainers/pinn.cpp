@@ -27,13 +27,16 @@ class Pinn final : public Trainer {
  public:
   explicit Pinn(const Setup& setup)
       : Trainer(setup), reference_(data::load_burgers()), net_(register_module("net", net())) {
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 4e-3));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      return minimise(meter, optimizer, [&] { return residual(batch[0], batch[1]).square().mean(); });
+    });
   }
 
   double step(Meter& meter) override {
     const auto t = place(torch::rand({kPoints, 1}, generator()));
     const auto x = place(torch::rand({kPoints, 1}, generator()) * 2 - 1);
-    return minimise(meter, *optimizer_, [&] { return residual(t, x).square().mean(); });
+    return learn(learning_, {t, x}, meter).item<double>();
   }
 
   // How far the net is from the exact solution, relative to its size, on a grid.
@@ -63,7 +66,7 @@ class Pinn final : public Trainer {
 
   const data::Burgers reference_;
   nn::Sequential net_;
-  torch::optim::Optimizer* optimizer_;
+  size_t learning_;
 };
 
 }  // namespace
@@ -76,7 +79,8 @@ TrainerInfo pinn() {
           .more_is_better = false,
           .good = 0.05,
           .default_steps = 1500,
-          .make = [](const Setup& setup) { return std::make_unique<Pinn>(setup); }};
+          .make = [](const Setup& setup) { return std::make_unique<Pinn>(setup); },
+          .not_captured = "forward mode makes zeros that have no memory"};
 }
 
 }  // namespace overdrive::trainers

@@ -224,7 +224,8 @@ TrainerInfo rl_many_small() {
           .quality = "balls caught",
           .good = 0.9,
           .default_steps = 400,
-          .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); }};
+          .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); },
+          .not_captured = "its moves are drawn and rewarded in the middle of a step"};
 }
 
 }  // namespace overdrive::trainers

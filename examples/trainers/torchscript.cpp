@@ -78,7 +78,7 @@ class TorchScript final : public Trainer {
     torch::manual_seed(static_cast<uint64_t>(seed));
     std::vector<c10::IValue> arguments;
     for (const InputShape& input : inputs_) arguments.emplace_back(draw(input));
-    return minimise(meter, *optimizer_, [&] { return loss_of(run(arguments)); });
+    return minimise(meter, *optimizer_, [&] { return loss_of(run(arguments)); }).item<double>();
   }
 
   double evaluate() override {
@@ -139,7 +139,8 @@ TrainerInfo torchscript(const std::string& path, const std::vector<InputShape>& 
           .quality = "length of all parameters",
           .good = 0,
           .default_steps = 100,
-          .make = [=](const Setup& setup) { return std::make_unique<TorchScript>(setup, path, inputs); }};
+          .make = [=](const Setup& setup) { return std::make_unique<TorchScript>(setup, path, inputs); },
+          .not_captured = "an interpreter runs it"};
 }
 
 }  // namespace overdrive::trainers

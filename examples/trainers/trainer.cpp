@@ -1,6 +1,7 @@
 #include "examples/trainers/trainer.h"
 
 #include "bench/graph.h"
+#include "replay/capture.h"
 
 namespace overdrive::trainers {
 
@@ -17,6 +18,12 @@ void Meter::note(const torch::Tensor& root) {
   if (counts_nodes_) nodes_ += bench::count_nodes({torch::autograd::impl::gradient_edge(root)});
 }
 
+struct Trainer::Part {
+  torch::optim::Optimizer* optimizer;
+  Learning learning;
+  std::unique_ptr<CapturedStep> step;
+};
+
 Trainer::Trainer(const Setup& setup)
     : setup_(setup), generator_(at::make_generator<at::CPUGeneratorImpl>(setup.seed)) {
   torch::manual_seed(setup.seed);  // parameters are drawn from the default generator
@@ -31,6 +38,55 @@ torch::Tensor Trainer::place(const torch::Tensor& tensor) const {
 torch::optim::Optimizer& Trainer::add_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer) {
   optimizers_.push_back(std::move(optimizer));
   return *optimizers_.back();
+}
+
+size_t Trainer::add_learning(torch::optim::Optimizer& optimizer, Learning learning) {
+  parts_.push_back(std::make_unique<Part>(Part{&optimizer, std::move(learning), nullptr}));
+  return parts_.size() - 1;
+}
+
+torch::Tensor Trainer::learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter) {
+  Part& part = *parts_[number];
+  if (!part.step) return part.learning(batch, meter);
+  meter_ = &meter;
+  return part.step->call(batch).at(0);
+}
+
+void Trainer::clip_gradients(double most) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> norms;
+  for (const auto& parameter : parameters()) {
+    if (parameter.grad().defined()) norms.push_back(parameter.grad().norm(2.0));
+  }
+  if (norms.empty()) return;
+  const auto total = norms.size() == 1 ? norms[0] : torch::stack(norms).norm(2.0);
+  const auto factor = torch::clamp(most / (total + 1e-6), std::nullopt, 1.0);
+  for (const auto& parameter : parameters()) {
+    if (parameter.grad().defined()) parameter.grad().mul_(factor);
+  }
+}
+
+void Trainer::capture() {
+  for (auto& part : parts_) {
+    const auto function = [this, learning = part->learning](const std::vector<torch::Tensor>& batch) {
+      return std::vector<torch::Tensor>{learning(batch, *meter_)};
+    };
+    // A training never leaves its mode: no trainer calls eval().
+    part->step = std::make_unique<CapturedStep>(
+        function, CaptureOptions{.optimizer = part->optimizer, .constant_modes = true});
+  }
+}
+
+Trainer::Captured Trainer::captured() const {
+  Captured sum;
+  for (const auto& part : parts_) {
+    if (!part->step) continue;
+    const CaptureStats stats = part->step->stats();
+    sum.calls += stats.calls;
+    sum.replayed += stats.replayed;
+    if (sum.refusal.empty()) sum.refusal = part->step->refusal();
+  }
+  return sum;
 }
 
 void Trainer::save(torch::serialize::OutputArchive& archive) const {

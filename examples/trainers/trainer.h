@@ -12,6 +12,10 @@
 #include <string>
 #include <vector>
 
+namespace overdrive {
+class CapturedStep;
+}
+
 namespace overdrive::trainers {
 
 // One of several processes that train together; `port` is their store's.
@@ -54,6 +58,16 @@ class Trainer : public torch::nn::Module {
   // What it wants to show at the end of a training: a sample of text, for example.
   virtual std::string epilogue() { return ""; }
 
+  // Replays the parts of a step that add_learning() was given, from the next step on. The bits are the same.
+  void capture();
+  // What came of it.
+  struct Captured {
+    uint64_t calls = 0;
+    uint64_t replayed = 0;
+    std::string refusal = {};  // why a part is not replayed, if there is a reason that stays
+  };
+  Captured captured() const;
+
   const Setup& setup() const { return setup_; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -62,19 +76,29 @@ class Trainer : public torch::nn::Module {
  protected:
   // Optimizers added here are saved and loaded with the model.
   torch::optim::Optimizer& add_optimizer(std::unique_ptr<torch::optim::Optimizer> optimizer);
+  // A part of a step that is a function of tensors: from the optimizer's zero_grad() to its step(). Returns the
+  // loss.
+  using Learning = std::function<torch::Tensor(const std::vector<torch::Tensor>& batch, Meter& meter)>;
+  // Returns its number for learn().
+  size_t add_learning(torch::optim::Optimizer& optimizer, Learning learning);
+  // Calls it, or replays it after capture().
+  torch::Tensor learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter);
   // What any LibTorch program does in a step: gradients from zero, forward, backward, and the optimizer's step
   // along gradients whose norm is at most `clip`. Returns the loss. The meter is a stopwatch around the forward
   // and around loss.backward(), and nothing else.
   template <typename Loss>
-  double minimise(Meter& meter, torch::optim::Optimizer& optimizer, Loss&& loss_of,
-                  std::optional<double> clip = {}) {
+  torch::Tensor minimise(Meter& meter, torch::optim::Optimizer& optimizer, Loss&& loss_of,
+                         std::optional<double> clip = {}) {
     optimizer.zero_grad();
-    const torch::Tensor loss = meter.forward(loss_of);
+    torch::Tensor loss = meter.forward(loss_of);
     meter.backward(loss);
-    if (clip) torch::nn::utils::clip_grad_norm_(parameters(), *clip);
+    if (clip) clip_gradients(*clip);
     optimizer.step();
-    return loss.template item<double>();
+    return loss;
   }
+  // torch::nn::utils::clip_grad_norm_() with its bits, but for the norm that it reads and returns: a captured
+  // step cannot read a number.
+  void clip_gradients(double most);
   // On the CPU, wherever the model is: every device then sees the same numbers.
   at::Generator& generator() { return generator_; }
   // The tensor on this trainer's device, and in its dtype unless it holds whole numbers.
@@ -86,6 +110,9 @@ class Trainer : public torch::nn::Module {
   const Setup setup_;
   at::Generator generator_;
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;
+  struct Part;
+  std::vector<std::unique_ptr<Part>> parts_;
+  Meter* meter_ = nullptr;  // of the step that is under way
 };
 
 struct TrainerInfo {
@@ -100,6 +127,8 @@ struct TrainerInfo {
   std::function<std::unique_ptr<Trainer>(const Setup& setup)> make;
   bool distributed = false;     // knows what to do with Setup::world
   bool checkpointable = false;  // and with Setup::checkpointing
+  // Why its steps cannot be captured; empty: they can.
+  std::string not_captured = {};
 };
 
 // A trainer whose parameters are where `setup` wants them.

@@ -68,14 +68,16 @@ class Transformer final : public Trainer {
     if (setup.checkpointing && setup.checkpointing->snapshots > 0) {
       schedule_ = checkpoint::Revolve{setup.checkpointing->snapshots};
     }
-    optimizer_ = &add_optimizer(std::make_unique<torch::optim::AdamW>(
+    auto& optimizer = add_optimizer(std::make_unique<torch::optim::AdamW>(
         parameters(), torch::optim::AdamWOptions(2e-3).weight_decay(0.01)));
+    learning_ = add_learning(optimizer, [this, &optimizer](const auto& batch, Meter& meter) {
+      return minimise(
+          meter, optimizer, [&] { return loss_of(batch[0]); }, /*clip=*/1.0);
+    });
   }
 
   double step(Meter& meter) override {
-    const auto text = task_.stretches(kBatch, kContext, generator());
-    return minimise(
-        meter, *optimizer_, [&] { return loss_of(place(text)); }, /*clip=*/1.0);
+    return learn(learning_, {place(task_.stretches(kBatch, kContext, generator()))}, meter).item<double>();
   }
 
   // Bits per character on the part of the book that training never sees.
@@ -125,7 +127,7 @@ class Transformer final : public Trainer {
   std::vector<Block> blocks_;
   std::vector<checkpoint::Layer> layers_;  // the blocks
   checkpoint::ChainSchedule schedule_ = checkpoint::Segments{kRootOfLayers};
-  torch::optim::Optimizer* optimizer_;
+  size_t learning_;
 };
 
 }  // namespace

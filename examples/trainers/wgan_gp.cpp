@@ -37,14 +37,27 @@ class WganGp final : public Trainer {
       return std::make_unique<torch::optim::Adam>(net->parameters(),
                                                   torch::optim::AdamOptions(5e-4).betas({0.5, 0.9}));
     };
-    maker_optimizer_ = &add_optimizer(adam(maker_));
-    critic_optimizer_ = &add_optimizer(adam(critic_));
+    auto& of_maker = add_optimizer(adam(maker_));
+    auto& of_critic = add_optimizer(adam(critic_));
+    maker_step_ = add_learning(of_maker, [this, &of_maker](const auto& batch, Meter& meter) {
+      return minimise(meter, of_maker, [&] { return -critic_->forward(maker_->forward(batch[0])).mean(); });
+    });
+    critic_step_ = add_learning(of_critic, [this, &of_critic](const auto& batch, Meter& meter) {
+      const auto &real = batch[0], fake = maker_->forward(batch[1]).detach();
+      of_critic.zero_grad();
+      const auto plain =
+          meter.forward([&] { return critic_->forward(fake).mean() - critic_->forward(real).mean(); });
+      const auto loss = plain + kPenalty * gradient_penalty(batch[2], real, fake, meter);
+      meter.backward(loss);
+      of_critic.step();
+      return loss;
+    });
   }
 
   double step(Meter& meter) override {
     double critic_loss = 0;
     for (int i = 0; i < kCriticStepsPerStep; ++i) critic_loss = train_critic(meter);
-    minimise(meter, *maker_optimizer_, [&] { return -critic_->forward(make(kBatch)).mean(); });
+    learn(maker_step_, {noise(kBatch)}, meter);
     return critic_loss;
   }
 
@@ -64,9 +77,8 @@ class WganGp final : public Trainer {
  private:
   static constexpr int64_t kBatch = 32;
 
-  torch::Tensor make(int64_t count) {
-    return maker_->forward(place(torch::randn({count, kNoise}, generator())));
-  }
+  torch::Tensor noise(int64_t count) { return place(torch::randn({count, kNoise}, generator())); }
+  torch::Tensor make(int64_t count) { return maker_->forward(noise(count)); }
 
   torch::Tensor real_digits() {
     const auto pick = torch::randint(data_.train.labels.size(0), {kBatch}, generator(), torch::kInt64);
@@ -74,19 +86,12 @@ class WganGp final : public Trainer {
   }
 
   double train_critic(Meter& meter) {
-    const auto real = real_digits();
-    const auto fake = make(kBatch).detach();
-    critic_optimizer_->zero_grad();
-    const auto plain =
-        meter.forward([&] { return critic_->forward(fake).mean() - critic_->forward(real).mean(); });
-    const auto loss = plain + kPenalty * gradient_penalty(real, fake, meter);
-    meter.backward(loss);
-    critic_optimizer_->step();
-    return loss.item<double>();
+    const auto real = real_digits(), from = noise(kBatch), mix = place(torch::rand({kBatch, 1}, generator()));
+    return learn(critic_step_, {real, from, mix}, meter).item<double>();
   }
 
-  torch::Tensor gradient_penalty(const torch::Tensor& real, const torch::Tensor& fake, Meter& meter) {
-    const auto mix = place(torch::rand({kBatch, 1}, generator()));
+  torch::Tensor gradient_penalty(const torch::Tensor& mix, const torch::Tensor& real, const torch::Tensor& fake,
+                                 Meter& meter) {
     const auto between = (mix * real + (1 - mix) * fake).requires_grad_();
     const auto score = meter.forward([&] { return critic_->forward(between).sum(); });
     const auto gradient = meter.measured(score, [&] {
@@ -98,8 +103,7 @@ class WganGp final : public Trainer {
 
   const data::Digits data_;
   nn::Sequential maker_, critic_;
-  torch::optim::Optimizer* maker_optimizer_;
-  torch::optim::Optimizer* critic_optimizer_;
+  size_t maker_step_, critic_step_;
 };
 
 }  // namespace
@@ -112,7 +116,8 @@ TrainerInfo wgan_gp() {
           .more_is_better = false,
           .good = 0.5,
           .default_steps = 1500,
-          .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); }};
+          .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); },
+          .not_captured = "its two steps share gradients, which is refused so far"};
 }
 
 }  // namespace overdrive::trainers

@@ -8,6 +8,12 @@ namespace {
 
 at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
 
+bool uses_memory_of(const Program& program, const at::Tensor& tensor) {
+  const auto* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  return std::any_of(program.memories.begin(), program.memories.end(),
+                     [&](const Memory& memory) { return memory.raw == storage; });
+}
+
 bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
 }  // namespace
@@ -102,6 +108,11 @@ void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
 void OutsideGuard::watch_gradients(const Program& program) {
   for (const LeafGradient& gradient : program.gradients) {
     const bool kept = gradient.before != nullptr && gradient.before == gradient.after.unsafeGetTensorImpl();
+    if (kept && !uses_memory_of(program, gradient.after)) {
+      // The step leaves it alone, whichever it is.
+      gradients_.push_back({.leaf = gradient.raw, .defined_before = true, .untouched = true});
+      continue;
+    }
     const bool used = std::any_of(watched_.begin(), watched_.end(),
                                   [&](const Watched& watched) { return watched.tensor == gradient.before; });
     gradients_.push_back({.leaf = gradient.raw,
@@ -169,6 +180,7 @@ void OutsideGuard::finish_call() {
       watched_[i].tensor->bump_version();
   }
   for (const WatchedGradient& gradient : gradients_) {
+    if (gradient.untouched) continue;
     at::Tensor& now = gradient.leaf->mutable_grad();
     if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;
   }

@@ -67,8 +67,10 @@ class OutsideGuard {
     c10::TensorImpl* leaf;
     bool defined_before;
     // The gradient that has to be there before the call, where the program uses its memory.
-    c10::TensorImpl* before;
-    at::Tensor after;
+    c10::TensorImpl* before = nullptr;
+    at::Tensor after = {};
+    // No operator uses it.
+    bool untouched = false;
   };
 
   void watch(const WeakTensor& tensor, int64_t bumps);

@@ -17,7 +17,7 @@ endfunction()
 overdrive_add_cli_test(env CALL env PRINTS "LibTorch found +${Torch_VERSION}")
 overdrive_add_cli_test(env_with_a_bad_switch CALL env PRINTS "off: OVERDRIVE is .2., but must be one of 0.1")
 set_property(TEST cli_env_with_a_bad_switch PROPERTY ENVIRONMENT OVERDRIVE=2)
-overdrive_add_cli_test(list CALL list PRINTS "reentrant")
+overdrive_add_cli_test(list CALL list PRINTS "can be captured.*not captured: .*reentrant")
 overdrive_add_cli_test(help CALL --help PRINTS "Example: overdrive compare")
 overdrive_add_cli_test(version CALL --version PRINTS "overdrive ${PROJECT_VERSION}, built for LibTorch ${Torch_VERSION}")
 overdrive_add_cli_test(help_of_a_command CALL help compare PRINTS "Example: overdrive compare digits")
@@ -42,6 +42,11 @@ overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.
                        JSON "comparisons;1;step_ratio;median")
 overdrive_add_cli_test(compare_all CALL compare --all --steps 4 --block 2 --json out.json PRINTS "bits equal in all"
                        JSON "comparisons;8;step_ratio;median" TIMEOUT 300)
+overdrive_add_cli_test(compare_captured CALL compare digits_mlp --capture --steps 30 --json out.json
+                       PRINTS "captured: 26 of 30 calls were replayed.*equal after each of 30 steps"
+                       JSON "comparisons;0;captured;step_ratio;median")
+overdrive_add_cli_test(compare_not_captured CALL compare newton_cg --capture --steps 4 --json out.json
+                       PRINTS "captured: not, because its solver" JSON "comparisons;0;captured;refusal")
 overdrive_add_cli_test(compare_double CALL compare digits_mlp --dtype float64 --steps 6 PRINTS "equal after each of 6 steps")
 
 # Somebody else's program.

@@ -90,6 +90,48 @@ TEST(CaptureOutside, AGradientOfAnIdleParameter) {
   outdated_by(both, [](Training& training, int) { training.state[0].mutable_grad() = torch::ones({3}); });
 }
 
+// Two captured steps of two optimizers, as of a generator and a critic: the first leaves gradients of the
+// second net alone, the second adds to gradients of the first.
+TEST(CaptureOutside, GradientsThatAnotherStepMakes) {
+  const auto train = [](bool captured) {
+    torch::manual_seed(5);
+    torch::nn::Linear critic(4, 1), maker(3, 4);
+    torch::optim::Adam of_critic(critic->parameters(), torch::optim::AdamOptions(0.01));
+    torch::optim::SGD of_maker(maker->parameters(), torch::optim::SGDOptions(0.1));
+    const auto critic_step = [&](const Tensors& in) {
+      of_critic.zero_grad();
+      at::Tensor loss =
+          critic->forward(maker->forward(in[0]).detach()).square().mean() - critic->forward(in[1]).mean();
+      loss.backward();
+      of_critic.step();
+      return Tensors{loss};
+    };
+    const auto maker_step = [&](const Tensors& in) {
+      of_maker.zero_grad();
+      at::Tensor loss = -critic->forward(maker->forward(in[0])).mean();
+      loss.backward();
+      of_maker.step();
+      return Tensors{loss};
+    };
+    CapturedStep first(critic_step, {.optimizer = &of_critic}), second(maker_step, {.optimizer = &of_maker});
+    for (int i = 0; i < 30; ++i) {
+      const Tensors noise = batch_of(i, {5, 3}, {5, 4});
+      captured ? first.call(noise) : critic_step(noise);
+      captured ? second.call({noise[0]}) : maker_step({noise[0]});
+    }
+    if (captured) {
+      EXPECT_GT(first.stats().replayed, 15u) << first.explain();
+      EXPECT_GT(second.stats().replayed, 12u) << second.explain();
+    }
+    Tensors all = critic->parameters();
+    for (const at::Tensor& p : maker->parameters()) all.push_back(p);
+    for (size_t i = 0, count = all.size(); i < count; ++i) all.push_back(all[i].grad().clone());
+    return all;
+  };
+  const Tensors eager = train(false), captured = train(true);
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(eager[i], captured[i])) << i;
+}
+
 TEST(CaptureOutside, AChildOfAModuleThatIsReplaced) {
   struct NetImpl : torch::nn::Module {
     torch::nn::Linear layer{8, 4};

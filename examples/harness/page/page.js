@@ -178,6 +178,8 @@ function figures(result) {
     ["", "stock", "overdrive", "ratio [95 %]"],
     [result.quality, stock.quality.toFixed(4), ours.quality.toFixed(4), ""],
     ...["step", "forward", "backward"].map((what) => [`${what}, ms`, median(stock, `${what}_seconds`), median(ours, `${what}_seconds`), verdictOf(result[`${what}_ratio`])]),
+    ...(result.captured?.step_seconds ? [["step, ms, captured", median(stock, "step_seconds"), median(result.captured, "step_seconds"),
+      verdictOf(result.captured.step_ratio)]] : []),
     ...[["peak of tensors, KiB", "peak_tensor_bytes"], ["peak of other memory, KiB", "peak_heap_bytes"]].map(([what, key]) =>
       [what, kibibytes(stock[key]), kibibytes(ours[key]), quotient(stock[key], ours[key])]),
     ...[["tensors allocated a step", "tensor_allocations_per_step"], ["other allocations a step", "heap_allocations_per_step"],
@@ -190,7 +192,7 @@ function figures(result) {
 function verdict(result) {
   const d = result.first_difference;
   const text = d === null ? `All parameters equal, bit for bit, after each of ${result.steps} steps.`
-    : `Bits differ first at step ${d.step}, ${d.parameter}[${d.element}]: stock ${d.stock}, overdrive ${d.overdrive}.`;
+    : `Bits differ first at step ${d.step}, ${d.parameter}[${d.element}]: stock ${d.stock}, ${"captured" in d ? "captured" : "overdrive"} ${d.captured ?? d.overdrive}.`;
   return element("p", { class: `badge ${d === null ? "good" : "bad"}` }, text);
 }
 

@@ -146,4 +146,53 @@ CHECKPOINT = [
           tests("checkpoint_test", "*OuterWritesTest.OfNormalisation*")),
 ]
 
-ALL = ENGINE + DEVICES + HOOKS + FORWARD_AD + CHECKPOINT
+REPLAY = [
+    Fault("identity_by_address", "memory that is used again is taken for the tensor that lay there before",
+          "replay/record/recorder.cpp",
+          "  const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));\n"
+          "  if (fresh) *fresh = added;",
+          "  const auto* key = FAULT ? static_cast<const c10::StorageImpl*>(storage->data()) : storage;\n"
+          "  const auto [known, added] = memories_.emplace(key, static_cast<int>(program_.memories.size()));\n"
+          "  if (fresh) *fresh = added;",
+          tests("replay_tests", "Capture.TrainsAsEagerDoes")),
+    Fault("short_life", "the memory of a tensor is given away before its last use", "replay/bind/bound_program.cpp",
+          "      lifetimes.push_back({memory.first, memory.last, memory.bytes});",
+          "      lifetimes.push_back({memory.first, FAULT ? memory.first : memory.last, memory.bytes});",
+          tests("replay_tests", "Capture.TrainsAsEagerDoes")),
+    Fault("room_too_early", "temporary values lie in a gradient that is made already", "replay/bind/bound_program.cpp",
+          "      rooms.push_back({memory.first, memory.bytes});",
+          "      rooms.push_back({FAULT ? memory.last + 1 + (1 << 20) : memory.first, memory.bytes});",
+          tests("replay_tests", "Capture.TrainsAsEagerDoes")),
+    Fault("skip_requires_grad", "a parameter that stops requiring a gradient is not noticed",
+          "replay/guard/outside_guard.cpp",
+          "  if (tensor->requires_grad() != requires_grad)",
+          "  if (!FAULT && tensor->requires_grad() != requires_grad)",
+          tests("replay_tests", "CaptureGuards.ParametersThatStopRequiringAGradient")),
+    Fault("skip_hooks", "a hook that is added to a parameter is not noticed", "replay/guard/outside_guard.cpp",
+          "  if (requires_grad && HookLooks::of(*tensor) != hooks)",
+          "  if (!FAULT && requires_grad && HookLooks::of(*tensor) != hooks)",
+          tests("replay_tests", "CaptureOutside.AHookThatIsAddedToAParameter")),
+    Fault("skip_shared_memory", "an input that shares memory with a tensor that is changed is replayed",
+          "replay/guard/shared_memory.cpp",
+          "      if (outside.meets(range)) return false;",
+          "      if (!FAULT && outside.meets(range)) return false;",
+          tests("replay_tests", "CaptureInputs.ThatShareMemory*")),
+    Fault("bake_in_numbers", "the numbers of an optimizer stay those of the recording",
+          "replay/run/optimizer_numbers.cpp",
+          "    set(parameter, found->second);",
+          "    if (!FAULT) set(parameter, found->second);",
+          tests("replay_tests", "CaptureOptimizers.Adam")),
+    Fault("wrong_lean", "a lean function leaves the last element out, and falls back", "replay/lean/copies.cpp",
+          "      [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });",
+          "      [begin = out.mutable_data_ptr<T>(), count = out.numel() - (FAULT ? 1 : 0), value] {\n"
+          "        std::fill_n(begin, count, value);\n"
+          "      });",
+          tests("replay_tests", "CaptureLean.*")),
+    Fault("lean_unchecked", "a lean function does nothing and is not compared; the replay as a whole is",
+          "replay/run/replay_run.cpp",
+          "  (*lean)();\n  if (boxed.first_difference(boxed.now()) >= 0) {",
+          "  if (!FAULT) (*lean)();\n  if (!FAULT && boxed.first_difference(boxed.now()) >= 0) {",
+          tests("replay_tests", "CaptureLean.*")),
+]
+
+ALL = ENGINE + DEVICES + HOOKS + FORWARD_AD + CHECKPOINT + REPLAY

@@ -1,0 +1,92 @@
+// Operators without the dispatcher: each is lean, and has eager's bits on values that no recording has seen.
+#include "test/replay/replay_fixture.h"
+
+#include <limits>
+
+namespace overdrive::test {
+namespace {
+
+struct LeanRow {
+  const char* op;
+  std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> call;
+};
+
+using T = const at::Tensor&;
+
+const std::vector<LeanRow>& lean_rows() {
+  static const std::vector<LeanRow> rows{
+      {"tanh", [](T a, T) { return a.tanh(); }},
+      {"sigmoid", [](T a, T) { return a.sigmoid(); }},
+      {"neg", [](T a, T) { return a.neg(); }},
+      {"sqrt", [](T a, T) { return a.sqrt(); }},
+      {"exp", [](T a, T) { return a.exp(); }},
+      {"log", [](T a, T) { return a.log(); }},
+      {"abs", [](T a, T) { return a.abs(); }},
+      {"silu", [](T a, T) { return torch::silu(a); }},
+      {"reciprocal", [](T a, T) { return a.reciprocal(); }},
+      {"relu", [](T a, T) { return torch::relu(a); }},
+      {"leaky_relu", [](T a, T) { return torch::leaky_relu(a, 0.3); }},
+      {"pow.Tensor_Scalar", [](T a, T) { return a.pow(3); }},
+      {"mul.Tensor", [](T a, T b) { return a * b; }},
+      {"mul.Scalar", [](T a, T) { return a * 0.7; }},
+      {"div.Tensor", [](T a, T b) { return a / b; }},
+      {"maximum", [](T a, T b) { return torch::maximum(a, b); }},
+      {"add.Tensor", [](T a, T b) { return a.add(b, 0.3); }},
+      {"add.Scalar", [](T a, T) { return a + 0.3; }},
+      {"sub.Tensor", [](T a, T b) { return a.sub(b.select(0, 0), 0.3); }},
+      {"addcmul", [](T a, T b) { return torch::addcmul(a, b, a, 0.3); }},
+      {"addcdiv", [](T a, T b) { return torch::addcdiv(a, b, a, 0.3); }},
+      {"sum", [](T a, T) { return a.sum(); }},
+      {"sum.dim_IntList", [](T a, T) { return a.sum({0}, true); }},
+      {"mean.dim", [](T a, T) { return a.mean({1}); }},
+      {"mm", [](T a, T b) { return a.mm(b.t()); }},
+      {"addmm", [](T a, T b) { return torch::addmm(b.select(1, 0).contiguous(), a, b.t()); }},
+      {"cat",
+       [](T a, T b) {
+         return torch::cat({a, b, a}, 1);
+       }},
+      {"clone", [](T a, T) { return a.t().clone(); }},
+      {"copy_", [](T a, T b) { return torch::empty_like(a).copy_(b); }},
+      {"zero_", [](T a, T) { return torch::empty_like(a).zero_(); }},
+      {"fill_.Scalar", [](T a, T) { return torch::empty_like(a).fill_(0.3); }},
+      {"ones_like", [](T a, T) { return torch::ones_like(a); }},
+      {"mul_.Tensor", [](T a, T b) { return a.clone().mul_(b); }},
+      {"add_.Tensor", [](T a, T b) { return a.clone().add_(b, -0.3); }}};
+  return rows;
+}
+
+// Ordinary values at first, and later those that kernels may treat in ways of their own.
+at::Tensor values(int i, double offset) {
+  at::Tensor result = batch_of(i, {5, 9}, {1})[0] + offset;
+  if (i < 6) return result;
+  using Limits = std::numeric_limits<float>;
+  const std::array<float, 9> odd{0.f,
+                                 -0.f,
+                                 Limits::infinity(),
+                                 -Limits::infinity(),
+                                 Limits::quiet_NaN(),
+                                 Limits::denorm_min(),
+                                 Limits::max(),
+                                 Limits::lowest(),
+                                 Limits::min()};
+  for (int k = 0; k < 9; ++k) result[(i + k) % 5][(i * k) % 9] = odd[k];
+  return result;
+}
+
+TEST(CaptureLean, OperatorsHaveEagersBits) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "kernels are called without the dispatcher on x86-64 alone";
+#endif
+  for (const LeanRow& row : lean_rows()) {
+    auto step = capture([&](at::Tensor a, at::Tensor b) { return row.call(a, b); });
+    for (int i = 0; i < 16; ++i) {
+      const at::Tensor a = values(i, 0), b = values(i + 3, 0.5);
+      EXPECT_TRUE(same_bits(step(a, b), row.call(a, b))) << row.op << " " << i;
+    }
+    EXPECT_GT(step.stats().replayed, 10u) << row.op << step.explain();
+    EXPECT_THAT(step.explain(), testing::HasSubstr(c10::str("lean aten::", row.op, "("))) << row.op;
+  }
+}
+
+}  // namespace
+}  // namespace overdrive::test
