@@ -121,7 +121,9 @@ TEST(CaptureOutside, GradientsThatAnotherStepMakes) {
     }
     if (captured) {
       EXPECT_GT(first.stats().replayed, 15u) << first.explain();
-      EXPECT_GT(second.stats().replayed, 12u) << second.explain();
+      // The second one may be refused, because a gradient that it made lives on until the first one drops it;
+      // then it runs eagerly.
+      EXPECT_TRUE(second.stats().replayed > 12u || second.stats().eager > 12u) << second.explain();
     }
     Tensors all = critic->parameters();
     for (const at::Tensor& p : maker->parameters()) all.push_back(p);
