@@ -16,7 +16,7 @@ from pathlib import Path
 
 from table import ALL
 
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "replay")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
 SUFFIXES = (".h", ".cpp", ".inl", ".cu")
 SECONDS = 60  # a mistake has to be seen within a minute; sanitizers and busy machines get four
 INCLUDE = '#include "test/parity/faults/switch.h"\n'
