@@ -145,7 +145,7 @@ const std::vector<Variable>& environment_variables() {
        "process (none)"},
       {"OVERDRIVE_ERRORS", "plain|note|full",
        "whether what() of an error out of a backward names the node and the way to it; full: and the forward's "
-       "stack (plain)"},
+       "stack, and the operator that changed a tensor in place (plain)"},
       {"OVERDRIVE_NAN", "off|first",
        "whether backwards look for the first node that makes a NaN or an infinity, and warn of it (off)"},
       {"OVERDRIVE_VERBOSE", "0|1|2",

@@ -26,7 +26,9 @@ enum class Exact {
 enum class Errors {
   kPlain,  // nothing: overdrive::error_note() has it
   kNote,   // what() ends with a note: the node, the way to it, the gradients that fit it
-  kFull,  // and with the forward's stack, where anomaly mode recorded it, and the backward that released a node
+  // And with the forward's stack, where anomaly mode recorded it, the backward that released a node, and the
+  // operator that changed a saved tensor in place.
+  kFull,
 };
 
 // Whether backwards look for the first NaN or infinity.

@@ -161,7 +161,7 @@ function bars(results, key, title) {
         element("b", { style: `left: ${place(r.lo)}; right: calc(100% - ${place(r.hi)})` })));
   }
   return element("figure", {}, element("h3", {}, title), rows,
-    element("figcaption", {}, "The mark at 1 is stock; the dark line is the 95 % interval. A pale bar is not settled: its interval contains 1."));
+    element("figcaption", {}, "The mark at 1 is stock; the thin line is the 95 % interval. A pale bar is not settled: its interval contains 1."));
 }
 
 function table(rows, kind = "") {
