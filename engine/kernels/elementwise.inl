@@ -30,9 +30,13 @@ void negate(T* out, const T* a, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = -a[i];
 }
 
+// Chooses between values and not between computations: compilers vectorise a choice of what was loaded anyway.
 template <typename T>
 void add_into(T* sum, const T* b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] = b[i] != b[i] ? b[i] + b[i] : sum[i] + b[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const T first = sum[i], second = b[i];
+    sum[i] = (second != second ? second : first) + second;
+  }
 }
 
 template <typename T>
@@ -50,7 +54,10 @@ bool has_nan(const T* a, int64_t n) {
 // A NaN in the result lets the gradient pass, as in the host's comparison.
 template <typename T>
 void relu_backward(T* out, const T* gradient, const T* result, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) out[i] = result[i] <= T(0) ? T(0) : gradient[i];
+  for (int64_t i = 0; i < n; ++i) {
+    const T passes = gradient[i];  // read in any case: without a branch
+    out[i] = result[i] <= T(0) ? T(0) : passes;
+  }
 }
 
 template <typename T>
