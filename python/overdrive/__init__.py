@@ -7,10 +7,11 @@
 :func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
-:func:`trace`: what happens inside a backward.
+:func:`trace`: what happens inside a backward. :func:`capture`: a training step recorded once and replayed.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
+from overdrive._capture import CapturedStep, capture
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
@@ -33,11 +34,13 @@ __version__ = "0.1.0"
 __all__ = [
     "CancelToken",
     "Cancelled",
+    "CapturedStep",
     "Comparison",
     "NanWatch",
     "OverdriveError",
     "Packer",
     "built_for",
+    "capture",
     "checkpoint_sequential",
     "compare",
     "compose",
