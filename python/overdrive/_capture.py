@@ -43,6 +43,8 @@ class CapturedStep:
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
         self._variant = ctypes.c_int64()
         self._variants: dict[Any, int] = {}
+        # Of each recording, parameters whose gradient zero_grad() takes away, and no operator touches.
+        self._dropped: dict[Any, list[Any]] = {}
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._variant)):
             raise OverdriveError(last_error())
         self._call = torch.ops.overdrive.capture_call.default
@@ -71,7 +73,8 @@ class CapturedStep:
             self._start_again("the optimizer's state, its options or a module were changed")
             if self._given_up:
                 return self._eager(inputs)
-        modes = (tuple(m.training for m in self._modules), self._watch() if self._watch is not None else None)
+        modes = (tuple(m.training for m in self._modules), self._watch() if self._watch is not None else None,
+                 () if self._optimizer is None else self._optimizer.gradients())
         self._variant.value = self._variants.setdefault(modes, len(self._variants))
         try:
             results = self._call(self._handle, inputs)
@@ -80,6 +83,9 @@ class CapturedStep:
             if error is None:
                 raise
             raise error from None
+        if self._optimizer is not None and self._optimizer.has_idle():
+            for parameter in self._dropped.get(self._looks_of(inputs), ()):
+                parameter.grad = None
         return _filled(self._form, iter(results))
 
     def _eager(self, inputs: Sequence[Any]) -> Any:
@@ -87,6 +93,12 @@ class CapturedStep:
         leaves: list[Any] = []
         form = _form_of(self._function(*inputs), leaves)
         return _filled(form, iter([leaf.detach() for leaf in leaves]))
+
+    def _looks_of(self, inputs: Sequence[Any]) -> Any:
+        import torch
+
+        looks = tuple((x.shape, x.stride(), x.dtype, x.requires_grad) for x in inputs)
+        return self._variant.value, torch.is_grad_enabled(), looks
 
     def _look(self) -> list[Any]:
         looks: list[Any] = [] if self._optimizer is None else self._optimizer.looks()
@@ -113,6 +125,7 @@ class CapturedStep:
             recorded = bool(self._library.overdrive_capture_recording())
             with _Unrecorded():
                 inputs = torch.ops.overdrive.capture_inputs.default(self._handle)
+            had = [] if self._optimizer is None else self._optimizer.with_gradient()
             value = self._record(inputs) if recorded else self._function(*inputs)
             leaves: list[Any] = []
             self._form = _form_of(value, leaves)
@@ -120,6 +133,9 @@ class CapturedStep:
                 self._check_form()
             with _Unrecorded():
                 torch.ops.overdrive.capture_results.default(self._handle, leaves)
+            if self._optimizer is not None:
+                self._optimizer.note_idle()
+                self._dropped[self._looks_of(inputs)] = [parameter for parameter in had if parameter.grad is None]
             self._looks = self._look()
             return 1
         except BaseException as error:  # the caller raises it

@@ -24,7 +24,7 @@ class Optimizer:
         self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
         self._numbers: list[Any] = []
         self._written: list[tuple[float, ...]] = []
-        self._updated: set[int] = set()
+        self._idle: dict[Any, None] = {}
         self.steps = 0
 
     def refusal(self) -> str:
@@ -88,15 +88,27 @@ class Optimizer:
             result.extend(bool(group.get(flag)) for flag in _PLAIN)
             for parameter in group["params"]:
                 result.append(parameter)
-                if not self._known:
-                    continue
-                # Of a parameter that the step left alone: a gradient would have it updated.
-                result.append(id(parameter) in self._updated or parameter.grad is None)
                 own = state.get(parameter)
                 if own:
                     result.extend(own.values())
         result.append(bool(self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks))
         return result
+
+    def note_idle(self) -> None:
+        """Remembers the parameters without a gradient: step() leaves them alone."""
+        for group in self.optimizer.param_groups:
+            self._idle.update((parameter, None) for parameter in group["params"] if parameter.grad is None)
+
+    def gradients(self) -> tuple[bool, ...]:
+        """Which of the remembered have a gradient now, and would be updated: a recording for each answer."""
+        return tuple(parameter.grad is None for parameter in self._idle)
+
+    def has_idle(self) -> bool:
+        return bool(self._idle)
+
+    def with_gradient(self) -> list[Any]:
+        """The remembered that have a gradient now."""
+        return [parameter for parameter in self._idle if parameter.grad is not None]
 
     def begin(self) -> None:
         """Before a recorded function runs: from here on step() is the operator's."""
@@ -124,7 +136,7 @@ class Optimizer:
             return
         import torch
 
-        self._updated = set()
+        self.note_idle()
         with torch.no_grad():
             for index, group in enumerate(self.optimizer.param_groups):
                 self._update(group, self._numbers[index])
@@ -136,7 +148,6 @@ class Optimizer:
         gradients: list[Any] = []
         states: list[list[Any]] = [[]] if self._is_sgd else [[], [], [], []]
         self.optimizer._init_group(group, parameters, gradients, *states)
-        self._updated.update(map(id, parameters))
         if not parameters:
             return
         if self._is_sgd and any(buffer is None for buffer in states[0]):

@@ -204,6 +204,34 @@ def test_a_watched_value_has_a_recording_for_each_value():
     assert step.stats()["replayed"] == 40 - 2 * 4
 
 
+@pytest.mark.parametrize("zero", [True, False])
+def test_sizes_that_train_other_parameters_leave_the_gradients_of_eager(zero):
+    def make(wrap):
+        a, b = (torch.full((3,), 0.5, requires_grad=True) for _ in range(2))
+        optimizer = torch.optim.SGD([a, b], 0.01)
+
+        def train(x):
+            if zero:
+                optimizer.zero_grad()
+            loss = (a * x).sum() if x.numel() == 1 else (a * b * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return wrap(train, optimizer=optimizer), (a, b)
+
+    def run_all(step, parameters):
+        seen = []
+        for i in range(60):
+            seen.append(step(torch.full((1 if i % 8 < 5 else 3,), 0.1)).item())
+            seen += [(p.tolist(), None if p.grad is None else p.grad.tolist()) for p in parameters]
+        return seen
+
+    step, parameters = make(overdrive.capture)
+    assert run_all(step, parameters) == run_all(*make(lambda train, optimizer: train))
+    assert step.stats()["replayed"] > 10
+
+
 def refused(function, *inputs, calls=6, **options):
     step = overdrive.capture(function, **options)
     for _ in range(calls):
