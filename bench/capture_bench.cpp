@@ -110,11 +110,22 @@ std::vector<std::string> names() {
   return result;
 }
 
+const TextTable& capture_table() {
+  static const TextTable columns({{"model", -14},
+                                  {"stock us", 10},
+                                  {"overdrive us", 12},
+                                  {"captured us", 11},
+                                  {"  captured by stock [95 %]", -26},
+                                  {"", 0}});
+  return columns;
+}
+
 std::string row_as_text(const nlohmann::json& row) {
-  return format("%-16s", row["model"].get<std::string>().c_str()) + cell(row, "stock_us", "%10.1f") +
-         cell(row, "overdrive_us", "%10.1f") + cell(row, "captured_us", "%10.1f") + "   " + ratio_of(row) +
-         (row["same_bits"].get<bool>() ? "  same bits" : "  OTHER BITS") +
-         (row["replayed"].get<bool>() ? "" : "  not replayed: " + row["refusal"].get<std::string>());
+  const std::string bits = row["same_bits"].get<bool>() ? "same bits" : "OTHER BITS";
+  return capture_table().row(
+      {row["model"], cell(row, "stock_us", "%.1f"), cell(row, "overdrive_us", "%.1f"),
+       cell(row, "captured_us", "%.1f"), "  " + ratio_of(row),
+       row["replayed"].get<bool>() ? bits : bits + ", not replayed: " + row["refusal"].get<std::string>()});
 }
 
 }  // namespace
@@ -122,8 +133,7 @@ std::string row_as_text(const nlohmann::json& row) {
 Benchmark capture_benchmark() {
   return {.name = "capture",
           .what = "Time captured training steps beside eager ones: microseconds of the thread, whole steps.",
-          .lists = {{.head = "model                stock overdrive  captured   captured to stock",
-                     .text = row_as_text}},
+          .lists = {{.head = capture_table().head(), .text = row_as_text}},
           .measure = measured_by(capture_bench),
           .types = names(),
           .rounds = "--rounds"};

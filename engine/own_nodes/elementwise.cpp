@@ -62,7 +62,10 @@ at::Tensor map(at::Tensor& gradient, bool last_use, Kernel&& kernel) {
 
 bool has_nan(const at::Tensor& t) {
   bool found = false;
-  for_type_of(t, [&](auto zero) { found = kernels::has_nan(data_of<decltype(zero)>(t), t.numel()); });
+  for_type_of(t, [&](auto zero) {
+    const auto* data = data_of<decltype(zero)>(t);
+    found = kernels::loops(data).has_nan(data, t.numel());
+  });
   return found;
 }
 
@@ -76,7 +79,7 @@ struct Sub {
     if (call.wants(1)) {
       if (is_large(gradient.numel())) return OwnOutcome::kLarge;
       call.results[1] = map(gradient, !call.wants(0),
-                            [](auto* out, const auto* g, int64_t n) { kernels::negate(out, g, n); });
+                            [](auto* out, const auto* g, int64_t n) { kernels::loops(out).negate(out, g, n); });
     }
     if (call.wants(0)) call.results[0] = std::move(gradient);
     return OwnOutcome::kRan;
@@ -91,7 +94,7 @@ struct Neg {
     if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
     if (is_large(gradient.numel())) return OwnOutcome::kLarge;
     call.results[0] =
-        map(gradient, true, [](auto* out, const auto* g, int64_t n) { kernels::negate(out, g, n); });
+        map(gradient, true, [](auto* out, const auto* g, int64_t n) { kernels::loops(out).negate(out, g, n); });
     return OwnOutcome::kRan;
   }
 };
@@ -113,15 +116,15 @@ at::Tensor apply_factor(at::Tensor& gradient, const Factor& factor, bool last_us
 at::Tensor times(at::Tensor& gradient, const Factor& factor, bool last_use) {
   return apply_factor(
       gradient, factor, last_use,
-      [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::multiply(out, g, x, n); },
-      [](auto* out, const auto* g, auto x, int64_t n) { kernels::multiply_by(out, g, x, n); });
+      [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::loops(out).multiply(out, g, x, n); },
+      [](auto* out, const auto* g, auto x, int64_t n) { kernels::loops(out).multiply_by(out, g, x, n); });
 }
 
 at::Tensor over(at::Tensor& gradient, const Factor& factor, bool last_use) {
   return apply_factor(
       gradient, factor, last_use,
-      [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::divide(out, g, x, n); },
-      [](auto* out, const auto* g, auto x, int64_t n) { kernels::divide_by(out, g, x, n); });
+      [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::loops(out).divide(out, g, x, n); },
+      [](auto* out, const auto* g, auto x, int64_t n) { kernels::loops(out).divide_by(out, g, x, n); });
 }
 
 struct Mul {
@@ -164,7 +167,7 @@ struct Div {
       if (has_nan(gradient)) return OwnOutcome::kNaN;
       call.results[1] = map(gradient, !first, [&](auto* out, const auto* g, int64_t n) {
         using T = std::remove_pointer_t<decltype(out)>;
-        kernels::divisor_backward(out, g, data_of<T>(*self.tensor), data_of<T>(*other.tensor), n);
+        kernels::loops(out).divisor_backward(out, g, data_of<T>(*self.tensor), data_of<T>(*other.tensor), n);
       });
     }
     if (first) call.results[0] = over(gradient, other, true);
@@ -213,7 +216,7 @@ template <typename N>
 constexpr bool kSavesSelf = requires(N& node) { host::read_saved(node.self_); };
 
 #define OVERDRIVE_KERNEL(name) \
-  [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::name(out, g, x, n); }
+  [](auto* out, const auto* g, const auto* x, int64_t n) { kernels::loops(out).name(out, g, x, n); }
 
 struct Relu {
   template <typename N>
