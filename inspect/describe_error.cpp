@@ -1,4 +1,4 @@
-#include "engine/new_options.h"
+#include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/active_run.h"
 #include "inspect/forward_stack.h"

@@ -7,10 +7,12 @@
 :func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
-:func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward.
+:func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
+a training step recorded once and replayed.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
+from overdrive._capture import CapturedStep, capture
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CancelToken",
     "Cancelled",
+    "CapturedStep",
     "Comparison",
     "Graph",
     "MemoryTimeline",
@@ -42,6 +45,7 @@ __all__ = [
     "Packer",
     "Profile",
     "built_for",
+    "capture",
     "checkpoint_sequential",
     "compare",
     "compose",

@@ -72,6 +72,21 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_stop_end": (None, [ctypes.c_void_p]),
     "overdrive_last_error_note": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
 }
+_SIGNATURES |= {
+    "overdrive_capture_new": (
+        ctypes.c_void_p,
+        [ctypes.CFUNCTYPE(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64],
+    ),
+    "overdrive_capture_free": (None, [ctypes.c_void_p]),
+    "overdrive_capture_watch": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)]),
+    "overdrive_capture_reset": (ctypes.c_int, [ctypes.c_void_p]),
+    "overdrive_capture_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
+    "overdrive_capture_refusal": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_capture_explain": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_capture_recording": (ctypes.c_int, []),
+    "overdrive_capture_pause": (None, [ctypes.c_int]),
+    "overdrive_capture_refuse": (None, [ctypes.c_char_p]),
+}
 _loading = threading.Lock()
 
 
