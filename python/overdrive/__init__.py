@@ -16,7 +16,7 @@ from overdrive._capture import CapturedStep, capture
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
-from overdrive._inspect import trace
+from overdrive._inspect import join_traces, trace
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
 from overdrive._look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
@@ -53,6 +53,7 @@ __all__ = [
     "graph",
     "install",
     "installed",
+    "join_traces",
     "keep",
     "keep_memory",
     "last_error_note",

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
 
@@ -34,3 +36,46 @@ def trace(file: str | os.PathLike[str], *, forward: bool = True, live_bytes: boo
         complete = bool(library().overdrive_trace_end(handle))
     if not complete:
         raise OverdriveError(last_error())
+
+
+# Above every number that a system gives to a process, so that the threads of both files have lines of their own.
+_OTHER_PROCESS = 10_000_000
+
+
+def join_traces(
+    trace_file: str | os.PathLike[str], profiler_file: str | os.PathLike[str], file: str | os.PathLike[str]
+) -> None:
+    """Puts a trace and the file of PyTorch's profiler (``export_chrome_trace()``) on one time line in ``file``.
+
+    Both must be of one run: the profiler's events stay as they are, and the trace's become a process "Overdrive" beside
+    it. Their moments are those of the system's clock.
+
+    >>> import json, overdrive, tempfile, torch
+    >>> from torch.profiler import ProfilerActivity, profile
+    >>> folder = tempfile.mkdtemp()
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> with overdrive.engine(), profile(activities=[ProfilerActivity.CPU]) as profiler:
+    ...     with overdrive.trace(folder + "/trace.json"):
+    ...         x.exp().sum().backward()
+    >>> profiler.export_chrome_trace(folder + "/profile.json")
+    >>> overdrive.join_traces(folder + "/trace.json", folder + "/profile.json", folder + "/both.json")
+    """
+    ours, theirs = _read(trace_file), _read(profiler_file)
+    later = (ours["baseTimeNanoseconds"] - theirs["baseTimeNanoseconds"]) / 1e3
+    for event in ours["traceEvents"]:
+        event["pid"] += _OTHER_PROCESS
+        if "ts" in event:
+            event["ts"] = round(event["ts"] + later, 3)
+        if "bind_id" in event:
+            event["bind_id"] = "overdrive." + event["bind_id"]
+    theirs["traceEvents"] += ours["traceEvents"]
+    with open(file, "w", encoding="utf-8") as out:
+        json.dump(theirs, out)
+
+
+def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
+    with open(file, encoding="utf-8") as text:
+        whole = json.load(text)
+    if not isinstance(whole, dict) or "traceEvents" not in whole or "baseTimeNanoseconds" not in whole:
+        raise ValueError(f'"{os.fspath(file)}" is no trace with a moment of the system\'s clock (baseTimeNanoseconds)')
+    return whole

@@ -111,3 +111,30 @@ def test_pytorchs_profiler_keeps_its_events(tmp_path):
 
     import contextlib
     assert names(contextlib.nullcontext()) == names(overdrive.trace(tmp_path / "trace.json"))
+
+
+def test_a_trace_and_pytorchs_profile_share_one_time_line(tmp_path):
+    import time
+    x = torch.ones(3, requires_grad=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        with torch.profiler.record_function("around"):
+            time.sleep(0.02)  # the clocks agree by far less
+            with overdrive.trace(tmp_path / "trace.json"):
+                x.exp().sum().backward()
+            time.sleep(0.02)
+    profiler.export_chrome_trace(str(tmp_path / "profile.json"))
+    overdrive.join_traces(tmp_path / "trace.json", tmp_path / "profile.json", tmp_path / "both.json")
+    events = json.loads((tmp_path / "both.json").read_text())["traceEvents"]
+    (around,) = [event for event in events if event["name"] == "around" and event.get("ph") == "X"]
+    nodes = [event for event in events if event.get("cat") in ("own", "host")]
+    assert len(nodes) == 3 and all(node["pid"] != around["pid"] for node in nodes)
+    for node in nodes:
+        assert around["ts"] < node["ts"] and node["ts"] + node["dur"] < around["ts"] + around["dur"]
+    theirs = json.loads((tmp_path / "profile.json").read_text())["traceEvents"]
+    assert events[:len(theirs)] == theirs
+
+
+def test_files_without_a_moment_are_not_joined(tmp_path):
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ValueError, match="is no trace with a moment"):
+        overdrive.join_traces(tmp_path / "list.json", tmp_path / "list.json", tmp_path / "both.json")
