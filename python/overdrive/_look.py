@@ -8,15 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
-
-
-def _text(write: Callable[..., int], *arguments: Any) -> str:
-    length = write(*arguments, None, 0)
-    if length < 0:
-        raise OverdriveError(last_error())
-    buffer = ctypes.create_string_buffer(length + 1)
-    write(*arguments, buffer, length + 1)
-    return buffer.value.decode(errors="replace")
+from overdrive._watch import _text
 
 
 def _save(text: str, file: str | os.PathLike[str]) -> None:
