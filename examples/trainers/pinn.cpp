@@ -80,7 +80,8 @@ TrainerInfo pinn() {
           .good = 0.05,
           .default_steps = 1500,
           .make = [](const Setup& setup) { return std::make_unique<Pinn>(setup); },
-          .not_captured = "forward mode makes zeros that have no memory"};
+          .not_captured =
+              "forward mode makes zeros that have no memory; nest grad() with create_graph in its place"};
 }
 
 }  // namespace overdrive::trainers

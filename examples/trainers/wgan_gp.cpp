@@ -116,8 +116,7 @@ TrainerInfo wgan_gp() {
           .more_is_better = false,
           .good = 0.5,
           .default_steps = 1500,
-          .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); },
-};
+          .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -1,3 +1,4 @@
+#include "engine/kernels/blocks.h"
 #include "replay/lean/kernels.h"
 #include "replay/lean/lean.h"
 
@@ -56,25 +57,23 @@ std::optional<Step> concatenation(LeanCall& call) {
   int64_t rows = 1;
   for (int64_t i = 0; i < dim; ++i) rows *= call.out.size(i);
   struct Piece {
-    const char* source;
+    const void* source;
+    size_t offset;
     size_t bytes;
   };
+  size_t row = 0;
   std::vector<Piece> pieces;
   for (const int value : call.op.in[0].values) {
     const at::Tensor& part = call.bound.tensor(value);
     if (!part.is_contiguous() || part.dim() != call.out.dim() || part.scalar_type() != call.out.scalar_type()) {
       return std::nullopt;
     }
-    pieces.push_back({static_cast<const char*>(part.const_data_ptr()), part.nbytes() / rows});
+    pieces.push_back({part.const_data_ptr(), row, part.nbytes() / rows});
+    row += pieces.back().bytes;
   }
-  return step_of([pieces = std::move(pieces), rows, target = static_cast<char*>(call.out.mutable_data_ptr())] {
-    char* to = target;
-    for (int64_t row = 0; row < rows; ++row) {
-      for (const Piece& piece : pieces) {
-        std::memcpy(to, piece.source + row * piece.bytes, piece.bytes);
-        to += piece.bytes;
-      }
-    }
+  return step_of([pieces = std::move(pieces), rows, row, target = call.out.mutable_data_ptr()] {
+    for (const Piece& piece : pieces)
+      kernels::put_into_rows(target, piece.source, rows, row, piece.offset, piece.bytes);
   });
 }
 

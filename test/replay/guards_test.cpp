@@ -4,7 +4,12 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <sys/wait.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <unistd.h>
+
+#include <optional>
+#include <thread>
 
 namespace overdrive::test {
 namespace {
@@ -202,6 +207,9 @@ TEST_F(CaptureGuards, SettingsOfTheThread) {
         at::autocast::clear_cache();
         at::autocast::set_autocast_enabled(at::kCPU, false);
       });
+  std::optional<c10::InferenceMode> outer;
+  with_setting(
+      "inference mode", [&] { outer.emplace(); }, [&] { outer.reset(); });
   {
     const c10::InferenceMode inference;
     auto step = capture([](at::Tensor x) { return x * 2; });
@@ -219,6 +227,58 @@ TEST_F(CaptureGuards, OneCallAtATime) {
       {});
   self = &step;
   EXPECT_THROW(step.call({torch::ones({2})}), c10::Error);
+}
+
+// Recorded on one thread and replayed on others, while another step does the same.
+TEST_F(CaptureGuards, EachStepOnAThreadOfItsOwn) {
+  constexpr size_t kCalls = 60;
+  std::vector<Training> eager, captured;
+  for (int i = 0; i < 2; ++i) eager.push_back(small_mlp(adam())), captured.push_back(small_mlp(adam()));
+  std::vector<Tensors> inputs;
+  for (size_t i = 0; i < kCalls; ++i) inputs.push_back(eager[0].inputs(static_cast<int>(i)));
+  std::vector<CapturedStep> steps;
+  for (size_t i = 0; i < 2; ++i) {
+    for (size_t k = 0; k < eager[i].everything().size(); ++k) {
+      const torch::NoGradGuard no_grad;
+      captured[i].everything()[k].copy_(eager[i].everything()[k]);
+    }
+    steps.emplace_back([&, i](const Tensors& in) { return Tensors{captured[i].step(in)}; },
+                       CaptureOptions{.optimizer = captured[i].optimizer.get()});
+  }
+  for (size_t begin = 0; begin < kCalls; begin += 20) {
+    std::vector<std::thread> threads;
+    for (CapturedStep& step : steps) {
+      threads.emplace_back([&inputs, &step, begin] {
+        for (size_t i = begin; i < begin + 20; ++i) step.call(inputs[i]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    for (const Tensors& in : inputs) eager[i].step(in);
+    for (size_t k = 0; k < eager[i].everything().size(); ++k) {
+      EXPECT_TRUE(same_bits(eager[i].everything()[k], captured[i].everything()[k])) << k;
+    }
+    EXPECT_EQ(steps[i].stats().replayed, kCalls - 4) << steps[i].explain();
+  }
+}
+
+TEST_F(CaptureGuards, AChildProcessGoesOn) {
+  SideBySide both([] { return small_mlp(adam()); });
+  ASSERT_EQ(both.run(8), "");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    at::set_num_threads(1);
+    _exit(both.run(10).empty() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(both.run(10), "");
+  EXPECT_EQ(both.step().stats().outdated, 0u) << both.step().explain();
 }
 
 }  // namespace
