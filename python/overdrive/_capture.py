@@ -43,10 +43,14 @@ class CapturedStep:
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
         self._variant = ctypes.c_int64()
         self._variants: dict[Any, int] = {}
+        self._variant_looks: Any = None
         # Of each recording, parameters whose gradient zero_grad() takes away, and no operator touches.
         self._dropped: dict[Any, list[Any]] = {}
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._variant)):
             raise OverdriveError(last_error())
+        self._tensor = torch.Tensor
+        # Python's own modes, which see operators before a recording does.
+        self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack)
         self._call = torch.ops.overdrive.capture_call.default
         self._looks: list[Any] | None = None
         self._form: Any = None
@@ -58,13 +62,11 @@ class CapturedStep:
         self._python_calls = 0
 
     def __call__(self, *inputs: Any) -> Any:
-        import torch
-
         for x in inputs:
-            if not isinstance(x, torch.Tensor):
+            if not isinstance(x, self._tensor):
                 raise TypeError(f"A captured step takes tensors, and was given {type(x).__name__}; a number that the "
                                 "function uses is a tensor, or what watch= returns.")
-        if self._given_up or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        if self._given_up or any(count() for count in self._modes):
             return self._eager(inputs)
         if self._optimizer is not None and (reason := self._optimizer.write_numbers()):
             self._given_up = reason
@@ -73,9 +75,11 @@ class CapturedStep:
             self._start_again("the optimizer's state, its options or a module were changed")
             if self._given_up:
                 return self._eager(inputs)
-        modes = (tuple(m.training for m in self._modules), self._watch() if self._watch is not None else None,
+        looks = (tuple([m.training for m in self._modules]), self._watch() if self._watch is not None else None,
                  () if self._optimizer is None else self._optimizer.gradients())
-        self._variant.value = self._variants.setdefault(modes, len(self._variants))
+        if looks != self._variant_looks:
+            self._variant_looks = looks
+            self._variant.value = self._variants.setdefault(looks, len(self._variants))
         try:
             results = self._call(self._handle, inputs)
         except BaseException:
