@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded
+from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded, hooks_of
 from overdrive._compare import _state_of
 from overdrive._library import OverdriveError, last_error, library
 
@@ -110,6 +110,11 @@ class CapturedStep:
             looks.extend(module._parameters.values())
             looks.extend(module._buffers.values())
             looks.extend(module._modules.values())
+            looks.extend(hooks_of(module._parameters.values()))
+            for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks,
+                          module._backward_hooks):
+                if hooks:
+                    looks.extend(hooks.values())
         return looks
 
     def _start_again(self, reason: str) -> None:

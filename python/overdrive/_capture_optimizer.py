@@ -7,6 +7,7 @@ copies, bit by bit.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 _PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
@@ -89,6 +90,7 @@ class Optimizer:
             result.append(self._is_sgd and group["momentum"] != 0)
             result.extend(map(group.get, _SHAPING))
             result.extend(group["params"])
+            result.extend(hooks_of(group["params"]))
         result.extend(optimizer.state)
         for own in optimizer.state.values():
             result.extend(own.values())
@@ -190,6 +192,18 @@ class Optimizer:
         adam(parameters, gradients, *states, foreach=False, fused=False,
              decoupled_weight_decay=group.get("decoupled_weight_decay", False), amsgrad=group["amsgrad"],
              beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
+
+
+def hooks_of(tensors: Iterable[Any]) -> list[Any]:
+    """Their hooks in Python: C++ sees one object for all hooks of a tensor, which stays when they are removed."""
+    result: list[Any] = []
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
+            if hooks:
+                result.extend(hooks.values())
+    return result
 
 
 class _Unrecorded:
