@@ -1,7 +1,8 @@
-#include "engine/new_options.h"
+#include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/active_run.h"
 #include "inspect/forward_stack.h"
+#include "inspect/in_place_writes.h"
 #include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
 #include "inspect/note_store.h"
@@ -31,6 +32,7 @@ std::string note_of(const base::edge_list& roots, base::Node& node, const std::e
                             : c10::str("; its saved tensors were released by ", release);
   }
   if (detail == Errors::kFull) {
+    if (const std::string writer = writer_of(error); !nested && !writer.empty()) note += c10::str("; ", writer);
     if (const std::string stack = forward_stack_of(node); !stack.empty()) note += c10::str("; ", stack);
   }
   return note;
@@ -54,6 +56,7 @@ void describe(const base::edge_list& roots, base::Node& node, std::exception& er
 void use(const engine::Options& options) {
   engine::OverdriveEngine::get().set_error_describer(&describe);
   if (options.errors == Errors::kFull) record_releases();
+  record_in_place_writes(options.errors == Errors::kFull);
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
 }
 
