@@ -59,6 +59,7 @@ class CapturedStep:
         self._resets = 0
         self._reset_reason = ""
         self._given_up = ""
+        self._eager_reason = ""
         self._python_calls = 0
 
     def __call__(self, *inputs: Any) -> Any:
@@ -67,6 +68,7 @@ class CapturedStep:
                 raise TypeError(f"A captured step takes tensors, and was given {type(x).__name__}; a number that the "
                                 "function uses is a tensor, or what watch= returns.")
         if self._given_up or any(count() for count in self._modes):
+            self._eager_reason = self._given_up or "a mode of Python was active, as torch.set_default_device() makes one"
             return self._eager(inputs)
         if self._optimizer is not None and (reason := self._optimizer.write_numbers()):
             self._given_up = reason
@@ -226,6 +228,8 @@ class CapturedStep:
         text = _in_python(self._text(self._library.overdrive_capture_explain))
         if self._reset_reason:
             text += f"all were recorded anew the last time because {self._reset_reason}\n"
+        if self._eager_reason and not self._given_up:
+            text += f"the last call that Python made eagerly: {self._eager_reason}\n"
         return text + (f"refused: {self._given_up}\n" if self._given_up else "")
 
     def _text(self, function: Any) -> str:

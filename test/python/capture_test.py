@@ -316,6 +316,18 @@ def test_an_update_that_is_not_the_known_one_is_refused(monkeypatch):
     assert torch.equal(p.detach(), value)
 
 
+def test_calls_under_a_mode_of_python_are_eager():
+    step = overdrive.capture(lambda x: x * 2)
+    with torch.device("cpu"):
+        for _ in range(6):
+            assert step(torch.ones(2)).tolist() == [2, 2]
+    assert step.stats()["eager"] == 6 and step.refusal() == ""
+    assert "a mode of Python was active" in step.explain()
+    for _ in range(6):
+        step(torch.ones(2))
+    assert step.stats()["replayed"] == 2
+
+
 def test_wrong_arguments_are_type_errors():
     with pytest.raises(TypeError, match="takes a function"):
         overdrive.capture(3)
