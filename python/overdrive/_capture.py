@@ -68,7 +68,7 @@ class CapturedStep:
                 raise TypeError(f"A captured step takes tensors, and was given {type(x).__name__}; a number that the "
                                 "function uses is a tensor, or what watch= returns.")
         if self._given_up or any(count() for count in self._modes):
-            self._eager_reason = self._given_up or "a mode of Python was active, as torch.set_default_device() makes one"
+            self._eager_reason = self._given_up or "a mode of Python was active, as set_default_device() makes one"
             return self._eager(inputs)
         if self._optimizer is not None and (reason := self._optimizer.write_numbers()):
             self._given_up = reason
