@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded
+from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded, hooks_of
 from overdrive._compare import _state_of
 from overdrive._library import OverdriveError, last_error, library
 
@@ -43,10 +43,14 @@ class CapturedStep:
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
         self._variant = ctypes.c_int64()
         self._variants: dict[Any, int] = {}
+        self._variant_looks: Any = None
         # Of each recording, parameters whose gradient zero_grad() takes away, and no operator touches.
         self._dropped: dict[Any, list[Any]] = {}
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._variant)):
             raise OverdriveError(last_error())
+        self._tensor = torch.Tensor
+        # Python's own modes, which see operators before a recording does.
+        self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack)
         self._call = torch.ops.overdrive.capture_call.default
         self._looks: list[Any] | None = None
         self._form: Any = None
@@ -55,16 +59,16 @@ class CapturedStep:
         self._resets = 0
         self._reset_reason = ""
         self._given_up = ""
+        self._eager_reason = ""
         self._python_calls = 0
 
     def __call__(self, *inputs: Any) -> Any:
-        import torch
-
         for x in inputs:
-            if not isinstance(x, torch.Tensor):
+            if not isinstance(x, self._tensor):
                 raise TypeError(f"A captured step takes tensors, and was given {type(x).__name__}; a number that the "
                                 "function uses is a tensor, or what watch= returns.")
-        if self._given_up or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        if self._given_up or any(count() for count in self._modes):
+            self._eager_reason = self._given_up or "a mode of Python was active, as set_default_device() makes one"
             return self._eager(inputs)
         if self._optimizer is not None and (reason := self._optimizer.write_numbers()):
             self._given_up = reason
@@ -73,9 +77,11 @@ class CapturedStep:
             self._start_again("the optimizer's state, its options or a module were changed")
             if self._given_up:
                 return self._eager(inputs)
-        modes = (tuple(m.training for m in self._modules), self._watch() if self._watch is not None else None,
+        looks = (tuple([m.training for m in self._modules]), self._watch() if self._watch is not None else None,
                  () if self._optimizer is None else self._optimizer.gradients())
-        self._variant.value = self._variants.setdefault(modes, len(self._variants))
+        if looks != self._variant_looks:
+            self._variant_looks = looks
+            self._variant.value = self._variants.setdefault(looks, len(self._variants))
         try:
             results = self._call(self._handle, inputs)
         except BaseException:
@@ -106,6 +112,11 @@ class CapturedStep:
             looks.extend(module._parameters.values())
             looks.extend(module._buffers.values())
             looks.extend(module._modules.values())
+            looks.extend(hooks_of(module._parameters.values()))
+            for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks,
+                          module._backward_hooks):
+                if hooks:
+                    looks.extend(hooks.values())
         return looks
 
     def _start_again(self, reason: str) -> None:
@@ -217,6 +228,8 @@ class CapturedStep:
         text = _in_python(self._text(self._library.overdrive_capture_explain))
         if self._reset_reason:
             text += f"all were recorded anew the last time because {self._reset_reason}\n"
+        if self._eager_reason and not self._given_up:
+            text += f"the last call that Python made eagerly: {self._eager_reason}\n"
         return text + (f"refused: {self._given_up}\n" if self._given_up else "")
 
     def _text(self, function: Any) -> str:

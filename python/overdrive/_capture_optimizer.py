@@ -7,9 +7,12 @@ copies, bit by bit.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 _PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
+# Options that decide which operators an update has.
+_SHAPING = (*_PLAIN, "amsgrad")
 
 
 class Optimizer:
@@ -57,8 +60,6 @@ class Optimizer:
 
     def write_numbers(self) -> str:
         """Puts the options where the operator reads them: before every call. A refusal, or ""."""
-        import torch
-
         for index, group in enumerate(self.optimizer.param_groups if self._known else ()):
             values = self._values(group)
             if index < len(self._written) and self._written[index] == values:
@@ -66,6 +67,8 @@ class Optimizer:
             if self.refusal():
                 return self.refusal()
             if index == len(self._numbers):
+                import torch
+
                 self._numbers.append(torch.zeros(len(values), dtype=torch.float64))
                 self._written.append(())
             # No operator, which a recording would note.
@@ -80,18 +83,17 @@ class Optimizer:
 
     def looks(self) -> list[Any]:
         """Everything whose change asks for another recording, alive as long as the list is."""
-        state = self.optimizer.state
-        result: list[Any] = [state]
-        for group in self.optimizer.param_groups:
-            result.append(group.get("amsgrad", False))
+        optimizer = self.optimizer
+        result: list[Any] = [optimizer.state, bool(optimizer._optimizer_step_pre_hooks),
+                             bool(optimizer._optimizer_step_post_hooks)]
+        for group in optimizer.param_groups:
             result.append(self._is_sgd and group["momentum"] != 0)
-            result.extend(bool(group.get(flag)) for flag in _PLAIN)
-            for parameter in group["params"]:
-                result.append(parameter)
-                own = state.get(parameter)
-                if own:
-                    result.extend(own.values())
-        result.append(bool(self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks))
+            result.extend(map(group.get, _SHAPING))
+            result.extend(group["params"])
+            result.extend(hooks_of(group["params"]))
+        result.extend(optimizer.state)
+        for own in optimizer.state.values():
+            result.extend(own.values())
         return result
 
     def note_idle(self) -> None:
@@ -190,6 +192,18 @@ class Optimizer:
         adam(parameters, gradients, *states, foreach=False, fused=False,
              decoupled_weight_decay=group.get("decoupled_weight_decay", False), amsgrad=group["amsgrad"],
              beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
+
+
+def hooks_of(tensors: Iterable[Any]) -> list[Any]:
+    """Their hooks in Python: C++ sees one object for all hooks of a tensor, which stays when they are removed."""
+    result: list[Any] = []
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
+            if hooks:
+                result.extend(hooks.values())
+    return result
 
 
 class _Unrecorded:

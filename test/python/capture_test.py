@@ -172,6 +172,23 @@ def without_momentum(training, i):
         training.optimizer.param_groups[0]["momentum"] = 0
 
 
+def hooks_that_come_and_go(training, i):
+    weight = training.model[0].weight
+    if i == 10:
+        training.hooks = [weight.register_hook(lambda g: g * 2)]
+    if i == 25:
+        training.hooks.append(weight.register_hook(lambda g: g + 0.01))
+    if i == 40:
+        training.hooks[0].remove()
+
+
+def a_hook_of_a_module(training, i):
+    if i == 10:
+        training.hook = training.model[1].register_forward_hook(lambda module, inputs, out: out * 2)
+    if i == 25:
+        training.hook.remove()
+
+
 def another_group(training, i):
     if i == 10:
         extra = torch.ones(3, requires_grad=True)
@@ -181,7 +198,8 @@ def another_group(training, i):
 
 
 @pytest.mark.parametrize("between", [momentum_of_its_own, eval_for_a_while, another_layer, another_parameter, frozen,
-                                     without_momentum, another_group], ids=lambda f: f.__name__)
+                                     without_momentum, hooks_that_come_and_go, a_hook_of_a_module,
+                                     another_group], ids=lambda f: f.__name__)
 def test_a_change_between_two_calls_is_noticed(between):
     make = dropped if between is eval_for_a_while else mlp
     captured = Training(make, captured=True)
@@ -296,6 +314,18 @@ def test_an_update_that_is_not_the_known_one_is_refused(monkeypatch):
     for _ in range(6):
         value = value.add(torch.ones(3), alpha=-0.1).add(1e-3)
     assert torch.equal(p.detach(), value)
+
+
+def test_calls_under_a_mode_of_python_are_eager():
+    step = overdrive.capture(lambda x: x * 2)
+    with torch.device("cpu"):
+        for _ in range(6):
+            assert step(torch.ones(2)).tolist() == [2, 2]
+    assert step.stats()["eager"] == 6 and step.refusal() == ""
+    assert "a mode of Python was active" in step.explain()
+    for _ in range(6):
+        step(torch.ones(2))
+    assert step.stats()["replayed"] == 2
 
 
 def test_wrong_arguments_are_type_errors():
