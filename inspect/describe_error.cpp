@@ -1,6 +1,8 @@
+#include "engine/anomaly_source.h"
 #include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/active_run.h"
+#include "inspect/forward_frames.h"
 #include "inspect/forward_stack.h"
 #include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
@@ -53,7 +55,9 @@ void describe(const base::edge_list& roots, base::Node& node, std::exception& er
 
 void use(const engine::Options& options) {
   engine::OverdriveEngine::get().set_error_describer(&describe);
-  if (options.errors == Errors::kFull) record_releases();
+  const bool full = options.errors == Errors::kFull;
+  engine::anomaly_source.store(full ? &ForwardFrames::make : nullptr, std::memory_order_release);
+  if (full) record_releases();
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
 }
 
