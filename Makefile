@@ -37,6 +37,12 @@ bench: configure-release
 	$(call BUILD,release) --target overdrive_cli
 	build/bin/overdrive bench engine --json build/bench-engine.json
 
+## bench-peers: the models of `overdrive bench capture` in JAX and by AOTInductor, into build/peers-*.json
+bench-peers: setup-peers
+	@mkdir -p build
+	.deps/peers/bin/python bench/peers/jax_steps.py --json build/peers-jax.json
+	.deps/peers/bin/python bench/peers/aoti_steps.py --json build/peers-aoti.json
+
 ## asan:      the whole suite under AddressSanitizer and UBSan, in build-asan/
 ## tsan:      the whole suite under ThreadSanitizer, in build-tsan/
 asan tsan: %: configure-%
@@ -121,6 +127,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test wheel build bench asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare test wheel build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -10,7 +10,7 @@ set(OVERDRIVE_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 # know by name stay part of it.
 function(overdrive_public_path variable header)
   # Read by doors and by nobody else.
-  if(header MATCHES "^engine/base/(mutex|thread_annotations)\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
+  if(header MATCHES "^engine/base/mutex\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
     set(header "detail/${header}")
     string(REGEX REPLACE "^(detail/[^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")
   elseif(NOT header MATCHES "^engine/base/|^hooks/packers/|^checkpoint/pipeline/")

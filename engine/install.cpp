@@ -9,7 +9,6 @@
 #include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
 #include "engine/keep_memory.h"
-#include "engine/new_options.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 

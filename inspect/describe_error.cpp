@@ -1,9 +1,10 @@
 #include "engine/anomaly_source.h"
-#include "engine/new_options.h"
+#include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/active_run.h"
 #include "inspect/forward_frames.h"
 #include "inspect/forward_stack.h"
+#include "inspect/in_place_writes.h"
 #include "inspect/nan_warning.h"
 #include "inspect/node_path.h"
 #include "inspect/note_store.h"
@@ -33,6 +34,7 @@ std::string note_of(const base::edge_list& roots, base::Node& node, const std::e
                             : c10::str("; its saved tensors were released by ", release);
   }
   if (detail == Errors::kFull) {
+    if (const std::string writer = writer_of(error); !nested && !writer.empty()) note += c10::str("; ", writer);
     if (const std::string stack = forward_stack_of(node); !stack.empty()) note += c10::str("; ", stack);
   }
   return note;
@@ -58,6 +60,7 @@ void use(const engine::Options& options) {
   const bool full = options.errors == Errors::kFull;
   engine::anomaly_source.store(full ? &ForwardFrames::make : nullptr, std::memory_order_release);
   if (full) record_releases();
+  record_in_place_writes(full);
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
 }
 

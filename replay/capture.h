@@ -45,6 +45,8 @@ class OVERDRIVE_API CapturedStep {
   // Forgets every recording: for changes that no guard sees.
   void reset();
 
+  // Whether a call with these inputs would be replayed now. Looks at every guard and runs nothing.
+  bool would_replay(const std::vector<at::Tensor>& inputs);
   CaptureStats stats() const;
   // Why a call is not replayed, if there is a reason that stays; else empty.
   std::string refusal() const;

@@ -42,11 +42,23 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
   return entry ? entry->call(inputs) : eager(inputs, eager_reason_);
 }
 
-Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
+bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
+  const Busy busy(busy_);
+  if (Recorder::active() || reason_to_run_eagerly()) return false;
+  Entry* entry = known_entry_for(inputs);
+  return entry && entry->would_replay(inputs);
+}
+
+Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) const {
   const Environment environment = Environment::now();
   for (const auto& entry : entries_) {
     if (entry->fits(environment, inputs)) return entry.get();
   }
+  return nullptr;
+}
+
+Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
+  if (Entry* known = known_entry_for(inputs)) return known;
   eager_reason_ = refusal_of_inputs(inputs);
   if (!eager_reason_.empty()) return nullptr;
   if (entries_.size() >= options_.programs) {
@@ -113,6 +125,9 @@ CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;
 
 std::vector<at::Tensor> CapturedStep::call(const std::vector<at::Tensor>& inputs) {
   return captured_->call(inputs);
+}
+bool CapturedStep::would_replay(const std::vector<at::Tensor>& inputs) {
+  return captured_->would_replay(inputs);
 }
 void CapturedStep::watch_bytes(const void* value, size_t bytes) { captured_->watch(value, bytes); }
 void CapturedStep::reset() { captured_->reset(); }

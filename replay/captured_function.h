@@ -17,6 +17,7 @@ class CapturedFunction {
   CapturedFunction(Function function, CaptureOptions options);
 
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
+  bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   void reset();
 
@@ -26,6 +27,7 @@ class CapturedFunction {
 
  private:
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
+  Entry* known_entry_for(const std::vector<at::Tensor>& inputs) const;
   Entry* entry_for(const std::vector<at::Tensor>& inputs);
 
   const Function function_;

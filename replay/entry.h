@@ -27,6 +27,8 @@ class Entry {
   bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
 
+  bool would_replay(const std::vector<at::Tensor>& inputs);
+
   const std::string& refusal() const { return refusal_; }
   void explain(std::ostream& out) const;
 
@@ -45,6 +47,8 @@ class Entry {
   std::string compare(const Program& before, Program& now);
   void make_buffers(const std::vector<at::Tensor>& inputs);
   void give_back_inputs(const std::vector<at::Tensor>& inputs, const Program& program, bool with_versions);
+  // Why the recording does not fit what it uses from outside, or null.
+  const char* outside_difference();
   void refuse(std::string reason);
   void outdated(std::string reason);
 

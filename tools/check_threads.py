@@ -18,7 +18,7 @@ from compile_commands import INCLUDE, ROOT, sources
 
 CLANG = os.environ.get("CLANG", "clang++-16")
 WARNINGS = ["-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
-ANNOTATIONS = "engine/base/thread_annotations.h"
+ANNOTATIONS = "engine/base/mutex.h"
 # Parsed once for all sources of a kind: LibTorch's headers are most of the time.
 HEADERS = {"library": "engine/base/torch_types.h", "test": "test/support/pch.h"}
 FAULT = """

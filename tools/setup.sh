@@ -2,10 +2,11 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [python] [clang] [format] [tidy] [--again]
+#   tools/setup.sh [build] [python] [peers] [clang] [format] [tidy] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
+# peers: an environment in .deps/peers with JAX, for `make bench-peers`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
@@ -247,6 +248,22 @@ setup_python() {
     "PIP_INDEX_URL or PIP_FIND_LINKS may name a place that has them."
 }
 
+# JAX, and the PyTorch in use by a .pth file, for bench/peers.
+setup_peers() {
+  local python site folder
+  python=$(python_of_torch)
+  make_venv $kState/peers "${python:-python3}" "JAX is needed for bench/peers"
+  if [[ -n $python ]]; then
+    site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
+    folder=$($kState/peers/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+    echo "$site" >"$folder/pytorch.pth"
+  fi
+  say "fetching JAX with pip into $kState/peers"
+  venv_pip $kState/peers install -q "jax[cpu]" setuptools >>$kState/pip.log 2>&1 && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install jax[cpu], for bench/peers."
+}
+
 # --- the parts -------------------------------------------------------------------------------
 
 setup_tool() {  # PART TOOL, which is also the name of its package
@@ -265,10 +282,14 @@ setup_part() {
       setup_part build
       python_is_set_up || { setup_python && mark_done python; }
       ;;
+    peers)
+      setup_part build
+      is_done peers || { setup_peers && mark_done peers; }
+      ;;
     clang) setup_tool clang clang-16 ;;
     format) setup_tool format clang-format-16 ;;
     tidy) setup_tool tidy clang-tidy-16 ;;
-    *) fail "unknown part '$1'; known are build, python, clang, format and tidy" ;;
+    *) fail "unknown part '$1'; known are build, python, peers, clang, format and tidy" ;;
   esac
 }
 

@@ -14,6 +14,7 @@ import torch
 from steps import environment
 from torch import nn
 
+import checkout  # noqa: F401 (before overdrive)
 import overdrive
 from overdrive._compare import interval
 

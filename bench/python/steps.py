@@ -17,6 +17,7 @@ import warnings
 import torch
 from workloads import WORKLOADS
 
+import checkout  # noqa: F401 (before overdrive)
 import overdrive
 from overdrive._compare import interval
 

@@ -4,6 +4,7 @@
 #include "checkpoint/region/dependency.h"
 #include "checkpoint/region/tape.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/side_work.h"
 #include "engine/base/stream_mark.h"
 
 #include <ATen/ops/cat.h>
@@ -163,6 +164,7 @@ Pipeline::Pipeline(std::vector<Stage> stages, PipelineOptions options) : options
 
 // One part of a batch on its way through the stages.
 struct Pipeline::MicroBatch {
+  int64_t number;  // from 0
   at::Tensor value;
   bool checkpointed;
   at::Tensor waiting = {};  // the token of the stage before
@@ -177,7 +179,8 @@ struct Pipeline::MicroBatch {
 std::vector<Pipeline::MicroBatch> Pipeline::cut(const at::Tensor& batch) const {
   std::vector<MicroBatch> parts;
   for (at::Tensor& part : batch.split_with_sizes(parts_of(batch, options_.chunks))) {
-    parts.push_back({std::move(part), options_.checkpointed == Checkpointed::kAlways});
+    parts.push_back(
+        {static_cast<int64_t>(parts.size()), std::move(part), options_.checkpointed == Checkpointed::kAlways});
   }
   if (options_.checkpointed == Checkpointed::kExceptLast) {
     for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i].checkpointed = true;
@@ -207,6 +210,13 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 // device, while stage i+1 makes the gradient that Wait waits for.
 void Pipeline::step(size_t i, MicroBatch& part) const {
   const std::shared_ptr<const Stage>& stage = stages_[i];
+  const base::SideWorkScope told([&] {
+    return base::SideWork{.kind = base::SideWork::Kind::kMicroBatch,
+                          .name = c10::str("stage ", i),
+                          .number = part.number,
+                          .device = static_cast<int8_t>(stage->device.type()),
+                          .device_index = stage->device.index()};
+  });
   part.value = transfer(part.value, stage->device);
   if (!part.checkpointed || !at::GradMode::is_enabled()) {
     part.value = run(*stage, part.value, i);

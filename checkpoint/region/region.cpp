@@ -3,6 +3,7 @@
 #include "checkpoint/region/phase.h"
 #include "engine/base/autograd_modes.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/side_work.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -149,6 +150,11 @@ Tensors Region::run_again(const Tensors& inputs) const {
 }
 
 OuterValues Region::run_again_within(const Tensors& inputs, const Call& call) const {
+  const base::SideWorkScope told([this] {
+    return base::SideWork{.kind = base::SideWork::Kind::kRecompute,
+                          .name = options_.name.empty() ? "checkpointed region" : options_.name,
+                          .number = static_cast<int64_t>(number_)};
+  });
   const RunStateScope state(state_);
   const RngReplay rng(rng_);
   const PhaseScope phase(PhaseScope::Phase::kRecomputing);

@@ -1,6 +1,7 @@
 #include "engine/base/stream_mark.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/base/side_work.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -12,21 +13,35 @@ StreamMark StreamMark::here(c10::Device device) {
   StreamMark mark;
   if (device.is_cpu()) return mark;
   auto event = std::make_shared<c10::Event>(device.type());
-  event->record(VirtualGuardImpl(device.type()).getStream(device));
+  const c10::Stream stream = VirtualGuardImpl(device.type()).getStream(device);
+  event->record(stream);
+  mark.stream_ = stream.id();
   mark.event_ = std::move(event);
   mark.device_ = device;
   return mark;
 }
 
 void StreamMark::wait() const {
-  if (event_ != nullptr) event_->block(VirtualGuardImpl(device_->type()).getStream(*device_));
+  if (event_ != nullptr) wait_for(VirtualGuardImpl(device_->type()).getStream(*device_), *event_, stream_);
+}
+
+void wait_for(const c10::Stream& later, const c10::Event& event, c10::StreamId earlier) {
+  const SideWorkScope told([&] {
+    return SideWork{.kind = SideWork::Kind::kStreamWait,
+                    .name = "stream wait",
+                    .number = later.id(),
+                    .other = earlier,
+                    .device = static_cast<int8_t>(later.device_type()),
+                    .device_index = later.device_index()};
+  });
+  event.block(later);
 }
 
 void wait_for(const c10::Stream& later, const c10::Stream& earlier) {
   if (later == earlier) return;
   c10::Event event(earlier.device_type());
   event.record(earlier);
-  event.block(later);
+  wait_for(later, event, earlier.id());
 }
 
 void note_use_here(const at::Tensor& tensor) {

@@ -25,9 +25,12 @@ class StreamMark {
 
  private:
   std::shared_ptr<const c10::Event> event_;  // null: nothing to wait for
+  c10::StreamId stream_ = 0;                 // with the work
   std::optional<c10::Device> device_;
 };
 
+// Makes `later` wait for the event of work on the stream `earlier`.
+void wait_for(const c10::Stream& later, const c10::Event& event, c10::StreamId earlier);
 // Makes `later` wait for the present work on `earlier`.
 void wait_for(const c10::Stream& later, const c10::Stream& earlier);
 // Tells the allocator that the current stream uses the tensor's memory: freed memory is used again only after

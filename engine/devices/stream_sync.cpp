@@ -49,7 +49,8 @@ void wait_for_gradients(Node& node, const std::optional<c10::Stream>& stream, In
     TORCH_CHECK(stream.has_value(), "gradient ", i, " of ", node.name(), " is on ",
                 gradients.buffer[i].device(),
                 ", but no input of the node is on an accelerator, so it has no stream to use the gradient on.");
-    if (*stream != *gradients.ready_streams[i]) gradients.ready_events[i]->block(*stream);
+    if (*stream == *gradients.ready_streams[i]) continue;
+    base::wait_for(*stream, *gradients.ready_events[i], gradients.ready_streams[i]->id());
   }
 }
 

@@ -45,6 +45,11 @@ inline const at::Tensor* read_saved(const torch::autograd::SavedVariable& saved)
   return version == saved.*place(saved_variable::Version()) ? &data : nullptr;
 }
 
+// False where there was no tensor, or where it was released.
+inline bool holds_tensor(const torch::autograd::SavedVariable& saved) {
+  return (saved.*place(saved_variable::Data())).defined();
+}
+
 // A node holds this while it reads its saved tensors, because another thread may release them.
 inline std::mutex& mutex_of(base::Node& node) { return saved_variable::MutexOf::of(node); }
 

@@ -26,7 +26,7 @@ bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
   if (is_large(slot.numel()) || slot.storage().is_alias_of(gradient.storage())) return false;
   for_type_of(slot, [&](auto zero) {
     using T = decltype(zero);
-    kernels::add_into(mutable_data_of<T>(slot), data_of<T>(gradient), slot.numel());
+    kernels::loops<T>().add_into(mutable_data_of<T>(slot), data_of<T>(gradient), slot.numel());
   });
   slot.unsafeGetTensorImpl()->bump_version();
   return true;

@@ -60,7 +60,7 @@ struct Accumulate {
     if (is_large(gradient.numel())) return OwnOutcome::kLarge;
     for_type_of(have, [&](auto zero) {
       using T = decltype(zero);
-      kernels::add_into(mutable_data_of<T>(have), data_of<T>(gradient), have.numel());
+      kernels::loops<T>().add_into(mutable_data_of<T>(have), data_of<T>(gradient), have.numel());
     });
     have.unsafeGetTensorImpl()->bump_version();
     return OwnOutcome::kRan;

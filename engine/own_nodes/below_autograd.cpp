@@ -1,6 +1,7 @@
 // Nodes that run their own apply(), with the autograd keys excluded. Grad mode is off, yet every operator would
 // enter its autograd kernel first. A type is here only when its formula is one operator that makes new tensors:
 // an operator that writes in place would not raise a version, and a view would not know its base.
+#include "engine/host/saved_variable.h"
 #include "engine/own_nodes/table.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,18 +12,51 @@ namespace {
 
 using namespace torch::autograd::generated;
 
-OwnOutcome apply_below(OwnCall& call) {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  call.results = call.node(std::move(call.gradients));
-  return OwnOutcome::kRan;
+using torch::autograd::SavedVariable;
+
+// A tensor that was changed ends in an error, and to word it unpack() asks the tensor for its node. A view
+// makes that node anew when it is asked, which needs the autograd keys: without them the view would lose its
+// history. A hook is code of the program.
+bool is_unchanged(const SavedVariable& saved) {
+  if (saved.has_hooks()) return false;
+  return host::read_saved(saved) != nullptr || !host::holds_tensor(saved);
+}
+
+// Looks at the fields that the types below have.
+template <typename N>
+bool saved_are_unchanged(N& node) {
+  const std::lock_guard<std::mutex> lock(host::mutex_of(node));
+  bool unchanged = true;
+#define OVERDRIVE_LOOK_AT(field) \
+  if constexpr (requires { is_unchanged(node.field); }) unchanged = unchanged && is_unchanged(node.field);
+  OVERDRIVE_LOOK_AT(self_)
+  OVERDRIVE_LOOK_AT(input_)
+  OVERDRIVE_LOOK_AT(weight_)
+  OVERDRIVE_LOOK_AT(bias_)
+  OVERDRIVE_LOOK_AT(target_)
+  OVERDRIVE_LOOK_AT(total_weight_)
+  OVERDRIVE_LOOK_AT(running_mean_)
+  OVERDRIVE_LOOK_AT(running_var_)
+  OVERDRIVE_LOOK_AT(condition_)
+  OVERDRIVE_LOOK_AT(indices_)
+  OVERDRIVE_LOOK_AT(result_)
+  OVERDRIVE_LOOK_AT(result1_)
+  OVERDRIVE_LOOK_AT(result2_)
+  OVERDRIVE_LOOK_AT(result3_)
+#undef OVERDRIVE_LOOK_AT
+  return unchanged;
 }
 
 struct Below {
   template <typename N>
   static constexpr bool kFits = true;
   template <typename N>
-  static OwnOutcome run(N&, OwnCall& call) {
-    return call.gradients[0].defined() ? apply_below(call) : OwnOutcome::kOddGradient;
+  static OwnOutcome run(N& node, OwnCall& call) {
+    if (!call.gradients[0].defined()) return OwnOutcome::kOddGradient;
+    if (!saved_are_unchanged(node)) return OwnOutcome::kOddSaved;
+    const at::AutoDispatchBelowADInplaceOrView below;
+    call.results = call.node(std::move(call.gradients));
+    return OwnOutcome::kRan;
   }
 };
 
@@ -30,8 +64,7 @@ struct DenseEmbedding {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { !node.sparse; };
   static OwnOutcome run(EmbeddingBackward0& node, OwnCall& call) {
-    if (!call.gradients[0].defined()) return OwnOutcome::kOddGradient;
-    return node.sparse ? OwnOutcome::kOddValue : apply_below(call);
+    return node.sparse ? OwnOutcome::kOddValue : Below::run(node, call);
   }
 };
 

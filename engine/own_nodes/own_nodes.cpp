@@ -34,6 +34,7 @@ const Table& table() {
   static base::NoDestructor<Table> all([] {
     Table made;
     add_elementwise(made);
+    add_scaled(made);
     add_products(made);
     add_shapes(made);
     add_reductions(made);

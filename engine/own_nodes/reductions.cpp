@@ -95,13 +95,12 @@ at::Tensor spread(const at::Tensor& gradient, const Kept& kept, const at::DimVec
     const auto divisor = static_cast<T>(of);
     // From the innermost dimension outwards: the rows that the kept dimensions choose.
     const auto write = [&](auto&& self, size_t dim, int64_t offset) -> void {
-      if (dim == sizes.size()) {
-        *to++ = from[offset] / divisor;
-        return;
-      }
       const bool repeated = kept.sizes[dim] == 1;
-      if (repeated && dim + 1 == sizes.size()) {
-        kernels::fill(to, from[offset] / divisor, sizes[dim]);
+      if (dim + 1 == sizes.size()) {
+        if (repeated)
+          kernels::loops<T>().fill(to, from[offset] / divisor, sizes[dim]);
+        else
+          kernels::loops<T>().divide_by(to, from + offset, divisor, sizes[dim]);
         to += sizes[dim];
         return;
       }
@@ -128,7 +127,7 @@ struct Mean {
     at::Tensor out = new_tensor(sizes, gradient);
     for_type_of(gradient, [&](auto zero) {
       using T = decltype(zero);
-      kernels::fill(mutable_data_of<T>(out), *data_of<T>(gradient) / static_cast<T>(n), n);
+      kernels::loops<T>().fill(mutable_data_of<T>(out), *data_of<T>(gradient) / static_cast<T>(n), n);
     });
     call.results[0] = std::move(out);
     return OwnOutcome::kRan;
@@ -172,7 +171,9 @@ struct MseLoss {
     if (n == 0) return OwnOutcome::kOddShape;
     if (is_large(n)) return OwnOutcome::kLarge;
     bool nan = false;
-    for_type_of(gradient, [&](auto zero) { nan = kernels::has_nan(data_of<decltype(zero)>(gradient), 1); });
+    for_type_of(gradient, [&](auto zero) {
+      nan = kernels::loops<decltype(zero)>().has_nan(data_of<decltype(zero)>(gradient), 1);
+    });
     if (nan) return OwnOutcome::kNaN;
     const double factor = node.reduction == at::Reduction::Mean ? 2. / static_cast<double>(n) : 2.;
     if (call.wants(1)) call.results[1] = backward(*target, *self, factor, gradient);
@@ -184,8 +185,8 @@ struct MseLoss {
     at::Tensor out = new_tensor(x.sizes(), x);
     for_type_of(x, [&](auto zero) {
       using T = decltype(zero);
-      kernels::square_error_backward(mutable_data_of<T>(out), data_of<T>(x), data_of<T>(y),
-                                     static_cast<T>(factor), *data_of<T>(gradient), x.numel());
+      kernels::loops<T>().square_error_backward(mutable_data_of<T>(out), data_of<T>(x), data_of<T>(y),
+                                                static_cast<T>(factor), *data_of<T>(gradient), x.numel());
     });
     return out;
   }

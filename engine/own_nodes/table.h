@@ -57,6 +57,7 @@ const Table& table();
 
 // One for each family.
 void add_elementwise(Table& table);
+void add_scaled(Table& table);
 void add_products(Table& table);
 void add_shapes(Table& table);
 void add_reductions(Table& table);

@@ -29,6 +29,12 @@ void check_graph_names(const std::vector<std::string>& names) {
   }
 }
 
+// A text that has no end of line would run into the next one.
+const std::string& whole_lines(const std::string& text) {
+  TORCH_INTERNAL_ASSERT(text.empty() || text.back() == '\n', "no whole line: ", text);
+  return text;
+}
+
 int run_bench(const Benchmark& bench, BenchCall call) {
   check_graph_names(call.options.graphs);
   const JsonFile file(call.output.json);
@@ -43,9 +49,9 @@ int run_bench(const Benchmark& bench, BenchCall call) {
     bench.measure(call.options, [&](const nlohmann::json& row, const std::string& list) {
       const auto rows =
           std::find_if(bench.lists.begin(), bench.lists.end(), [&](const auto& l) { return l.list == list; });
-      if (shown != list) call.output.print((shown.empty() ? "" : "\n") + rows->head);
+      if (shown != list) call.output.print((shown.empty() ? "" : "\n") + whole_lines(rows->head));
       shown = list;
-      call.output.print(rows->text(row));
+      call.output.print(whole_lines(rows->text(row)));
       above_stock |= row.value("above_stock", false);
       document[list].push_back(row);
       harness::check_interrupt();

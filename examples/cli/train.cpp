@@ -31,6 +31,7 @@ struct TrainArguments : TrainingOptions {
   std::string save_tensors = "plain";
   std::string checkpoint;
   std::string trace;
+  std::string memory;
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -73,8 +74,16 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
   trainers::Meter meter;
   const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
+  std::optional<bench::OutputFile> page;
+  if (!arguments.memory.empty()) page.emplace(arguments.memory);
   for (bool stop = done == steps; !stop;) {
-    const std::optional<double> loss = step(trainer, meter, arguments, packer);
+    std::optional<double> loss;
+    const auto take = [&] { loss = step(trainer, meter, arguments, packer); };
+    if (page.has_value() && done + 1 == steps) {  // the first steps allocate for all
+      page->write(to_html(memory_timeline(take), info.name));
+    } else {
+      take();
+    }
     if (!loss.has_value()) break;
     losses.push_back(*loss);
     progress.show(++done, losses.back());
@@ -167,6 +176,14 @@ void check_trace(const TrainArguments& arguments) {
     throw UsageError("several processes would write one file; put %p, the number of a process, into --trace.");
 }
 
+void check_memory(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
+  if (arguments.memory.empty()) return;
+  if (arguments.engine != "overdrive")
+    throw UsageError("--memory is for --engine overdrive: stock shows nothing of its backwards.");
+  if (arguments.world > 1 || selection.size() != 1)
+    throw UsageError("--memory draws the page of one trainer in one process.");
+}
+
 void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
   if (arguments.world == 1) return;
   if (selection.size() != 1 || !selection[0]->distributed)
@@ -178,6 +195,7 @@ int train(TrainArguments arguments) {
   const auto selection = find_or_complain(arguments.name);
   check_packer(arguments);
   check_trace(arguments);
+  check_memory(arguments, selection);
   check_world(arguments, selection);
   use_checkpointing(arguments, selection);
   make_folder(arguments.save);
@@ -226,6 +244,9 @@ void add_train(Program& program) {
   command->add_option("--checkpoint", arguments->checkpoint,
                       "Recompute the layers in the backward, sqrt or revolve:K, and show what it saves "
                       "(transformer).");
+  command->add_option(
+      "--memory", arguments->memory,
+      "Draw the CPU memory of the last step into this page: the peak, its owners, and remedies.");
   command->add_option("--trace", arguments->trace,
                       "Write every backward, node by node, into this file, for ui.perfetto.dev and "
                       "chrome://tracing.");

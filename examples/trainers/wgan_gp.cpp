@@ -117,7 +117,7 @@ TrainerInfo wgan_gp() {
           .good = 0.5,
           .default_steps = 1500,
           .make = [](const Setup& setup) { return std::make_unique<WganGp>(setup); },
-          .not_captured = "its two steps share gradients, which is refused so far"};
+};
 }
 
 }  // namespace overdrive::trainers

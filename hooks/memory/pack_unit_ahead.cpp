@@ -2,6 +2,7 @@
 #include "hooks/memory/pack_unit.h"
 
 #include "engine/base/counters.h"
+#include "engine/base/side_work.h"
 #include "hooks/interface/hook_calls.h"
 
 #include <c10/core/GradMode.h>
@@ -64,6 +65,12 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
   }
+  base::SideWorkScope told([this] {
+    return base::SideWork{.kind = base::SideWork::Kind::kFetch,
+                          .name = memory_.hooks().name(),
+                          .bytes = memory_.bytes(),
+                          .link = base::next_link()};
+  });
   const std::optional<c10::Device> device = memory_.accelerator();
   const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
   const c10::NoGradGuard no_grad;
@@ -72,7 +79,8 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
     if (part.defined()) base::note_use_here(part);
   }
   engine::count(counts::ahead_bytes, static_cast<int64_t>(memory.nbytes()));
-  return {std::move(memory), base::StreamMark::here(memory_.device())};
+  const uint64_t link = told.work() != nullptr ? told.work()->link : 0;
+  return {std::move(memory), base::StreamMark::here(memory_.device()), link};
 }
 
 void PackUnit::forget_fetched() {
@@ -81,6 +89,10 @@ void PackUnit::forget_fetched() {
 
 at::Tensor PackUnit::take_fetched() {
   if (prefetch_ == nullptr) return {};
+  base::SideWorkScope told([this] {
+    return base::SideWork{
+        .kind = base::SideWork::Kind::kUnpack, .name = memory_.hooks().name(), .bytes = memory_.bytes()};
+  });
   Prefetch::Taken taken = prefetch_->take();
   switch (taken.came) {
     case Prefetch::Came::kNot:
@@ -93,6 +105,8 @@ at::Tensor PackUnit::take_fetched() {
       engine::count(counts::ahead_waits);
       break;
   }
+  if (base::SideWork* work = told.work()) work->link = taken.result.link;
+  if (!taken.result) told.drop();  // the node's own unpack follows
   if (taken.result) {
     taken.result.ready.wait();
     base::note_use_here(taken.result.tensor);

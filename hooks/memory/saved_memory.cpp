@@ -1,5 +1,6 @@
 #include "hooks/memory/saved_memory.h"
 
+#include "engine/base/side_work.h"
 #include "hooks/interface/hook_calls.h"
 
 #include <utility>
@@ -13,6 +14,14 @@ SaveInfo without_node(SaveInfo info) {
   info.node = nullptr;  // good inside pack() only
   info.node_name = nullptr;
   return info;
+}
+
+int64_t bytes_of(const Packed& packed) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : packed.tensors) {
+    if (tensor.defined() && tensor.has_storage()) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -45,7 +54,11 @@ at::Tensor SavedMemory::looks() const {
 Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
   const c10::VariableVersion& counter = version_counter(source);
   const uint32_t before = counter.current_version();
+  base::SideWorkScope told([this] {
+    return base::SideWork{.kind = base::SideWork::Kind::kPack, .name = hooks_->name(), .bytes = bytes()};
+  });
   Packed packed = hooks_->pack(source, info);
+  if (base::SideWork* work = told.work()) work->packed = bytes_of(packed);
   TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks_->name(),
               ": let it work on a copy.");
   return packed;
@@ -53,6 +66,12 @@ Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
 
 at::Tensor SavedMemory::unpack(Packed& packed, base::Node* node) const {
   const InsideHook inside;
+  const base::SideWorkScope told([&] {
+    return base::SideWork{.kind = base::SideWork::Kind::kUnpack,
+                          .name = hooks_->name(),
+                          .bytes = bytes(),
+                          .packed = bytes_of(packed)};
+  });
   return checked_unpack(*hooks_, packed, UnpackInfo{.node = node, .save = info_},
                         {geometry_.sizes(), geometry_.strides(), dtype_, device_});
 }

@@ -67,6 +67,8 @@ class AllocationLog {
   // Who owns what this thread allocates now; 0 at first.
   static uint32_t& owner();
   std::vector<Allocation> take();
+  // How many changes are written down by now; 0 without a log.
+  static size_t position();
 
  private:
   LiveBytes live_bytes_;

@@ -3,6 +3,7 @@
 #include "engine/base/mutex.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
+#include "inspect/cost/step_recorder.h"
 
 #include <ATen/record_function.h>
 
@@ -34,6 +35,7 @@ namespace {
 // The operators of the thread that measures. Their callbacks are plain functions.
 struct MeasuredThread {
   OwnerNumbers* numbers = nullptr;
+  StepRecorder* recorder = nullptr;
   at::CallbackHandle callback = 0;
   int pauses = 0;
   int depth = 0;  // operators inside each other
@@ -45,12 +47,17 @@ struct Counted final : at::ObserverContext {};
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& op) {
   MeasuredThread& thread = measured_thread;
   if (thread.numbers == nullptr) return nullptr;
-  if (thread.depth++ == 0)
+  if (thread.depth++ == 0) {
     AllocationLog::owner() = thread.numbers->number_of(MemoryKind::kActivations, op.name());
+    if (thread.recorder != nullptr) thread.recorder->op_begins(op);
+  }
   return std::make_unique<Counted>();
 }
 void operator_ends(const at::RecordFunction&, at::ObserverContext* context) {
-  if (context != nullptr && --measured_thread.depth == 0) AllocationLog::owner() = 0;
+  MeasuredThread& thread = measured_thread;
+  if (context == nullptr || --thread.depth != 0) return;
+  AllocationLog::owner() = 0;
+  if (thread.recorder != nullptr) thread.recorder->op_ends();
 }
 
 void pause_operators() {
@@ -64,8 +71,11 @@ void resume_operators() {
 
 class OwnersRun final : public engine::RunWatch {
  public:
-  explicit OwnersRun(std::shared_ptr<OwnerNumbers> numbers) : numbers_(std::move(numbers)) {
+  OwnersRun(std::shared_ptr<OwnerNumbers> numbers, std::shared_ptr<StepRecorder> recorder,
+            const engine::RunFacts& facts)
+      : numbers_(std::move(numbers)), recorder_(std::move(recorder)) {
     pause_operators();
+    if (recorder_ != nullptr) first_ = recorder_->run_begins(facts);
   }
   ~OwnersRun() override {
     AllocationLog::owner() = around_;
@@ -74,42 +84,60 @@ class OwnersRun final : public engine::RunWatch {
 
   void before_node(const engine::NodeFacts& facts) override {
     AllocationLog::owner() = numbers_->number_of(MemoryKind::kGradients, facts.node.name());
+    if (recorder_ != nullptr) recorder_->node_begins(first_ + facts.index);
+  }
+  void after_node(const engine::NodeFacts& facts, const base::variable_list&, bool) override {
+    if (recorder_ != nullptr) recorder_->node_ends(first_ + facts.index);
   }
   // Sums of gradients come after the node that brought the last one, and are that node's.
 
  private:
   const std::shared_ptr<OwnerNumbers> numbers_;
+  const std::shared_ptr<StepRecorder> recorder_;
+  size_t first_ = 0;                                // place of the run's nodes in the record
   const uint32_t around_ = AllocationLog::owner();  // of a node that this backward is nested in
 };
 
 class OwnersWatcher final : public engine::Watcher {
  public:
-  explicit OwnersWatcher(std::shared_ptr<OwnerNumbers> numbers) : numbers_(std::move(numbers)) {}
-  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts&) override {
-    return std::make_unique<OwnersRun>(numbers_);
+  OwnersWatcher(std::shared_ptr<OwnerNumbers> numbers, std::shared_ptr<StepRecorder> recorder)
+      : numbers_(std::move(numbers)), recorder_(std::move(recorder)) {}
+  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
+    return std::make_unique<OwnersRun>(numbers_, recorder_, facts);
   }
 
  private:
   const std::shared_ptr<OwnerNumbers> numbers_;
+  const std::shared_ptr<StepRecorder> recorder_;
 };
 
 }  // namespace
 
 struct MemoryOwners::Parts {
+  explicit Parts(StepRecord* record)
+      : recorder(record != nullptr ? std::make_shared<StepRecorder>(*record) : nullptr) {}
+  ~Parts() {
+    if (recorder != nullptr) recorder->stop();
+  }
   const std::shared_ptr<OwnerNumbers> numbers = std::make_shared<OwnerNumbers>();
-  const engine::WatcherScope watching{std::make_shared<OwnersWatcher>(numbers)};
+  const std::shared_ptr<StepRecorder> recorder;
+  const engine::WatcherScope watching{std::make_shared<OwnersWatcher>(numbers, recorder)};
 };
 
-MemoryOwners::MemoryOwners() : parts_(std::make_shared<Parts>()) {
+MemoryOwners::MemoryOwners(StepRecord* record) : parts_(std::make_shared<Parts>(record)) {
   measured_thread.numbers = parts_->numbers.get();
+  measured_thread.recorder = parts_->recorder.get();
   measured_thread.depth = 0;
-  measured_thread.callback = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&operator_begins, &operator_ends).scopes({at::RecordScope::FUNCTION}));
+  measured_thread.callback =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(&operator_begins, &operator_ends)
+                                     .needsInputs(record != nullptr)
+                                     .scopes({at::RecordScope::FUNCTION}));
 }
 
 MemoryOwners::~MemoryOwners() {
   at::removeCallback(measured_thread.callback);
   measured_thread.numbers = nullptr;
+  measured_thread.recorder = nullptr;
   AllocationLog::owner() = 0;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "inspect/cost/memory_kind.h"
+#include "inspect/cost/step_record.h"
 
 #include <memory>
 #include <string>
@@ -14,8 +15,8 @@ namespace overdrive::inspect {
 
 class MemoryOwners {
  public:
-  // Numbers are given from here on.
-  MemoryOwners();
+  // Numbers are given from here on. `record`, or null, gets the operators and nodes.
+  explicit MemoryOwners(StepRecord* record = nullptr);
   ~MemoryOwners();
   MemoryOwners(const MemoryOwners&) = delete;
   MemoryOwners& operator=(const MemoryOwners&) = delete;

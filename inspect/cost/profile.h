@@ -43,5 +43,6 @@ struct Profile {
 
 OVERDRIVE_API Profile profile(const std::function<void()>& step);
 OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const Profile& profile);
+OVERDRIVE_API std::string to_json(const Profile& profile);
 
 }  // namespace overdrive::inspect

@@ -11,6 +11,8 @@ extern const char* const kPageFrame;
 extern const char* const kPageStyle;
 extern const char* const kGraphStyle;
 extern const char* const kGraphScript;
+extern const char* const kMemoryStyle;
+extern const char* const kMemoryScript;
 
 // The page, with `json` as its data. `style` follows the style of all pages.
 std::string page_of(const std::string& title, const std::string& style, const std::string& script,

@@ -55,6 +55,34 @@ class Cursor {
   char* at_;
 };
 
+// Category and figures of work that is no node.
+void side_work(Cursor& to, const TraceRecord& record) {
+  using Kind = TraceRecord::Kind;
+  constexpr std::string_view kCategories[] = {"pack",      "unpack",      "fetch",
+                                              "recompute", "micro-batch", "stream wait"};
+  const bool waits = record.kind == Kind::kStreamWait;
+  to << ",\"cat\":\"" << kCategories[static_cast<size_t>(record.kind) - static_cast<size_t>(Kind::kPack)]
+     << "\",\"args\":{";
+  bool first = true;
+  const auto figure = [&](std::string_view name, int64_t value) {
+    if (value < 0) return;
+    if (!first) to << ",";
+    first = false;
+    to << "\"" << name << "\":";
+    to.number(value);
+  };
+  if (record.device != 0) {
+    to << "\"dev\":\"" << c10::DeviceTypeName(static_cast<c10::DeviceType>(record.device), true) << ":";
+    to.number(record.device_index) << "\"";
+    first = false;
+  }
+  figure(waits ? "stream" : "number", record.live);
+  figure("bytes", record.bytes_in);
+  figure(waits ? "for" : "packed", record.bytes_out);
+  if (record.failed) figure("error", 1);
+  to << "}";
+}
+
 constexpr size_t kMostOfOne = 512;  // of an event without its name
 
 template <typename Write>
@@ -172,13 +200,15 @@ void EventText::event(std::string& out, const TraceRecord& record, std::string_v
       to << ",\"bind_id\":\"";
       to.hex(record.forward_thread) << ".";
       to.hex(record.sequence);
-      if (record.kind == Kind::kForward) {
+      if (record.kind == Kind::kForward || record.kind == Kind::kFetch) {
         to << "\",\"flow_out\":true";
       } else {
         to << "\",\"flow_in\":true";
       }
     }
-    if (record.kind == Kind::kForward) {
+    if (record.kind >= Kind::kPack) {
+      side_work(to, record);
+    } else if (record.kind == Kind::kForward) {
       to << ",\"cat\":\"forward\"";
       if (record.sequence != kNoSequence)
         to << ",\"args\":{\"seq\":", to.number(static_cast<int64_t>(record.sequence)) << "}";

@@ -6,6 +6,7 @@
 #include "engine/run/watchers.h"
 #include "inspect/cost/live_bytes.h"
 #include "inspect/trace/forward_ops.h"
+#include "inspect/trace/side_trace.h"
 #include "inspect/trace/trace_run.h"
 
 #include <c10/util/Exception.h>
@@ -36,10 +37,12 @@ struct Trace::Parts {
         watcher(std::make_shared<TraceWatcher>(file, options.live_bytes)) {
     if (options.live_bytes) live_bytes.emplace();
     if (options.forward) forward.emplace(file);
+    side.emplace(file);
     engine::add_watcher(watcher);
   }
   std::string finish() {
     engine::remove_watcher(*watcher);
+    side.reset();
     forward.reset();
     live_bytes.reset();
     return file->finish();
@@ -49,6 +52,7 @@ struct Trace::Parts {
   const std::shared_ptr<TraceWatcher> watcher;
   std::optional<LiveBytes> live_bytes;
   std::optional<ForwardOps> forward;
+  std::optional<SideTrace> side;
 };
 
 Trace::Trace(std::string file, TraceOptions options) {
@@ -91,6 +95,7 @@ void trace_as_environment_says() {
   engine::add_watcher(std::make_shared<TraceWatcher>(made, true));
   static base::NoDestructor<LiveBytes> live_bytes;
   static base::NoDestructor<ForwardOps> forward(made);
+  static base::NoDestructor<SideTrace> side(made);
   file = made.get();
   std::atexit([] { file->finish(); });
 }

@@ -1,5 +1,6 @@
 #include "inspect/trace/trace_file.h"
 
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include <fcntl.h>
@@ -50,7 +51,11 @@ std::string name_of_thread(pthread_t thread) {
 }  // namespace
 
 TraceFile::TraceFile(const char* source, std::string path)
-    : path_(with_process(std::move(path))), process_(getpid()), serial_(next_serial()), text_(process_) {
+    : path_(with_process(std::move(path))),
+      process_(getpid()),
+      serial_(next_serial()),
+      begun_(static_cast<uint64_t>(c10::getApproximateTime())),
+      text_(process_) {
   file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   const bool seekable = file_ >= 0 && lseek(file_, 0, SEEK_CUR) >= 0;
   const int error = errno;
@@ -112,7 +117,11 @@ uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
   uint32_t number = 0;
   {
     const base::MutexLock lock(mutex_);
-    if (names_.size() < kMostNames) names_.push_back(json_text(std::string_view(name).substr(0, 400)));
+    if (names_.size() + 1 < kMostNames) {
+      names_.push_back(json_text(std::string_view(name).substr(0, 400)));
+    } else if (names_.size() < kMostNames) {
+      names_.push_back("(one of many names)");
+    }
     number = static_cast<uint32_t>(names_.size()) - 1;
   }
   if (lane.names.size() < kMostNames) lane.names.emplace(name, number);
@@ -163,7 +172,9 @@ void TraceFile::drain_lanes() {
     const uint64_t head = lane->head();
     for (uint64_t at = lane->looked_at; at < head; ++at) {
       const TraceRecord& record = (*lane)[at];
-      if (record.kind == TraceRecord::Kind::kForward && record.sequence != kNoSequence) {
+      const bool begins_arrow =
+          record.kind == TraceRecord::Kind::kForward || record.kind == TraceRecord::Kind::kFetch;
+      if (begins_arrow && record.sequence != kNoSequence) {
         traced_[record.forward_thread].add(record.sequence);
       }
     }

@@ -30,6 +30,8 @@ class TraceFile {
   // Waits where the thread is a whole ring ahead of the disk.
   void push(Lane& lane, const TraceRecord& record);
   uint32_t name_number(Lane& lane, const std::string& name);
+  // Whether the trace had begun at a moment in ticks.
+  bool began_before(uint64_t moment) const { return begun_ <= moment; }
   // What was pushed goes to the disk soon, unless that was asked a short time ago. `now`: in ticks.
   void flush_now_and_then(uint64_t now);
 
@@ -48,6 +50,7 @@ class TraceFile {
   const std::string path_;
   const int64_t process_;
   const uint64_t serial_;
+  const uint64_t begun_;  // ticks
   int file_ = -1;
 
   std::atomic<bool> closed_{false};

@@ -7,16 +7,19 @@
 :func:`install`, :func:`uninstall`, :func:`engine`: switching. :func:`stats`: what it did. :func:`compare`: a training
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
-:func:`trace`: what happens inside a backward.
+:func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
+a training step recorded once and replayed.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
+from overdrive._capture import CapturedStep, capture
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
 from overdrive._inspect import trace
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
+from overdrive._look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
 from overdrive._saved_tensors import (
     Packer,
     compose,
@@ -33,22 +36,30 @@ __version__ = "0.1.0"
 __all__ = [
     "CancelToken",
     "Cancelled",
+    "CapturedStep",
     "Comparison",
+    "Graph",
+    "MemoryTimeline",
     "NanWatch",
     "OverdriveError",
     "Packer",
+    "Profile",
     "built_for",
+    "capture",
     "checkpoint_sequential",
     "compare",
     "compose",
     "engine",
+    "graph",
     "install",
     "installed",
     "keep",
     "keep_memory",
     "last_error_note",
+    "memory_timeline",
     "min_bytes",
     "offload_to_cpu",
+    "profile",
     "quantise",
     "reset_stats",
     "saved_tensors",

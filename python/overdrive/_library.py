@@ -38,6 +38,30 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_hooks_leave": (None, [_HOOKS]),
     "overdrive_trace_begin": (_HOOKS, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]),
     "overdrive_trace_end": (ctypes.c_int, [_HOOKS]),
+    "overdrive_graph_read": (
+        ctypes.c_void_p,
+        [
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.POINTER(ctypes.c_char_p),
+            ctypes.c_size_t,
+        ],
+    ),
+    "overdrive_graph_text": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],
+    ),
+    "overdrive_graph_free": (None, [ctypes.c_void_p]),
+    "overdrive_profile_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
+    "overdrive_profile_text": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_profile_free": (None, [ctypes.c_void_p]),
+    "overdrive_memory_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
+    "overdrive_memory_text": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],
+    ),
+    "overdrive_memory_free": (None, [ctypes.c_void_p]),
     "overdrive_nan_watch_begin": (ctypes.c_void_p, []),
     "overdrive_nan_watch_first": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
     "overdrive_nan_watch_end": (None, [ctypes.c_void_p]),
@@ -47,6 +71,21 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_stop_begin": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double]),
     "overdrive_stop_end": (None, [ctypes.c_void_p]),
     "overdrive_last_error_note": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
+}
+_SIGNATURES |= {
+    "overdrive_capture_new": (
+        ctypes.c_void_p,
+        [ctypes.CFUNCTYPE(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64],
+    ),
+    "overdrive_capture_free": (None, [ctypes.c_void_p]),
+    "overdrive_capture_watch": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)]),
+    "overdrive_capture_reset": (ctypes.c_int, [ctypes.c_void_p]),
+    "overdrive_capture_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
+    "overdrive_capture_refusal": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_capture_explain": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_capture_recording": (ctypes.c_int, []),
+    "overdrive_capture_pause": (None, [ctypes.c_int]),
+    "overdrive_capture_refuse": (None, [ctypes.c_char_p]),
 }
 _loading = threading.Lock()
 

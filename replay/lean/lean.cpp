@@ -14,10 +14,11 @@ std::string_view plain_name(std::string_view name) {
 }  // namespace
 
 std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
-  if (op.out.size() != 1 || !op.out[0].is_tensor()) return std::nullopt;
+  if (op.out.empty() || !op.out[0].is_tensor() || op.out[0].values[0] < 0) return std::nullopt;
   LeanCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
   const at::ScalarType type = call.out.scalar_type();
   if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;
+  if (op.out.size() > 1) return lean_pooling(call);
   for (const auto family : {lean_elementwise, lean_product, lean_copy, lean_reduction}) {
     if (auto step = family(call)) return step;
   }

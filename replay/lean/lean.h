@@ -16,7 +16,7 @@ struct LeanCall {
   const Operator& op;
   // The operator's name without namespace and overload, and without the underscore of an in-place form.
   std::string_view name;
-  // The only result, or the tensor that is changed.
+  // The only result, the first of several, or the tensor that is changed.
   at::Tensor out;
 
   bool has_tensor(size_t argument) const { return argument < op.in.size() && op.in[argument].is_tensor(); }
@@ -36,5 +36,7 @@ std::optional<Step> lean_elementwise(LeanCall& call);
 std::optional<Step> lean_reduction(LeanCall& call);
 std::optional<Step> lean_product(LeanCall& call);
 std::optional<Step> lean_copy(LeanCall& call);
+// Operators with two results.
+std::optional<Step> lean_pooling(LeanCall& call);
 
 }  // namespace overdrive::replay

@@ -108,6 +108,10 @@ Recorder::~Recorder() = default;
 
 Recorder* Recorder::active() { return active_recorder; }
 
+void Recorder::pause(bool paused) {
+  if (active_recorder) c10::impl::tls_set_dispatch_key_included(kKey, !paused);
+}
+
 void Recorder::refuse(std::string reason) {
   if (program_.refusal.empty()) program_.refusal = std::move(reason);
 }

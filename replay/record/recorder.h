@@ -23,6 +23,8 @@ class Recorder {
 
   // That of this thread, or null.
   static Recorder* active();
+  // Whether operators of this thread are left out of the recording for now.
+  static void pause(bool paused);
 
   // Runs the function on the inputs and notes its operators. Returns the function's results, detached.
   std::vector<at::Tensor> run(const Function& function, const std::vector<at::Tensor>& inputs);

@@ -33,7 +33,7 @@ bool moves_memory(std::string_view base) {
 }  // namespace
 
 std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name) {
-  if (!name.starts_with("aten::")) {
+  if (!name.starts_with("aten::") && !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_"})) {
     return str(name,
                " is not an operator of LibTorch, so nobody has said what it reads and writes; "
                "leave it outside the captured function.");

@@ -32,7 +32,10 @@ if(TARGET overdrive_devices_bench)
                          JSON "rows;4;overdrive_switches")
 endif()
 overdrive_add_cli_test(bench_checkpoint_quick CALL bench checkpoint --quick --json out.json JSON "rows;0;figure")
-overdrive_add_cli_test(bench_nan_quick CALL bench nan --quick --json out.json JSON "rows;3;anomaly_ratio")
+overdrive_add_cli_test(bench_nan_quick CALL bench nan --quick --json out.json JSON "rows;3;anomaly_ratio"
+                       PRINTS "anomaly mode .95 %.\n6 layers")
+overdrive_add_cli_test(bench_capture_quick CALL bench capture --quick --json out.json JSON "rows;0;ratio_hi"
+                       PRINTS "captured by stock .95 %.\nmlp 3x64 .*same bits\n")
 overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --json out.json JSON "rows;0;ratio_hi")
 
 overdrive_add_cli_test(graph_page CALL graph digits_mlp -o out.html PRINTS "nodes, .* bytes held; out.html")
@@ -105,6 +108,7 @@ function(overdrive_add_story name script)
 endfunction()
 overdrive_add_story(page page_test.py)
 overdrive_add_story(graph graph_page_test.py)
+overdrive_add_story(memory memory_page_test.py)
 overdrive_add_story(terminal training_test.py terminal)
 foreach(story narrow full)
   overdrive_add_story(output_${story} output_test.py ${story})
@@ -182,6 +186,7 @@ overdrive_add_cli_test(no_data CALL compare digits --data . STATUS 2 PRINTS "can
 overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 PRINTS "there is no checkpoint")
 overdrive_add_cli_test(unknown_packer CALL train digits_mlp --save-tensors frob STATUS 2 PRINTS "--save-tensors")
 overdrive_add_cli_test(trace_on_stock CALL train digits_mlp --engine stock --trace out.json STATUS 2 PRINTS "--trace is for --engine overdrive")
+overdrive_add_cli_test(memory_on_stock CALL train digits_mlp --engine stock --memory out.html STATUS 2 PRINTS "--memory is for --engine overdrive")
 overdrive_add_cli_test(trace_into_no_folder CALL train digits_mlp --steps 2 --trace /nowhere/out.json STATUS 2
                        PRINTS "/nowhere/out.json.*No such file or directory")
 overdrive_add_cli_test(packer_on_stock CALL train digits_mlp --engine stock --save-tensors keep STATUS 2

@@ -123,6 +123,53 @@ TEST_F(ErrorNote, TellsWhichBackwardReleasedTheTensorsWhereRecorded) {
   EXPECT_THAT(ours.note, HasSubstr("were released by backward "));
 }
 
+TEST_F(ErrorNote, NamesTheOperatorThatChangedATensorInPlaceWhereRecorded) {
+  const auto note_after = [](const std::function<void(at::Tensor&)>& change) {
+    const at::Tensor x = at::ones({2, 3}).requires_grad_();
+    at::Tensor a = x.exp(), other = x.exp();
+    const at::Tensor y = a.sum();
+    other.sub_(1);  // has the same looks and versions, and is gone before the error
+    other = at::Tensor();
+    change(a);
+    return noted([&] { y.backward(); }).note;
+  };
+  use(Errors::kFull);
+  EXPECT_THAT(note_after([](at::Tensor& a) { a.add_(1); }),
+              HasSubstr("; the tensor was changed by aten::add_"));
+  EXPECT_THAT(note_after([](at::Tensor& a) {
+                const at::NoGradGuard none;
+                a.mul_(2).sub_(1);  // the first is the one that matters
+                at::add_out(a, a, a);
+              }),
+              HasSubstr("; the tensor was changed by aten::mul_"));
+  EXPECT_THAT(note_after([](at::Tensor& a) { a.select(0, 1).relu_(); }),
+              HasSubstr("; the tensor was changed by aten::relu_"));
+  EXPECT_THAT(note_after([](at::Tensor& a) { torch::autograd::impl::bump_version(a); }),
+              Not(HasSubstr("the tensor was changed by")));
+  use(Errors::kNote);
+  EXPECT_THAT(note_after([](at::Tensor& a) { a.add_(1); }), Not(HasSubstr("the tensor was changed by")));
+}
+
+TEST_F(ErrorNote, NamesEachOperatorThatMayHaveChangedTheTensor) {
+  use(Errors::kFull);
+  const at::Tensor x = at::ones({2, 3}).requires_grad_();
+  at::Tensor a = x.exp(), b = x.exp();
+  a.add_(1);
+  b.mul_(2);
+  EXPECT_THAT(noted([&] { (a + b).sum().backward(); }).note,
+              HasSubstr("; the tensor was changed by aten::add_ or aten::mul_"));
+}
+
+TEST_F(ErrorNote, KeepsOwnNodesRunningWhileItRecords) {
+  use(Errors::kFull);
+  reset_stats();
+  const at::Tensor x = at::ones({2, 3}).requires_grad_();
+  x.exp().sum().backward();
+  uint64_t own = 0;
+  for (const auto& [type, count] : stats().own_nodes) own += count;
+  EXPECT_EQ(own, 2u);
+}
+
 TEST_F(ErrorNote, HasTheForwardsStackWhereAnomalyModeRecordedOne) {
   use(Errors::kFull);
   allow_forwarding();

@@ -88,5 +88,34 @@ TEST(CaptureLean, OperatorsHaveEagersBits) {
   }
 }
 
+// An operator of two results: the places are part of what it returns.
+TEST(CaptureLean, MaxPoolHasEagersElementsAndPlaces) {
+  struct Pool {
+    std::vector<int64_t> window, step, pad;
+    bool ceil;
+  };
+  const std::vector<Pool> pools{{{2}, {}, {0}, false},
+                                {{3}, {2}, {1}, true},
+                                {{3, 2}, {1, 3}, {1, 0}, false},
+                                {{2, 4}, {2, 1}, {0, 2}, true}};
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const Pool& pool : pools) {
+      const auto pooled = [&](const at::Tensor& x) {
+        return torch::max_pool2d_with_indices(x, pool.window, pool.step, pool.pad, 1, pool.ceil);
+      };
+      auto step = capture([&](at::Tensor x) { return pooled(x); });
+      for (int i = 0; i < 16; ++i) {
+        // Rows of more windows than are looked at together, and many NaNs, infinities and ties.
+        at::Tensor x = batch_of(i, {2, 3, 9, 141}, {1})[0].mul(3).round().to(type);
+        if (i >= 6) x = x.masked_fill(x == 2, NAN).masked_fill(x < 0, -INFINITY);
+        const auto [elements, places] = step(x);
+        const auto [expected, expected_places] = pooled(x);
+        EXPECT_TRUE(same_bits(elements, expected) && same_bits(places, expected_places)) << i;
+      }
+      EXPECT_THAT(step.explain(), testing::HasSubstr("lean aten::max_pool2d_with_indices("));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace overdrive::test

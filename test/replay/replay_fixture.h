@@ -69,14 +69,22 @@ class SideBySide {
   std::string run(int steps, const Between& between = {}) {
     for (int i = 0; i < steps; ++i, ++steps_) {
       at::Tensor expected, result;
+      bool wrongly_foretold = false;
       with_generator(eager_generator_, [&] {
         if (between) between(eager_, i);
         expected = eager_.step(eager_.inputs(steps_)).detach();
       });
       with_generator(captured_generator_, [&] {
         if (between) between(captured_, i);
-        result = step_->call(captured_.inputs(steps_)).at(0);
+        const Tensors inputs = captured_.inputs(steps_);
+        const bool foretold = step_->would_replay(inputs);
+        const CaptureStats before = step_->stats();
+        result = step_->call(inputs).at(0);
+        const CaptureStats after = step_->stats();
+        if (after.undone == before.undone && after.checked == before.checked)
+          wrongly_foretold = foretold != (after.replayed > before.replayed);
       });
+      if (wrongly_foretold) return c10::str("step ", steps_, ": would_replay() told otherwise");
       if (std::string text = difference(expected, result); !text.empty())
         return c10::str("step ", steps_, ": ", text);
     }

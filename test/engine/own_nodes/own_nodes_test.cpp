@@ -1,11 +1,15 @@
 // Every own node beside stock: programs around each row of the table, over operands, values, types, root
 // gradients, places in a graph and surroundings. All that a program can see must be the same.
 #include "engine/engine.h"
+#include "engine/kernels/elementwise.h"
 #include "test/engine/own_nodes/programs.h"
 #include "test/support/engines.h"
 
 #include <ATen/Parallel.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -130,6 +134,61 @@ TEST(OwnNodesTable, CountsWhyATypeDeclined) {
   });
   EXPECT_EQ(stats().declined_nodes.at("MulBackward0: gradient"), 1u);
   EXPECT_EQ(stats().own_nodes.count("MulBackward0"), 0u);
+}
+
+// Numbers of both signs, zeros, infinities, NaNs of both signs and the smallest; lengths around a vector's.
+TEST(OwnNodesTable, LoopsForWideVectorsHaveTheBitsOfThePortableOnes) {
+  const auto compare_loops = [](auto zero) {
+    using T = decltype(zero);
+    const kernels::Loops<T>&wide = kernels::loops<T>(), &portable = kernels::portable_loops<T>();
+    constexpr T kNaN = std::numeric_limits<T>::quiet_NaN(), kInfinity = std::numeric_limits<T>::infinity();
+    const T odd[] = {0, T(-0.0), kInfinity, -kInfinity, kNaN, -kNaN, std::numeric_limits<T>::denorm_min(),
+                     3, T(-0.7)};
+    uint64_t draws = 7;
+    const auto numbers = [&](size_t n, bool with_nan) {
+      std::vector<T> made(n);
+      for (T& x : made) {
+        draws = mix(draws + 1);
+        x = draws % 3 != 0 ? static_cast<T>(static_cast<double>(draws % 4096) / 512 - 4)
+                           : odd[draws % std::size(odd)];
+        if (!with_nan && std::isnan(x)) x = 1;
+      }
+      return made;
+    };
+    for (const size_t n : {1, 3, 8, 15, 16, 17, 64, 1001}) {
+      // A gradient with a NaN reaches only the loops that do not multiply two NaNs.
+      const std::vector<T> any = numbers(n, true), a = numbers(n, false), b = numbers(n, true);
+      const auto size = static_cast<int64_t>(n);
+      const auto same = [&](const char* name, auto&& run) {
+        std::vector<T> of_wide = a, of_portable = a;
+        run(wide, of_wide.data());
+        run(portable, of_portable.data());
+        EXPECT_EQ(std::memcmp(of_wide.data(), of_portable.data(), n * sizeof(T)), 0) << name << " of " << n;
+      };
+      same("multiply", [&](const auto& loops, T* out) { loops.multiply(out, out, b.data(), size); });
+      same("multiply_by",
+           [&](const auto& loops, T* out) { loops.multiply_by(out, any.data(), T(-0.3), size); });
+      same("divide", [&](const auto& loops, T* out) { loops.divide(out, out, b.data(), size); });
+      same("divide_by", [&](const auto& loops, T* out) { loops.divide_by(out, any.data(), T(0.3), size); });
+      same("negate", [&](const auto& loops, T* out) { loops.negate(out, any.data(), size); });
+      same("add_into", [&](const auto& loops, T* out) { loops.add_into(out, b.data(), size); });
+      same("fill", [&](const auto& loops, T* out) { loops.fill(out, -kNaN, size); });
+      same("relu", [&](const auto& loops, T* out) { loops.relu_backward(out, any.data(), b.data(), size); });
+      same("sigmoid", [&](const auto& loops, T* out) { loops.sigmoid_backward(out, out, b.data(), size); });
+      same("sqrt", [&](const auto& loops, T* out) { loops.sqrt_backward(out, out, b.data(), size); });
+      same("square", [&](const auto& loops, T* out) { loops.square_backward(out, out, b.data(), size); });
+      same("cube", [&](const auto& loops, T* out) { loops.cube_backward(out, out, b.data(), size); });
+      same("error", [&](const auto& loops, T* out) {
+        loops.square_error_backward(out, a.data(), b.data(), T(0.5), T(2), size);
+      });
+      same("divisor",
+           [&](const auto& loops, T* out) { loops.divisor_backward(out, out, a.data(), a.data(), size); });
+      EXPECT_EQ(wide.has_nan(any.data(), size), portable.has_nan(any.data(), size)) << n;
+      EXPECT_FALSE(wide.has_nan(a.data(), size)) << n;
+    }
+  };
+  compare_loops(float{});
+  compare_loops(double{});
 }
 
 TEST(OwnNodesTable, IsLeftAloneWhenSwitchedOff) {

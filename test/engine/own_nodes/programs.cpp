@@ -94,6 +94,9 @@ at::Tensor shape_operand(const at::Tensor& leaf, Operand how) {
       return leaf.dim() < 1 ? leaf : at::stack({leaf, leaf}, -1).select(-1, 1);
     case Operand::kExpanded:
       return leaf.dim() < 1 ? leaf : leaf.narrow(0, 0, std::min<int64_t>(leaf.size(0), 1)).expand(leaf.sizes());
+    // LibTorch makes the node of such a view again after its base was changed.
+    case Operand::kRealPart:
+      return leaf.is_complex() ? leaf : at::real(at::complex(leaf, at::ones_like(leaf)));
     default:
       return leaf;
   }
@@ -214,6 +217,8 @@ std::string OwnProgram::run() const {
       text << "leaf v" << leaf._version() << " " << bits_of(leaf) << " grad " << seen.describe(leaf.grad())
            << "\n";
     }
+    for (const at::Tensor& t : operands)
+      text << "operand of " << (t.grad_fn() ? t.grad_fn()->name() : "none") << "\n";
     text << "result v" << result._version() << " " << bits_of(result) << "\n";
     text << "gradient " << seen.describe(gradient) << "\n";
     for (const at::Tensor& t : captured) text << "captured " << seen.describe(t) << "\n";
@@ -221,8 +226,13 @@ std::string OwnProgram::run() const {
   };
   attempt(at_first);
   if (around == Around::kChanged) {
+    for (const at::Tensor& t : operands) {
+      if (operand == Operand::kRealPart && t.is_view()) attempt([&] { at::Tensor(t._base()).mul_(1); });
+    }
     const at::NoGradGuard no_grad;
-    for (const at::Tensor& t : operands) attempt([&] { t.mul_(1); });
+    for (const at::Tensor& t : operands) {
+      if (operand != Operand::kRealPart) attempt([&] { t.mul_(1); });
+    }
     attempt([&] { result.mul_(1); });
   }
   attempt([&] {

@@ -9,7 +9,7 @@
 namespace overdrive::test {
 
 // How the operands look.
-enum class Operand { kLeaf, kFresh, kTransposed, kSliced, kExpanded, kHowMany };
+enum class Operand { kLeaf, kFresh, kTransposed, kSliced, kExpanded, kRealPart, kHowMany };
 // Which values they have.
 enum class Values { kUsual, kOdd, kHowMany };
 // What the backward begins with.

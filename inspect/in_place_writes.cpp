@@ -1,0 +1,166 @@
+#include "inspect/in_place_writes.h"
+
+#include "engine/base/mutex.h"
+#include "engine/base/no_destructor.h"
+#include "engine/run/watchers.h"
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <utility>
+
+namespace overdrive::inspect {
+namespace {
+
+// The tensor may be gone when an error asks, so its looks are text: "[torch.FloatTensor [2, 3]]", as in the
+// error.
+struct Write {
+  c10::VariableVersion counter;
+  c10::weak_intrusive_ptr<c10::StorageImpl> memory;  // a node that saved the tensor keeps it
+  uint32_t before, after;
+  std::string looks;
+  std::string op;
+};
+
+// What stock's error tells of the tensor.
+struct Told {
+  std::string text;
+  unsigned version = 0, expected = 0;
+};
+
+class Writes {
+ public:
+  static Writes& get() {
+    static base::NoDestructor<Writes> instance;
+    return *instance;
+  }
+  void add(Write write) OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    if (writes_.size() == kMost) writes_.pop_front();
+    writes_.push_back(std::move(write));
+  }
+  // The first operator that changed a tensor of the told version, for each tensor that fits. A view of the
+  // tensor has other looks and the same counter, and counts where no tensor looks as told.
+  std::vector<std::string> find(const Told& told) OVERDRIVE_EXCLUDES(mutex_) {
+    std::vector<std::string> alike, others;
+    const base::MutexLock lock(mutex_);
+    for (const Write& write : writes_) {
+      const bool is_first = write.before <= told.expected && told.expected < write.after;
+      if (!is_first || write.memory.expired() || write.counter.current_version() != told.version) continue;
+      auto& found = told.text.find(write.looks) != std::string::npos ? alike : others;
+      if (std::find(found.begin(), found.end(), write.op) == found.end()) found.push_back(write.op);
+    }
+    return alike.empty() ? others : alike;
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  base::Mutex mutex_;
+  std::deque<Write> writes_ OVERDRIVE_GUARDED_BY(mutex_);
+};
+
+// A plain value: a late tensor's destructor may run a backward after the thread's destructors.
+struct RecordedThread {
+  at::CallbackHandle callback = 0;
+  bool on = false;
+  int pauses = 0;
+  int depth = 0;  // operators inside each other
+};
+thread_local RecordedThread recorded_thread;
+
+struct Inputs final : at::ObserverContext {
+  std::vector<std::pair<at::Tensor, uint32_t>> tensors;  // with their versions
+};
+
+void note_tensor(Inputs& inputs, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_inference()) return;
+  inputs.tensors.emplace_back(tensor, tensor.unsafeGetTensorImpl()->version_counter().current_version());
+}
+
+// The outermost operator is the one that the program called.
+std::unique_ptr<at::ObserverContext> notes_versions(const at::RecordFunction& op) {
+  if (recorded_thread.depth++ != 0) return std::make_unique<Inputs>();
+  auto inputs = std::make_unique<Inputs>();
+  for (const c10::IValue& input : op.inputs()) {
+    if (input.isTensor()) note_tensor(*inputs, input.toTensor());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) note_tensor(*inputs, tensor);
+  }
+  return inputs;
+}
+
+void compares_versions(const at::RecordFunction& op, at::ObserverContext* context) {
+  if (context == nullptr) return;
+  --recorded_thread.depth;
+  for (const auto& [tensor, before] : static_cast<Inputs*>(context)->tensors) {
+    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    const uint32_t after = counter.current_version();
+    if (after == before || !tensor.has_storage()) continue;
+    const std::string sizes = tensor.is_nested() ? "" : c10::str(tensor.sizes());
+    Writes::get().add({counter, tensor.storage().getWeakStorageImpl(), before, after,
+                       c10::str("[", tensor.toString(), " ", sizes, "]"), op.name()});
+  }
+}
+
+// Nodes run as they do without a record.
+class PausedRun final : public engine::RunWatch {
+ public:
+  PausedRun() {
+    RecordedThread& thread = recorded_thread;
+    if (thread.pauses++ == 0 && thread.on) at::disableCallback(thread.callback);
+  }
+  ~PausedRun() override {
+    RecordedThread& thread = recorded_thread;
+    if (--thread.pauses == 0 && thread.on) at::reenableCallback(thread.callback);
+  }
+};
+
+class PausingWatcher final : public engine::Watcher {
+ public:
+  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts&) override {
+    const bool needed = recorded_thread.on || recorded_thread.pauses != 0;
+    return needed ? std::make_unique<PausedRun>() : nullptr;
+  }
+};
+
+bool read_told(const std::exception& error, Told& told) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  if (of_torch == nullptr) return false;
+  told.text = of_torch->msg();
+  if (told.text.find("has been modified by an inplace operation") == std::string::npos) return false;
+  const size_t at = told.text.find("is at version ");
+  return at != std::string::npos && std::sscanf(told.text.c_str() + at, "is at version %u; expected version %u",
+                                                &told.version, &told.expected) == 2;
+}
+
+}  // namespace
+
+void record_in_place_writes(bool on) {
+  RecordedThread& thread = recorded_thread;
+  if (on == thread.on || thread.pauses != 0) return;
+  if (on) {
+    [[maybe_unused]] static const bool kAdded = (engine::add_watcher(std::make_shared<PausingWatcher>()), true);
+    thread.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&notes_versions, &compares_versions)
+                                                     .needsInputs(true)
+                                                     .scopes({at::RecordScope::FUNCTION}));
+    thread.depth = 0;
+  } else {
+    at::removeCallback(thread.callback);
+  }
+  thread.on = on;
+}
+
+std::string writer_of(const std::exception& error) {
+  Told told;
+  if (!read_told(error, told)) return "";
+  const std::vector<std::string> found = Writes::get().find(told);
+  if (found.empty()) return "";
+  std::string text = "the tensor was changed by ";
+  for (size_t i = 0; i < found.size() && i < 4; ++i) text += (i == 0 ? "" : " or ") + found[i];
+  return found.size() > 4 ? text + " or another operator" : text;
+}
+
+}  // namespace overdrive::inspect

@@ -1,0 +1,219 @@
+"""PyTorch's optimizers inside a captured step.
+
+A recording cannot follow numbers of the program, so that a recorded call makes the update by an operator of the
+library: out of tensors, with the same operators below it. Every recorded update is compared with PyTorch's own, on
+copies, bit by bit.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
+
+
+class Optimizer:
+    """What a captured step knows of one optimizer. One thread at a time."""
+
+    def __init__(self, optimizer: Any) -> None:
+        import torch
+
+        self.optimizer = optimizer
+        kind = type(optimizer)
+        self._is_sgd = kind is torch.optim.SGD
+        self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
+        self._numbers: list[Any] = []
+        self._written: list[tuple[float, ...]] = []
+        self._idle: dict[Any, None] = {}
+        self.steps = 0
+
+    def refusal(self) -> str:
+        """Why its step() cannot be recorded now; "" when it can."""
+        import torch
+
+        name = type(self.optimizer).__name__
+        if not self._known:
+            return (f"optimizer= is {name}, and SGD, Adam and AdamW are understood; leave its step() outside the "
+                    "function.")
+        if self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks:
+            return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
+        for group in self.optimizer.param_groups:
+            for flag in _PLAIN:
+                if group.get(flag):
+                    return f"{name} has {flag}=True, which is not understood in a captured step; leave it out."
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
+                    return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
+            if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
+                return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
+        return ""
+
+    def _values(self, group: dict[str, Any]) -> tuple[float, ...]:
+        if self._is_sgd:
+            return (group["lr"], group["momentum"], group["dampening"], group["weight_decay"], group["nesterov"])
+        beta1, beta2 = group["betas"]
+        decoupled = group.get("decoupled_weight_decay", False)
+        return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"], decoupled)
+
+    def write_numbers(self) -> str:
+        """Puts the options where the operator reads them: before every call. A refusal, or ""."""
+        import torch
+
+        for index, group in enumerate(self.optimizer.param_groups if self._known else ()):
+            values = self._values(group)
+            if index < len(self._written) and self._written[index] == values:
+                continue
+            if self.refusal():
+                return self.refusal()
+            if index == len(self._numbers):
+                self._numbers.append(torch.zeros(len(values), dtype=torch.float64))
+                self._written.append(())
+            # No operator, which a recording would note.
+            numbers = (ctypes.c_double * len(values)).from_address(self._numbers[index].data_ptr())
+            numbers[:] = [float(value) for value in values]
+            self._written[index] = values
+        return ""
+
+    def options(self) -> list[tuple[float, ...]]:
+        """The numbers as they are now."""
+        return [self._values(group) for group in self.optimizer.param_groups] if self._known else []
+
+    def looks(self) -> list[Any]:
+        """Everything whose change asks for another recording, alive as long as the list is."""
+        state = self.optimizer.state
+        result: list[Any] = [state]
+        for group in self.optimizer.param_groups:
+            result.append(group.get("amsgrad", False))
+            result.append(self._is_sgd and group["momentum"] != 0)
+            result.extend(bool(group.get(flag)) for flag in _PLAIN)
+            for parameter in group["params"]:
+                result.append(parameter)
+                own = state.get(parameter)
+                if own:
+                    result.extend(own.values())
+        result.append(bool(self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks))
+        return result
+
+    def note_idle(self) -> None:
+        """Remembers the parameters without a gradient: step() leaves them alone."""
+        for group in self.optimizer.param_groups:
+            self._idle.update((parameter, None) for parameter in group["params"] if parameter.grad is None)
+
+    def gradients(self) -> tuple[bool, ...]:
+        """Which of the remembered have a gradient now, and would be updated: a recording for each answer."""
+        return tuple(parameter.grad is None for parameter in self._idle)
+
+    def has_idle(self) -> bool:
+        return bool(self._idle)
+
+    def with_gradient(self) -> list[Any]:
+        """The remembered that have a gradient now."""
+        return [parameter for parameter in self._idle if parameter.grad is not None]
+
+    def begin(self) -> None:
+        """Before a recorded function runs: from here on step() is the operator's."""
+        self.steps = 0
+        self._before = self.optimizer.__dict__.get("step")
+        self.optimizer.step = self._step
+
+    def end(self) -> None:
+        if self._before is None:
+            del self.optimizer.step
+        else:
+            self.optimizer.step = self._before
+
+    def _step(self, closure: Any = None) -> None:
+        from overdrive._library import library
+
+        self.steps += 1
+        self.optimizer._opt_called = True  # for the warning of schedulers
+        if closure is not None:
+            library().overdrive_capture_refuse(b"step() was given a closure; compute the loss before it.")
+        if closure is not None or self.steps > 1:
+            library().overdrive_capture_refuse(b"The function calls the optimizer's step() more than once; "
+                                               b"capture one step.")
+            type(self.optimizer).step(self.optimizer, closure)
+            return
+        import torch
+
+        self.note_idle()
+        with torch.no_grad():
+            for index, group in enumerate(self.optimizer.param_groups):
+                self._update(group, self._numbers[index])
+
+    def _update(self, group: dict[str, Any], numbers: Any) -> None:
+        import torch
+
+        parameters: list[Any] = []
+        gradients: list[Any] = []
+        states: list[list[Any]] = [[]] if self._is_sgd else [[], [], [], []]
+        self.optimizer._init_group(group, parameters, gradients, *states)
+        if not parameters:
+            return
+        if self._is_sgd and any(buffer is None for buffer in states[0]):
+            # The first update of a parameter makes its buffer; the next recording is another one.
+            self._reference(group, parameters, gradients, states)
+            for parameter, buffer in zip(parameters, states[0]):
+                self.optimizer.state[parameter]["momentum_buffer"] = buffer
+            return
+        with _Unrecorded():
+            copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
+            versions = [[tensor._version for tensor in tensors] for tensors in copies]
+            self._reference(group, copies[0], [gradient.clone() for gradient in gradients], copies[1:])
+        if self._is_sgd:
+            torch.ops.overdrive.sgd_(parameters, gradients, states[0], numbers)
+        else:
+            torch.ops.overdrive.adam_(parameters, gradients, *states, numbers)
+        with _Unrecorded():
+            for ours, theirs, before in zip((parameters, *states), copies, versions):
+                for tensor, copy, version in zip(ours, theirs, before):
+                    for _ in range(copy._version - version):
+                        torch.autograd.graph.increment_version(tensor)
+                    if not _same_bits(tensor, copy):
+                        _refuse(f"An update of {type(self.optimizer).__name__} is not the one that a captured step "
+                                "knows; leave step() outside the function.")
+                        tensor.copy_(copy)
+
+    def _reference(self, group: dict[str, Any], parameters: list[Any], gradients: list[Any],
+                   states: list[list[Any]]) -> None:
+        """PyTorch's own update."""
+        from torch.optim.adam import adam
+        from torch.optim.sgd import sgd
+
+        shared = {"lr": group["lr"], "weight_decay": group["weight_decay"], "maximize": False}
+        if self._is_sgd:
+            buffers = states[0] or [None] * len(parameters)
+            sgd(parameters, gradients, buffers, foreach=False, fused=False, momentum=group["momentum"],
+                dampening=group["dampening"], nesterov=group["nesterov"], **shared)
+            return
+        beta1, beta2 = group["betas"]
+        adam(parameters, gradients, *states, foreach=False, fused=False,
+             decoupled_weight_decay=group.get("decoupled_weight_decay", False), amsgrad=group["amsgrad"],
+             beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
+
+
+class _Unrecorded:
+    """Operators of this block are no part of the recording."""
+
+    def __enter__(self) -> None:
+        from overdrive._library import library
+
+        library().overdrive_capture_pause(1)
+
+    def __exit__(self, *_: object) -> None:
+        from overdrive._library import library
+
+        library().overdrive_capture_pause(0)
+
+
+def _refuse(reason: str) -> None:
+    from overdrive._library import library
+
+    library().overdrive_capture_refuse(reason.encode())
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    import torch
+
+    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return bool(torch.equal(a.detach().view(whole), b.detach().view(whole)))

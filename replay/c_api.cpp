@@ -1,0 +1,90 @@
+#include "replay/c_api.h"
+
+#include "engine/base/c_error.h"
+#include "replay/python_operators.h"
+#include "replay/record/recorder.h"
+
+#include <cstdio>
+#include <memory>
+
+namespace {
+
+using overdrive::base::without_throwing;
+
+template <typename Text>
+int write_text(const overdrive_capture* capture, char* buffer, size_t size, const Text& text) {
+  return without_throwing(-1, [&] {
+    TORCH_CHECK(capture != nullptr, "a captured step is missing.");
+    return std::snprintf(buffer, size, "%s", text(capture->step).c_str());
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+overdrive_capture* overdrive_capture_new(overdrive_capture_function function, int constant_numbers,
+                                         int constant_modes, size_t programs, uint64_t check_every) {
+  return without_throwing<overdrive_capture*>(nullptr, [&] {
+    TORCH_CHECK(function != nullptr, "capture() was given no function.");
+    overdrive::replay::register_python_operators();
+    // The step calls the object that it lies in, which therefore has an address first.
+    auto address = std::make_shared<overdrive_capture*>(nullptr);
+    overdrive::CapturedStep step(
+        [address](const std::vector<at::Tensor>& inputs) {
+          return overdrive::replay::call_outside(**address, inputs);
+        },
+        {.constant_numbers = constant_numbers != 0,
+         .constant_modes = constant_modes != 0,
+         .programs = programs,
+         .check_every = check_every});
+    *address = new overdrive_capture{.function = function, .step = std::move(step)};
+    return *address;
+  });
+}
+
+void overdrive_capture_free(overdrive_capture* capture) { delete capture; }
+
+int overdrive_capture_watch(overdrive_capture* capture, const int64_t* number) {
+  return without_throwing(0, [&] {
+    TORCH_CHECK(capture != nullptr && number != nullptr, "a captured step or a number is missing.");
+    capture->step.watch(number);
+    return 1;
+  });
+}
+
+int overdrive_capture_reset(overdrive_capture* capture) {
+  return without_throwing(0, [&] {
+    TORCH_CHECK(capture != nullptr, "a captured step is missing.");
+    capture->step.reset();
+    return 1;
+  });
+}
+
+int overdrive_capture_stats(const overdrive_capture* capture, uint64_t counts[7]) {
+  return without_throwing(0, [&] {
+    TORCH_CHECK(capture != nullptr, "a captured step is missing.");
+    const overdrive::CaptureStats stats = capture->step.stats();
+    const auto all = {stats.calls,    stats.eager,  stats.recorded, stats.checked,
+                      stats.replayed, stats.undone, stats.outdated};
+    std::copy(all.begin(), all.end(), counts);
+    return 1;
+  });
+}
+
+int overdrive_capture_refusal(const overdrive_capture* capture, char* buffer, size_t size) {
+  return write_text(capture, buffer, size, [](const auto& step) { return step.refusal(); });
+}
+
+int overdrive_capture_explain(const overdrive_capture* capture, char* buffer, size_t size) {
+  return write_text(capture, buffer, size, [](const auto& step) { return step.explain(); });
+}
+
+int overdrive_capture_recording(void) { return overdrive::replay::Recorder::active() != nullptr; }
+
+void overdrive_capture_pause(int paused) { overdrive::replay::Recorder::pause(paused != 0); }
+
+void overdrive_capture_refuse(const char* reason) {
+  if (auto* recorder = overdrive::replay::Recorder::active()) recorder->refuse(reason);
+}
+}

@@ -1,0 +1,29 @@
+// A captured step whose function lives outside C++, and the operators by which its tensors cross: another
+// language calls overdrive::capture_call, and its function calls capture_inputs and capture_results. Owned by
+// c_api's caller. One thread at a time, as a CapturedStep. Knows nothing of the other language.
+#pragma once
+
+#include "replay/capture.h"
+
+#include <vector>
+
+// A name of c_api.h.
+struct overdrive_capture {
+  int (*function)();
+  overdrive::CapturedStep step;
+  // Of the call under way.
+  std::vector<at::Tensor> inputs = {};
+  std::vector<at::Tensor> results = {};
+};
+
+namespace overdrive::replay {
+
+// Once, before the first of them is made; on any thread.
+void register_python_operators();
+// The updates of PyTorch's optimizers for Python, as operators of one library (python_optimizers.cpp).
+void define_python_optimizers();
+
+// Runs the function that lives outside.
+std::vector<at::Tensor> call_outside(overdrive_capture& capture, const std::vector<at::Tensor>& inputs);
+
+}  // namespace overdrive::replay

@@ -1,0 +1,376 @@
+"""overdrive.capture: the bits of the same function without it, over 200 steps, or a refusal with its text."""
+import gc
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import overdrive
+
+STEPS = 200
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
+
+
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 6, batch_first=True)
+        self.last = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.lstm(x.view(x.size(0), -1, 8))[0][:, -1])
+
+
+def dropped():
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 2))
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.05),
+    "momentum": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, 1e-2, amsgrad=True),
+}
+
+
+class Training:
+    """A model, its optimizer and its step, with or without capture."""
+
+    def __init__(self, make=mlp, optimizer="momentum", captured=False, seed=0, **options):
+        torch.manual_seed(seed)
+        model = self.model = make()
+        self.optimizer = OPTIMIZERS[optimizer](model.parameters())
+        self.python_calls = 0
+        optimizer = self.optimizer
+
+        def train(x, y):
+            self.python_calls += 1
+            optimizer.zero_grad()
+            out = model(x)
+            loss = F.mse_loss(out, y)
+            loss.backward()
+            optimizer.step()
+            return loss, {"out": out}
+
+        self.step = overdrive.capture(train, optimizer=optimizer, **options) if captured else train
+
+    def state(self):
+        tensors = [*self.model.state_dict().values(), *(p.grad for p in self.model.parameters() if p.grad is not None)]
+        for state in self.optimizer.state.values():
+            tensors.extend(value for value in state.values() if value is not None)
+        versions = [p._version for p in self.model.parameters()]
+        return [t.clone() for t in tensors] + [torch.get_rng_state()], versions
+
+
+def batches(count, sizes=(4,)):
+    random = torch.Generator().manual_seed(7)
+    for i in range(count):
+        size = sizes[i % len(sizes)]
+        yield torch.randn(size, 8, generator=random), torch.randn(size, 2, generator=random)
+
+
+def run(training, count=STEPS, sizes=(4,), between=None):
+    torch.manual_seed(3)
+    losses = []
+    for i, (x, y) in enumerate(batches(count, sizes)):
+        if between:
+            between(training, i)
+        loss, rest = training.step(x, y)
+        losses += [loss.detach().clone(), rest["out"].detach().clone()]
+    tensors, versions = training.state()
+    return losses + tensors, versions
+
+
+def assert_same(captured, **how):
+    make = {key: how.pop(key) for key in ("make", "optimizer") if key in how}
+    wanted, versions = run(Training(**make), **how)
+    got, versions_here = run(captured, **how)
+    assert len(got) == len(wanted)
+    for a, b in zip(got, wanted):
+        assert a.shape == b.shape and a.stride() == b.stride()
+        assert torch.equal(a, b)
+    assert versions_here == versions
+
+
+@pytest.mark.parametrize("make, optimizer", [*((mlp, name) for name in OPTIMIZERS), (Lstm, "momentum"),
+                                             (dropped, "adamw")])
+def test_two_hundred_steps_have_the_bits_of_eager(make, optimizer):
+    captured = Training(make, optimizer, captured=True)
+    assert_same(captured, make=make, optimizer=optimizer)
+    assert captured.step.refusal() == ""
+    assert captured.step.stats()["replayed"] == STEPS - 4
+    assert captured.python_calls == 4
+
+
+def test_the_engine_may_be_overdrive():
+    with overdrive.engine():
+        captured = Training(captured=True)
+        assert_same(captured)
+    assert captured.step.stats()["replayed"] == STEPS - 4
+
+
+def test_other_sizes_have_a_recording_of_their_own():
+    captured = Training(captured=True)
+    assert_same(captured, count=60, sizes=(4, 4, 3))
+    assert captured.step.stats()["replayed"] == 60 - 2 * 4
+    assert captured.step.explain().count("program ") == 2
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_a_scheduler_between_the_calls_needs_no_other_recording(optimizer):
+    def between(training, i):
+        for group in training.optimizer.param_groups:
+            group["lr"] = 0.05 / (1 + i)
+
+    captured = Training(optimizer=optimizer, captured=True)
+    assert_same(captured, optimizer=optimizer, count=50, between=between)
+    assert captured.step.stats()["recorded"] == 2
+
+
+def test_every_replay_can_be_compared_with_eager():
+    captured = Training(dropped, "adam", captured=True, check_every=3)
+    assert_same(captured, make=dropped, optimizer="adam", count=40)
+    assert captured.step.stats()["checked"] > 10
+
+
+def momentum_of_its_own(training, i):
+    if i == 10:
+        training.optimizer.load_state_dict(training.optimizer.state_dict())
+
+
+def eval_for_a_while(training, i):
+    training.model.train(i % 20 < 10)
+
+
+def another_layer(training, i):
+    if i == 10:
+        torch.manual_seed(5)
+        training.model[0] = nn.Linear(8, 16)
+
+
+def another_parameter(training, i):
+    if i == 10:
+        training.model[0].bias = nn.Parameter(torch.ones(16))
+
+
+def frozen(training, i):
+    if i == 10:
+        training.model[0].weight.requires_grad_(False)
+
+
+def without_momentum(training, i):
+    if i == 10:
+        training.optimizer.param_groups[0]["momentum"] = 0
+
+
+def another_group(training, i):
+    if i == 10:
+        extra = torch.ones(3, requires_grad=True)
+        extra.grad = torch.ones(3)
+        training.optimizer.add_param_group({"params": [extra]})
+        training.extra = extra
+
+
+@pytest.mark.parametrize("between", [momentum_of_its_own, eval_for_a_while, another_layer, another_parameter, frozen,
+                                     without_momentum, another_group], ids=lambda f: f.__name__)
+def test_a_change_between_two_calls_is_noticed(between):
+    make = dropped if between is eval_for_a_while else mlp
+    captured = Training(make, captured=True)
+    assert_same(captured, make=make, count=60, between=between)
+    stats = captured.step.stats()
+    assert stats["recorded"] > 2 and stats["replayed"] > 30, stats
+
+
+def test_a_watched_value_has_a_recording_for_each_value():
+    factor = [1.0]
+    p = torch.ones(3, requires_grad=True)
+
+    def twice(x):
+        return (p * x * factor[0]).sum()
+
+    step = overdrive.capture(twice, watch=lambda: factor[0])
+    for i in range(40):
+        factor[0] = 1.0 + i % 2
+        assert step(torch.ones(3)).item() == 3 * factor[0]
+    assert step.stats()["replayed"] == 40 - 2 * 4
+
+
+@pytest.mark.parametrize("zero", [True, False])
+def test_sizes_that_train_other_parameters_leave_the_gradients_of_eager(zero):
+    def make(wrap):
+        a, b = (torch.full((3,), 0.5, requires_grad=True) for _ in range(2))
+        optimizer = torch.optim.SGD([a, b], 0.01)
+
+        def train(x):
+            if zero:
+                optimizer.zero_grad()
+            loss = (a * x).sum() if x.numel() == 1 else (a * b * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return wrap(train, optimizer=optimizer), (a, b)
+
+    def run_all(step, parameters):
+        seen = []
+        for i in range(60):
+            seen.append(step(torch.full((1 if i % 8 < 5 else 3,), 0.1)).item())
+            seen += [(p.tolist(), None if p.grad is None else p.grad.tolist()) for p in parameters]
+        return seen
+
+    step, parameters = make(overdrive.capture)
+    assert run_all(step, parameters) == run_all(*make(lambda train, optimizer: train))
+    assert step.stats()["replayed"] > 10
+
+
+def refused(function, *inputs, calls=6, **options):
+    step = overdrive.capture(function, **options)
+    for _ in range(calls):
+        step(*inputs)
+    assert step.stats()["replayed"] == 0
+    assert step.refusal() in step.explain()
+    return step.refusal()
+
+
+def stepping(optimizer, p, extra=lambda: None):
+    def train(x):
+        optimizer.zero_grad()
+        loss = (p * x).sum()
+        loss.backward()
+        optimizer.step()
+        extra()
+        return loss
+
+    return train
+
+
+def test_refusals_say_what_to_do():
+    p, x = torch.ones(3, requires_grad=True), torch.ones(3)
+    sgd = torch.optim.SGD([p], 0.1)
+    assert "item()" in refused(lambda x: x * x.sum().item(), x)
+    assert "return tensors" in refused(lambda x: (x * 2, 3), x)
+    assert "RMSprop, and SGD, Adam and AdamW are understood" in refused(
+        stepping(other := torch.optim.RMSprop([p]), p), x, optimizer=other)
+    assert "does not know; give it by optimizer=" in refused(stepping(sgd, p), x)
+    assert "has foreach=True" in refused(
+        stepping(other := torch.optim.Adam([p], foreach=True), p), x, optimizer=other)
+    assert "a tensor as lr" in refused(
+        stepping(other := torch.optim.SGD([p], torch.tensor(0.1)), p), x, optimizer=other)
+    assert "more than once" in refused(stepping(sgd, p, lambda: sgd.step()), x, optimizer=sgd)
+    assert "changes the optimizer's options" in refused(
+        stepping(sgd, p, lambda: sgd.param_groups[0].update(lr=sgd.param_groups[0]["lr"] / 2)), x, optimizer=sgd)
+    assert "does not call step()" in refused(lambda x: x + 1, x, optimizer=sgd)
+    sgd.register_step_post_hook(lambda *_: None)
+    assert "hooks on step()" in refused(stepping(sgd, p), x, optimizer=sgd)
+    model = nn.Dropout()
+    assert "modules=" in refused(lambda x: F.dropout(x), x)
+    step = overdrive.capture(lambda x: model(x))
+    for _ in range(6):
+        step(x)
+    assert step.refusal() == "" and step.stats()["replayed"] == 2
+
+
+def test_an_update_that_is_not_the_known_one_is_refused(monkeypatch):
+    module = sys.modules["torch.optim.sgd"]
+    real = module._single_tensor_sgd
+
+    def other(params, *arguments, **options):
+        real(params, *arguments, **options)
+        for p in params:
+            p.add_(1e-3)
+
+    monkeypatch.setattr(module, "_single_tensor_sgd", other)
+    p = torch.ones(3, requires_grad=True)
+    sgd = torch.optim.SGD([p], 0.1)
+    assert "is not the one" in refused(stepping(sgd, p), torch.ones(3), optimizer=sgd)
+    value = torch.ones(3)
+    for _ in range(6):
+        value = value.add(torch.ones(3), alpha=-0.1).add(1e-3)
+    assert torch.equal(p.detach(), value)
+
+
+def test_wrong_arguments_are_type_errors():
+    with pytest.raises(TypeError, match="takes a function"):
+        overdrive.capture(3)
+    with pytest.raises(TypeError, match="torch.optim.Optimizer"):
+        overdrive.capture(lambda x: x, optimizer=3)
+    with pytest.raises(TypeError, match="takes tensors, and was given float"):
+        overdrive.capture(lambda x: x)(0.5)
+
+
+@pytest.mark.parametrize("call", [0, 1, 2, 3])
+def test_an_exception_of_the_function_arrives_and_the_step_goes_on(call):
+    calls = []
+
+    def sometimes(x):
+        calls.append(1)
+        y = x * 2
+        if len(calls) == call + 1:
+            raise KeyError("mine")
+        return y
+
+    step = overdrive.capture(sometimes)
+    for i in range(10):
+        if i == call:
+            with pytest.raises(KeyError, match="mine"):
+                step(torch.ones(2))
+        else:
+            assert step(torch.ones(2)).tolist() == [2, 2]
+    assert step.stats()["replayed"] > 4
+
+
+def test_a_replay_runs_without_the_gil():
+    product = torch.ones(400, 400)
+
+    def work(x):
+        for _ in range(30):
+            x = x @ product
+        return x
+
+    step = overdrive.capture(work)
+    x = torch.zeros(400, 400)
+    for _ in range(5):
+        step(x)
+    counted, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # nobody is asked to give up the GIL
+    try:
+        thread.start()
+        before = counted[0]
+        for _ in range(200):
+            step(x)
+            if counted[0] > before:
+                break
+        seen = counted[0] - before
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join()
+    assert seen > 0
+
+
+def test_a_step_and_what_it_holds_die():
+    model = nn.Linear(3, 3)
+    step = overdrive.capture(lambda x: model(x))
+    for _ in range(6):
+        step(torch.ones(3))
+    dead = weakref.ref(step), weakref.ref(model)
+    del step, model
+    gc.collect()
+    assert [each() for each in dead] == [None, None]

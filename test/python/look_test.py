@@ -1,0 +1,101 @@
+"""Graph, profile and memory of Python's backwards."""
+import json
+import re
+
+import pytest
+import torch
+
+import overdrive
+
+
+@pytest.fixture(autouse=True)
+def on_overdrive():
+    with overdrive.engine():
+        yield
+
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64), torch.nn.Tanh())
+
+
+def test_the_graph_of_a_loss_with_the_names_of_its_parameters(tmp_path):
+    net = model()
+    loss = net(torch.randn(32, 64)).sum()
+    graph = overdrive.graph(loss, net.named_parameters(), title="a net")
+    assert [graph.nodes[i]["name"] for i in graph.run_order][:3] == ["SumBackward0", "TanhBackward0", "AddmmBackward0"]
+    assert {node["leaf_name"] for node in graph.nodes if node.get("leaf_name")} == {name for name, _ in net.named_parameters()}
+    assert json.loads(graph.to_json())["nodes"] == graph.nodes
+    assert graph.to_dot().startswith("digraph")
+    for ending in ("html", "json", "dot"):
+        graph.save(tmp_path / f"graph.{ending}")
+    page = (tmp_path / "graph.html").read_text()
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+    assert data["title"] == "a net" and data["graph"]["nodes"] == graph.nodes
+    with pytest.raises(ValueError, match="ends neither with .html"):
+        graph.save(tmp_path / "graph.png")
+    loss.backward()
+
+
+def test_the_graph_keeps_no_tensor_alive():
+    import weakref
+    x = torch.ones(3, requires_grad=True)
+    loss = (x * 2).sum()
+    gone = weakref.ref(loss)
+    graph = overdrive.graph([loss, x.exp()])
+    assert len(graph.roots) == 2
+    del loss
+    assert gone() is None and graph.nodes
+
+
+def test_a_graph_of_a_tensor_without_gradient_is_an_error():
+    with pytest.raises(overdrive.OverdriveError):
+        overdrive.graph(torch.ones(3))
+    with pytest.raises(ValueError, match="no tensor"):
+        overdrive.graph([])
+
+
+def test_a_python_function_is_a_node_of_the_graph():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    graph = overdrive.graph(Twice.apply(torch.ones(3, requires_grad=True)).sum())
+    assert [node["name"] for node in graph.nodes][1] == "TwiceBackward"
+
+
+def test_a_profile_counts_the_nodes_of_the_step():
+    net, data = model(), torch.randn(32, 64)
+    profile = overdrive.profile(lambda: net(data).sum().backward())
+    types = {one["name"]: one for one in profile.data["types"]}
+    assert types["AddmmBackward0"]["count"] == 2 and profile.data["backwards"] == 1
+    assert profile.data["nodes"] == sum(one["count"] for one in types.values())
+    assert "AddmmBackward0" in str(profile) and max(map(len, str(profile).splitlines())) <= 60
+
+
+def test_the_memory_of_a_step_and_what_would_lower_it(tmp_path):
+    net, data = model(), torch.randn(256, 64)
+    memory = overdrive.memory_timeline(lambda: net(data).square().mean().backward(), title="a net")
+    assert memory.peak_bytes >= 256 * 256 * 4
+    assert sum(owner["bytes"] for owner in memory.data["owners"]) == memory.peak_bytes
+    assert {one["kind"] for one in memory.data["remedies"]} >= {"int8", "checkpoint"}
+    assert "peak" in str(memory)
+    memory.save(tmp_path / "memory.html")
+    page = (tmp_path / "memory.html").read_text()
+    assert "Memory of" in page and not re.search(r"""(src|href)\s*=\s*["']""", page)
+
+
+@pytest.mark.parametrize("measure", [overdrive.profile, overdrive.memory_timeline])
+def test_an_error_of_the_step_reaches_the_caller_and_the_next_measure_works(measure):
+    def step():
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        measure(step)
+    measure(lambda: torch.ones(3, requires_grad=True).exp().sum().backward())
