@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -131,6 +132,48 @@ void hessian_products(const Options& options, const OnRow& on_row) {
   row_against("double backward by hand", [&] { hvp_by_double_backward(f, x, v); });
 }
 
+// u_xx of a network of a differential equation, as double backward gives it: differentiable once more.
+Tensor second_by_double_backward(const Function& f, const Tensor& point) {
+  Tensor x = point.detach().set_requires_grad(true);
+  auto slope = [&](const Tensor& of) {
+    return torch::autograd::grad({of.sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+  };
+  return slope(slope(f(x)));
+}
+
+// One direction of the second derivative, and the training step around it.
+void second_derivatives(const Options& options, const OnRow& on_row) {
+  const int64_t batch = options.quick ? 8 : 256;
+  std::vector<Tensor> weights;
+  for (int64_t i = 0; i < 5; ++i) {
+    const int64_t in = i == 0 ? 1 : 64, out = i == 4 ? 1 : 64;
+    weights.push_back((at::randn({out, in}) / std::sqrt(static_cast<double>(in))).requires_grad_());
+  }
+  Function f = [&](const Tensor& x) {
+    Tensor y = x;
+    for (size_t i = 0; i + 1 < weights.size(); ++i) y = at::linear(y, weights[i]).tanh();
+    return at::linear(y, weights.back());
+  };
+  Tensor x = at::randn({batch, 1}), v = at::ones({batch, 1});
+  auto one_run = [&] { return fwd::second_derivative(f, x, v).second; };
+  auto nested = [&] { return slope_by_driver([&](const Tensor& t) { return slope_by_driver(f, t); }, x); };
+  auto reverse = [&] { return second_by_double_backward(f, x); };
+  TORCH_CHECK(fwd::second_derivative(f, x, v).nested_because.empty());
+  TORCH_CHECK(at::allclose(one_run(), reverse(), 1e-3, 1e-5));
+  auto step_of = [&](auto second) {
+    return [&weights, second] { torch::autograd::grad({second().square().mean()}, weights); };
+  };
+  auto row = [&](const char* name, const char* ours_name, const Call& ours, const Call& other,
+                 const char* goal) {
+    nlohmann::json made = compare(options, name, ours_name, ours, "double backward", other);
+    if (goal != nullptr) made["goal"] = goal;
+    on_row(made);
+  };
+  row("u_xx of a 4x64 tanh net", "second_derivative", one_run, reverse, "ratio <= 0.80");
+  row("u_xx of a 4x64 tanh net", "jvp nested", nested, reverse, nullptr);
+  row("training step on u_xx", "second_derivative", step_of(one_run), step_of(reverse), nullptr);
+}
+
 void jacobians(const Options& options, const OnRow& on_row) {
   const int64_t width = options.quick ? 16 : 256;
   Function f = mlp(3, width);
@@ -183,6 +226,7 @@ void forward_ad_bench(const Options& options, const OnRow& on_row) {
   orders(options, on_row);
   jvp_of_a_small_network(options, on_row);
   hessian_products(options, on_row);
+  second_derivatives(options, on_row);
   jacobians(options, on_row);
   memory_of_a_chain(options, on_row);
 }

@@ -1,5 +1,6 @@
 #include "engine/overdrive_engine.h"
 
+#include "engine/anomaly_source.h"
 #include "engine/backward.h"
 #include "engine/base/counters.h"
 #include "engine/heap_keeper.h"
@@ -16,6 +17,7 @@
 #include <pthread.h>
 
 #include <limits>
+#include <typeinfo>
 
 namespace overdrive::engine {
 
@@ -155,7 +157,10 @@ void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& que
 }
 
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
-  return previous().make_anomaly_metadata();
+  std::unique_ptr<AnomalyMetadata> theirs = previous().make_anomaly_metadata();
+  const AnomalySource source = anomaly_source.load(std::memory_order_acquire);
+  if (source == nullptr || theirs == nullptr || typeid(*theirs) != typeid(AnomalyMetadata)) return theirs;
+  return source();
 }
 
 std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_hooks() {

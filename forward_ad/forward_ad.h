@@ -4,8 +4,8 @@
 //   at::Tensor H = overdrive::hessian(g, x);
 //
 // drivers.h has the derivatives, transforms.h grad and vmap, functional_call.h modules with other parameters,
-// gradcheck.h the comparison with numeric derivatives, dual.h levels and dual numbers for use by hand, and
-// custom_jvp.h rules for a program's own torch::autograd::Function.
+// gradcheck.h the comparison with numeric derivatives, second_derivative.h two derivatives in one run, dual.h
+// levels and dual numbers for use by hand, and custom_jvp.h rules for a program's own torch::autograd::Function.
 #pragma once
 
 #include "forward_ad/drivers/custom_jvp.h"
@@ -14,6 +14,7 @@
 #include "forward_ad/drivers/gradcheck.h"
 #include "forward_ad/drivers/transforms.h"
 #include "forward_ad/levels/dual.h"
+#include "forward_ad/taylor/second_derivative.h"
 
 namespace overdrive {
 
@@ -35,6 +36,7 @@ using forward_ad::jvp;
 using forward_ad::make_dual;
 using forward_ad::NamedTensors;
 using forward_ad::Randomness;
+using forward_ad::second_derivative;
 using forward_ad::unpack_dual;
 using forward_ad::vjp;
 using forward_ad::vmap;

@@ -1,6 +1,8 @@
+#include "engine/anomaly_source.h"
 #include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/active_run.h"
+#include "inspect/forward_frames.h"
 #include "inspect/forward_stack.h"
 #include "inspect/in_place_writes.h"
 #include "inspect/nan_warning.h"
@@ -55,8 +57,10 @@ void describe(const base::edge_list& roots, base::Node& node, std::exception& er
 
 void use(const engine::Options& options) {
   engine::OverdriveEngine::get().set_error_describer(&describe);
-  if (options.errors == Errors::kFull) record_releases();
-  record_in_place_writes(options.errors == Errors::kFull);
+  const bool full = options.errors == Errors::kFull;
+  engine::anomaly_source.store(full ? &ForwardFrames::make : nullptr, std::memory_order_release);
+  if (full) record_releases();
+  record_in_place_writes(full);
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
 }
 

@@ -1,5 +1,7 @@
 #include "inspect/forward_stack.h"
 
+#include "inspect/forward_frames.h"
+
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <c10/util/Exception.h>
@@ -19,6 +21,10 @@ struct Collector final : c10::WarningHandler {
 
 std::string forward_stack_of(base::Node& node) {
   torch::autograd::AnomalyMetadata* metadata = node.metadata();
+  if (const auto* frames = dynamic_cast<const ForwardFrames*>(metadata)) {
+    const std::string text = frames->text();
+    return text.empty() ? "" : "Traceback of forward call:\n" + text;
+  }
   if (metadata == nullptr || typeid(*metadata) != typeid(torch::autograd::AnomalyMetadata)) return "";
   Collector collector;
   {

@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "forward_ad/drivers/functional_call.h"
+#include "forward_ad/drivers/kernel_above_all.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/levels/bare_level.h"
 
@@ -91,7 +92,7 @@ class Substitution final : public c10::DebugInfoBase, public std::enable_shared_
 };
 
 namespace {
-constexpr c10::DispatchKey kSubstitutionKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr c10::DispatchKey kSubstitutionKey = kKeyAboveAll;
 // Whether a tensor of the list was replaced.
 template <typename Element>
 bool substitute_in(c10::IValue& value, c10::List<Element> list, const Substitution& substitution) {
@@ -127,13 +128,17 @@ void run_substituted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
     for (size_t i = stack->size() - count; i < stack->size(); ++i)
       any = substitute_in((*stack)[i], *substitution) || any;
   }
+  const OperatorRules next = operator_rules_of_pass.load(std::memory_order_acquire);
+  if (next != nullptr && next(op, stack)) return;
   if (!any) return op.redispatchBoxed(keys & kBelow, stack);
   const c10::impl::ExcludeDispatchKeyGuard once((c10::DispatchKeySet(kSubstitutionKey)));
   op.callBoxed(stack);
 }
 
+}  // namespace
+
 // Kept for good: the dispatcher may be asked while the process ends.
-void register_kernel() {
+void register_kernel_above_all() {
   struct Registration {
     torch::Library fallback{torch::Library::IMPL, "_", kSubstitutionKey, __FILE__, __LINE__};
     Registration() { fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_substituted>()); }
@@ -141,6 +146,7 @@ void register_kernel() {
   static base::NoDestructor<Registration> registration;
 }
 
+namespace {
 // On any layer, or on LibTorch's level 0.
 bool may_have_derivative(at::Tensor tensor) {
   return tensor.requires_grad() || plain_tangent(innermost_of(tensor)).defined() ||
@@ -193,7 +199,7 @@ std::shared_ptr<Substitution> substitution_of(const ModuleTensors& own, const Na
 SubstitutionScope::SubstitutionScope(const ModuleTensors& own, const NamedTensors& given)
     : substitution_(substitution_of(own, given)),
       was_included_(c10::impl::tls_is_dispatch_key_included(kSubstitutionKey)) {
-  register_kernel();
+  register_kernel_above_all();
   substitution_->open();
   c10::impl::tls_set_dispatch_key_included(kSubstitutionKey, true);
 }

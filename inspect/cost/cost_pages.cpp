@@ -19,14 +19,14 @@ std::string json_list(const List& list, Text&& text) {
 }
 
 std::string json_of(const MemoryTimeline::Point& point) {
-  return "[" + json_number(point.seconds) + "," +
+  return std::string("[") + json_number(point.seconds) + "," +
          json_list(point.bytes, [](int64_t bytes) { return std::to_string(bytes); }).substr(1);
 }
 
 std::string json_of(const MemoryTimeline::Owner& owner) {
-  return "{\"kind\": " + json_quoted(name_of(owner.kind)) + ", \"name\": " + json_quoted(owner.name) +
-         ", \"bytes\": " + std::to_string(owner.bytes) + ", \"tensors\": " + std::to_string(owner.tensors) +
-         "}";
+  return std::string("{\"kind\": ") + json_quoted(name_of(owner.kind)) +
+         ", \"name\": " + json_quoted(owner.name) + ", \"bytes\": " + std::to_string(owner.bytes) +
+         ", \"tensors\": " + std::to_string(owner.tensors) + "}";
 }
 
 std::string json_of(const Remedy& remedy) {
@@ -35,13 +35,14 @@ std::string json_of(const Remedy& remedy) {
          ", \"peak_bytes\": " + std::to_string(remedy.peak_bytes) + ", \"segments\": " +
          json_list(remedy.segments,
                    [](const auto& one) {
-                     return "[" + std::to_string(one.first) + "," + std::to_string(one.second) + "]";
+                     return std::string("[") + std::to_string(one.first) + "," + std::to_string(one.second) +
+                            "]";
                    }) +
          "}";
 }
 
 std::string json_of(const Profile::Type& type) {
-  return "{\"name\": " + json_quoted(type.name) + ", \"count\": " + std::to_string(type.count) +
+  return std::string("{\"name\": ") + json_quoted(type.name) + ", \"count\": " + std::to_string(type.count) +
          ", \"own_nodes\": " + std::to_string(type.own_nodes) +
          ", \"total_seconds\": " + json_number(type.total_seconds) +
          ", \"own_seconds\": " + json_number(type.own_seconds) + ", \"bytes\": " + std::to_string(type.bytes) +
@@ -50,7 +51,7 @@ std::string json_of(const Profile::Type& type) {
 
 std::string json_of(const Profile::Node& node) {
   const bool leaf = node.sequence_nr == UINT64_MAX;
-  return "{\"name\": " + json_quoted(node.name) +
+  return std::string("{\"name\": ") + json_quoted(node.name) +
          ", \"sequence_nr\": " + (leaf ? "null" : std::to_string(node.sequence_nr)) +
          ", \"own_seconds\": " + json_number(node.own_seconds) + ", \"bytes\": " + std::to_string(node.bytes) +
          "}";
@@ -60,7 +61,7 @@ std::string json_of(const Profile::Node& node) {
 
 std::string to_json(const Profile& profile) {
   const auto element = [](const auto& one) { return json_of(one); };
-  return "{\"seconds\": " + json_number(profile.seconds) +
+  return std::string("{\"seconds\": ") + json_number(profile.seconds) +
          ", \"backward_seconds\": " + json_number(profile.backward_seconds) +
          ", \"engine_seconds\": " + json_number(profile.engine_seconds) +
          ", \"backwards\": " + std::to_string(profile.backwards) +
@@ -72,7 +73,7 @@ std::string to_json(const Profile& profile) {
 
 std::string to_json(const MemoryTimeline& timeline) {
   const auto element = [](const auto& one) { return json_of(one); };
-  return "{\"seconds\": " + json_number(timeline.seconds) +
+  return std::string("{\"seconds\": ") + json_number(timeline.seconds) +
          ",\n\"peak_bytes\": " + std::to_string(timeline.peak_bytes) +
          ",\n\"peak_seconds\": " + json_number(timeline.peak_seconds) +
          ",\n\"peak_at\": " + json_quoted(timeline.peak_at) +
