@@ -109,13 +109,15 @@ class CapturedStep:
     def _look(self) -> list[Any]:
         looks: list[Any] = [] if self._optimizer is None else self._optimizer.looks()
         for module in self._modules:
-            looks.extend(module._parameters.values())
+            if module._parameters:
+                looks.extend(module._parameters.values())
+                looks.extend(hooks_of(module._parameters.values()))
             looks.extend(module._buffers.values())
             looks.extend(module._modules.values())
-            looks.extend(hooks_of(module._parameters.values()))
-            for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks,
-                          module._backward_hooks):
-                if hooks:
+            if (module._forward_pre_hooks or module._forward_hooks or module._backward_pre_hooks
+                    or module._backward_hooks):
+                for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks,
+                              module._backward_hooks):
                     looks.extend(hooks.values())
         return looks
 

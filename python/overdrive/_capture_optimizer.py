@@ -200,9 +200,10 @@ def hooks_of(tensors: Iterable[Any]) -> list[Any]:
     for tensor in tensors:
         if tensor is None:
             continue
-        for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks):
-            if hooks:
-                result.extend(hooks.values())
+        if hooks := tensor._backward_hooks:
+            result.extend(hooks.values())
+        if hooks := tensor._post_accumulate_grad_hooks:
+            result.extend(hooks.values())
     return result
 
 
