@@ -72,17 +72,20 @@ class Switch {
   }
 
   void on(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    preloaded_installs_first();
     MutexLock lock(mutex_);
     turn_on(options);
   }
 
   // Null, or the engine that is on top of ours.
   const Engine* off() OVERDRIVE_EXCLUDES(mutex_) {
+    preloaded_installs_first();
     MutexLock lock(mutex_);
     return turn_off();
   }
 
   Options enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    preloaded_installs_first();
     MutexLock lock(mutex_);
     open_python_door();
     const Options before = options_;
@@ -98,6 +101,9 @@ class Switch {
   }
 
  private:
+  // The preload library installs at the first call of this function in a process, and its install() comes here.
+  static void preloaded_installs_first() { Engine::get_default_engine(); }
+
   // Held across fork(), from the one to the other.
   static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
   static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }

@@ -20,15 +20,22 @@ def preload_library() -> str:
     return os.path.join(folder(), "liboverdrive_autoload.so")
 
 
-def environment(on_overdrive: bool) -> dict[str, str]:
+def environment(on_overdrive: bool, comparing: bool) -> dict[str, str]:
     others = [part for part in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") if part]
     variables = dict(os.environ)
+    if comparing:
+        variables.pop("OVERDRIVE_VERBOSE", None)  # its lines would be a difference
     if on_overdrive:
         variables["LD_PRELOAD"] = ":".join([preload_library(), *others])
         variables["OVERDRIVE"] = "1"
     else:
         variables["OVERDRIVE"] = "0"
     return variables
+
+
+def interpreter() -> list[str]:
+    """Python as it was called, with options such as -O."""
+    return [sys.executable, *subprocess._args_from_interpreter_flags()]  # type: ignore[attr-defined]
 
 
 class Run(NamedTuple):
@@ -43,7 +50,7 @@ class Run(NamedTuple):
 def run(program: list[str], on_overdrive: bool) -> Run:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.perf_counter()
-        child = subprocess.Popen([sys.executable, *program], stdout=out, stderr=err, env=environment(on_overdrive))
+        child = subprocess.Popen([*interpreter(), *program], stdout=out, stderr=err, env=environment(on_overdrive, comparing=True))
         try:
             _, wait_status, usage = os.wait4(child.pid, 0)
         except BaseException:
@@ -122,7 +129,10 @@ def main(arguments: list[str]) -> int:
         if comparing:
             return compare(program, runs)
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, *program], environment(True))
+        switched_off = os.environ.get("OVERDRIVE") == "0"
+        if switched_off:
+            print("overdrive: OVERDRIVE is 0, so the program runs on stock", file=sys.stderr, flush=True)
+        os.execve(sys.executable, [*interpreter(), *program], environment(not switched_off, comparing=False))
     except ImportError as error:
         print(f"overdrive: {error}", file=sys.stderr)
         return 2

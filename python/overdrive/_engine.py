@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._library import OverdriveError, last_error, library, whole_number
 
 _scopes_lock = threading.Lock()
 _scopes = 0
@@ -109,9 +109,7 @@ def keep_memory(bytes: int) -> None:
     >>> overdrive.keep_memory(64 << 20)
     >>> overdrive.keep_memory(0)
     """
-    if bytes < 0:
-        raise ValueError(f"keep_memory was given {bytes} bytes; it takes 0 and more")
-    if not library().overdrive_keep_memory(bytes):
+    if not library().overdrive_keep_memory(whole_number("keep_memory", "bytes", bytes)):
         raise OverdriveError(last_error())
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import operator
 import os
 import re
 import sys
@@ -161,3 +162,13 @@ def library() -> ctypes.CDLL:
 def last_error() -> str:
     text: bytes = library().overdrive_last_error()
     return text.decode(errors="replace")
+
+
+def whole_number(function: str, name: str, value: object, least: int = 0) -> int:
+    """The value of an argument, or an error that says what it takes: C would cut a larger number off."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{function}: {name} is {value!r}; it takes a whole number")
+    number = operator.index(value)  # type: ignore[call-overload]
+    if not least <= number < 1 << 63:
+        raise ValueError(f"{function}: {name} is {number}; it takes {least} and more, below 2**63")
+    return int(number)

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._library import OverdriveError, last_error, library, whole_number
 
 
 class Packer:
@@ -31,6 +31,13 @@ class Packer:
         handle, self._handle = getattr(self, "_handle", None), None
         if handle:
             library().overdrive_hooks_free(handle)
+
+
+def _handle_of(function: str, packer: object) -> int | None:
+    if not isinstance(packer, Packer):
+        call = ": call it" if callable(packer) else ""
+        raise TypeError(f"{function} takes a packer, such as overdrive.quantise(), and was given {packer!r}{call}")
+    return packer._handle
 
 
 def keep() -> Packer:
@@ -55,7 +62,12 @@ def quantise(
     >>> torch.allclose(x.grad, 2 * x.detach().exp() ** 2, rtol=0.1, atol=0.1 * x.detach().exp().max().item() ** 2)
     True
     """
-    handle = library().overdrive_hooks_quantise(type.encode(), rounding.encode(), block, seed, min_bytes)
+    for name, value in (("type", type), ("rounding", rounding)):
+        if not isinstance(value, str):
+            raise TypeError(f"quantise: {name} is {value!r}; it takes a string")
+    handle = library().overdrive_hooks_quantise(
+        type.encode(), rounding.encode(), whole_number("quantise", "block", block), whole_number("quantise", "seed", seed),
+        whole_number("quantise", "min_bytes", min_bytes))
     return Packer(handle, f"quantise(type={type!r}, rounding={rounding!r}, block={block}, seed={seed})")
 
 
@@ -71,24 +83,28 @@ def spill_to_disk(
     of the system's page cache.
     """
     path = os.fsencode(folder)
-    handle = library().overdrive_hooks_spill_to_disk(path, min_bytes, max_waiting_bytes, int(drop_cached))
+    handle = library().overdrive_hooks_spill_to_disk(
+        path, whole_number("spill_to_disk", "min_bytes", min_bytes),
+        whole_number("spill_to_disk", "max_waiting_bytes", max_waiting_bytes), int(drop_cached))
     return Packer(handle, f"spill_to_disk({os.fspath(folder)!r})")
 
 
 def offload_to_cpu(min_bytes: int = 4096) -> Packer:
     """Saved tensors leave an accelerator for CPU memory and come back, on streams of their own."""
-    return Packer(library().overdrive_hooks_offload_to_cpu(min_bytes), "offload_to_cpu()")
+    least = whole_number("offload_to_cpu", "min_bytes", min_bytes)
+    return Packer(library().overdrive_hooks_offload_to_cpu(least), "offload_to_cpu()")
 
 
 def compose(first: Packer, second: Packer) -> Packer:
     """What ``first`` makes of a tensor is packed by ``second``: ``compose(quantise(), spill_to_disk())``."""
-    handle = library().overdrive_hooks_compose(first._handle, second._handle)
+    handle = library().overdrive_hooks_compose(_handle_of("compose", first), _handle_of("compose", second))
     return Packer(handle, f"compose({first!r}, {second!r})")
 
 
 def min_bytes(bytes: int, packer: Packer) -> Packer:
     """``packer`` for tensors of this many bytes and more; smaller ones stay as they are."""
-    return Packer(library().overdrive_hooks_min_bytes(bytes, packer._handle), f"min_bytes({bytes}, {packer!r})")
+    handle = _handle_of("min_bytes", packer)
+    return Packer(library().overdrive_hooks_min_bytes(whole_number("min_bytes", "bytes", bytes), handle), f"min_bytes({bytes}, {packer!r})")
 
 
 @contextlib.contextmanager
@@ -110,7 +126,8 @@ def saved_tensors(
     thread. ``skip_parameters`` leaves parameters and their views in memory, where they are anyhow. ``share`` packs
     memory that is saved twice once. ``check_in_place`` makes a change after the save an error, as without hooks.
     """
-    handle = packer._handle if packer is not None else None
+    handle = _handle_of("saved_tensors", packer) if packer is not None else None
+    min_bytes = whole_number("saved_tensors", "min_bytes", min_bytes)
     parts = []
     if packer is not None and min_bytes > 0:
         parts.append(Packer(library().overdrive_hooks_min_bytes(min_bytes, handle), "min_bytes"))

@@ -85,6 +85,8 @@ def stopping(token: CancelToken | None = None, seconds: float | None = None) -> 
     Traceback (most recent call last):
     overdrive._watch.Cancelled: A backward was stopped after 0 of 2 nodes: the deadline has passed.
     """
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"stopping: seconds is {seconds}; it takes 0 and more, and None for no deadline")
     scope = library().overdrive_stop_begin(token._handle if token else None, -1.0 if seconds is None else seconds)
     if not scope:
         raise OverdriveError(last_error())

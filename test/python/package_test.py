@@ -122,6 +122,34 @@ def test_the_preload_library_and_the_package_share_one_engine():
     assert python(["-c", code], variables_of("overdrive")).stdout == "True 1\n"
 
 
+@pytest.mark.parametrize("first", ["install", "uninstall", "installed"])
+def test_the_package_may_come_first_under_the_preload_library(first):
+    code = (f"import torch, overdrive\noverdrive.{first}()\nx = torch.ones(2, requires_grad=True)\nx.exp().sum().backward()\n"
+            "print(overdrive.installed(), overdrive.stats()['backwards'])")
+    expected = "False 0\n" if first == "uninstall" else "True 1\n"
+    assert python(["-c", code], variables_of("overdrive")).stdout == expected
+
+
+@pytest.mark.parametrize("call, words", [
+    ("keep_memory(1 << 64)", "keep_memory: bytes is 18446744073709551616"), ("keep_memory(1.5)", "takes a whole number"),
+    ("quantise(block=(1 << 64) + 64)", "quantise: block"), ("quantise(block='a')", "takes a whole number"),
+    ("quantise(type=None)", "it takes a string"), ("saved_tensors(overdrive.keep).__enter__()", "call it"),
+    ("saved_tensors('keep').__enter__()", "takes a packer"), ("stopping(seconds=-3).__enter__()", "it takes 0 and more"),
+    ("saved_tensors(overdrive.keep(), min_bytes=-5).__enter__()", "min_bytes is -5")])
+def test_arguments_without_sense_are_errors_that_say_so(call, words):
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)):
+        eval(f"overdrive.{call}", {"overdrive": overdrive})
+
+
+def test_the_command_keeps_the_interpreters_options_and_the_switch(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, torch\ntorch.ones(1, requires_grad=True).exp().backward()\nprint(sys.flags.optimize)\n")
+    done = python(["-O", "-m", "overdrive", script], {"OVERDRIVE": "0"})
+    assert done.stdout == "1\n" and "runs on stock" in done.stderr
+    compared = python(["-m", "overdrive", "compare", script], {"OVERDRIVE_VERBOSE": "1"})
+    assert "DIFFERS" not in compared.stdout
+
+
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
