@@ -5,7 +5,8 @@
 //
 // drivers.h has the derivatives, transforms.h grad and vmap, functional_call.h modules with other parameters,
 // gradcheck.h the comparison with numeric derivatives, second_derivative.h two derivatives in one run, dual.h
-// levels and dual numbers for use by hand, and custom_jvp.h rules for a program's own torch::autograd::Function.
+// levels and dual numbers for use by hand, and custom_jvp.h rules for a program's own
+// torch::autograd::Function.
 #pragma once
 
 #include "forward_ad/drivers/custom_jvp.h"
