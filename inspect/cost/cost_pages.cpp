@@ -7,17 +7,6 @@
 namespace overdrive::inspect {
 namespace {
 
-// "[a,b]" of the texts of the elements.
-template <typename List, typename Text>
-std::string json_list(const List& list, Text&& text) {
-  std::string out = "[";
-  for (const auto& element : list) {
-    if (out.size() > 1) out += ",\n";
-    out += text(element);
-  }
-  return out + "]";
-}
-
 std::string json_of(const MemoryTimeline::Point& point) {
   return std::string("[") + json_number(point.seconds) + "," +
          json_list(point.bytes, [](int64_t bytes) { return std::to_string(bytes); }).substr(1);
@@ -67,8 +56,8 @@ std::string to_json(const Profile& profile) {
          ", \"backwards\": " + std::to_string(profile.backwards) +
          ", \"nodes\": " + std::to_string(profile.nodes) +
          ", \"peak_bytes\": " + std::to_string(profile.peak_bytes) +
-         ",\n\"types\": " + json_list(profile.types, element) +
-         ",\n\"dearest\": " + json_list(profile.dearest, element) + "}";
+         ",\n\"types\": " + json_list(profile.types, element, ",\n") +
+         ",\n\"dearest\": " + json_list(profile.dearest, element, ",\n") + "}";
 }
 
 std::string to_json(const MemoryTimeline& timeline) {
@@ -78,9 +67,9 @@ std::string to_json(const MemoryTimeline& timeline) {
          ",\n\"peak_seconds\": " + json_number(timeline.peak_seconds) +
          ",\n\"peak_at\": " + json_quoted(timeline.peak_at) +
          ",\n\"kinds\": [\"other\", \"activations\", \"saved copies\", \"gradients\"]" +
-         ",\n\"owners\": " + json_list(timeline.owners, element) +
-         ",\n\"remedies\": " + json_list(timeline.remedies, element) +
-         ",\n\"points\": " + json_list(timeline.points, element) + "}";
+         ",\n\"owners\": " + json_list(timeline.owners, element, ",\n") +
+         ",\n\"remedies\": " + json_list(timeline.remedies, element, ",\n") +
+         ",\n\"points\": " + json_list(timeline.points, element, ",\n") + "}";
 }
 
 std::string to_html(const MemoryTimeline& timeline, const std::string& title) {

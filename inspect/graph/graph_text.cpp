@@ -51,17 +51,6 @@ std::string look_fields(const TensorLook& look) {
          ", \"bytes\": " + std::to_string(look.bytes);
 }
 
-// "[a, b]" of `write(element)` for each element.
-template <typename List, typename Write>
-std::string json_list(const List& list, Write&& write, const char* separator = ", ") {
-  std::string json = "[";
-  for (const auto& element : list) {
-    if (json.size() > 1) json += separator;
-    json += write(element);
-  }
-  return json + "]";
-}
-
 std::string saved_json(const SavedLook& saved) {
   return "{" + look_fields(saved.look) + ", \"owner\": " + json_quoted(word_for(saved.owner)) +
          ", \"owner_node\": " + (saved.owner_node < 0 ? "null" : std::to_string(saved.owner_node)) +

@@ -34,4 +34,15 @@ inline std::string json_number(double value) {
   return text;
 }
 
+// The texts that `write` makes of the elements, in brackets.
+template <typename List, typename Write>
+std::string json_list(const List& list, Write&& write, const char* separator = ", ") {
+  std::string json = "[";
+  for (const auto& element : list) {
+    if (json.size() > 1) json += separator;
+    json += write(element);
+  }
+  return json += "]";
+}
+
 }  // namespace overdrive::inspect
