@@ -109,7 +109,7 @@ def keep_memory(bytes: int) -> None:
     >>> overdrive.keep_memory(64 << 20)
     >>> overdrive.keep_memory(0)
     """
-    if not library().overdrive_keep_memory(whole_number("keep_memory", "bytes", bytes)):
+    if not library().overdrive_keep_memory(whole_number("keep_memory", "bytes", bytes, least=0)):
         raise OverdriveError(last_error())
 
 

@@ -164,11 +164,12 @@ def last_error() -> str:
     return text.decode(errors="replace")
 
 
-def whole_number(function: str, name: str, value: object, least: int = 0) -> int:
+def whole_number(function: str, name: str, value: object, least: int = -(1 << 63)) -> int:
     """The value of an argument, or an error that says what it takes: C would cut a larger number off."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{function}: {name} is {value!r}; it takes a whole number")
-    number = operator.index(value)  # type: ignore[call-overload]
+    number = int(operator.index(value))  # type: ignore[call-overload]
     if not least <= number < 1 << 63:
-        raise ValueError(f"{function}: {name} is {number}; it takes {least} and more, below 2**63")
-    return int(number)
+        takes = f"{least} and more, below 2**63" if least > -(1 << 63) else "a number of 64 bits"
+        raise ValueError(f"{function}: {name} is {number}; it takes {takes}")
+    return number

@@ -127,7 +127,7 @@ def saved_tensors(
     memory that is saved twice once. ``check_in_place`` makes a change after the save an error, as without hooks.
     """
     handle = _handle_of("saved_tensors", packer) if packer is not None else None
-    min_bytes = whole_number("saved_tensors", "min_bytes", min_bytes)
+    min_bytes = whole_number("saved_tensors", "min_bytes", min_bytes, least=0)
     parts = []
     if packer is not None and min_bytes > 0:
         parts.append(Packer(library().overdrive_hooks_min_bytes(min_bytes, handle), "min_bytes"))
