@@ -3,6 +3,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/run/watchers.h"
+#include "inspect/cost/op_inputs.h"
 
 #include <ATen/record_function.h>
 
@@ -84,11 +85,7 @@ void note_tensor(Inputs& inputs, const at::Tensor& tensor) {
 std::unique_ptr<at::ObserverContext> notes_versions(const at::RecordFunction& op) {
   if (recorded_thread.depth++ != 0) return std::make_unique<Inputs>();
   auto inputs = std::make_unique<Inputs>();
-  for (const c10::IValue& input : op.inputs()) {
-    if (input.isTensor()) note_tensor(*inputs, input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) note_tensor(*inputs, tensor);
-  }
+  for_each_input(op, [&](const at::Tensor& tensor) { note_tensor(*inputs, tensor); });
   return inputs;
 }
 

@@ -1,6 +1,7 @@
 #include "inspect/cost/step_recorder.h"
 
 #include "engine/plan/plan.h"
+#include "inspect/cost/op_inputs.h"
 #include "inspect/graph/saved_tensors.h"
 
 #include <ATen/SequenceNumber.h>
@@ -65,11 +66,7 @@ void StepRecorder::op_begins(const at::RecordFunction& op) {
   const auto note = [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage()) one.memory.push_back(tensor.storage().data_ptr().get());
   };
-  for (const c10::IValue& input : op.inputs()) {
-    if (input.isTensor()) note(input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) note(tensor);
-  }
+  for_each_input(op, note);
   one.begin = AllocationLog::position();
   const base::MutexLock lock(mutex_);
   if (record_ != nullptr) record_->ops.push_back(std::move(one));

@@ -1,0 +1,36 @@
+// The tensors that an operator was called with, for a start callback of LibTorch's RecordFunction. Reads a
+// private field of LibTorch's: RecordFunction::inputs() asks a flag first in builds without NDEBUG, and a
+// LibTorch that was built with NDEBUG never sets the flag (docs/host_contract.md). No state, any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+namespace overdrive::inspect {
+
+namespace op_inputs {
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+// An explicit instantiation may name private members; a friend function hands them out.
+struct Field {
+  friend constexpr Inputs at::RecordFunction::*place(Field);
+};
+template <auto kPlace>
+struct Reveal {
+  friend constexpr Inputs at::RecordFunction::*place(Field) { return kPlace; }
+};
+template struct Reveal<&at::RecordFunction::inputs_>;
+
+}  // namespace op_inputs
+
+// Calls `note` with each tensor, those in lists too.
+template <typename Note>
+void for_each_input(const at::RecordFunction& op, Note&& note) {
+  for (const c10::IValue& input : op.*place(op_inputs::Field())) {
+    if (input.isTensor()) note(input.toTensor());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) note(tensor);
+  }
+}
+
+}  // namespace overdrive::inspect
