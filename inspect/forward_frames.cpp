@@ -73,7 +73,7 @@ void ForwardFrames::store_stack() {
   }
 }
 
-void ForwardFrames::assign_parent(const c10::intrusive_ptr<torch::autograd::Node>& parent) {
+void ForwardFrames::assign_parent(const base::NodePtr& parent) {
   parent_ = parent;
   AnomalyMetadata::assign_parent(parent);
 }

@@ -4,9 +4,9 @@
 // the text around the frames as the host has it.
 #pragma once
 
-#include <torch/csrc/autograd/anomaly_mode.h>
+#include "engine/base/torch_types.h"
 
-#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ class ForwardFrames final : public torch::autograd::AnomalyMetadata {
  public:
   void store_stack() override;
   void print_stack(const std::string& node_name) override;
-  void assign_parent(const c10::intrusive_ptr<torch::autograd::Node>& parent) override;
+  void assign_parent(const base::NodePtr& parent) override;
 
   // A line for each frame of the program, innermost first; all frames where none is of the program; "" where
   // nothing was stored. The first reading takes a second or more in a program with large debug information.
@@ -28,7 +28,7 @@ class ForwardFrames final : public torch::autograd::AnomalyMetadata {
 
  private:
   std::vector<void*> addresses_;
-  c10::intrusive_ptr<torch::autograd::Node> parent_;
+  base::NodePtr parent_;
 };
 
 }  // namespace overdrive::inspect
