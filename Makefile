@@ -66,7 +66,7 @@ wheel: setup-python configure-release
 ## package:   a .deb and a .tar.gz of library, headers, program and guides, in build/package/
 package: configure-release
 	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_cli overdrive_man
-	cpack --config build/CPackConfig.cmake
+	umask 022 && cpack -Wno-dev --config build/CPackConfig.cmake
 
 ## docs:      the API reference from the public headers, in build/docs/html/
 docs: setup-docs configure-release
