@@ -81,7 +81,7 @@ NAMESPACES = """
  * Captured steps: recorded once, replayed from then on. */
 """
 # What doxygen asks a comment for, though the class or the type has one that stands for these as well.
-EXCUSED = re.compile(r"Member (~?(\w+)\(.* of \w+ [\w:]*\b\2 |operator)|\((variable|enumvalue|typedef|enumeration|friend)\)")
+EXCUSED = re.compile(r"Member (~?(\w+)\(.* of \w+ [\w:]*\b\2 |operator)|\((variable|enumvalue|typedef|enumeration|friend|macro definition)\)")
 
 
 def escaped(text):
@@ -92,7 +92,7 @@ def escaped(text):
 
 def shown(text):
     """The text of a comment's line: a line that is set in is an example."""
-    return "    " + text if text.startswith("   ") else escaped(text)
+    return "    " + text if text.startswith("  ") else escaped(text)
 
 
 class Marks:
@@ -138,11 +138,16 @@ class Marks:
         begins = not self.statement
         prefix = ""
         is_declaration = not re.match(r"\s*(#|}|public:|private:|protected:|using |friend )", line)
-        if begins and is_declaration and self.comment and not was_above and self.innermost != "enum":
+        has_own = "  // " in line
+        if begins and is_declaration and self.comment and not was_above and not has_own and self.innermost != "enum":
             prefix = "/** " + " ".join(escaped(text) for text in self.comment) + " */ "
-        if match := re.match(r"(.*?[;,(\w}])  // (.*)", line):
-            if not re.match(r"\s*(}|#)", line):
-                line = f"{match[1]}  ///< {escaped(match[2])}"
+        if match := re.match(r"\s*[^\s}#].*?(?=  // (.*))", line):
+            # Behind the first line of a declaration that goes on; behind the whole of one.
+            if begins and not re.search(r"[;,]$|\w$|}$", match[0]):
+                prefix, line = f"/** {escaped(match[1])} */ ", match[0]
+                self.comment = [match[1]]
+            else:
+                line = f"{match[0]}  ///< {escaped(match[1])}"
         self.follow(line)
         return prefix + line
 
@@ -163,7 +168,9 @@ class Marks:
                 elif re.search(r"\benum\b", self.statement):
                     kind = "enum"
                 self.scopes.append(kind)
-                self.statement, self.comment = "", []
+                self.statement = ""
+                if kind != "body":
+                    self.comment = []
             elif character == "}":
                 self.scopes and self.scopes.pop()
                 self.statement = ""
@@ -200,6 +207,9 @@ def without_excused(warnings):
 
 
 def main(build, folder):
+    if shutil.which("doxygen") is None:
+        print("make_reference: doxygen is not installed, so there is no reference (tools/setup.sh docs installs it)", file=sys.stderr)
+        return 77  # CTest takes this for a skipped test
     folder.mkdir(parents=True, exist_ok=True)
     version = re.search(r"project\(Overdrive VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     include = build / "include"

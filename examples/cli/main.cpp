@@ -104,7 +104,8 @@ void add_commands(Program& program) {
       "was wrong or a\nresult could not be written, 130 stopped by Ctrl-C before the end.");
   program.app.set_version_flag(
       "--version", "overdrive " OVERDRIVE_VERSION ", built for LibTorch " + engine::built_for_torch());
-  program.add(program.app, "help", "Tell about a command: overdrive help COMMAND, or about all: overdrive help --all.",
+  program.add(program.app, "help",
+              "Tell about a command: overdrive help COMMAND, or about all: overdrive help --all.",
               "overdrive help bench engine", [] { return kFine; });
   add_env(program);
   add_list(program);
