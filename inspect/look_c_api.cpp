@@ -74,6 +74,13 @@ overdrive_graph* overdrive_graph_read(const void* const* tensors, size_t num_ten
   });
 }
 
+int overdrive_graph_add_times(overdrive_graph* graph, const char* trace_file) {
+  return without_throwing(-1, [&] {
+    TORCH_CHECK(trace_file != nullptr, "the file of the trace is missing.");
+    return static_cast<int>(add_times(graph->graph, trace_file));
+  });
+}
+
 int overdrive_graph_text(const overdrive_graph* graph, const char* format, const char* title, char* buffer,
                          size_t size) {
   return write(format, buffer, size, [&](const std::string& wanted) {

@@ -21,6 +21,10 @@ __attribute__((visibility("default"))) overdrive_graph* overdrive_graph_read(con
                                                                              const void* const* leaves,
                                                                              const char* const* names,
                                                                              size_t num_leaves);
+/* Times of nodes from a trace that was written while a backward ran through the graph, for the page's colours.
+   Returns how many nodes have one now, or -1. */
+__attribute__((visibility("default"))) int overdrive_graph_add_times(overdrive_graph* graph,
+                                                                     const char* trace_file);
 /* `format`: "json", "dot" or "html"; `title` is for the page, and may be null. */
 __attribute__((visibility("default"))) int overdrive_graph_text(const overdrive_graph* graph,
                                                                 const char* format, const char* title,

@@ -9,6 +9,12 @@ namespace {
 
 using namespace torch::autograd::generated;
 
+// The host's product with a tensor has the usual strides. Its product with a number has strides that follow the
+// gradient's, and for no elements at all some of its own.
+bool has_strides_for(const at::Tensor& gradient, const Factor& factor) {
+  return factor.tensor != nullptr || (has_usual_strides(gradient) && gradient.numel() > 0);
+}
+
 // Times or over a factor that has the gradient's sizes, or that is one number.
 template <typename WithTensor, typename WithNumber>
 at::Tensor apply_factor(at::Tensor& gradient, const Factor& factor, bool last_use, WithTensor&& with_tensor,
@@ -53,6 +59,9 @@ struct Mul {
     if (first && !other.read(node.other_, gradient)) return OwnOutcome::kOddSaved;
     if (second && !self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
     if (self.is_nan() || other.is_nan()) return OwnOutcome::kOddSaved;
+    if ((second && !has_strides_for(gradient, self)) || (first && !has_strides_for(gradient, other))) {
+      return OwnOutcome::kOddGradient;
+    }
     if ((self.tensor != nullptr || other.tensor != nullptr) && has_nan(gradient)) return OwnOutcome::kNaN;
     if (second) call.results[1] = times(gradient, self, !first);
     if (first) call.results[0] = times(gradient, other, true);
@@ -71,6 +80,7 @@ struct Div {
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     Factor self, other;
     if (!other.read(node.other_, gradient)) return OwnOutcome::kOddSaved;
+    if (!has_strides_for(gradient, other)) return OwnOutcome::kOddGradient;
     if (second) {
       if (!self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
       if (self.tensor == nullptr || other.tensor == nullptr) return OwnOutcome::kOddShape;
@@ -99,6 +109,7 @@ struct WithScalar {
     Factor factor;
     if (gradient.dim() == 0) return OwnOutcome::kOddShape;
     if (!factor.read(node.other) || factor.is_nan()) return OwnOutcome::kOddValue;
+    if (!has_strides_for(gradient, factor)) return OwnOutcome::kOddGradient;
     call.results[0] = kWith(gradient, factor, true);
     return OwnOutcome::kRan;
   }

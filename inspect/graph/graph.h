@@ -56,7 +56,8 @@ struct GraphNode {                    // A node, its look and its memory.
   std::vector<SavedLook> saved;       // each tensor once
   SavedState saved_state = SavedState::kUnknown;
   int64_t held_bytes = 0;  // of the memory that this node holds first and no leaf owns
-  double seconds = std::numeric_limits<double>::quiet_NaN();  // the caller's, from a trace: colours the page
+  double seconds =
+      std::numeric_limits<double>::quiet_NaN();  // add_times() or the caller sets it; colours the page
 };
 
 struct GraphEdge {    // The way of one gradient.
@@ -90,6 +91,11 @@ using LeafNames = std::vector<std::pair<std::string, at::Tensor>>;
 OVERDRIVE_API Graph graph(const at::Tensor& tensor, const LeafNames& names = {});
 OVERDRIVE_API Graph graph(const std::vector<at::Tensor>& tensors, const LeafNames& names = {});
 
+// Sets `seconds` of the nodes that ran in a trace, found by name and sequence number, and returns how many they
+// are. Leaves have no number and stay without a time. An error when the file cannot be read or has no such
+// node.
+OVERDRIVE_API size_t add_times(Graph& graph, const std::string& trace_file);
+
 // For Graphviz.
 OVERDRIVE_API std::string to_dot(const Graph& graph);
 OVERDRIVE_API std::string to_json(const Graph& graph);
@@ -99,6 +105,7 @@ OVERDRIVE_API std::string to_html(const Graph& graph, const std::string& title =
 }  // namespace overdrive::inspect
 
 namespace overdrive {
+using inspect::add_times;
 using inspect::graph;
 using inspect::to_dot;
 using inspect::to_html;

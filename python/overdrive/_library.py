@@ -49,6 +49,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_size_t,
         ],
     ),
+    "overdrive_graph_add_times": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
     "overdrive_graph_text": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],

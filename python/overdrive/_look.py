@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,31 +21,47 @@ class Graph:
     """The graph of a backward, as it was when :func:`graph` read it. ``nodes``, ``edges``, ``roots``, ``run_order`` and
     ``blocks`` are those of the JSON."""
 
-    def __init__(self, json_text: str, dot_text: str, html_text: str) -> None:
-        self._json, self._dot, self._html = json_text, dot_text, html_text
-        data = json.loads(json_text)
+    def __init__(self, handle: int, title: str) -> None:
+        self._handle, self._title = handle, title
+        weakref.finalize(self, library().overdrive_graph_free, handle)
+        self._read()
+
+    def _read(self) -> None:
+        data = json.loads(self.to_json())
         self.nodes: list[dict[str, Any]] = data["nodes"]
         self.edges: list[list[int]] = data["edges"]
         self.roots: list[int] = data["roots"]
         self.run_order: list[int] = data["run_order"]
         self.blocks: list[dict[str, int]] = data["blocks"]
 
+    def _as(self, form: bytes) -> str:
+        return _text(library().overdrive_graph_text, self._handle, form, self._title.encode())
+
+    def add_times(self, trace_file: str | os.PathLike[str]) -> int:
+        """Gives the nodes their times from a trace of the graph's backward; the page is coloured by them. Returns how
+        many nodes have a time."""
+        found: int = library().overdrive_graph_add_times(self._handle, os.fsencode(trace_file))
+        if found < 0:
+            raise OverdriveError(last_error())
+        self._read()
+        return found
+
     def to_json(self) -> str:
-        return self._json
+        return self._as(b"json")
 
     def to_dot(self) -> str:
         """For Graphviz."""
-        return self._dot
+        return self._as(b"dot")
 
     def to_html(self) -> str:
         """One page that needs no network."""
-        return self._html
+        return self._as(b"html")
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the page, the JSON or the text for Graphviz, as the name ends: .html, .json or .dot."""
-        for ending, text in ((".html", self._html), (".json", self._json), (".dot", self._dot)):
-            if os.fspath(file).endswith(ending):
-                return _save(text, file)
+        for form in ("html", "json", "dot"):
+            if os.fspath(file).endswith("." + form):
+                return _save(self._as(form.encode()), file)
         raise ValueError(f'"{os.fspath(file)}" ends neither with .html nor with .json nor with .dot')
 
 
@@ -69,10 +86,7 @@ def graph(tensors: Any, names: Mapping[str, Any] | Iterable[tuple[str, Any]] = (
         (ctypes.c_char_p * len(leaves))(*[name.encode() for name, _ in leaves]), len(leaves))
     if not handle:
         raise OverdriveError(last_error())
-    try:
-        return Graph(*[_text(library_.overdrive_graph_text, handle, form, title.encode()) for form in (b"json", b"dot", b"html")])
-    finally:
-        library_.overdrive_graph_free(handle)
+    return Graph(handle, title)
 
 
 _STEP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

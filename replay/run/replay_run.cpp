@@ -1,6 +1,7 @@
 #include "replay/run/replay_run.h"
 
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
@@ -71,6 +72,15 @@ struct BelowAutograd {
   at::AutoGradMode grad_mode{at::GradMode::is_enabled()};
 };
 
+// The event is the one that LibTorch's dispatcher emits around the operator.
+[[gnu::noinline]] void run_in_event(const ReplayStep& step, const Operator& op) {
+  auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+  if (!callbacks) return step.step();
+  at::RecordFunction event(std::move(*callbacks));
+  event.before(std::cref(op.handle.schema()));
+  step.step();
+}
+
 }  // namespace
 
 ReplayRun::ReplayRun(Program program, const std::vector<at::Tensor>& buffers)
@@ -135,12 +145,17 @@ void ReplayRun::run_steps() {
   const BelowAutograd scope;
   const auto& operators = program().operators;
   bool grad_mode = at::GradMode::is_enabled();
+  const bool seen = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
   for (const ReplayStep& step : steps_) {
     if (step.boxed && operators[step.op].grad_mode != grad_mode) {
       grad_mode = !grad_mode;
       at::GradMode::set_enabled(grad_mode);
     }
-    step.step();
+    if (seen && !step.fills) {
+      run_in_event(step, operators[step.op]);
+    } else {
+      step.step();
+    }
   }
 }
 

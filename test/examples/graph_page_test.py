@@ -59,8 +59,8 @@ def check(condition, what):
         sys.exit(f"FAILED: {what}")
 
 
-def draw(name, path):
-    subprocess.run([program, "graph", name, "-o", path, "--quiet"], check=True, timeout=LIMIT)
+def draw(name, path, *more):
+    subprocess.run([program, "graph", name, "-o", path, "--quiet", *more], check=True, timeout=LIMIT)
     with open(path, encoding="utf-8") as file:
         return file.read()
 
@@ -110,6 +110,12 @@ check(data["graph"] == graph, "the page's data is not what --out graph.json wrot
 check(not re.search(r"""(src|href|action)\s*=\s*["']|https?://""", page), "the page points outside")
 check(any(node.get("leaf_name") for node in graph["nodes"]), "no leaf has a name")
 check(graph["blocks"], "the layers are not folded")
+trace_path = os.path.join(work, "trace.json")
+timed = json.loads(draw("transformer", os.path.join(work, "timed.json"), "--trace", trace_path))
+check(all(node["seconds"] > 0 for node in timed["nodes"] if not node.get("leaf")), "a node has no time")
+check(all(node["seconds"] is None for node in graph["nodes"]), "a node has a time without a trace")
+with open(trace_path, encoding="utf-8") as file:
+    check(json.load(file)["traceEvents"], "the trace is empty")
 if chromium("--version"):
     look_with_browser()
 else:

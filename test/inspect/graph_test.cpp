@@ -3,12 +3,15 @@
 
 #include "hooks/hooks.h"
 #include "inspect/graph/predicted_order.h"
+#include "inspect/trace/trace.h"
+#include "test/inspect/trace_reader.h"
 #include "test/support/engines.h"
 #include "test/support/graph.h"
 
 #include <ATen/SequenceNumber.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -176,6 +179,33 @@ TEST(GraphOfBackward, IsOnePageThatCarriesItsData) {
   EXPECT_EQ(page.find("http://"), std::string::npos);
   EXPECT_EQ(page.find("https://"), std::string::npos);
   EXPECT_EQ(page.find("src="), std::string::npos);
+}
+
+TEST(GraphOfBackward, HasTheTimesOfATrace) {
+  const TraceOnDisk trace_file("GraphTimes");
+  const std::string& file = trace_file.path;
+  on<Overdrive>([&] {
+    on_fresh_thread([&] {
+      const at::Tensor w = leaf_of({4, 4});
+      const at::Tensor loss = w.mul(2).tanh().sum();
+      Graph g = inspect::graph(loss);
+      EXPECT_THROW(add_times(g, file + ".missing"), c10::Error);
+      {
+        const inspect::Trace trace(file);
+        loss.backward();
+      }
+      EXPECT_EQ(add_times(g, file), 3u);
+      EXPECT_GE(node_named(g, "TanhBackward0").seconds, 0);
+      EXPECT_LT(node_named(g, "TanhBackward0").seconds, 10);
+      EXPECT_TRUE(std::isnan(node_named(g, "torch::autograd::AccumulateGrad").seconds));
+      // Another graph has other nodes; what is no trace has none.
+      Graph other = inspect::graph(w.exp().sum());
+      EXPECT_THROW(add_times(other, file), c10::Error);
+      std::ofstream(file) << "{\"name\":\"TanhBackward0\",\"dur\":-1,\"args\":{\"seq\":1}}\n\"dur\":\n[[[";
+      Graph again = inspect::graph(loss);
+      EXPECT_THROW(add_times(again, file), c10::Error);
+    });
+  });
 }
 
 }  // namespace

@@ -37,6 +37,20 @@ def test_the_graph_of_a_loss_with_the_names_of_its_parameters(tmp_path):
     loss.backward()
 
 
+def test_the_nodes_of_a_graph_have_the_times_of_a_trace(tmp_path):
+    net = model()
+    loss = net(torch.randn(32, 64)).sum()
+    graph = overdrive.graph(loss)
+    with overdrive.engine(), overdrive.trace(tmp_path / "trace.json"):
+        loss.backward()
+    assert graph.add_times(tmp_path / "trace.json") == len(graph.run_order)
+    assert all(graph.nodes[i]["seconds"] > 0 for i in graph.run_order)
+    with pytest.raises(overdrive.OverdriveError, match="cannot be read"):
+        graph.add_times(tmp_path / "missing.json")
+    with pytest.raises(overdrive.OverdriveError, match="No node of the graph"):
+        overdrive.graph(net(torch.randn(32, 64)).sum()).add_times(tmp_path / "trace.json")
+
+
 def test_the_graph_keeps_no_tensor_alive():
     import weakref
     x = torch.ones(3, requires_grad=True)

@@ -112,7 +112,7 @@ def test_the_preload_library_alone():
     done = python(["-c", code], variables_of("overdrive"))
     assert done.stdout == "[2.0, 2.0]\n"
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backwards on Overdrive, 0 on stock")
+    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backward on Overdrive, 0 on stock")
     assert json.loads(lines[2].removeprefix("overdrive: "))["backwards"] == 1
 
 
@@ -165,7 +165,7 @@ def test_the_command_runs_a_script(tmp_path):
     script.write_text(SCRIPT)
     done = python(["-m", "overdrive", script, "a", "--b"], {"OVERDRIVE_VERBOSE": "1"})
     assert "['a', '--b']" in done.stdout and "__main__" in done.stdout
-    assert "1 backwards on Overdrive" in done.stderr
+    assert "1 backward on Overdrive" in done.stderr
     assert python(["-m", "overdrive", script, "fail"], check=False).returncode == 3
     assert "['x'] " in python(["-m", "overdrive", "-c", SCRIPT, "x"]).stdout
     assert python(["-m", "overdrive"], check=False).returncode == 2

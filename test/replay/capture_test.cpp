@@ -3,6 +3,8 @@
 #include "test/replay/replay_fixture.h"
 #include "test/support/engines.h"
 
+#include <ATen/record_function.h>
+
 namespace overdrive::test {
 namespace {
 
@@ -35,6 +37,32 @@ TEST(Capture, ReturnsFreshTensors) {
   }
   for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(same_bits(kept[i], copies[i]));
   EXPECT_FALSE(same_bits(kept[8], kept[9]));
+}
+
+// A profiler sees one event, with an event for each operator inside of it, lean or not.
+TEST(Capture, AReplayIsAnEventWithItsOperatorsInside) {
+  SideBySide both([] { return small_mlp(); });
+  ASSERT_EQ(both.run(10), "");
+  static std::vector<std::string> seen;
+  seen.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& event) -> std::unique_ptr<at::ObserverContext> {
+            seen.emplace_back(event.name());
+            return nullptr;
+          },
+          [](const at::RecordFunction& event, at::ObserverContext*) {
+            if (std::string_view(event.name()) == "overdrive::replay") seen.emplace_back("the end");
+          })
+          .scopes({at::RecordScope::FUNCTION}));
+  both.step().call(both.captured().inputs(0));
+  at::removeCallback(handle);
+  const auto begin = std::find(seen.begin(), seen.end(), "overdrive::replay");
+  const auto end = std::find(begin, seen.end(), "the end");
+  ASSERT_NE(end, seen.end());
+  EXPECT_GT(std::count(begin, end, "aten::addmm"), 1);
+  EXPECT_GT(std::count(begin, end, "aten::mse_loss_backward"), 0);
+  EXPECT_GT(std::count(begin, end, "aten::add_"), 1);
 }
 
 TEST(Capture, GradientsInPlace) {

@@ -8,7 +8,7 @@ namespace {
 
 using namespace torch::nn;
 
-void train(const char* name, const SideBySide::Make& make, int steps = 24) {
+void train(const char* name, const SideBySide::Make& make, int steps = 200) {
   SideBySide both(make);
   EXPECT_EQ(both.run(steps), "") << name << both.step().explain();
   EXPECT_EQ(both.step().refusal(), "") << name;

@@ -18,7 +18,7 @@ MakeOptimizer with(Options options) {
 template <typename Options>
 void train(const char* name, const MakeOptimizer& optimizer) {
   SideBySide both([&] { return small_mlp(optimizer); });
-  EXPECT_EQ(both.run(30), "") << name;
+  EXPECT_EQ(both.run(150), "") << name;
   EXPECT_EQ(both.step().refusal(), "") << name;
   EXPECT_EQ(both.run(30,
                      [](Training& training, int i) {
@@ -28,7 +28,7 @@ void train(const char* name, const MakeOptimizer& optimizer) {
                      }),
             "")
       << name;
-  EXPECT_GT(both.step().stats().replayed, 50u) << name << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 170u) << name << both.step().explain();
   EXPECT_EQ(both.step().stats().outdated, 0u) << name;
   // Another option that asks for the same operators, and one that asks for others.
   EXPECT_EQ(both.run(20,
@@ -40,7 +40,7 @@ void train(const char* name, const MakeOptimizer& optimizer) {
             "")
       << name;
   EXPECT_EQ(both.step().stats().outdated, 1u) << name << both.step().explain();
-  EXPECT_GT(both.step().stats().replayed, 60u) << name << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 180u) << name << both.step().explain();
 }
 
 TEST(CaptureOptimizers, Sgd) {
@@ -83,21 +83,21 @@ TEST(CaptureOptimizers, GroupsWithOptionsOfTheirOwn) {
     });
     return training;
   });
-  EXPECT_EQ(both.run(40), "");
-  EXPECT_GT(both.step().stats().replayed, 30u) << both.step().explain();
+  EXPECT_EQ(both.run(200), "");
+  EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
 }
 
 TEST(CaptureOptimizers, Scheduler) {
   std::map<Training*, std::unique_ptr<StepLR>> schedulers;
   SideBySide both([] { return small_mlp(with<Adam>(AdamOptions(0.01))); });
-  EXPECT_EQ(both.run(60,
+  EXPECT_EQ(both.run(200,
                      [&](Training& training, int) {
                        auto& scheduler = schedulers[&training];
                        if (!scheduler) scheduler = std::make_unique<StepLR>(*training.optimizer, 7, 0.5);
                        scheduler->step();
                      }),
             "");
-  EXPECT_GT(both.step().stats().replayed, 50u) << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
 }
 
 TEST(CaptureOptimizers, StepCountsGoOn) {
