@@ -150,6 +150,26 @@ def test_the_command_keeps_the_interpreters_options_and_the_switch(tmp_path):
     assert "DIFFERS" not in compared.stdout
 
 
+SELF_SWITCHED = """
+import overdrive, torch
+with overdrive.engine():
+    torch.ones(1, requires_grad=True).exp().backward()
+overdrive.install()
+torch.ones(1, requires_grad=True).exp().backward()
+print(overdrive.installed(), overdrive.stats()["backwards"], overdrive.stats()["installs_held_off"])
+"""
+
+
+def test_overdrive_zero_holds_off_a_program_that_switches_itself(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SELF_SWITCHED)
+    assert python([script]).stdout == "True 2 0\n"
+    assert python([script], {"OVERDRIVE": "0"}).stdout == "False 0 2\n"
+    # So the comparison's first run is stock's.
+    done = python(["-m", "overdrive", "compare", script], check=False)
+    assert "-False 0 2" in done.stdout and "+True 2 0" in done.stdout
+
+
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
