@@ -37,8 +37,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${TORCH_INSTALL_PREFIX}/lib")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++")
-# For ldconfig to run, and for packages that link the library.
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 
 # Read by the scripts, and by the test of the packages.
 set(CPACK_PROJECT_CONFIG_FILE "${OVERDRIVE_PACKAGE_SCRIPTS}/settings.cmake")

@@ -32,7 +32,7 @@ from overdrive._saved_tensors import (
 )
 from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CancelToken",
     "Cancelled",

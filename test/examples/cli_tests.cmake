@@ -65,7 +65,6 @@ add_executable(overdrive_cli_installing_app installing_app.cpp)
 target_link_libraries(overdrive_cli_installing_app PRIVATE overdrive overdrive_warnings overdrive_sanitizers ${CMAKE_DL_LIBS})
 target_include_directories(overdrive_cli_installing_app PRIVATE "${PROJECT_SOURCE_DIR}")
 target_compile_options(overdrive_cli_installing_app PRIVATE -O1)
-target_compile_definitions(overdrive_cli_installing_app PRIVATE OVERDRIVE_SONAME="${OVERDRIVE_SONAME}")
 set(installing_app "$<TARGET_FILE:overdrive_cli_installing_app>")
 foreach(way install scope c)
   overdrive_add_cli_test(app_that_installs_by_${way} CALL compare --app ${installing_app} --runs 1 --json out.json -- ${way}

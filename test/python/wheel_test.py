@@ -38,7 +38,7 @@ def installed(wheel, tmp_path_factory):
 
 
 def test_one_wheel_is_for_every_python(wheel):
-    assert wheel.name.startswith("overdrive-0.1.0-py3-none-manylinux_2_")
+    assert wheel.name.startswith("overdrive-0.2.0-py3-none-manylinux_2_")
 
 
 def test_it_works_where_it_is_installed(installed):
