@@ -22,6 +22,7 @@ from table import SUITE
 FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
 SUFFIXES = (".h", ".cpp", ".inl", ".cu")
 SECONDS = 60  # a mistake has to be seen within a minute; sanitizers and busy machines get four
+GOLDEN = Path(__file__).resolve().parents[2] / "inspect/golden"
 INCLUDE = '#include "test/parity/faults/switch.h"\n'
 
 
@@ -62,7 +63,7 @@ def apply(root, folder):
 def outcome(binaries, faulty, command, fault=None, seconds=4 * SECONDS):
     """None when the test passes on the faulty library with this mistake on; else the test that did not, or "hung"."""
     environment = {**os.environ, "LD_LIBRARY_PATH": f"{faulty}:{os.environ.get('LD_LIBRARY_PATH', '')}",
-                   "OVERDRIVE_TEST_BIN": str(binaries)}
+                   "OVERDRIVE_TEST_BIN": str(binaries), "OVERDRIVE_TEST_GOLDEN": str(GOLDEN)}
     environment.pop("OVERDRIVE_TEST_FAULT", None)
     if fault:
         environment["OVERDRIVE_TEST_FAULT"] = fault

@@ -1,10 +1,10 @@
 """Seeded mistakes in checkpoint/, for `make mutate`."""
 from fault import Fault, tests
 
-REGION = tests("checkpoint_test", "Values.*:State.*:*Determinism*:Captured.*:*OuterWrites*:Early*:Dependency.*")
-AHEAD = tests("checkpoint_test", "RunAhead.*:*OuterWrites*")
-ON_DEMAND = tests("checkpoint_test", "*OnDemand*:Policies.*")
-CHAIN = tests("checkpoint_test", "Schedule.*:Sequential.*")
+REGION = tests("checkpoint_test", "*Values.*:*State.*:*Determinism*:*Captured.*:*OuterWrites*:*Early*:*Dependency*")
+AHEAD = tests("checkpoint_test", "*RunAhead.*:*OuterWrites*")
+ON_DEMAND = tests("checkpoint_test", "*OnDemand*:*Policies.*:*Values.*")
+CHAIN = tests("checkpoint_test", "*Schedule.*:*Sequential.*")
 PIPELINE = tests("checkpoint_pipeline_test", "*")
 
 CHECKPOINT = [
@@ -35,14 +35,16 @@ CHECKPOINT = [
           "  first_run_.wait();", "  if (!FAULT) first_run_.wait();", PIPELINE),
     Fault("one_region_more", "one region more than asked for runs ahead", "checkpoint/ahead/next_regions.cpp",
           "static_cast<int64_t>(found.size()) < count) {", "static_cast<int64_t>(found.size()) < count + (FAULT ? 1 : 0)) {",
-          AHEAD),
+          AHEAD,
+          "the same bits; a tape more waits in memory"),
     Fault("shared_output_changed", "an output that shares memory may be changed", "checkpoint/early/segment.cpp",
           "  shared_outputs_.check(region_.name());", "  if (!FAULT) shared_outputs_.check(region_.name());", REGION),
     Fault("kept_once", "what a region shall keep goes with its first reader", "checkpoint/on_demand/dropped_tensors.cpp",
           "  return region_.options().keep_recomputed ? tensor", "  return region_.options().keep_recomputed && !FAULT ? tensor",
           ON_DEMAND),
     Fault("hold_what_is_done", "tensors of nodes that are gone are kept", "checkpoint/on_demand/dropped_tensors.cpp",
-          "    if (tensors_[i].wanted) std::swap", "    if (tensors_[i].wanted || FAULT) std::swap", ON_DEMAND),
+          "    if (tensors_[i].wanted) std::swap", "    if (tensors_[i].wanted || FAULT) std::swap", ON_DEMAND,
+          "memory of a part of the graph that the program let go, until the rest goes"),
     Fault("closed_region_drops", "a region that is closed drops tensors of others", "checkpoint/on_demand/on_demand.cpp",
           "    if (!dropped_->is_open()) return false;", "    if (!dropped_->is_open() && !FAULT) return false;", ON_DEMAND),
     Fault("snapshot_too_far", "the next state is kept one repetition too far", "checkpoint/chain/schedule.cpp",

@@ -1,10 +1,10 @@
 """Seeded mistakes in replay/, for `make mutate`."""
 from fault import Fault, tests
 
-STEPS = tests("replay_tests", "Capture.*:CaptureModels.*")
-GUARDS = tests("replay_tests", "CaptureGuards.*:CaptureOutside.*:CaptureInputs.*")
-REFUSALS = tests("replay_tests", "CaptureRefusals.*:Capture.*")
-OPTIMIZERS = tests("replay_tests", "CaptureOptimizers.*")
+STEPS = tests("replay_tests", "*Capture.*:*CaptureModels.*")
+GUARDS = tests("replay_tests", "*CaptureGuards.*:*CaptureOutside.*:*CaptureInputs.*")
+REFUSALS = tests("replay_tests", "*CaptureRefusals.*:*Capture.*")
+OPTIMIZERS = tests("replay_tests", "*CaptureOptimizers.*")
 
 REPLAY = [
     Fault("touching_lives", "memory is given away in the operator that uses it last", "replay/plan/memory_plan.cpp",
@@ -14,7 +14,7 @@ REPLAY = [
           "    target.set_state(generator.state);", "    if (!FAULT) target.set_state(generator.state);", STEPS),
     Fault("mode_of_matrices", "a product's transposed factor has the other leading dimension", "replay/lean/products.cpp",
           "ldb = b.stride(plain_b ? column : row),", "ldb = b.stride(plain_b != FAULT ? column : row),",
-          tests("replay_tests", "CaptureLean.*")),
+          tests("replay_tests", "*CaptureLean.*")),
     Fault("any_alignment", "an input that lies otherwise in memory fits", "replay/guard/input_signature.cpp",
           "alignment == alignment_of(input) &&", "(alignment == alignment_of(input) || FAULT) &&", GUARDS),
     Fault("any_rounding", "modes of floating point are not looked at", "replay/guard/environment.cpp",
@@ -23,7 +23,7 @@ REPLAY = [
           "[](const auto& hook) { return !hook; });", "[](const auto& hook) { return !hook && !FAULT; });", GUARDS),
     Fault("replay_keeps_versions", "a replay raises no version", "replay/guard/outside_guard.cpp",
           "      watched_[i].tensor->bump_version();", "      if (!FAULT) watched_[i].tensor->bump_version(); else break;",
-          tests("replay_tests", "Capture*", "--gtest_fail_fast")),
+          tests("replay_tests", "*Capture*", "--gtest_fail_fast")),
     Fault("rate_of_next_step", "Adagrad's rate decays one step early", "replay/guard/optimizer_rules.cpp",
           "static_cast<double>(step - 1) * options.lr_decay()", "static_cast<double>(step - (FAULT ? 0 : 1)) * options.lr_decay()",
           OPTIMIZERS),
@@ -44,5 +44,5 @@ REPLAY = [
           "    TORCH_CHECK(!flag_.exchange(true, std::memory_order_acquire) || FAULT,", GUARDS),
     Fault("input_keeps_version", "an input that a replay changes keeps its version", "replay/entry.cpp",
           "i < program.input_bumps[memory.input]; ++i) input", "i < program.input_bumps[memory.input] && !FAULT; ++i) input",
-          tests("replay_tests", "Capture*", "--gtest_fail_fast")),
+          tests("replay_tests", "*Capture*", "--gtest_fail_fast")),
 ]
