@@ -24,6 +24,12 @@ compare: configure-release
 	$(call BUILD,release) --target overdrive_cli
 	build/bin/overdrive compare --all --quick --json build/compare.json --html build/compare.html
 
+## results:   train every model to its end under both engines and captured, and write the tables of README and docs
+results: configure-release
+	$(call BUILD,release) --target overdrive_cli
+	build/bin/overdrive compare --all --capture --json build/results.json
+	python3 tools/results.py build/results.json
+
 ## test:      build and run the test suite
 test: setup-python build
 	$(call TEST,release)
@@ -62,6 +68,15 @@ analyze: configure-release setup-clang
 wheel: setup-python configure-release
 	$(if $(VERSIONS),JOBS=$(JOBS) python3 tools/check_versions.py --only-build build/versions $(VERSIONS),$(call BUILD,release) --target overdrive overdrive_autoload)
 	.deps/python/bin/python tools/make_wheel.py build/wheel $(if $(VERSIONS),$(VERSIONS:%=build/versions/%/build),build)
+
+## package:   a .deb and a .tar.gz of library, headers, program and guides, in build/package/
+package: configure-release
+	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_cli overdrive_man
+	umask 022 && cpack -Wno-dev --config build/CPackConfig.cmake
+
+## docs:      the API reference from the public headers, in build/docs/html/
+docs: setup-docs configure-release
+	python3 tools/make_reference.py build build/docs
 
 ## check:     include directions, Notes, documents (make test runs them too)
 check:
@@ -134,6 +149,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test wheel build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare results test wheel package docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -125,65 +125,6 @@ TEST(OwnNodesTable, NamesEveryTypeAndEachOfThemRuns) {
   EXPECT_EQ(ran.size(), own_node_types().size());
 }
 
-// A contiguous gradient may have any stride where a size is one, and results differ in whether they keep it.
-TEST(OwnNodesTable, ResultsHaveTheHostsStridesForGradientsOfOddOnes) {
-  using Function = at::Tensor (*)(const at::Tensor&);
-  const std::vector<std::pair<const char*, Function>> functions{
-      {"t * 2", [](const at::Tensor& t) { return t * 2; }},
-      {"t * number", [](const at::Tensor& t) { return t * at::scalar_tensor(2); }},
-      {"t * t", [](const at::Tensor& t) { return t * t.detach(); }},
-      {"t / 2", [](const at::Tensor& t) { return t / 2; }},
-      {"t / number", [](const at::Tensor& t) { return t / at::scalar_tensor(2); }},
-      {"t / t", [](const at::Tensor& t) { return t / (t.detach() + 2); }},
-      {"-t", [](const at::Tensor& t) { return -t; }},
-      {"t - t", [](const at::Tensor& t) { return t.detach() - t; }},
-      {"t ^ 2", [](const at::Tensor& t) { return t.pow(2); }},
-      {"t ^ 3", [](const at::Tensor& t) { return t.pow(3); }},
-      {"sqrt", [](const at::Tensor& t) { return t.sqrt(); }},
-      {"exp", [](const at::Tensor& t) { return t.exp(); }},
-      {"log", [](const at::Tensor& t) { return t.log(); }},
-      {"relu", [](const at::Tensor& t) { return t.relu(); }},
-      {"tanh", [](const at::Tensor& t) { return t.tanh(); }},
-      {"sigmoid", [](const at::Tensor& t) { return t.sigmoid(); }},
-      {"silu", [](const at::Tensor& t) { return at::silu(t); }},
-      {"gelu", [](const at::Tensor& t) { return at::gelu(t); }},
-      {"softmax", [](const at::Tensor& t) { return t.softmax(-1); }},
-      {"where", [](const at::Tensor& t) { return at::where(t > 0, t, t.detach()); }},
-      {"clone", [](const at::Tensor& t) { return t.clone(); }},
-      {"mean",
-       [](const at::Tensor& t) {
-         return t.mean(0, true) * at::ones({2, 1, 1});
-       }},
-      {"cat", [](const at::Tensor& t) {
-         return at::cat({t, t}, 0).narrow(0, 0, t.size(0));
-       }}};
-  std::string wrong;
-  for (const auto& [name, function] : functions) {
-    for (int shape = 0; shape < 27; ++shape) {
-      const std::vector<int64_t> sizes{shape / 9, shape / 3 % 3, shape % 3};
-      for (const bool shared : {false, true}) {
-        const auto strides = [&] {
-          at::Tensor leaf = at::full(sizes, 0.5).requires_grad_();
-          at::Tensor result = function(leaf + 0);
-          // Where a size is one its stride is one more than the usual.
-          at::Tensor odd = at::full(result.sizes(), 0.25);
-          std::vector<int64_t> its = odd.strides().vec();
-          for (size_t i = 0; i < its.size(); ++i) its[i] += odd.size(static_cast<int64_t>(i)) == 1;
-          const at::Tensor root = odd.as_strided(odd.sizes(), its);
-          result.backward(shared ? root : root.clone().as_strided(odd.sizes(), its));
-          return c10::str(leaf.grad().strides());
-        };
-        const std::string ours = on<Overdrive>(strides), stocks = on<StockEngine>(strides);
-        if (ours != stocks) {
-          wrong += c10::str(name, " ", at::IntArrayRef(sizes), shared ? " shared" : "", ": ", ours, ", stock ",
-                            stocks, "\n");
-        }
-      }
-    }
-  }
-  EXPECT_EQ(wrong, "");
-}
-
 TEST(OwnNodesTable, CountsWhyATypeDeclined) {
   reset_stats();
   on<Overdrive>([] {
