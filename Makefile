@@ -106,12 +106,19 @@ tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
-## coverage:  line coverage of the suite, a row per folder, in build-coverage/
+## mutate:    seed small mistakes in the library, one at a time, and look which of them the tests see; minutes
+##            MUTATE_ARGS: --again, --only TEXT, --table FILE; a run that was stopped goes on
+mutate: build
+	$(call BUILD,release) --target overdrive_faulty
+	python3 -B test/parity/faults/mutate.py --jobs $(JOBS) $(MUTATE_ARGS) build/bin build/test/parity/faults/lib \
+	  build/mutations.json
+
+## coverage:  line and branch coverage of the suite, a row per folder, in build-coverage/
 coverage: configure-coverage
 	$(call BUILD,coverage)
 	find build-coverage -name '*.gcda' -delete
 	-$(call TEST,coverage)
-	python3 tools/coverage.py build-coverage
+	python3 tools/coverage.py --table build-coverage/coverage.md build-coverage
 
 ## install:   install into PREFIX (default: build/install)
 install: build
@@ -143,5 +150,5 @@ $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
 .PHONY: compare results test wheel package docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
-  format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
+  format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

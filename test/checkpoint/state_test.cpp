@@ -184,6 +184,31 @@ TEST_P(State, AutocastIsThatOfTheForward) {
   EXPECT_THAT(types, testing::Each(at::kBFloat16));
 }
 
+// Autocast keeps the casts of parameters until somebody clears them: a later step would compute with old
+// numbers.
+TEST_P(State, CastsOfARecomputationAreNotKept) {
+  const auto under_autocast = [&](const std::function<Tensor()>& forward) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    Tensor y = forward();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    return y;
+  };
+  const auto f = [&](const Tensor& t) { return block(t).to(at::kFloat); };
+  const Tensor y = under_autocast([&] { return checkpoint(options(), f, x); });
+  at::autocast::clear_cache();
+  y.sum().backward();
+  {
+    const at::NoGradGuard no_grad;
+    weight.mul_(2);
+  }
+  const Tensor next = under_autocast([&] { return f(x); });
+  at::autocast::clear_cache();
+  const Tensor wanted = under_autocast([&] { return f(x); });
+  at::autocast::clear_cache();
+  EXPECT_TRUE(same_bits(next, wanted));
+}
+
 TEST_P(State, DefaultDtypeIsThatOfTheForward) {
   std::vector<at::ScalarType> types;
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());

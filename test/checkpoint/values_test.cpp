@@ -65,6 +65,7 @@ TEST_P(Values, ThatNeedNoGradientGetNone) {
   const Tensor constant = at::randn({4, 8});
   const auto f = [&](const Tensor& a, const Tensor& b) { return block(a * b); };
   expect_same([&] { return f(x, constant); }, [&] { return checkpoint(options(), f, x, constant); });
+  expect_same([&] { return f(constant, x); }, [&] { return checkpoint(options(), f, constant, x); });
   EXPECT_FALSE(constant.grad().defined());
 }
 

@@ -1,6 +1,7 @@
 """Do the checks in tools/ find what they look for? Each case is a small source tree with one fault."""
 import contextlib
 import io
+import json
 import sys
 import tempfile
 import unittest
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import check_docs
 import check_layers
 import check_notes
+import coverage
 import make_reference
 
 GOOD_TREE = {
@@ -181,6 +183,36 @@ class CheckDocs(unittest.TestCase):
         self.refuses("tools/check.py", "pass\n", "tools/ has no README.md")
 
 
+class Coverage(unittest.TestCase):
+    def report(self, lines, file="engine/run/run.cpp"):
+        document = {"current_working_directory": "/tree/build", "files": [{"file": f"../{file}", "lines": lines}]}
+        return coverage.read_report(json.dumps(document), Path("/tree"))
+
+    @staticmethod
+    def line(number, count, *branches):
+        return {"line_number": number, "count": count,
+                "branches": [{"count": taken, "throw": throws} for taken, throws in branches]}
+
+    def test_counts_lines_and_branches_that_do_not_throw(self):
+        found = self.report([self.line(1, 1, (1, False), (0, False), (0, True)), self.line(2, 0)])
+        self.assertEqual(found["engine/run/run.cpp"].counts(), [1, 2, 1, 2])
+
+    def test_takes_what_any_object_file_ran(self):
+        ran = self.report([self.line(1, 0, (1, False), (0, False))])["engine/run/run.cpp"]
+        ran.add(self.report([self.line(1, 3, (0, False), (2, False))])["engine/run/run.cpp"])
+        self.assertEqual(ran.counts(), [1, 1, 2, 2])
+
+    def test_leaves_out_sources_of_others(self):
+        self.assertFalse(self.report([self.line(1, 1)], file="../usr/include/vector"))
+        self.assertFalse(self.report([self.line(1, 1)], file="test/run_test.cpp"))
+
+    def test_sums_the_library_apart_from_the_examples(self):
+        files = {**self.report([self.line(1, 1)]), **self.report([self.line(1, 0)], file="examples/run.cpp")}
+        folders = coverage.by_folder(files)
+        self.assertEqual(list(folders), ["`engine/run/`", "`examples/`", "the library", "all"])
+        self.assertEqual(folders["the library"], [1, 1, 0, 0])
+        self.assertEqual(folders["all"], [1, 2, 0, 0])
+        self.assertIn("| the library | 1 | 100.0 % | 0 | 100.0 % |", coverage.table(folders))
 HEADER = """// What this is.
 //
 //   one();  // an example

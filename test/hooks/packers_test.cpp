@@ -35,6 +35,8 @@ TEST_F(Packers, FiltersLetOthersPass) {
     return copying_->saves.size();
   };
   EXPECT_EQ(packs(min_bytes(100, copying_)), 1u);
+  EXPECT_EQ(packs(min_bytes(400, copying_)), 1u) << "the very size";
+  EXPECT_EQ(packs(min_bytes(401, copying_)), 0u);
   EXPECT_EQ(packs(only_types({at::kFloat}, copying_)), 2u);
   EXPECT_EQ(packs(where([](const Tensor& t, const SaveInfo&) { return t.size(0) == 3; }, copying_)), 2u);
   EXPECT_THAT(message_of([&] { min_bytes(-1, copying_); }).message, HasSubstr("-1"));

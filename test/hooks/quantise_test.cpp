@@ -4,6 +4,8 @@
 #include "hooks/kernels/quantise_kernels.h"
 #include "test/hooks/packers_fixture.h"
 
+#include <malloc.h>
+
 #include <cmath>
 
 namespace overdrive::hooks {
@@ -44,10 +46,13 @@ TEST_F(Quantised, ChanceIsAFunctionOfSeedAndPlace) {
   const Tensor once = through(seven, x), again = through(seven, x);
   EXPECT_TRUE(same_bits(once, again));
   EXPECT_FALSE(same_bits(once, through(quantise({.rounding = Rounding::kStochastic, .seed = 8}), x)));
-  SaveInfo other = info_of(x);
+  SaveInfo other = info_of(x), second = info_of(x);
   other.sequence_nr = 43;
-  Packed packed = seven->pack(x, other);
-  EXPECT_FALSE(same_bits(once, seven->unpack(packed, {.node = nullptr, .save = other})));
+  second.index = 1;
+  for (const SaveInfo& place : {other, second}) {
+    Packed packed = seven->pack(x, place);
+    EXPECT_FALSE(same_bits(once, seven->unpack(packed, {.node = nullptr, .save = place}))) << place.index;
+  }
   EXPECT_TRUE(at::equal(at::globalContext().defaultGenerator(at::kCPU).get_state(), generator));
 }
 
@@ -143,6 +148,16 @@ TEST_F(Quantised, LargeMemoryIsUsedAgainUpToALimit) {
   const Tensor held = through(keeps, x);
   EXPECT_NE(place_of_result(keeps), held.data_ptr()) << "somebody has it";
   EXPECT_TRUE(same_bits(through(keeps, x), held));
+
+  // Sizes that nobody asks for again make room: 8 times 5 MiB would be too much.
+  const HooksPtr some = quantise({.most_idle_bytes = int64_t{12} << 20});
+  const auto bytes_in_use = [] {
+    const struct mallinfo2 now = mallinfo2();
+    return static_cast<int64_t>(now.uordblks + now.hblkhd);
+  };
+  const int64_t before = bytes_in_use();
+  for (int64_t i = 0; i < 8; ++i) through(some, at::zeros({(1 << 20) + 4096 * i}));
+  EXPECT_LT(bytes_in_use() - before, int64_t{20} << 20);
 
   Tensor outlives;
   {

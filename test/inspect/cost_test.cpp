@@ -75,6 +75,13 @@ TEST_F(Costs, CountANestedBackwardOnceInOwnTime) {
   EXPECT_LT(type->own_seconds, type->total_seconds);
 }
 
+TEST_F(Costs, CountMemoryForAsLongAsItLives) {
+  const MemoryTimeline memory = memory_timeline([] {
+    for (int i = 0; i < 3; ++i) at::zeros({64, 64});  // 16 KiB, one after the other
+  });
+  EXPECT_EQ(memory.peak_bytes, 16384);
+}
+
 TEST_F(Costs, ShowThePeakOfAStepAndItsOwners) {
   Tensor kept;
   const MemoryTimeline memory = memory_timeline([&] {

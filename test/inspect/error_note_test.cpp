@@ -117,6 +117,16 @@ TEST_F(ErrorNote, IsPartOfTheTextWhereAsked) {
   EXPECT_THAT(ours.caught.message, Not(HasSubstr("Overdrive")));
 }
 
+TEST_F(ErrorNote, BlamesNoBackwardThatKeptItsGraph) {
+  use(Errors::kFull);
+  const at::Tensor y = at::ones({2}).requires_grad_().exp();
+  y.sum().backward({}, /*retain_graph=*/true);
+  y.grad_fn()->release_variables();  // by the program's own hand
+  const Noted ours = noted([&] { y.sum().backward(); });
+  EXPECT_THAT(ours.note, HasSubstr("its saved tensors were released"));
+  EXPECT_THAT(ours.note, Not(HasSubstr("released by")));
+}
+
 TEST_F(ErrorNote, TellsWhichBackwardReleasedTheTensorsWhereRecorded) {
   use(Errors::kFull);
   const Noted ours = noted(failing_backwards()[0]);

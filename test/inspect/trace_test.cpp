@@ -79,7 +79,9 @@ TEST_F(Traces, DrawsAnArrowFromEachOperatorToItsNode) {
   EXPECT_EQ(broken_rule(file_), "");
   std::map<std::string, std::string> operators;
   for (const auto& op : file_.slices({"forward"})) {
-    if (op.value("flow_out", false)) operators[op["bind_id"]] = op["name"];
+    if (!op.value("flow_out", false)) continue;
+    const auto [known, is_new] = operators.emplace(op["bind_id"], op["name"]);
+    EXPECT_TRUE(is_new) << known->second << " and " << op["name"] << " inside each other claim one node";
   }
   std::map<std::string, std::string> made_by;
   for (const auto& node : file_.nodes()) {

@@ -1,24 +1,28 @@
 #!/usr/bin/env python3
 """Seeded mistakes in the library, and whether the tests see them.
 
-    faults.py apply ROOT FOLDER           copies the library's sources into FOLDER, with every edit of table.py
+    faults.py apply ROOT FOLDER           copies the library's sources into FOLDER, with every edit of the tables
     faults.py run BIN FAULTY [NAME ...]   runs the test of each mistake against the library in the folder FAULTY
 
-`apply` writes a file only where its text changed, and fails when an edit no longer fits its source. `run` prints a
-row for each mistake: the file, the test that must see it, and after how long it did. Exit status 1 when one is not
-seen, or when a test fails without any mistake.
+`apply` writes a file only where its text changed, and fails when an edit no longer fits its source. `run` takes the
+mistakes of table.py and prints a row for each: the file, the test that must see it, and after how long it did. Exit
+status 1 when one is not seen, or when a test fails without any mistake. mutate.py runs them all.
 """
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from table import ALL
+from mutants import ALL
+from table import SUITE
 
 FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
 SUFFIXES = (".h", ".cpp", ".inl", ".cu")
 SECONDS = 60  # a mistake has to be seen within a minute; sanitizers and busy machines get four
+GOLDEN = Path(__file__).resolve().parents[2] / "inspect/golden"
 INCLUDE = '#include "test/parity/faults/switch.h"\n'
 
 
@@ -28,7 +32,7 @@ def edited(path, text):
     for fault in faults:
         if text.count(fault.before) != 1:
             sys.exit(f"faults: the edit '{fault.name}' fits {path} {text.count(fault.before)} times, not once:\n"
-                     f"{fault.before}\nMend it in test/parity/faults/table.py.")
+                     f"{fault.before}\nMend it in test/parity/faults.")
         text = text.replace(fault.before, fault.replacement)
     if not faults:
         return text
@@ -56,32 +60,40 @@ def apply(root, folder):
             copy.unlink()
 
 
-def passes(binaries, faulty, command, fault=None, seconds=4 * SECONDS):
-    """Whether the test passes on the faulty library with this mistake on; a test that hangs does not."""
-    environment = {**os.environ, "LD_LIBRARY_PATH": f"{faulty}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+def outcome(binaries, faulty, command, fault=None, seconds=4 * SECONDS):
+    """None when the test passes on the faulty library with this mistake on; else the test that did not, or "hung"."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": f"{faulty}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+                   "OVERDRIVE_TEST_BIN": str(binaries), "OVERDRIVE_TEST_GOLDEN": str(GOLDEN)}
     environment.pop("OVERDRIVE_TEST_FAULT", None)
     if fault:
         environment["OVERDRIVE_TEST_FAULT"] = fault
-    try:
-        done = subprocess.run([str(binaries / command[0]), *command[1:]], env=environment, timeout=seconds,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
-    except subprocess.TimeoutExpired:
-        return False
+    with subprocess.Popen([str(binaries / command[0]), *command[1:]], env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True) as test:
+        try:
+            text = test.communicate(timeout=seconds)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            os.killpg(test.pid, signal.SIGKILL)  # and the programs that it has started
+            test.communicate()
+            return "hung"
     # A filter that selects no test would pass for ever.
-    return done.returncode == 0 and b"[==========] Running 0 tests" not in done.stdout
+    if test.returncode == 0 and "[==========] Running 0 tests" not in text:
+        return None
+    # A program that ends in the middle leaves a test that began and did not end.
+    failed = re.findall(r"^\[  FAILED  \] ([^ ,\n]+)", text, re.M) or re.findall(r"^\[ RUN      \] (\S+)", text, re.M)[-1:]
+    return failed[0] if failed else Path(command[0]).name
 
 
 def run(binaries, faulty, names):
-    chosen = [fault for fault in ALL if not names or fault.name in names]
+    chosen = [fault for fault in SUITE if not names or fault.name in names]
     failures = 0
     for command in sorted({fault.found_by for fault in chosen}):
-        if not passes(binaries, faulty, command):
+        if outcome(binaries, faulty, command):
             print(f"fails without any mistake: {' '.join(command)}")
             failures += 1
     print(f"{'mistake':24} {'in':40} {'seen after':>10}  by")
     for fault in chosen:
         begin = time.monotonic()
-        seen = not passes(binaries, faulty, fault.found_by, fault.name)
+        seen = outcome(binaries, faulty, fault.found_by, fault.name)
         failures += not seen
         after = f"{time.monotonic() - begin:.1f} s" if seen else "NOT SEEN"
         print(f"{fault.name:24} {fault.file:40} {after:>10}  {' '.join(fault.found_by[:3])}", flush=True)

@@ -1,32 +1,8 @@
-"""The seeded mistakes: each is an exact replacement in one source, and the test that has to notice it.
-
-`before` must stand in the file exactly once. `after` replaces it, in a copy of the sources that makes a library of
-its own; there a mistake is on when OVERDRIVE_TEST_FAULT names it, which the text asks with FAULT. `found_by` is the
-command of a test that passes with the sound library and must fail with the mistake: a program of the build folder
-and its arguments.
-"""
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Fault:
-    name: str
-    meaning: str
-    file: str
-    before: str
-    after: str
-    found_by: tuple
-
-    @property
-    def replacement(self):
-        return self.after.replace("FAULT", f'::overdrive::faults::on("{self.name}")')
-
+"""The seeded mistakes that the suite runs (parity_faults_test). mutants/ has those of `make mutate`, which runs
+both."""
+from fault import Fault, tests
 
 FUZZER = ("overdrive", "fuzz", "--programs", "500", "--seed", "1", "--max-differences", "1", "--no-shrink", "--quiet")
-
-
-def tests(program, gtest_filter):
-    return (program, f"--gtest_filter={gtest_filter}")
 
 
 ENGINE = [
@@ -195,4 +171,4 @@ REPLAY = [
           tests("replay_tests", "CaptureLean.*")),
 ]
 
-ALL = ENGINE + DEVICES + HOOKS + FORWARD_AD + CHECKPOINT + REPLAY
+SUITE = ENGINE + DEVICES + HOOKS + FORWARD_AD + CHECKPOINT + REPLAY

@@ -1,0 +1,61 @@
+"""Seeded mistakes in inspect/, for `make mutate`."""
+from fault import Fault, tests
+
+GRAPH = tests("inspect_graph_tests", "GraphOfBackward.*:PredictedOrder.*")
+STOP = tests("inspect_graph_tests", "Stopping.*")
+NAN = tests("inspect_graph_tests", "NanWatching.*:ValueRange.*")
+NOTES = tests("inspect_graph_tests", "ErrorNote.*:ForwardFrames.*")
+TRACES = tests("inspect_tests", "Traces.*:SideTraces.*")
+COSTS = tests("inspect_tests", "Costs.*:Remedies*")
+
+INSPECT = [
+    Fault("bytes_twice", "a tensor that two nodes hold counts twice", "inspect/graph/graph_reader.cpp",
+          "holders_.insert(memory).second;", "(holders_.insert(memory).second || FAULT);", GRAPH),
+    Fault("packed_is_known", "a node with packed tensors counts as known", "inspect/graph/saved_tensors.cpp",
+          "    if (!call.sv_to_hooks.empty()) result", "    if (!call.sv_to_hooks.empty() && !FAULT) result", GRAPH,
+          "hooks of C++ end in the error that is caught below; hooks of Python alone come here"),
+    Fault("end_of_script", "a name may end the script of a page", "inspect/page/page.cpp",
+          "      out += \"\\\\u003c\";", "      out += FAULT ? \"<\" : \"\\\\u003c\";", GRAPH),
+    Fault("last_value_unseen", "the last of a stretch of values is not looked at", "inspect/kernels/value_range.cpp",
+          "  for (; at < count; ++at) take(0, values[at]);",
+          "  for (; at + (FAULT ? 1 : 0) < count; ++at) take(0, values[at]);", NAN),
+    Fault("arrow_from_outer", "the arrow to a node begins at the outer operator, too", "inspect/trace/forward_ops.cpp",
+          " && ops.next_unclaimed <= number) {", " && (ops.next_unclaimed <= number || FAULT)) {", TRACES),
+    Fault("bare_quote", "a quote in a name is written as it is", "inspect/trace/event_text.cpp",
+          "    } else if (c == '\"' || c == '\\\\') {", "    } else if ((c == '\"' && !FAULT) || c == '\\\\') {", TRACES),
+    Fault("lost_in_a_gap", "a full lane of a trace drops a record", "inspect/trace/trace_file.cpp",
+          "  while (!lane.has_room()) {", "  while (!lane.has_room()) {\n    if (FAULT) return;", TRACES,
+          "a lane is full only when the thread that writes is 65,536 records behind, which no test can arrange"),
+    Fault("nested_counts_twice", "time of a nested backward is the outer node's own", "inspect/cost/profile.cpp",
+          "      if (open != nullptr) open->back()", "      if (open != nullptr && !FAULT) open->back()", COSTS),
+    Fault("freed_is_alive", "memory that is freed counts as alive", "inspect/cost/live_bytes.cpp",
+          "    note(data, -size);", "    if (!FAULT) note(data, -size);", COSTS),
+    Fault("scales_forgotten", "the scales of int8 take no memory", "inspect/cost/remedies.cpp",
+          "+ (save.elements + 127) / 128 * 4;", "+ (FAULT ? 0 : (save.elements + 127) / 128 * 4);", COSTS,
+          "the scales are a thirty-second of the packed bytes, and a prediction may be a tenth off"),
+    Fault("nothing_done", "a stopped backward has done no node", "inspect/cancel.cpp",
+          "    done_.fetch_add(1);", "    if (!FAULT) done_.fetch_add(1);", STOP),
+    Fault("past_the_deadline", "a deadline does not stop", "inspect/cancel.cpp",
+          "now() - begin >= *options.deadline) {", "now() - begin >= *options.deadline && !FAULT) {", STOP),
+    Fault("callers_gradient_unseen", "the gradient that the caller gave is not looked at", "inspect/nan_watch.cpp",
+          "      if (slot.arrived == 1) continue;", "      if (slot.arrived == 1 || (slot.arrived == 0 && FAULT)) continue;",
+          NAN),
+    Fault("one_row_back", "the walk over a strided tensor goes back one element less", "inspect/tensor_range.cpp",
+          "      values -= size * bytes;", "      values -= (size - (FAULT ? 1 : 0)) * bytes;",
+          tests("inspect_graph_tests", "NanWatching.*"),
+          "ValueRange.OfATensorFollowsItsStrides compiles the source into its own program, where no mistake is seeded"),
+    Fault("change_after", "the operator before the change is named", "inspect/in_place_writes.cpp",
+          "write.before <= told.expected && told.expected < write.after;",
+          "(FAULT ? write.before < told.expected : write.before <= told.expected) && told.expected < write.after;", NOTES),
+    Fault("outer_note_new", "the note of a nested backward is lost", "inspect/note_store.cpp",
+          "  if (note->depth <= depth || !note->is_of(error))", "  if (FAULT || note->depth <= depth || !note->is_of(error))",
+          NOTES),
+    Fault("kept_graph_released", "a backward that kept its graph is said to have released it", "inspect/releases.cpp",
+          "    return records && !facts.keep_graph ?", "    return records && (!facts.keep_graph || FAULT) ?", NOTES),
+    Fault("one_left_out", "a path leaves one node out", "inspect/node_path.cpp",
+          "      i = way.size() - kShownAtEnd;", "      i = way.size() - kShownAtEnd + (FAULT ? 1 : 0);", NOTES),
+    Fault("hooks_change_modes", "a function of the program changes the modes of the run", "inspect/on_backward.cpp",
+          "    if (!hooks_->before_node) return;\n    const KeptModes kept;",
+          "    if (!hooks_->before_node) return;\n    std::optional<KeptModes> kept;\n    if (!FAULT) kept.emplace();",
+          tests("inspect_tests", "OnBackward.*")),
+]
