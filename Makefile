@@ -24,6 +24,12 @@ compare: configure-release
 	$(call BUILD,release) --target overdrive_cli
 	build/bin/overdrive compare --all --quick --json build/compare.json --html build/compare.html
 
+## results:   train every model to its end under both engines and captured, and write the tables of README and docs
+results: configure-release
+	$(call BUILD,release) --target overdrive_cli
+	build/bin/overdrive compare --all --capture --json build/results.json
+	python3 tools/results.py build/results.json
+
 ## test:      build and run the test suite
 test: setup-python build
 	$(call TEST,release)
@@ -127,6 +133,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare test wheel build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare results test wheel build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

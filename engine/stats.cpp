@@ -118,8 +118,9 @@ std::string stats_summary() {
   if (!reasons.empty()) reasons += ")";
   uint64_t own_nodes = 0;
   for (const auto& [type, nodes] : s.own_nodes) own_nodes += nodes;
-  return grouped(s.backwards) + " backwards on Overdrive, " + grouped(on_stock) + " on stock" + reasons + "; " +
-         grouped(s.nodes) + " nodes, " + grouped(own_nodes) + " of them run by Overdrive itself";
+  return grouped(s.backwards) + (s.backwards == 1 ? " backward" : " backwards") + " on Overdrive, " +
+         grouped(on_stock) + " on stock" + reasons + "; " + grouped(s.nodes) + " nodes, " + grouped(own_nodes) +
+         " of them run by Overdrive itself";
 }
 
 // One line, so that it can be the line that the preload library prints at exit.

@@ -130,24 +130,29 @@ std::string table_of(const Comparison& result) {
 }
 
 std::string summary_of(const std::vector<Comparison>& results) {
-  const TextTable table({{"model", -14},
-                         {"steps", 6},
-                         {"bits", -9},
-                         {"step, ms", 9},
-                         {"overdrive", 9},
-                         {" step ratio [95 %]", -23},
-                         {"backward ratio", -22},
-                         {"peak, KiB", 10},
-                         {"overdrive", 10}});
+  std::vector<bench::Column> columns{{"model", -14},          {"steps", 6},      {"bits", -9},
+                                     {"step, ms", 9},         {"overdrive", 9},  {" step ratio [95 %]", -23},
+                                     {"backward ratio", -22}, {"peak, KiB", 10}, {"overdrive", 10}};
+  const bool any_captured =
+      std::any_of(results.begin(), results.end(), [](const auto& r) { return r.captured.has_value(); });
+  if (any_captured) columns.push_back({" step ratio, captured", -23});
+  const TextTable table(std::move(columns));
   std::string text = "\n" + table.head();
   for (const Comparison& result : results) {
     const auto peak = [](const Cost& cost) {
       return kibibytes(cost.peak_tensor_bytes + std::max<int64_t>(0, cost.peak_heap_bytes));
     };
-    text += table.row({result.trainer->name, std::to_string(result.steps),
-                       result.difference ? "DIFFER" : "equal", milliseconds(result.stock.blocks.step),
-                       milliseconds(result.overdrive.blocks.step), " " + text_of(result.step_ratio),
-                       text_of(result.backward_ratio), peak(result.stock), peak(result.overdrive)});
+    std::vector<std::string> cells{result.trainer->name,
+                                   std::to_string(result.steps),
+                                   result.difference ? "DIFFER" : "equal",
+                                   milliseconds(result.stock.blocks.step),
+                                   milliseconds(result.overdrive.blocks.step),
+                                   " " + text_of(result.step_ratio),
+                                   text_of(result.backward_ratio),
+                                   peak(result.stock),
+                                   peak(result.overdrive)};
+    if (any_captured) cells.push_back(result.captured ? " " + text_of(result.captured->step_ratio) : " -");
+    text += table.row(cells);
   }
   const auto differ =
       std::count_if(results.begin(), results.end(), [](const auto& r) { return r.difference.has_value(); });

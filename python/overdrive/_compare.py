@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._engine import install, installed, uninstall
+from overdrive._engine import installed, switch_on, uninstall
 
 
 @dataclasses.dataclass
@@ -229,7 +229,7 @@ def compare(
 
     def run(ours: bool) -> dict[str, Any]:
         saved.restore()
-        install() if ours else uninstall()
+        switch_on() if ours else uninstall()
         results = []
         begin_wall, begin_cpu = time.perf_counter(), time.process_time()
         for _ in range(steps):
@@ -254,7 +254,7 @@ def compare(
                 ratio = cpu[True][-1] / cpu[False][-1]
                 print(f"overdrive: round {number + 1} of {rounds}: CPU time {ratio:.3f} of stock's", file=sys.stderr)
     finally:
-        install() if was_installed else uninstall()
+        switch_on() if was_installed else uninstall()
         saved.restore()
     cpu_ratios = [a / b for a, b in zip(cpu[True], cpu[False])]
     wall_ratios = [a / b for a, b in zip(wall[True], wall[False])]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,12 +13,19 @@ from overdrive._library import OverdriveError, last_error, library, whole_number
 _scopes_lock = threading.Lock()
 _scopes = 0
 _installed_before = False
+_installs_held_off = 0
+
+
+def switch_on() -> None:
+    if not library().overdrive_install():
+        raise OverdriveError(last_error())
 
 
 def install() -> None:
     """Runs every backward from here on on Overdrive, on all threads. May be called twice.
 
-    Options come from ``OVERDRIVE_*`` variables; a bad value is an :class:`OverdriveError` that names it.
+    With ``OVERDRIVE=0`` in the environment stock stays, and ``stats()["installs_held_off"]`` counts the call: so
+    ``python -m overdrive compare`` has a true run on stock of a program that switches itself. Options come from ``OVERDRIVE_*`` variables; a bad value is an :class:`OverdriveError` that names it.
 
     >>> import overdrive, torch
     >>> overdrive.install()
@@ -27,8 +35,11 @@ def install() -> None:
     tensor([2., 2., 2.])
     >>> overdrive.uninstall()
     """
-    if not library().overdrive_install():
-        raise OverdriveError(last_error())
+    global _installs_held_off
+    if os.environ.get("OVERDRIVE") == "0":
+        _installs_held_off += 1
+    else:
+        switch_on()
 
 
 def uninstall() -> None:
@@ -96,6 +107,7 @@ def stats() -> dict[str, Any]:
             raise OverdriveError(last_error())
         if length < size:
             result: dict[str, Any] = json.loads(text.value)
+            result["installs_held_off"] = _installs_held_off
             return result
         size = length + 1024
 
@@ -115,4 +127,6 @@ def keep_memory(bytes: int) -> None:
 
 def reset_stats() -> None:
     """Begins to count from zero."""
+    global _installs_held_off
+    _installs_held_off = 0
     library().overdrive_reset_stats()

@@ -112,7 +112,7 @@ def test_the_preload_library_alone():
     done = python(["-c", code], variables_of("overdrive"))
     assert done.stdout == "[2.0, 2.0]\n"
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backwards on Overdrive, 0 on stock")
+    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backward on Overdrive, 0 on stock")
     assert json.loads(lines[2].removeprefix("overdrive: "))["backwards"] == 1
 
 
@@ -150,6 +150,26 @@ def test_the_command_keeps_the_interpreters_options_and_the_switch(tmp_path):
     assert "DIFFERS" not in compared.stdout
 
 
+SELF_SWITCHED = """
+import overdrive, torch
+with overdrive.engine():
+    torch.ones(1, requires_grad=True).exp().backward()
+overdrive.install()
+torch.ones(1, requires_grad=True).exp().backward()
+print(overdrive.installed(), overdrive.stats()["backwards"], overdrive.stats()["installs_held_off"])
+"""
+
+
+def test_overdrive_zero_holds_off_a_program_that_switches_itself(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SELF_SWITCHED)
+    assert python([script]).stdout == "True 2 0\n"
+    assert python([script], {"OVERDRIVE": "0"}).stdout == "False 0 2\n"
+    # So the comparison's first run is stock's.
+    done = python(["-m", "overdrive", "compare", script], check=False)
+    assert "-False 0 2" in done.stdout and "+True 2 0" in done.stdout
+
+
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
@@ -165,7 +185,7 @@ def test_the_command_runs_a_script(tmp_path):
     script.write_text(SCRIPT)
     done = python(["-m", "overdrive", script, "a", "--b"], {"OVERDRIVE_VERBOSE": "1"})
     assert "['a', '--b']" in done.stdout and "__main__" in done.stdout
-    assert "1 backwards on Overdrive" in done.stderr
+    assert "1 backward on Overdrive" in done.stderr
     assert python(["-m", "overdrive", script, "fail"], check=False).returncode == 3
     assert "['x'] " in python(["-m", "overdrive", "-c", SCRIPT, "x"]).stdout
     assert python(["-m", "overdrive"], check=False).returncode == 2

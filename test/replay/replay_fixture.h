@@ -65,25 +65,29 @@ class SideBySide {
     eager_generator_ = captured_generator_ = at::detail::getDefaultCPUGenerator().get_state();
   }
 
-  // Says where the first difference is; empty when every bit is the same.
+  // Says where the first difference is; empty when every bit is the same. A step that throws has to throw the
+  // same in both, and to leave the same behind.
   std::string run(int steps, const Between& between = {}) {
     for (int i = 0; i < steps; ++i, ++steps_) {
       at::Tensor expected, result;
+      std::string expected_error, error;
       bool wrongly_foretold = false;
       with_generator(eager_generator_, [&] {
         if (between) between(eager_, i);
-        expected = eager_.step(eager_.inputs(steps_)).detach();
+        expected_error = error_of([&] { expected = eager_.step(eager_.inputs(steps_)).detach(); });
       });
       with_generator(captured_generator_, [&] {
         if (between) between(captured_, i);
         const Tensors inputs = captured_.inputs(steps_);
         const bool foretold = step_->would_replay(inputs);
         const CaptureStats before = step_->stats();
-        result = step_->call(inputs).at(0);
+        error = error_of([&] { result = step_->call(inputs).at(0); });
         const CaptureStats after = step_->stats();
         if (after.undone == before.undone && after.checked == before.checked)
           wrongly_foretold = foretold != (after.replayed > before.replayed);
       });
+      if (error != expected_error)
+        return c10::str("step ", steps_, ": \"", error, "\" in the place of \"", expected_error, "\"");
       if (wrongly_foretold) return c10::str("step ", steps_, ": would_replay() told otherwise");
       if (std::string text = difference(expected, result); !text.empty())
         return c10::str("step ", steps_, ": ", text);
@@ -99,6 +103,16 @@ class SideBySide {
   static Training made(const Make& make) {
     torch::manual_seed(7);
     return make();
+  }
+
+  template <typename Action>
+  static std::string error_of(Action action) {
+    try {
+      action();
+      return "";
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
   }
 
   // The two trainings draw from one generator in turn, each as if it were alone.
