@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
+#include <utility>
 
 namespace overdrive::trainers {
 namespace {
@@ -18,7 +18,9 @@ constexpr uint64_t kMostDeflated = 1032;  // bytes that one compressed byte can 
 // The numbers of a zip archive: little endian, at any place.
 class Bytes {
  public:
-  Bytes(const std::string& path, std::string bytes) : path_(path), bytes_(std::move(bytes)) {}
+  // `complaint`: the beginning of every error.
+  Bytes(std::string complaint, std::string bytes)
+      : complaint_(std::move(complaint)), bytes_(std::move(bytes)) {}
 
   size_t size() const { return bytes_.size(); }
   template <typename T>
@@ -33,11 +35,11 @@ class Bytes {
     return bytes_.rfind(std::string(reinterpret_cast<const char*>(&signature), sizeof signature));
   }
   [[noreturn]] void fail(uint64_t place) const {
-    TORCH_CHECK(false, path_, " is damaged: its directory is wrong at byte ", place, ".");
+    TORCH_CHECK(false, complaint_, " (its directory is wrong at byte ", place, ").");
   }
 
  private:
-  const std::string path_;
+  const std::string complaint_;
   const std::string bytes_;
 };
 
@@ -87,14 +89,14 @@ void check_directory(const Bytes& file) {
 
 }  // namespace
 
-void check_archive(const std::string& path) {
+void check_archive(const std::string& path, const std::string& what) {
   std::error_code unknown;
   TORCH_CHECK(std::filesystem::is_regular_file(path, unknown), "there is no file ", path, ".");
   std::ifstream stream(path, std::ios::binary);
   std::string bytes(std::filesystem::file_size(path, unknown), '\0');
   stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   TORCH_CHECK(stream, "cannot read ", path, ".");
-  check_directory(Bytes(path, std::move(bytes)));
+  check_directory(Bytes(path + " is not " + what, std::move(bytes)));
 }
 
 }  // namespace overdrive::trainers

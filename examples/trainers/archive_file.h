@@ -9,6 +9,7 @@ namespace overdrive::trainers {
 
 // Throws c10::Error with the file and the place when the file is no regular file, when its directory is
 // damaged, or when a part claims more bytes than the file can hold.
-void check_archive(const std::string& path);
+// `what` is the word for such a file in the error.
+void check_archive(const std::string& path, const std::string& what);
 
 }  // namespace overdrive::trainers

@@ -49,7 +49,7 @@ std::vector<Looks> looks_of(const Trainer& trainer) {
 
 int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Trainer& trainer) {
   TORCH_CHECK(std::filesystem::exists(path), "there is no checkpoint ", path, ".");
-  check_archive(path);
+  check_archive(path, "a checkpoint of this program");
   torch::serialize::InputArchive archive;
   c10::IValue name, dtype, steps_done;
   try {

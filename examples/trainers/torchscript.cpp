@@ -21,7 +21,7 @@ int64_t parse_number(std::string_view text, const std::string& whole) {
 }
 
 torch::jit::Module load_module(const std::string& path, const torch::Device& device) {
-  check_archive(path);
+  check_archive(path, "a TorchScript module");
   try {
     return torch::jit::load(path, device);
   } catch (const std::exception&) {
