@@ -69,6 +69,15 @@ wheel: setup-python configure-release
 	$(if $(VERSIONS),JOBS=$(JOBS) python3 tools/check_versions.py --only-build build/versions $(VERSIONS),$(call BUILD,release) --target overdrive overdrive_autoload)
 	.deps/python/bin/python tools/make_wheel.py build/wheel $(if $(VERSIONS),$(VERSIONS:%=build/versions/%/build),build)
 
+## package:   a .deb and a .tar.gz of library, headers, program and guides, in build/package/
+package: configure-release
+	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_cli overdrive_man
+	umask 022 && cpack -Wno-dev --config build/CPackConfig.cmake
+
+## docs:      the API reference from the public headers, in build/docs/html/
+docs: setup-docs configure-release
+	python3 tools/make_reference.py build build/docs
+
 ## check:     include directions, Notes, documents (make test runs them too)
 check:
 	python3 tools/check_layers.py
@@ -133,6 +142,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results test wheel build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare results test wheel package docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -33,7 +33,7 @@ template <typename Signature>
 inline constexpr bool kMayBeEmpty<std::function<Signature>> = true;
 }  // namespace detail
 
-template <typename F, typename... Args>
+template <typename F, typename... Args>  // checkpointed(): what throws there throws here.
   requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
 auto checkpoint(const Options& options, F&& function, Args&&... arguments) {
   if constexpr (detail::kMayBeEmpty<std::decay_t<F>>) {
@@ -72,7 +72,7 @@ auto checkpoint(const Options& options, F&& function, Args&&... arguments) {
   return *std::move(result);
 }
 
-template <typename F, typename... Args>
+template <typename F, typename... Args>  // The same with the options as they are.
   requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
 auto checkpoint(F&& function, Args&&... arguments) {
   return checkpoint(Options{}, std::forward<F>(function), std::forward<Args>(arguments)...);
@@ -99,7 +99,7 @@ auto checkpointed(const CheckpointOptions& options, F&& function, Args&&... argu
   return checkpoint::checkpoint(options, std::forward<F>(function), std::forward<Args>(arguments)...);
 }
 
-template <typename F, typename... Args>
+template <typename F, typename... Args>  // The same with the options as they are.
   requires std::is_invocable_v<std::decay_t<F>&, std::decay_t<Args>&...>
 auto checkpointed(F&& function, Args&&... arguments) {
   return checkpoint::checkpoint(std::forward<F>(function), std::forward<Args>(arguments)...);

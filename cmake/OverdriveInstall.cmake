@@ -19,13 +19,25 @@ foreach(header ${overdrive_headers})
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/overdrive/${folder}")
 endforeach()
 # The guides, with the pages that they refer to.
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION share/overdrive/docs FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION share/overdrive/docs FILES_MATCHING PATTERN "*.md" PATTERN "abi.txt")
 install(EXPORT OverdriveTargets NAMESPACE Overdrive:: DESTINATION "${OVERDRIVE_CMAKE_DIR}")
 
 if(TARGET overdrive_cli)
   file(RELATIVE_PATH bin_to_lib "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(overdrive_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
   install(TARGETS overdrive_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  # A sanitized program prints more than its help.
+  if(NOT OVERDRIVE_SANITIZE AND NOT OVERDRIVE_COVERAGE)
+    find_package(Python3 REQUIRED COMPONENTS Interpreter)
+    set(page "${PROJECT_BINARY_DIR}/overdrive.1")
+    add_custom_command(OUTPUT "${page}"
+      COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tools/make_man.py" "$<TARGET_FILE:overdrive_cli>" "${page}"
+      DEPENDS overdrive_cli "${PROJECT_SOURCE_DIR}/tools/make_man.py"
+      COMMENT "Writing the man page"
+      VERBATIM)
+    add_custom_target(overdrive_man ALL DEPENDS "${page}")
+    install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+  endif()
   # What `compare --app` preloads into runs on stock.
   install(TARGETS overdrive_held_off LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   # Where the program looks first (examples/data/data_files.cpp); the README has sources and licences.

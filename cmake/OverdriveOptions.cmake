@@ -56,6 +56,8 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURC
 
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  # A build elsewhere gives the same program: its path to the libraries beside it is relative.
+  set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   find_program(OVERDRIVE_CCACHE ccache)

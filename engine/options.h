@@ -37,7 +37,7 @@ enum class Nan {
   kFirst,  // the first of the process is told to LibTorch's warning handler
 };
 
-struct Options {
+struct Options {                     // What install() takes.
   Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
   bool own_nodes = true;             // OVERDRIVE_OWN_NODES=0|1
@@ -60,7 +60,7 @@ struct Variable {
   const char* allowed;
   const char* meaning;
 };
-OVERDRIVE_API const std::vector<Variable>& environment_variables();
+OVERDRIVE_API const std::vector<Variable>& environment_variables();  // Lives as long as the process.
 // A sentence for each variable that is set, is named as ours are and is none of them, with the nearest.
 OVERDRIVE_API std::vector<std::string> unknown_environment_variables();
 

@@ -11,7 +11,7 @@
 
 namespace overdrive::engine {
 
-struct Stats {
+struct Stats {                    // A copy of the counters.
   uint64_t backwards = 0;         // calls that our engine ran itself, nested ones included
   uint64_t nodes = 0;             // nodes that it ran
   uint64_t frames_elided = 0;     // backwards that needed no host frame
@@ -45,11 +45,11 @@ struct Stats {
   }
 };
 
-OVERDRIVE_API Stats stats();
+OVERDRIVE_API Stats stats();  // Adds up the counters of all threads.
 // The types of node that the engine has a function of its own for.
 OVERDRIVE_API std::vector<std::string> own_node_types();
-OVERDRIVE_API void reset_stats();
-OVERDRIVE_API std::string stats_json();
+OVERDRIVE_API void reset_stats();        // Every sum begins at 0 again.
+OVERDRIVE_API std::string stats_json();  // stats() as JSON.
 // One sentence for people: "6,000 backwards on Overdrive, 0 on stock; 30,000 nodes, 21,000 of them run by
 // Overdrive itself".
 OVERDRIVE_API std::string stats_summary();

@@ -55,7 +55,7 @@ class OVERDRIVE_API Cancelled : public std::runtime_error {
   std::vector<at::Tensor> accumulated_;
 };
 
-struct StopOptions {
+struct StopOptions {  // What stops a backward, and who hears of its progress.
   CancelToken token = {};
   // From the making of the scope on.
   std::optional<std::chrono::nanoseconds> deadline = {};
@@ -64,7 +64,7 @@ struct StopOptions {
   std::function<void(size_t done, size_t total)> progress = {};
 };
 
-class OVERDRIVE_API StopScope {
+class OVERDRIVE_API StopScope {  // While it lives. A backward that it stops throws Cancelled.
  public:
   explicit StopScope(StopOptions options);
   explicit StopScope(const CancelToken& token) : StopScope(StopOptions{.token = token}) {}

@@ -13,7 +13,7 @@
 
 namespace overdrive {
 
-struct NanReport {
+struct NanReport {  // The node that made the first NaN or infinity.
   // A gradient as it came to the node. Without `known`: of a type whose range nobody reads.
   struct Input {
     bool known = false;
@@ -28,7 +28,7 @@ struct NanReport {
   bool by_sum = false;  // the node added nothing: the sum of finite gradients that came to it is not finite
   bool saved_not_finite = false;  // a tensor of the forward that the node saved was not finite already
 
-  OVERDRIVE_API std::string text() const;
+  OVERDRIVE_API std::string text() const;  // The report as sentences for people.
 };
 
 // While it lives, every backward that begins on Overdrive is watched until something is found.

@@ -14,15 +14,15 @@
 
 namespace overdrive::inspect {
 
-struct BackwardInfo {
-  uint64_t number;  // of the backward; nested ones have their own
-  size_t nodes;     // that may run
-  int depth;        // how many backwards this one is nested in
+struct BackwardInfo {  // Facts about a backward, good for the length of a call.
+  uint64_t number;     // of the backward; nested ones have their own
+  size_t nodes;        // that may run
+  int depth;           // how many backwards this one is nested in
   bool keep_graph;
   bool create_graph;
 };
 
-struct NodeInfo {
+struct NodeInfo {  // A node and its backward, good for the length of a call.
   const BackwardInfo& backward;
   torch::autograd::Node& node;
 };
@@ -57,7 +57,7 @@ class OVERDRIVE_API BackwardScope {
   class Watching;
   std::shared_ptr<Watching> watching_;
 };
-
+// Opens a scope of these hooks, on any thread.
 [[nodiscard]] inline BackwardScope on_backward(BackwardHooks hooks) { return BackwardScope(std::move(hooks)); }
 
 }  // namespace overdrive::inspect

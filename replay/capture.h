@@ -26,7 +26,7 @@ class CapturedFunction;
 using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 }  // namespace replay
 
-class OVERDRIVE_API CapturedStep {
+class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for two threads at once.
  public:
   CapturedStep(replay::Function function, CaptureOptions options);
   ~CapturedStep();
@@ -64,14 +64,14 @@ namespace replay {
 template <typename T>
 constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, at::Tensor>;
 
-inline std::vector<at::Tensor> to_list(std::vector<at::Tensor> results) { return results; }
-inline std::vector<at::Tensor> to_list(at::Tensor result) { return {std::move(result)}; }
-template <typename... Results>
+inline std::vector<at::Tensor> to_list(std::vector<at::Tensor> results) { return results; }  // A list.
+inline std::vector<at::Tensor> to_list(at::Tensor result) { return {std::move(result)}; }    // One tensor.
+template <typename... Results>  // A tuple of tensors.
 std::vector<at::Tensor> to_list(std::tuple<Results...> results) {
   return std::apply([](auto&... each) { return std::vector<at::Tensor>{std::move(each)...}; }, results);
 }
 
-template <typename Result>
+template <typename Result>  // The result in the form of the function. Throws where the list is too short.
 Result from_list(std::vector<at::Tensor> list) {
   if constexpr (std::is_same_v<Result, at::Tensor>) {
     return std::move(list.at(0));
@@ -84,7 +84,7 @@ Result from_list(std::vector<at::Tensor> list) {
   }
 }
 
-template <typename Result, typename... Inputs>
+template <typename Result, typename... Inputs>  // A captured step that is called as its function is.
 class TypedStep : public CapturedStep {
   static constexpr bool kList = sizeof...(Inputs) == 1 && !(is_tensor<Inputs> && ...);
   static_assert(kList || (is_tensor<Inputs> && ...),
@@ -94,7 +94,7 @@ class TypedStep : public CapturedStep {
   TypedStep(std::function<Result(Inputs...)> function, CaptureOptions options)
       : CapturedStep(as_list_function(std::move(function)), std::move(options)) {}
 
-  Result operator()(const std::decay_t<Inputs>&... inputs) {
+  Result operator()(const std::decay_t<Inputs>&... inputs) {  // As call().
     if constexpr (kList) {
       return from_list<Result>(call(inputs...));
     } else {
@@ -126,7 +126,7 @@ class TypedStep : public CapturedStep {
   }
 };
 
-template <typename Result, typename... Inputs>
+template <typename Result, typename... Inputs>  // Names the types of a step for capture().
 TypedStep<Result, Inputs...> typed_step(std::function<Result(Inputs...)> function, CaptureOptions options) {
   return {std::move(function), std::move(options)};
 }

@@ -15,7 +15,7 @@ class Optimizer;
 
 namespace overdrive {
 
-struct CaptureOptions {
+struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // The optimizer whose step() the function calls, once: SGD, Adam, AdamW, RMSprop or Adagrad. Its options are
   // read in every call, so learning rates may change. It must outlive the step.
   torch::optim::Optimizer* optimizer = nullptr;
@@ -32,7 +32,7 @@ struct CaptureOptions {
   uint64_t check_every = 0;
 };
 
-struct CaptureStats {
+struct CaptureStats {  // Calls of a captured step by their outcome.
   uint64_t calls = 0;
   uint64_t eager = 0;
   uint64_t recorded = 0;

@@ -2,12 +2,13 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [python] [peers] [clang] [format] [tidy] [--again]
+#   tools/setup.sh [build] [python] [peers] [clang] [format] [tidy] [docs] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
 # peers: an environment in .deps/peers with JAX, for `make bench-peers`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
+# docs: doxygen, for `make docs`.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
 # that can `import torch`, else from pip into .venv/.
@@ -289,7 +290,8 @@ setup_part() {
     clang) setup_tool clang clang-16 ;;
     format) setup_tool format clang-format-16 ;;
     tidy) setup_tool tidy clang-tidy-16 ;;
-    *) fail "unknown part '$1'; known are build, python, peers, clang, format and tidy" ;;
+    docs) setup_tool docs doxygen ;;
+    *) fail "unknown part '$1'; known are build, python, peers, clang, format, tidy and docs" ;;
   esac
 }
 

@@ -17,7 +17,7 @@ namespace overdrive::checkpoint {
 
 class Segment;
 
-class OVERDRIVE_API Checkpointing {
+class OVERDRIVE_API Checkpointing {  // The two halves of one region. One call of each, on one thread.
  public:
   // Undefined tensors are passed on to fn; there must be one that is defined.
   Checkpointing(Function fn, Tensors inputs, Options options = {});

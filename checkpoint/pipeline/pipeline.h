@@ -22,7 +22,7 @@
 
 namespace overdrive::checkpoint {
 
-struct PipelineOptions {
+struct PipelineOptions {  // How a pipeline cuts a batch and checkpoints its stages.
   // Micro-batches; the batch is cut along its first dimension as evenly as possible.
   int64_t chunks = 1;
   // The micro-batches that are checkpointed. The last one would run again at once.
@@ -42,7 +42,7 @@ struct Stage {
   std::function<std::string()> obstacle = {};
 };
 
-class OVERDRIVE_API Pipeline {
+class OVERDRIVE_API Pipeline {  // The chain on its devices. Copies share the layers.
  public:
   explicit Pipeline(std::vector<Stage> stages, PipelineOptions options = {});
 

@@ -20,7 +20,7 @@ struct Waiting {
   at::Tensor tensor;
   at::Tensor token;
 };
-OVERDRIVE_API Waiting wait_in_backward(const at::Tensor& tensor);
+OVERDRIVE_API Waiting wait_in_backward(const at::Tensor& tensor);  // One more node of the graph.
 
 // The tensor. Its gradient is handed on before the token's history runs.
 OVERDRIVE_API at::Tensor release_in_backward(const at::Tensor& tensor, const at::Tensor& token);

@@ -27,7 +27,7 @@ enum class Form {
   kOnDemand,
 };
 
-struct Options {
+struct Options {  // Of one region, copied when it runs.
   // Unset: on demand; early for the stages of a Pipeline and with Revolve, which have no other form.
   std::optional<Form> form = std::nullopt;
   // Give the recomputation the random numbers of the first run (dropout masks), and leave the generators

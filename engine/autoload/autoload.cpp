@@ -104,9 +104,25 @@ bool version_fits(void* host) {
   return false;
 }
 
+// A loaded object, by the beginning of its file's name: behind it stands a version.
+struct Loaded {
+  const char* name;
+  char path[PATH_MAX];
+};
+
+int is_named_so(dl_phdr_info* info, size_t, void* wanted) {
+  auto* loaded = static_cast<Loaded*>(wanted);
+  const char* slash = strrchr(info->dlpi_name, '/');
+  const char* name = slash ? slash + 1 : info->dlpi_name;
+  if (strncmp(name, loaded->name, strlen(loaded->name)) != 0) return 0;
+  snprintf(loaded->path, sizeof loaded->path, "%s", info->dlpi_name);
+  return 1;
+}
+
 // The one beside this library, unless the program brought one: there must not be two.
 void* open_overdrive() {
-  if (void* loaded = dlopen("liboverdrive.so", RTLD_NOW | RTLD_NOLOAD)) return loaded;
+  Loaded loaded{"liboverdrive.so", ""};
+  if (dl_iterate_phdr(is_named_so, &loaded)) return dlopen(loaded.path, RTLD_NOW | RTLD_NOLOAD);
   char path[PATH_MAX + sizeof "/liboverdrive.so"];
   snprintf(path, sizeof path, "%s/liboverdrive.so", our_folder);
   // Global makes what Overdrive needs global as well, so only where LibTorch already is.
@@ -173,14 +189,6 @@ void* first_call() {
   return getter();
 }
 
-int is_host(dl_phdr_info* info, size_t, void* found) {
-  const char* slash = strrchr(info->dlpi_name, '/');
-  const char* name = slash ? slash + 1 : info->dlpi_name;
-  if (strncmp(name, "libtorch_cpu.so", strlen("libtorch_cpu.so")) != 0) return 0;
-  snprintf(static_cast<char*>(found), PATH_MAX, "%s", info->dlpi_name);
-  return 1;
-}
-
 void remember_our_folder() {
   Dl_info info;
   if (!dladdr(our_folder, &info)) return;
@@ -197,9 +205,9 @@ void remember_our_folder() {
 // needs it, runs them first.
 __attribute__((constructor)) void at_load() {
   remember_our_folder();
-  char path[PATH_MAX];
-  if (!dl_iterate_phdr(is_host, path)) return;
-  if (void* host = dlopen(path, RTLD_LAZY | RTLD_NOLOAD)) install_into(host);
+  Loaded loaded{"libtorch_cpu.so", ""};
+  if (!dl_iterate_phdr(is_named_so, &loaded)) return;
+  if (void* host = dlopen(loaded.path, RTLD_LAZY | RTLD_NOLOAD)) install_into(host);
 }
 
 // A destructor of a library runs after the program's own: late backwards are in the report.

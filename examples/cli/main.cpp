@@ -89,6 +89,14 @@ void take_arguments(Program& program, int argc, char** argv) {
   program.arguments.emplace_back("--help");
 }
 
+// The help of every command: tools/make_man.py makes the man page of it.
+void print_every_help(const CLI::App& app, const std::string& name, const std::string& parents = "") {
+  std::cout << "# " << name << '\n' << app.help(parents) << '\n';
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    print_every_help(*command, name + " " + command->get_name(), name);
+  }
+}
+
 void add_commands(Program& program) {
   program.app.require_subcommand(1);
   program.app.footer(
@@ -96,7 +104,8 @@ void add_commands(Program& program) {
       "was wrong or a\nresult could not be written, 130 stopped by Ctrl-C before the end.");
   program.app.set_version_flag(
       "--version", "overdrive " OVERDRIVE_VERSION ", built for LibTorch " + engine::built_for_torch());
-  program.add(program.app, "help", "Tell about a command: overdrive help COMMAND.",
+  program.add(program.app, "help",
+              "Tell about a command: overdrive help COMMAND, or about all: overdrive help --all.",
               "overdrive help bench engine", [] { return kFine; });
   add_env(program);
   add_list(program);
@@ -113,6 +122,10 @@ void add_commands(Program& program) {
 int parse_and_run(Program& program, int argc, char** argv) {
   try {
     take_arguments(program, argc, argv);
+    if (program.arguments == std::vector<std::string>{"--all", "--help"}) {
+      print_every_help(program.app, program.app.get_name());
+      return kFine;
+    }
     check_command(program.app, program.arguments);
     auto reversed = program.arguments;  // as CLI11 wants them
     std::reverse(reversed.begin(), reversed.end());

@@ -15,7 +15,7 @@ namespace {
 std::atomic<long> asked{0};
 
 __attribute__((destructor)) void report() {
-  if (void* library = dlopen("liboverdrive.so", RTLD_NOW | RTLD_NOLOAD)) {
+  if (void* library = dlopen(OVERDRIVE_SONAME, RTLD_NOW | RTLD_NOLOAD)) {
     const auto count = reinterpret_cast<uint64_t (*)()>(dlsym(library, "overdrive_backward_count"));
     const unsigned long long backwards = count != nullptr ? count() : 0;
     std::fprintf(stderr, "overdrive: held off {\"installs\":%ld,\"backwards\":%llu}\n", asked.load(),

@@ -156,7 +156,7 @@ auto apply_custom(bool double_vjp, const Args&... args) {
 template <typename T>
 class CustomJvp : public torch::autograd::Function<T> {
  public:
-  template <typename... Args>
+  template <typename... Args>  // As torch::autograd::Function::apply().
   static auto apply(const Args&... args) {
     return detail::apply_custom<T, Args...>(/*double_vjp=*/false, args...);
   }
@@ -167,7 +167,7 @@ class CustomJvp : public torch::autograd::Function<T> {
 template <typename T>
 class DoubleVjp : public torch::autograd::Function<T> {
  public:
-  template <typename... Args>
+  template <typename... Args>  // As torch::autograd::Function::apply().
   static auto apply(const Args&... args) {
     return detail::apply_custom<T, Args...>(/*double_vjp=*/true, args...);
   }

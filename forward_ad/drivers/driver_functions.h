@@ -21,7 +21,7 @@ namespace overdrive::forward_ad {
 
 using Tensors = std::vector<at::Tensor>;
 
-struct JacobianOptions {
+struct JacobianOptions {  // How a Jacobian is computed.
   // How many rows or columns are computed at once. Unset: all.
   std::optional<int64_t> chunk_size = std::nullopt;
   // Computes a chunk with one vectorised run (vmap) where the operators allow it, else one direction at a time.

@@ -35,7 +35,7 @@ struct WithAux {
   Tensors aux;
 };
 
-inline WithAux<at::Tensor> with_aux(at::Tensor value, Tensors aux) {
+inline WithAux<at::Tensor> with_aux(at::Tensor value, Tensors aux) {  // For a function to return.
   return {std::move(value), std::move(aux)};
 }
 inline WithAux<Tensors> with_aux(Tensors value, Tensors aux) { return {std::move(value), std::move(aux)}; }
@@ -134,12 +134,12 @@ auto result_of(Value&& value, Output&& output) {
 
 }  // namespace detail
 
-template <TensorOrTensors Out>
+template <TensorOrTensors Out>  // What jvp() returns.
 struct JvpResult {
   Out value;
   Out tangent;
 };
-template <TensorOrTensors Out>
+template <TensorOrTensors Out>  // And of a function with aux.
 struct JvpResultWithAux {
   Out value;
   Out tangent;
@@ -161,12 +161,12 @@ auto jvp(F&& f, const In& x, const std::type_identity_t<In>& tangent) {
   }
 }
 
-template <TensorOrTensors Out, TensorOrTensors In>
+template <TensorOrTensors Out, TensorOrTensors In>  // What vjp() returns.
 struct VjpResult {
   Out value;
   std::function<In(const Out&)> pullback;
 };
-template <TensorOrTensors Out, TensorOrTensors In>
+template <TensorOrTensors Out, TensorOrTensors In>  // And of a function with aux.
 struct VjpResultWithAux {
   Out value;
   std::function<In(const Out&)> pullback;
@@ -201,7 +201,7 @@ auto jacfwd(F&& f, const In& x, const JacobianOptions& options = {}) {
       detail::shape_jacobian<detail::ValueOf<F, In>, In>(std::move(r.jacobian)), std::move(r.output));
 }
 
-template <typename F, TensorOrTensors In>
+template <typename F, TensorOrTensors In>  // As jacfwd(), by reverse mode: for few results.
   requires detail::DifferentiableFrom<F, In>
 auto jacrev(F&& f, const In& x, const JacobianOptions& options = {}) {
   detail::Jacobian r = detail::jacrev(detail::to_function<In>(f), detail::to_list(x), options);
@@ -220,13 +220,13 @@ auto hessian(F&& f, const In& x, const JacobianOptions& options = {}) {
       detail::shape_jacobian<In, In>(std::move(r.jacobian)), std::move(r.output));
 }
 
-template <TensorOrTensors In>
+template <TensorOrTensors In>  // What hvp() returns.
 struct HvpResult {
   at::Tensor value;
   In gradient;
   In product;
 };
-template <TensorOrTensors In>
+template <TensorOrTensors In>  // And of a function with aux.
 struct HvpResultWithAux {
   at::Tensor value;
   In gradient;

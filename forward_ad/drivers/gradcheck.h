@@ -14,8 +14,8 @@
 
 namespace overdrive::forward_ad {
 
-struct GradcheckOptions {
-  double eps = 1e-6;  // the step of the difference quotient
+struct GradcheckOptions {  // The options of gradcheck() and gradgradcheck().
+  double eps = 1e-6;       // the step of the difference quotient
   double atol = 1e-5;
   double rtol = 1e-3;
   double nondet_tol = 0;  // how much two backwards through one graph may differ
@@ -31,7 +31,7 @@ OVERDRIVE_API bool gradgradcheck(const Function& f, const Tensors& inputs, const
                                  const GradcheckOptions& options);
 }  // namespace detail
 
-template <typename F, TensorOrTensors In>
+template <typename F, TensorOrTensors In>  // Whether gradients and numeric ones agree; throws if not.
   requires detail::DifferentiableFrom<F, In>
 bool gradcheck(F&& f, const In& inputs, const GradcheckOptions& options = {}) {
   return detail::gradcheck(detail::to_function<In>(f), detail::to_list(inputs), options);

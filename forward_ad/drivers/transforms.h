@@ -13,12 +13,12 @@
 
 namespace overdrive::forward_ad {
 
-template <TensorOrTensors In>
+template <TensorOrTensors In>  // What grad_and_value() returns.
 struct GradAndValue {
   In gradient;
   at::Tensor value;
 };
-template <TensorOrTensors In>
+template <TensorOrTensors In>  // And of a function with aux.
 struct GradAndValueWithAux {
   In gradient;
   at::Tensor value;

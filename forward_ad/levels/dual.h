@@ -30,7 +30,7 @@ class OVERDRIVE_API DualLevel {
   // Closes the level now; an error unless it is the innermost one and nobody is inside.
   void close();
 
-  uint64_t idx() const { return idx_; }
+  uint64_t idx() const { return idx_; }       // The index that make_dual() and others take.
   operator uint64_t() const { return idx_; }  // NOLINT: a level is its index
 
  protected:
@@ -60,7 +60,7 @@ class OVERDRIVE_API LevelScope {
 // operators on it write into them.
 OVERDRIVE_API at::Tensor make_dual(const at::Tensor& primal, const at::Tensor& tangent, uint64_t level);
 
-struct DualParts {
+struct DualParts {  // The parts of a dual number at one level.
   at::Tensor primal;
   at::Tensor tangent;  // undefined when the tensor does not depend on the level's direction
 };

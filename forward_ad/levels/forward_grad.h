@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace overdrive::forward_ad {
-
+// The tangents of one tensor, by level.
 class OVERDRIVE_API ForwardGrad final : public TangentStore, public std::enable_shared_from_this<ForwardGrad> {
  public:
   ForwardGrad() = default;
@@ -33,9 +33,9 @@ class OVERDRIVE_API ForwardGrad final : public TangentStore, public std::enable_
   // must return a reference, as autograd data must.
   const at::Tensor& peek(uint64_t level) const OVERDRIVE_EXCLUDES(mutex_);
 
-  bool contains(uint64_t level) const OVERDRIVE_EXCLUDES(mutex_);
-  bool empty() const OVERDRIVE_EXCLUDES(mutex_);
-  std::vector<uint64_t> levels() const OVERDRIVE_EXCLUDES(mutex_);
+  bool contains(uint64_t level) const OVERDRIVE_EXCLUDES(mutex_);   // Whether it has a tangent there.
+  bool empty() const OVERDRIVE_EXCLUDES(mutex_);                    // Whether it has no tangent at all.
+  std::vector<uint64_t> levels() const OVERDRIVE_EXCLUDES(mutex_);  // In no order.
 
   // Takes the tangent of one level away; an error when there is none. With update_level false the level itself
   // asks, and is not told.
@@ -48,7 +48,7 @@ class OVERDRIVE_API ForwardGrad final : public TangentStore, public std::enable_
   // The undefined tensor that peek() returns.
   static const at::Tensor& undef_grad();
 
-  void drop(uint64_t level) override OVERDRIVE_EXCLUDES(mutex_);
+  void drop(uint64_t level) override OVERDRIVE_EXCLUDES(mutex_);  // As reset(), for the level's release.
 
  private:
   at::Tensor take(uint64_t level) OVERDRIVE_EXCLUDES(mutex_);

@@ -49,14 +49,14 @@ class OVERDRIVE_API TangentStore {
   virtual void drop(uint64_t level) = 0;
 };
 
-class OVERDRIVE_API ForwardADLevel {
+class OVERDRIVE_API ForwardADLevel {  // A level, from its opening to its release.
  public:
   explicit ForwardADLevel(uint64_t idx);
   ~ForwardADLevel();
   ForwardADLevel(const ForwardADLevel&) = delete;
   ForwardADLevel& operator=(const ForwardADLevel&) = delete;
 
-  uint64_t idx() const { return idx_; }
+  uint64_t idx() const { return idx_; }  // The index in the registry.
 
   // False when the level has been released: nothing was registered.
   bool insert(const std::shared_ptr<TangentStore>& grad) OVERDRIVE_EXCLUDES(mutex_);

@@ -15,14 +15,14 @@
 
 namespace overdrive::forward_ad {
 
-template <TensorOrTensors Out>
+template <TensorOrTensors Out>  // What second_derivative() returns.
 struct SecondDerivative {
   Out value;
   Out first;
   Out second;
   std::string nested_because;  // empty where one run was enough
 };
-template <TensorOrTensors Out>
+template <TensorOrTensors Out>  // And of a function with aux.
 struct SecondDerivativeWithAux {
   Out value;
   Out first;
@@ -40,7 +40,7 @@ struct Second {
 OVERDRIVE_API Second second_derivative(const Function& f, const Tensors& inputs, const Tensors& directions);
 }  // namespace detail
 
-template <typename F, TensorOrTensors In>
+template <typename F, TensorOrTensors In>  // f(x), and its derivatives along `direction`.
   requires detail::DifferentiableFrom<F, In>
 auto second_derivative(F&& f, const In& x, const std::type_identity_t<In>& direction) {
   using Out = detail::ValueOf<F, In>;

@@ -68,14 +68,14 @@ struct Schedule {
   int64_t ahead_bytes = int64_t{256} << 20;
 };
 
-struct UnpackInfo {
+struct UnpackInfo {  // Facts for unpack().
   // The node that wants its tensor, alive until unpack() returns. For an early unpack() the node of SaveInfo.
   // Null when a saved tensor is looked at outside of a backward.
   torch::autograd::Node* node = nullptr;
   const SaveInfo& save;
 };
 
-struct HookOptions {
+struct HookOptions {  // Of a scope of hooks.
   // Leaves that require grad, and views of them, stay in memory anyhow: they are kept, not packed.
   bool skip_parameters = true;
   // Memory that is saved twice is packed once.
@@ -111,8 +111,8 @@ class OVERDRIVE_API SavedTensorHooks {
   SavedTensorHooks(const SavedTensorHooks&) = delete;
   SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 
-  virtual Packed pack(const at::Tensor& tensor, const SaveInfo& info) = 0;
-  virtual at::Tensor unpack(Packed& packed, const UnpackInfo& info) = 0;
+  virtual Packed pack(const at::Tensor& tensor, const SaveInfo& info) = 0;  // The Note has the rules.
+  virtual at::Tensor unpack(Packed& packed, const UnpackInfo& info) = 0;    // The Note has the rules.
 
   // Under a schedule: the unpack() of `packed` is in line. For work that needs no thread of ours, such as a
   // read by the system. On any thread, perhaps while the same is unpacked; must not wait.
@@ -137,7 +137,7 @@ using HooksPtr = std::shared_ptr<SavedTensorHooks>;
 using PackFunction = std::function<Packed(const at::Tensor&, const SaveInfo&)>;
 using UnpackFunction = std::function<at::Tensor(Packed&, const UnpackInfo&)>;
 
-struct HookTraits {
+struct HookTraits {  // What make_hooks() cannot read off two functions.
   std::string name = "the program's hook";
   bool lossless = false;
 };

@@ -9,13 +9,13 @@
 
 namespace overdrive::hooks {
 
-struct OffloadOptions {
+struct OffloadOptions {  // Limits of memory.
   // Smaller tensors stay on their device: a copy costs more than they hold.
   int64_t min_bytes = 4096;
   // Idle buffers are kept up to so many bytes, for the next step.
   int64_t most_idle_bytes = int64_t{4} << 30;
 };
 
-OVERDRIVE_API HooksPtr offload_to_cpu(OffloadOptions options = {});
+OVERDRIVE_API HooksPtr offload_to_cpu(OffloadOptions options = {});  // Throws for a limit below 0.
 
 }  // namespace overdrive::hooks

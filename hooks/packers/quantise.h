@@ -20,7 +20,7 @@ enum class QuantisedType { kBFloat16, kInt8 };
 // can be repeated. It may make a zero of a small element.
 enum class Rounding { kNearest, kStochastic };
 
-struct QuantiseOptions {
+struct QuantiseOptions {  // The type, its scales and its rounding.
   QuantisedType type = QuantisedType::kInt8;
   Rounding rounding = Rounding::kNearest;
   int64_t block = 128;       // elements that share a scale, a power of two from 16 to 4096; kInt8 only
@@ -30,6 +30,6 @@ struct QuantiseOptions {
   int64_t most_idle_bytes = int64_t{128} << 20;
 };
 
-OVERDRIVE_API HooksPtr quantise(QuantiseOptions options = {});
+OVERDRIVE_API HooksPtr quantise(QuantiseOptions options = {});  // Throws for options that do not fit.
 
 }  // namespace overdrive::hooks

@@ -14,7 +14,7 @@
 
 namespace overdrive::hooks {
 
-struct SpillOptions {
+struct SpillOptions {  // The folder, and limits of memory.
   // A folder; empty: TMPDIR, or /tmp where that is not set.
   std::string folder = {};
   // Smaller tensors stay in memory: a system call costs more than they hold.
@@ -28,6 +28,6 @@ struct SpillOptions {
   bool drop_cached = false;
 };
 
-OVERDRIVE_API HooksPtr spill_to_disk(SpillOptions options = {});
+OVERDRIVE_API HooksPtr spill_to_disk(SpillOptions options = {});  // Throws where the folder takes no file.
 
 }  // namespace overdrive::hooks

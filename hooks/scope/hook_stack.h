@@ -46,7 +46,7 @@ class OVERDRIVE_API DisabledHooks {
   std::optional<std::string> before_;
 };
 
-[[nodiscard]] inline DisabledHooks disable_saved_tensor_hooks(const std::string& message) {
+[[nodiscard]] inline DisabledHooks disable_saved_tensor_hooks(const std::string& message) {  // PyTorch's name.
   return DisabledHooks(message);
 }
 

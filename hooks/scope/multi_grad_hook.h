@@ -21,7 +21,7 @@
 
 namespace overdrive::hooks {
 
-class OVERDRIVE_API MultiGradHook {
+class OVERDRIVE_API MultiGradHook {  // The handle of a hook. Copies are the same handle.
  public:
   // Takes the hook off its tensors; nothing the second time. A handle that goes away leaves the hook.
   void remove();
@@ -36,7 +36,7 @@ class OVERDRIVE_API MultiGradHook {
 
   std::shared_ptr<Places> places_;
 };
-
+// Throws c10::Error for an empty function, for no tensors, and for a tensor that requires no gradient.
 OVERDRIVE_API MultiGradHook register_multi_grad_hook(const std::vector<at::Tensor>& tensors,
                                                      std::function<void(const std::vector<at::Tensor>&)> hook);
 OVERDRIVE_API MultiGradHook register_multi_grad_hook(const std::vector<at::Tensor>& tensors,

@@ -23,7 +23,7 @@ enum class SavedAs {
   kInPlaceOnView,  // an output that the node wrote into a view, whose history leads elsewhere
 };
 
-class OVERDRIVE_API SavedTensor {
+class OVERDRIVE_API SavedTensor {  // A member of a node. Moves, and is never copied.
  public:
   // Nothing was saved: unpacks to an undefined tensor.
   SavedTensor();

@@ -14,6 +14,6 @@ enum class MemoryKind {
   kGradients,    // by a node of a backward; of a checkpointed region also the activations of its second run
 };
 inline constexpr size_t kMemoryKinds = 4;
-OVERDRIVE_API const char* name_of(MemoryKind kind);
+OVERDRIVE_API const char* name_of(MemoryKind kind);  // "activations" and the like.
 
 }  // namespace overdrive::inspect

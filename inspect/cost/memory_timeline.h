@@ -17,7 +17,7 @@
 
 namespace overdrive::inspect {
 
-struct MemoryTimeline {
+struct MemoryTimeline {  // What memory_timeline() returns.
   // The memory of one operator or one type of node that is alive at the peak.
   struct Owner {
     MemoryKind kind;
@@ -25,10 +25,10 @@ struct MemoryTimeline {
     int64_t bytes = 0;
     uint64_t tensors = 0;
   };
-  struct Point {
+  struct Point {                                // The memory at one moment.
     double seconds = 0;                         // since the step began
     std::array<int64_t, kMemoryKinds> bytes{};  // alive, by kind
-    int64_t all() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
+    int64_t all() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }  // Their sum.
   };
 
   double seconds = 0;  // of the step
@@ -46,7 +46,7 @@ OVERDRIVE_API MemoryTimeline memory_timeline(const std::function<void()>& step);
 // 60 columns: the peak and its owners, and the course of the step as bars.
 OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const MemoryTimeline& timeline);
 
-OVERDRIVE_API std::string to_json(const MemoryTimeline& timeline);
+OVERDRIVE_API std::string to_json(const MemoryTimeline& timeline);  // With every field.
 // One page that needs no network: the course of the step, the owners of the peak, and what each remedy would
 // give.
 OVERDRIVE_API std::string to_html(const MemoryTimeline& timeline, const std::string& title = "step");

@@ -13,7 +13,7 @@
 
 namespace overdrive::inspect {
 
-struct Profile {
+struct Profile {  // What profile() returns.
   // The nodes of one type. Time is that of the threads that ran them.
   struct Type {
     std::string name;
@@ -24,7 +24,7 @@ struct Profile {
     int64_t bytes = 0;         // of the gradients that they returned
     double peak_share = 0;     // of the bytes alive at the peak, those that they allocated
   };
-  struct Node {
+  struct Node {  // One node that took long.
     std::string name;
     uint64_t sequence_nr = 0;  // UINT64_MAX of a leaf
     double own_seconds = 0;
@@ -41,8 +41,8 @@ struct Profile {
   std::vector<Node> dearest;  // the ten with the longest own time
 };
 
-OVERDRIVE_API Profile profile(const std::function<void()>& step);
-OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const Profile& profile);
-OVERDRIVE_API std::string to_json(const Profile& profile);
+OVERDRIVE_API Profile profile(const std::function<void()>& step);  // An error of the step reaches the caller.
+OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const Profile& profile);  // The table.
+OVERDRIVE_API std::string to_json(const Profile& profile);                          // With every field.
 
 }  // namespace overdrive::inspect

@@ -9,7 +9,7 @@
 
 namespace overdrive::inspect {
 
-struct Remedy {
+struct Remedy {  // A way to a lower peak, and what it would give.
   enum Kind {
     kInt8,         // SavedTensorHooksGuard of hooks::quantise() around the forward
     kCheckpoint,   // checkpointed() around one segment

@@ -30,7 +30,7 @@ enum class Owner {
   kNoGraph,  // a tensor without a gradient: data, a mask, a statistic
 };
 
-struct SavedLook {
+struct SavedLook {  // A tensor that a node saved.
   TensorLook look;
   Owner owner = Owner::kNoGraph;
   int32_t owner_node = -1;    // in Graph::nodes, or -1 where the owner is not in this graph
@@ -45,7 +45,7 @@ enum class SavedState {
   kUnknown,   // the node's type cannot be asked
 };
 
-struct GraphNode {
+struct GraphNode {                    // A node, its look and its memory.
   std::string name;                   // LibTorch's: "MulBackward0"
   bool leaf = false;                  // adds its gradient to a tensor
   std::string leaf_name;              // as the caller named the leaf; else ""
@@ -60,7 +60,7 @@ struct GraphNode {
       std::numeric_limits<double>::quiet_NaN();  // add_times() or the caller sets it; colours the page
 };
 
-struct GraphEdge {
+struct GraphEdge {    // The way of one gradient.
   uint32_t from = 0;  // the node whose output the gradient is
   uint32_t to = 0;
   uint32_t output = 0;  // of `from`
@@ -74,14 +74,14 @@ struct RepeatedBlock {
   uint32_t count = 0;
 };
 
-struct Graph {
+struct Graph {  // What graph() returns.
   std::vector<GraphNode> nodes;
   std::vector<GraphEdge> edges;
   std::vector<uint32_t> roots;
   std::vector<uint32_t> run_order;  // all nodes but leaves
   std::vector<RepeatedBlock> blocks;
 
-  OVERDRIVE_API int64_t held_bytes() const;
+  OVERDRIVE_API int64_t held_bytes() const;  // The sum over all nodes.
 };
 
 // Names for leaves, such as a module's named parameters.

@@ -17,7 +17,7 @@ struct Node;
 
 namespace overdrive::inspect {
 
-struct OrderedNode {
+struct OrderedNode {                            // A node in its turn.
   const torch::autograd::Node* node = nullptr;  // belongs to the graph
   std::string name;
   uint64_t sequence_nr = 0;

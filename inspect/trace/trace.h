@@ -10,7 +10,7 @@
 
 namespace overdrive::inspect {
 
-struct TraceOptions {
+struct TraceOptions {  // What a trace holds beside nodes.
   // The operators that this thread runs outside a backward are traced too, with an arrow to the node of each.
   bool forward = true;
   // Every node tells how many bytes of CPU tensors are alive after it, of those that were allocated under a
@@ -18,7 +18,7 @@ struct TraceOptions {
   bool live_bytes = true;
 };
 
-class OVERDRIVE_API Trace {
+class OVERDRIVE_API Trace {  // While it lives, every backward of the process goes into its file.
  public:
   // "%p" in `file` becomes the number of the process. Throws c10::Error when the file cannot be written, or
   // when Overdrive is not installed.

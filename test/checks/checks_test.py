@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import check_docs
 import check_layers
 import check_notes
+import make_reference
 
 GOOD_TREE = {
     "engine/CMakeLists.txt": "overdrive_public_headers(base/export.h engine.h)",
@@ -178,6 +179,61 @@ class CheckDocs(unittest.TestCase):
 
     def test_refuses_a_folder_without_a_readme(self):
         self.refuses("tools/check.py", "pass\n", "tools/ has no README.md")
+
+
+HEADER = """// What this is.
+//
+//   one();  // an example
+#pragma once
+
+namespace overdrive {
+
+// Two of a kind, for `a < b`.
+int first(int x);
+int second(int x) { return x; }
+int third(int x);  // Its own.
+
+int fourth();
+
+// A class.
+class Fifth {
+ public:
+  int undocumented() const;
+  // Not a mark: # < @.
+  int size = 0;  // in bytes
+};
+template <typename T>  // Behind the first line.
+int sixth();
+
+}  // namespace overdrive
+"""
+
+
+class MakeReference(unittest.TestCase):
+    def test_marks_comments_and_keeps_the_numbers_of_lines(self):
+        lines, shown = HEADER.splitlines(), make_reference.filtered(HEADER).splitlines()
+        self.assertEqual(len(lines), len(shown))
+        by_line = dict(zip(lines, shown))
+        self.assertEqual(shown[:4], ["/// \\file", "/// What this is.", "/// ", "///     " + "  one();  // an example"])
+        self.assertEqual(by_line["int first(int x);"], "int first(int x);")
+        self.assertEqual(by_line["int second(int x) { return x; }"],
+                         "/** Two of a kind, for `a < b`. */ int second(int x) { return x; }")
+        self.assertEqual(by_line["int third(int x);  // Its own."], "int third(int x);  ///< Its own.")
+        self.assertEqual(by_line["int fourth();"], "int fourth();")
+        self.assertEqual(by_line["  int undocumented() const;"], "  int undocumented() const;")
+        self.assertEqual(by_line["  // Not a mark: # < @."], "  /// Not a mark: \\# \\< \\@.")
+        self.assertEqual(by_line["  int size = 0;  // in bytes"], "  int size = 0;  ///< in bytes")
+        self.assertEqual(by_line["template <typename T>  // Behind the first line."],
+                         "/** Behind the first line. */ template <typename T>")
+        self.assertEqual(by_line["}  // namespace overdrive"], "}  // namespace overdrive")
+
+    def test_excuses_what_the_comment_of_a_class_covers_and_nothing_else(self):
+        asked = ["a.h:1: warning: Member Fifth(int x) (function) of class overdrive::Fifth is not documented.",
+                 "a.h:2: warning: Member fourth() (function) of namespace overdrive is not documented.",
+                 "a.h:3: warning: Member size (variable) of struct overdrive::Fifth is not documented.",
+                 "a.h:4: warning: Compound overdrive::Fifth is not documented.",
+                 "a.h:5: warning: unknown command"]
+        self.assertEqual(make_reference.without_excused(asked), [asked[1], asked[3], asked[4]])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   if (way == "scope") scope.emplace();
   if (way == "c") overdrive_install();
   if (way == "by_address") {
-    void* library = dlopen("liboverdrive.so", RTLD_NOW | RTLD_NOLOAD);
+    void* library = dlopen(OVERDRIVE_SONAME, RTLD_NOW | RTLD_NOLOAD);
     void* install = dlsym(library, "_ZN9overdrive6engine7installERKNS0_7OptionsE");
     reinterpret_cast<void (*)(const overdrive::Options&)>(install)({});
   }

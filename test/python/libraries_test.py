@@ -1,5 +1,6 @@
 """What PyTorch builds on its engine: functorch, checkpoint, compile, AMP, data loaders, several processes."""
 import pickle
+import re
 
 import pytest
 import torch
@@ -345,7 +346,7 @@ def test_programs_of_several_processes(program, tmp_path):
         done = python([script, tmp_path / f"store_{name}"], {**variables_of(name), "OMP_NUM_THREADS": "1"})
         outputs[name] = done.stdout
         if name == "overdrive":
-            assert "backwards on Overdrive, 0 on stock" in done.stderr
+            assert re.search(r"backwards? on Overdrive, 0 on stock", done.stderr)
     assert outputs["stock"] == outputs["overdrive"] != ""
 
 
