@@ -18,9 +18,13 @@ namespace {
 // A new file beside the one that is meant; gone at the end of the scope unless it was renamed.
 class Draft {
  public:
-  explicit Draft(const std::string& path) : path_(path), name_(path + "." + std::to_string(getpid()) + ".tmp") {
-    file_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file_ < 0) fail();
+  // Never a file that is there: in a folder that others may write, its name may be their link.
+  explicit Draft(const std::string& path) : path_(path) {
+    for (int attempt = 0; file_ < 0; ++attempt) {
+      name_ = path + "." + std::to_string(getpid()) + "." + std::to_string(attempt) + ".tmp";
+      file_ = open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+      if (file_ < 0 && (errno != EEXIST || attempt == 100)) fail();
+    }
   }
   ~Draft() {
     close_file();
@@ -52,7 +56,8 @@ class Draft {
     TORCH_CHECK(false, "cannot write \"", path_, "\": ", std::strerror(why), ".");
   }
 
-  const std::string path_, name_;
+  const std::string path_;
+  std::string name_;
   int file_ = -1;
   bool kept_ = false;
 };

@@ -9,6 +9,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <map>
 
 namespace overdrive::checkpoint {
@@ -43,8 +45,16 @@ at::Tensor bytes_of(const c10::Storage& storage) {
 
 void restore(const c10::Storage& storage, const OuterValue& value) {
   const Aside aside;
-  // Memory that the function has made larger or smaller stays as it is.
-  if (static_cast<int64_t>(storage.nbytes()) == value.bytes.numel()) bytes_of(storage).copy_(value.bytes);
+  // Memory that the function has made larger or smaller stays as it is. No operator on the CPU, because an
+  // operator may fail for want of memory.
+  if (static_cast<int64_t>(storage.nbytes()) == value.bytes.numel()) {
+    if (storage.device().is_cpu()) {
+      if (storage.nbytes() != 0)
+        std::memcpy(storage.mutable_data(), value.bytes.const_data_ptr(), storage.nbytes());
+    } else {
+      bytes_of(storage).copy_(value.bytes);
+    }
+  }
   // The first version noted is the oldest.
   for (auto noted = value.versions.rbegin(); noted != value.versions.rend(); ++noted) {
     c10::VariableVersion(noted->first).set_version(noted->second);
@@ -136,7 +146,11 @@ void OuterWrites::Undoing::will_write(const at::Tensor& tensor) {
   if (!writes_.have(storage)) return;
   auto before = before_.begin();
   while (before != before_.end() && before->storage.unsafeGetStorageImpl() != storage) ++before;
-  if (before == before_.end()) before = before_.insert(before, UnderWay::get().enter(tensor.storage()));
+  if (before == before_.end()) {
+    before_.reserve(before_.size() + 1);  // nothing throws between enter() and the list that leave() is for
+    before_.push_back(UnderWay::get().enter(tensor.storage()));
+    before = std::prev(before_.end());
+  }
   if (!tensor.is_inference()) {
     UnderWay::get().note_version(*before, torch::autograd::impl::version_counter(tensor));
   }
@@ -167,6 +181,7 @@ OuterValues OuterWrites::Undoing::values() const {
 }
 
 OuterValuesScope::OuterValuesScope(const OuterValues& values) : OuterValuesScope() {
+  before_.reserve(values.size());
   for (const OuterValue& value : values) {
     before_.push_back(UnderWay::get().enter(value.storage));
     for (const auto& noted : value.versions) UnderWay::get().note_version(before_.back(), noted.first);

@@ -25,6 +25,7 @@ RunStateScope::RunStateScope(const RunState& state)
     : threads_(state.threads_),
       outer_autocast_cache_(autocast::is_autocast_cache_enabled()),
       outer_default_dtype_(c10::get_default_dtype()) {
+  outer_autocast_.reserve(state.autocast_.size());  // nothing below throws: the destructor would not run
   for (const auto& [type, dtype] : state.autocast_) {
     outer_autocast_.emplace_back(type, autocast::get_autocast_dtype(type));
     autocast::set_autocast_dtype(type, dtype);

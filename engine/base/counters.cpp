@@ -5,7 +5,8 @@
 
 #include <pthread.h>
 
-#include <vector>
+#include <array>
+#include <new>
 
 namespace overdrive::engine {
 namespace {
@@ -35,8 +36,10 @@ class Registry {
     return *registry;
   }
 
+  // Null for want of memory.
   Block* new_block() OVERDRIVE_EXCLUDES(mutex_) {
-    auto* block = new Block;
+    auto* block = new (std::nothrow) Block;
+    if (block == nullptr) return nullptr;
     {
       base::MutexLock lock(mutex_);
       block->next = blocks_;
@@ -51,9 +54,9 @@ class Registry {
   // A second thread that counts with a new counter finds the place that the first one gave it.
   size_t place_of(Counter& counter, std::atomic<size_t>& place) OVERDRIVE_EXCLUDES(mutex_) {
     base::MutexLock lock(mutex_);
-    if (place.load(std::memory_order_relaxed) == 0 && named_.size() + 1 < kNamed) {
-      named_.push_back(&counter);
-      place.store(named_.size(), std::memory_order_relaxed);
+    if (place.load(std::memory_order_relaxed) == 0 && num_named_ + 1 < kNamed) {
+      named_[num_named_++] = &counter;
+      place.store(num_named_, std::memory_order_relaxed);
     }
     return place.load(std::memory_order_relaxed);
   }
@@ -68,7 +71,7 @@ class Registry {
     const Counts now = sum();
     CounterTotals totals;
     totals.forwarded = forwarded_;
-    for (size_t i = 0; i < named_.size(); ++i) {
+    for (size_t i = 0; i < num_named_; ++i) {
       const bool done = named_[i]->kind() == Counter::Kind::kDone;
       totals.counts[named_[i]->name()] = now[i + 1] - (done ? at_reset_[i + 1] : 0);
     }
@@ -107,7 +110,8 @@ class Registry {
   Block* blocks_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
   Counts retired_ OVERDRIVE_GUARDED_BY(mutex_){};
   Counts at_reset_ OVERDRIVE_GUARDED_BY(mutex_){};
-  std::vector<const Counter*> named_ OVERDRIVE_GUARDED_BY(mutex_);  // by place, from 1 on
+  std::array<const Counter*, kNamed> named_ OVERDRIVE_GUARDED_BY(mutex_){};  // by place, from 1 on
+  size_t num_named_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint64_t> forwarded_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
@@ -133,10 +137,12 @@ void Registry::retire(Block* block) {
 }  // namespace
 
 namespace {
+// Counts nothing for want of memory: destructors count, too.
 void add(size_t place, uint64_t n) {
   Block* block = this_threads_block;
   if (!block) [[unlikely]] {
     block = this_threads_block = Registry::get().new_block();
+    if (block == nullptr) return;
   }
   std::atomic<uint64_t>& counter = block->counts[place];
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);

@@ -34,7 +34,7 @@ void Arrivals::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
                    const std::optional<c10::Stream>& producer) {
   if (!gradient.defined()) return;
   Node* const consumer = edge.function.get();
-  at::Tensor& slot = memory_.slots[memory_.plan.nodes[target].first_slot + edge.input_nr];
+  at::Tensor& slot = memory_.slots[slot_of(memory_.plan, target, edge)];
   Sums& sums = sums_[target];
   // A tensor subclass may bring gradients of several devices to one input; they are one sum.
   const bool is_begun = sums != nullptr && sums->buffer[edge.input_nr].defined();

@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <functional>
+#include <new>
 #include <utility>
 
 namespace overdrive::engine {
@@ -107,14 +108,20 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
     stay = Stay::kToTheEnd;
     staying_.fetch_add(1);
   }
-  const auto inside = [&] { serve(worker, lane, std::move(task), stay); };
-  HostFrame::join(engine_, thread_context().frames, *options_.task, frames_[lane], worker.host_queue(),
-                  std::ref(inside));
+  const auto inside = [&] { serve(worker, lane, task, stay); };
+  try {
+    HostFrame::join(engine_, thread_context().frames, *options_.task, frames_[lane], worker.host_queue(),
+                    std::ref(inside));
+  } catch (...) {  // no memory to enter the task with
+    error_.set(std::current_exception());
+  }
+  if (task.run != nullptr) finish(task);
   if (stay == Stay::kToTheEnd) staying_.fetch_sub(1);
   if (load_.fetch_sub(kOneInside) == kOneInside) callers_queue->wake();
 }
 
-void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask first, Stay stay) {
+// `first` loses its run when it was taken. An error leaves `first` to the caller.
+void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) try {
   ThreadContext& context = thread_context();
   ThreadState state(ThreadState::Watch::kUserCode, grad_mode_, &options_.task->thread_locals_);
   base::variable_list inputs;
@@ -127,6 +134,7 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask first, Stay stay) {
   const auto over = [this] { return !has_tasks(); };
   const Patience patience = stay == Stay::kToTheEnd ? Patience::kLookAround : Patience::kNone;
   std::optional<ReadyTask> task = std::move(first);
+  first.run = nullptr;
   while (task.has_value()) {
     step(seat, *task);
     if (stay == Stay::kForOneTask) {
@@ -136,6 +144,8 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask first, Stay stay) {
     }
     task = task_after(seat, *task, ours, over, patience);
   }
+} catch (...) {
+  error_.set(std::current_exception());
 }
 
 // A task that the node has made ready for its own thread takes the node's place in the count of tasks, and runs
@@ -150,7 +160,13 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceSeat& seat, ReadyTask& done
     return queue.take(wanted, over, patience);
   }
   done.keep = nullptr;
-  return queue.exchange(seat.take_next(), wanted);
+  try {
+    return queue.exchange(seat.take_next(), wanted);
+  } catch (const std::bad_alloc&) {  // the task that is lost counts as done
+    error_.set(std::current_exception());
+  }
+  finish(done);
+  return queue.take(wanted, over, patience);
 }
 
 // A staying worker increments `staying_` before it reads the task count. So either the worker sees zero tasks,
@@ -178,12 +194,17 @@ void DeviceRun::make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node)
 
 void DeviceRun::put_into_queue(Lane lane, ReadyTask task) {
   load_.fetch_add(kOneTask);
-  if (devices_.hands_over()) {
-    queues_[lane]->push(std::move(task));
-    return;
+  try {
+    if (devices_.hands_over()) {
+      queues_[lane]->push(std::move(task));
+      return;
+    }
+    ReadyHeap<ReadyTask>& heap = lane == kMainLane ? caller_.seat.active.context.heap : aside_;
+    heap.push({task.rank, task.node, this, std::move(task.keep)});
+  } catch (...) {  // the node that made it ready is not done yet, so nobody takes this for the end
+    load_.fetch_sub(kOneTask);
+    throw;
   }
-  ReadyHeap<ReadyTask>& heap = lane == kMainLane ? caller_.seat.active.context.heap : aside_;
-  heap.push({task.rank, task.node, this, std::move(task.keep)});
 }
 
 Lane DeviceRun::lane_of(const Worker& worker) const {

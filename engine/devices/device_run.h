@@ -63,7 +63,7 @@ class DeviceRun final : public SharedRun {
   // Turns: which thread runs which task.
   void run_alone();
   void run_with_workers();
-  void serve(Worker& worker, Lane lane, ReadyTask task, Stay stay);
+  void serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay);
   template <typename Wanted, typename Over>
   std::optional<ReadyTask> task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
                                       Patience patience);

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <limits>
+#include <new>
 
 // Members of host classes that the host's headers declare and its library does not export. The graph tasks of
 // report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
@@ -126,7 +127,11 @@ class FrameLease {
   }
   ~FrameLease() {
     get().disarm();
-    if (keep_) frames_.spare.push_back(std::move(node_));
+    if (!keep_) return;
+    try {
+      frames_.spare.push_back(std::move(node_));
+    } catch (const std::bad_alloc&) {  // the next run makes a frame
+    }
   }
   FrameLease(const FrameLease&) = delete;
   FrameLease& operator=(const FrameLease&) = delete;

@@ -102,10 +102,10 @@ void call_on_new_thread(const std::function<void()>& body) {
   try {
     thread = std::thread([&] {
       pthread_setname_np(pthread_self(), "od-deep");
-      at::init_num_threads();
-      const at::ThreadLocalStateGuard same_state(state);
-      const c10::WarningUtils::WarningHandlerGuard same_warnings(warnings);
       try {
+        at::init_num_threads();
+        const at::ThreadLocalStateGuard same_state(state);
+        const c10::WarningUtils::WarningHandlerGuard same_warnings(warnings);
         body();
         over = true;
       } catch (...) {

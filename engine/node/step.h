@@ -73,6 +73,15 @@ inline void check_still_waits(const PlannedNode& planned) {
   TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
 }
 
+// The place of a gradient. A hook may have given the node more inputs than it had when the run was planned: the
+// place behind its last one is its neighbour's.
+inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge) {
+  TORCH_CHECK(edge.input_nr < plan.num_inputs(target), "a gradient goes to input ", edge.input_nr, " of ",
+              plan.nodes[target].node->name(), ", which had ", plan.num_inputs(target),
+              " inputs when the backward began. A hook must not lead an edge to an input that it added.");
+  return plan.nodes[target].first_slot + edge.input_nr;
+}
+
 // Runs node `index` with `inputs`, which are used up. Turn has two members:
 //   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)   a gradient of the node, in edge
 //   order void ended()   the node made no gradients, or its inputs were captured

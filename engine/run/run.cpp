@@ -55,7 +55,7 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   if (options_.task_tables) note_arrival(*options_.task, planned.node);
   const bool last = count_arrival(planned, incomplete_);
   if (!planned.may_run) return;
-  add_gradient(memory_.slots[planned.first_slot + edge.input_nr], std::move(gradient), planned.node,
+  add_gradient(memory_.slots[slot_of(memory_.plan, target, edge)], std::move(gradient), planned.node,
                step_.run_own != nullptr);
   if (last) make_ready(target, edge.function);
 }

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+
 namespace overdrive::engine {
 namespace {
 
@@ -27,6 +29,7 @@ pthread_key_t context_key() {
 
 ThreadContext& make_context() {
   auto context = std::make_unique<ThreadContext>();
+  context->spare_memory.reserve(RunMemoryLease::kMostSpare);
   pthread_setspecific(context_key(), context.get());
   context_of_thread = context.release();
   return *context_of_thread;
@@ -34,15 +37,23 @@ ThreadContext& make_context() {
 
 }  // namespace
 
-std::vector<base::NodePtr> ThreadContext::abandon(const AnyRun& run) {
-  std::vector<base::NodePtr> dropped;
-  for (ReadyTask& task : heap.tasks()) {
+void ThreadContext::abandon(const AnyRun& run) {
+  std::vector<ReadyTask>& tasks = heap.tasks();
+  for (ReadyTask& task : tasks) {
     if (task.run != &run) continue;
     task.run = nullptr;
     task.rank.depth = TaskRank::kDeadDepth;
-    dropped.push_back(std::move(task.keep));
   }
-  return dropped;
+  // The destructor of a node may run a backward, which moves the tasks. So each pass begins anew after a node.
+  // No list of the nodes: an error for want of memory must not need memory.
+  const auto has_dead_node = [](const ReadyTask& task) { return task.run == nullptr && task.keep; };
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (has_dead_node(tasks[i])) base::NodePtr(std::move(tasks[i].keep));
+  }
+  for (auto at = tasks.begin();
+       (at = std::find_if(tasks.begin(), tasks.end(), has_dead_node)) != tasks.end();) {
+    base::NodePtr(std::move(at->keep));
+  }
 }
 
 ThreadContext& thread_context() {

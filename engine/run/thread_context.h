@@ -45,16 +45,19 @@ struct ThreadContext {
   ThreadFrames frames;
   std::vector<std::unique_ptr<RunMemory>> spare_memory;
 
-  // Gives up the tasks of a failed run, and returns the references that they held. Stock leaves the ready tasks
+  // Gives up the tasks of a failed run, and their nodes. Allocates nothing. Stock leaves the ready tasks
   // of a failed nested backward in the queue that it shares with the backwards around it; they come out first
   // and are dropped. So their places stay in the heap: they decide how later ties come out (Note [Ties]).
-  std::vector<base::NodePtr> abandon(const AnyRun& run);
+  void abandon(const AnyRun& run);
 };
 
 ThreadContext& thread_context();
 
 class RunMemoryLease {
  public:
+  // Few at a time are enough: deep nests give most of theirs back.
+  static constexpr size_t kMostSpare = 8;
+
   explicit RunMemoryLease(ThreadContext& context) : context_(context) {
     if (context.spare_memory.empty()) {
       memory_ = std::make_unique<RunMemory>();
@@ -65,8 +68,8 @@ class RunMemoryLease {
   }
   ~RunMemoryLease() {
     memory_->clear();
-    // Few at a time are enough: deep nests give most of theirs back.
-    if (context_.spare_memory.size() < 8) context_.spare_memory.push_back(std::move(memory_));
+    // The list has room for so many from the beginning.
+    if (context_.spare_memory.size() < kMostSpare) context_.spare_memory.push_back(std::move(memory_));
   }
   RunMemoryLease(const RunMemoryLease&) = delete;
   RunMemoryLease& operator=(const RunMemoryLease&) = delete;

@@ -17,10 +17,11 @@ Burgers load_burgers() {
     std::array<char, 2> commas{};
     std::array<float, 3> row{};
     columns >> row[0] >> commas[0] >> row[1] >> commas[1] >> row[2];
-    TORCH_CHECK(columns && commas[0] == ',' && commas[1] == ',', "burgers.csv has a line that is not t,x,u: \"",
-                line, "\".");
+    const bool is_row = columns && commas[0] == ',' && commas[1] == ',' && (columns >> std::ws).eof();
+    TORCH_CHECK(is_row, "burgers.csv has a line that is not t,x,u: \"", line.substr(0, 80), "\".");
     numbers.insert(numbers.end(), row.begin(), row.end());
   }
+  TORCH_CHECK(!numbers.empty(), "burgers.csv has no numbers.");
   const auto table = torch::tensor(numbers).view({-1, 3});
   return {table.narrow(1, 0, 1).contiguous(), table.narrow(1, 1, 1).contiguous(),
           table.narrow(1, 2, 1).contiguous()};

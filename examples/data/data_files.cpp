@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 namespace overdrive::data {
 
@@ -28,12 +27,19 @@ std::filesystem::path folder() {
 void set_folder(const std::string& folder) { chosen_folder() = folder; }
 
 std::string read_file(const std::string& name) {
+  constexpr uintmax_t kMostBytes = uintmax_t{256} << 20;
   const auto path = folder() / name;
+  std::error_code unknown;
+  TORCH_CHECK(std::filesystem::is_regular_file(path, unknown), "cannot read the data file ", path.string(),
+              ".");
+  const uintmax_t size = std::filesystem::file_size(path, unknown);
+  TORCH_CHECK(!unknown && size <= kMostBytes, "the data file ", path.string(), " is larger than ", kMostBytes,
+              " bytes.");
+  std::string bytes(size, '\0');
   std::ifstream file(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << file.rdbuf();
-  TORCH_CHECK(file && !bytes.view().empty(), "cannot read the data file ", path.string(), ".");
-  return bytes.str();
+  file.read(bytes.data(), static_cast<std::streamsize>(size));
+  TORCH_CHECK(file && !bytes.empty(), "cannot read the data file ", path.string(), ".");
+  return bytes;
 }
 
 }  // namespace overdrive::data

@@ -9,6 +9,9 @@ namespace overdrive::data {
 
 Text load_text() {
   const std::string book = read_file("alice.txt");
+  constexpr size_t kLeastCharacters = 10'000;
+  TORCH_CHECK(book.size() >= kLeastCharacters, "alice.txt has ", book.size(), " characters; at least ",
+              kLeastCharacters, " are needed to train and to test.");
   const std::set<char> used(book.begin(), book.end());
   Text text;
   text.characters.assign(used.begin(), used.end());

@@ -49,7 +49,8 @@ nlohmann::json said_behind(const std::string& mark, const std::string& err) {
 }
 
 int64_t number_in(const nlohmann::json& object, const char* name) {
-  return object.is_object() ? object.value(name, int64_t{0}) : 0;
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
 std::optional<OutputDifference> first_difference(const std::string& stock, const std::string& ours) {

@@ -1,11 +1,14 @@
 #include "examples/trainers/checkpoint_file.h"
 
 #include "bench/output_file.h"
+#include "examples/trainers/archive_file.h"
 
 #include <torch/serialize.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <tuple>
+#include <vector>
 
 namespace overdrive::trainers {
 
@@ -27,8 +30,26 @@ void save_checkpoint(const std::string& path, const TrainerInfo& info, const Tra
   bench::OutputFile(path).write(bytes);
 }
 
+namespace {
+
+// LibTorch gives a tensor of a module whatever shape and type the archive has.
+using Looks = std::tuple<std::string, std::vector<int64_t>, c10::ScalarType>;
+
+std::vector<Looks> looks_of(const Trainer& trainer) {
+  std::vector<Looks> looks;
+  for (const auto& tensors : {trainer.named_parameters(), trainer.named_buffers()}) {
+    for (const auto& tensor : tensors) {
+      looks.emplace_back(tensor.key(), tensor.value().sizes().vec(), tensor.value().scalar_type());
+    }
+  }
+  return looks;
+}
+
+}  // namespace
+
 int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Trainer& trainer) {
   TORCH_CHECK(std::filesystem::exists(path), "there is no checkpoint ", path, ".");
+  check_archive(path, "a checkpoint of this program");
   torch::serialize::InputArchive archive;
   c10::IValue name, dtype, steps_done;
   try {
@@ -36,9 +57,11 @@ int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Traine
     archive.read("trainer", name);
     archive.read("dtype", dtype);
     archive.read("steps_done", steps_done);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     TORCH_CHECK(false, path, " is not a checkpoint of this program.");
   }
+  TORCH_CHECK(name.isString() && dtype.isString() && steps_done.isInt() && steps_done.toInt() >= 0, path,
+              " is not a checkpoint of this program.");
   TORCH_CHECK(name.toStringRef() == info.name, path, " is a checkpoint of ", name.toStringRef(), ", not of ",
               info.name, ".");
   const char* wanted = c10::toString(trainer.setup().dtype);
@@ -47,9 +70,13 @@ int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Traine
   try {
     torch::serialize::InputArchive model;
     archive.read("model", model);
+    const std::vector<Looks> before = looks_of(trainer);
     trainer.load(model);
+    TORCH_CHECK(looks_of(trainer) == before, "a tensor in it has another shape or type.");
   } catch (const c10::Error& error) {
     TORCH_CHECK(false, path, " does not fit this ", info.name, ": ", error.msg());
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, path, " does not fit this ", info.name, ": ", error.what());
   }
   return steps_done.toInt();
 }

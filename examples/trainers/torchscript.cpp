@@ -1,3 +1,4 @@
+#include "examples/trainers/archive_file.h"
 #include "examples/trainers/trainer.h"
 
 #include <torch/script.h>
@@ -20,10 +21,10 @@ int64_t parse_number(std::string_view text, const std::string& whole) {
 }
 
 torch::jit::Module load_module(const std::string& path, const torch::Device& device) {
-  TORCH_CHECK(std::filesystem::is_regular_file(path), "there is no file ", path, ".");
+  check_archive(path, "a TorchScript module");
   try {
     return torch::jit::load(path, device);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     TORCH_CHECK(false, path,
                 " is not a TorchScript module (torch.jit.script(model).save(\"...\") writes one).");
   }

@@ -67,6 +67,7 @@ bool is_batched(at::Tensor tensor) {
 }
 
 BelowLayer::BelowLayer(size_t keep) {
+  taken_.reserve(ft::getDynamicLayerStack().size());  // a layer that was taken must not be lost
   while (ft::getDynamicLayerStack().size() > keep) taken_.push_back(ft::popDynamicLayer());
 }
 
@@ -75,6 +76,7 @@ BelowLayer::~BelowLayer() {
 }
 
 GradLayer::GradLayer() : grad_mode_(c10::GradMode::is_enabled()) {
+  tls_grad_layers.reserve(tls_grad_layers.size() + 1);  // nothing throws once the layer is there
   position_ = static_cast<size_t>(
       ft::initAndPushDynamicLayer(ft::TransformType::Grad, std::nullopt, std::nullopt, grad_mode_));
   tls_grad_layers.push_back(ft::getDynamicLayerStack().back());

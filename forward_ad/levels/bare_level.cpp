@@ -46,7 +46,12 @@ bool is_inside_by_copy(uint64_t idx) {
 
 std::unique_ptr<BareLevel> BareLevel::try_open(uint64_t idx) {
   if (!suits_this_thread() || !host_level::try_acquire_alone()) return nullptr;
-  return std::unique_ptr<BareLevel>(new BareLevel(idx));
+  try {
+    return std::unique_ptr<BareLevel>(new BareLevel(idx));
+  } catch (...) {
+    host_level::release();
+    throw;
+  }
 }
 
 BareLevel::BareLevel(uint64_t idx) : idx_(idx) { open_idx = idx; }

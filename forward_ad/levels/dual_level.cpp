@@ -72,8 +72,8 @@ struct LevelScope::State {
         forward_mode(true),
         active(JvpLayer::of(*level).active()) {
     JvpLayer& layer = JvpLayer::of(*level);
-    ++layer.visitors();
     ft::setDynamicLayerStack(layer.stack());
+    ++layer.visitors();
     ft::setDynamicLayerFrontBackKeysIncluded(true);
   }
   ~State() {

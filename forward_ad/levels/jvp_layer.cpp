@@ -31,11 +31,23 @@ std::vector<uint64_t> levels_here(uint64_t innermost, std::optional<uint64_t> ba
 JvpLayer::JvpLayer(uint64_t idx, std::optional<uint64_t> bare)
     : idx_(idx), forward_mode_(c10::AutogradState::get_tls_state().get_fw_grad_mode()) {
   host_level::acquire();
+  const size_t layers = ft::getDynamicLayerStack().size();
+  try {
+    enter(bare);
+  } catch (...) {  // for want of memory
+    drop_layers(layers);
+    c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_mode_);
+    host_level::release();
+    throw;
+  }
+}
+
+void JvpLayer::enter(std::optional<uint64_t> bare) {
   ft::initAndPushDynamicLayer(ft::TransformType::Jvp, std::nullopt, std::nullopt, std::nullopt, forward_mode_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(true);
   rules_.emplace();
   stack_ = ft::getDynamicLayerStack();
-  active_ = levels_here(idx, bare);
+  active_ = levels_here(idx_, bare);
   adopted_ = active_.size() > active_levels().size();
   if (adopted_) set_active_levels(active_);
 }

@@ -41,6 +41,8 @@ class JvpLayer final : public LevelLayer {
   std::atomic<int>& visitors() { return visitors_; }
 
  private:
+  void enter(std::optional<uint64_t> bare);
+
   const uint64_t idx_;
   bool forward_mode_;
   std::optional<rules::IncludedHere> rules_;  // until leave()

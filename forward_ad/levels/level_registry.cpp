@@ -62,6 +62,7 @@ Entry check_innermost(uint64_t idx) {
 
 uint64_t LevelRegistry::get_next_idx() {
   Registry& levels = registry();
+  tls_active.reserve(tls_active.size() + 1);  // an entry that nobody can release must not stay
   uint64_t idx = 0;
   {
     base::MutexLock lock(levels.mutex);

@@ -127,14 +127,13 @@ std::unique_ptr<engine::RunObserver> fetch_ahead_in(const engine::Plan& plan) no
 }
 
 FetchAhead::~FetchAhead() {
-  std::vector<std::shared_ptr<PackUnit>> started;  // outlive the lock: their last owner may be here
-  {
-    const base::MutexLock lock(mutex_);
-    for (const Wanted& one : wanted_) {
-      if (one.started) started.push_back(one.unit.lock());
+  for (size_t i = 0;; ++i) {
+    std::shared_ptr<PackUnit> unit;  // outlives the lock: its last owner may be here
+    {
+      const base::MutexLock lock(mutex_);
+      if (i == wanted_.size()) return;
+      if (wanted_[i].started) unit = wanted_[i].unit.lock();
     }
-  }
-  for (const auto& unit : started) {
     if (unit != nullptr) unit->forget_fetched();
   }
 }

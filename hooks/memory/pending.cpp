@@ -1,5 +1,7 @@
 #include "hooks/memory/pending.h"
 
+#include "engine/base/no_destructor.h"
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -25,6 +27,7 @@ void Pending::look(const SaveInfo& now) {
     try {
       unit->pack_waiting();
     } catch (...) {
+      if (base::thread_is_ending()) throw;
       if (!error) error = std::current_exception();
     }
   }

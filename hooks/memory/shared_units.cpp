@@ -26,7 +26,7 @@ std::shared_ptr<PackUnit> SharedUnits::holder_of(const at::Tensor& tensor, const
     const base::MutexLock lock(mutex_);
     if (slots_.empty()) return nullptr;
     for (size_t i = first_place(memory.storage); slots_[i].memory.storage != nullptr; i = next_place(i)) {
-      if (!(slots_[i].memory == memory)) continue;
+      if (!(slots_[i].memory == memory)) continue;  // at most kMostOfOneMemory go on
       if (std::shared_ptr<PackUnit> unit = slots_[i].unit.lock()) alive.push_back(std::move(unit));
     }
   }
@@ -44,8 +44,16 @@ void SharedUnits::add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>&
   const Memory memory = memory_of(tensor, unit->memory().version().saved_version());
   const base::MutexLock lock(mutex_);
   if (2 * used_ >= slots_.size()) make_room();
-  size_t i = first_place(memory.storage);
-  while (slots_[i].memory.storage != nullptr && !slots_[i].is_of_no_use(memory)) i = next_place(i);
+  size_t i = first_place(memory.storage), same = 0;
+  for (; slots_[i].memory.storage != nullptr && !slots_[i].is_of_no_use(memory); i = next_place(i)) {
+    if (!(slots_[i].memory == memory)) continue;
+    if (++same == kMostOfOneMemory) break;
+  }
+  if (same == kMostOfOneMemory) {
+    // Each of them in turn, so that the latest are known.
+    size_t left = turn_++ % kMostOfOneMemory;
+    for (i = first_place(memory.storage); !(slots_[i].memory == memory) || left-- > 0;) i = next_place(i);
+  }
   used_ += slots_[i].memory.storage == nullptr;
   slots_[i] = {memory, unit};
 }

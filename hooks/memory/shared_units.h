@@ -27,6 +27,10 @@ class SharedUnits {
   void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) OVERDRIVE_EXCLUDES(mutex_);
 
  private:
+  // Windows of one memory that overlap without containing each other are units of their own. Beyond so many,
+  // the latest ones are known: a search through all of them would make a save as dear as there are windows.
+  static constexpr size_t kMostOfOneMemory = 64;
+
   // A dead unit's storage may have gone too, and its address may mean another storage by now; a living unit
   // holds it.
   struct Memory {
@@ -54,6 +58,7 @@ class SharedUnits {
   // never used. A power of two, at least half of them unused.
   std::vector<Slot> slots_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t used_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  size_t turn_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // of the units of one memory that are too many
 };
 
 }  // namespace overdrive::hooks

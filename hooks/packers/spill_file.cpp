@@ -23,7 +23,14 @@ const char* advice_for(int error) {
 
 SpillFile::SpillFile(const std::string& folder, bool drop_cached)
     : drop_cached_(drop_cached), path_(folder + "/overdrive-spill-XXXXXX") {
-  descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);  // mode 0600
+  constexpr mode_t kOwnersAlone = 0600;
+  descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, kOwnersAlone);
+  if (descriptor_ >= 0) {
+    path_ = folder;
+    return;
+  }
+  // A file system that knows no files without a name. mkostemp() follows no link and gives the mode 0600.
+  descriptor_ = ::mkostemp(path_.data(), O_CLOEXEC);
   TORCH_CHECK(descriptor_ >= 0, "spill_to_disk cannot make a file in \"", folder, "\": ", std::strerror(errno),
               ". Give it a folder that exists and may be written to.");
   ::unlink(path_.c_str());

@@ -37,7 +37,7 @@ class SpillFile {
   void drop(int64_t bytes, int64_t at) const;
 
   const bool drop_cached_;
-  std::string path_;  // as it was, for messages
+  std::string path_;  // as it was, for messages; the folder of a file that never had a name
   int descriptor_ = -1;
   std::atomic<int64_t> end_{0};
 };

@@ -88,7 +88,12 @@ class SpillToDisk final : public SavedTensorHooks {
       const base::MutexLock lock(mutex_);
       waiting_ += spilled->bytes();
     }
-    writer_.push([this, weak = std::weak_ptr(spilled), bytes = spilled->bytes()] { write(weak, bytes); });
+    try {
+      writer_.push([this, weak = std::weak_ptr(spilled), bytes = spilled->bytes()] { write(weak, bytes); });
+    } catch (...) {  // no thread, or no memory: nobody would count these bytes down
+      count_down(spilled->bytes());
+      throw;
+    }
     return {.tensors = {}, .state = std::move(spilled)};
   }
 
@@ -106,16 +111,23 @@ class SpillToDisk final : public SavedTensorHooks {
   std::string name() const override { return "spill_to_disk (" + options_.folder + ")"; }
 
  private:
+  void count_down(int64_t bytes) OVERDRIVE_EXCLUDES(mutex_) {
+    {
+      const base::MutexLock lock(mutex_);
+      waiting_ -= bytes;
+    }
+    room_.notify_all();
+  }
+
   // A graph may be gone before its tensors are written.
   void write(const std::weak_ptr<Spilled>& weak, int64_t bytes) OVERDRIVE_EXCLUDES(mutex_) {
     std::exception_ptr error;
     if (const auto spilled = weak.lock()) error = spilled->write();
     {
       const base::MutexLock lock(mutex_);
-      waiting_ -= bytes;
       if (error && !error_) error_ = error;
     }
-    room_.notify_all();
+    count_down(bytes);
   }
 
   // Throws the first error since the last call.

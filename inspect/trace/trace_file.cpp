@@ -5,10 +5,12 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -23,6 +25,22 @@ std::string with_process(std::string path) {
   const size_t at = path.find("%p");
   if (at != std::string::npos) path.replace(at, 2, std::to_string(getpid()));
   return path;
+}
+
+// In a folder that others may write, a link or a file of another user may wait under the name.
+int open_for_writing(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  struct stat about {};
+  const bool shared = stat(folder.c_str(), &about) == 0 && (about.st_mode & S_IWOTH) != 0;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (shared ? O_NOFOLLOW : 0), 0666);
+  if (file < 0) return file;
+  const bool known = fstat(file, &about) == 0;
+  if (known && (!shared || about.st_uid == geteuid()) && (!S_ISREG(about.st_mode) || ftruncate(file, 0) == 0))
+    return file;
+  close(file);
+  if (known && shared) errno = EPERM;
+  return -1;
 }
 
 uint64_t next_serial() {
@@ -56,7 +74,7 @@ TraceFile::TraceFile(const char* source, std::string path)
       serial_(next_serial()),
       begun_(static_cast<uint64_t>(c10::getApproximateTime())),
       text_(process_) {
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  file_ = open_for_writing(path_);
   const bool seekable = file_ >= 0 && lseek(file_, 0, SEEK_CUR) >= 0;
   const int error = errno;
   if (!seekable && file_ >= 0) close(file_);
@@ -145,9 +163,14 @@ void TraceFile::ask_for_drain() {
 
 void TraceFile::drain() {
   const base::MutexLock lock(drain_mutex_);
-  text_.scale.settle();
-  drain_lanes();
-  write(std::exchange(pending_, {}));
+  try {
+    text_.scale.settle();
+    drain_lanes();
+    write(std::exchange(pending_, {}));
+  } catch (const std::bad_alloc&) {  // the file stays whole up to here, and finish() tells
+    if (error_ == 0) error_ = ENOMEM;
+    pending_.clear();
+  }
 }
 
 // The heads are read before the forward operators are looked for. So an operator is known when a node that was

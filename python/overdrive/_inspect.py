@@ -62,20 +62,29 @@ def join_traces(
     """
     ours, theirs = _read(trace_file), _read(profiler_file)
     later = (ours["baseTimeNanoseconds"] - theirs["baseTimeNanoseconds"]) / 1e3
-    for event in ours["traceEvents"]:
-        event["pid"] += _OTHER_PROCESS
-        if "ts" in event:
-            event["ts"] = round(event["ts"] + later, 3)
-        if "bind_id" in event:
-            event["bind_id"] = "overdrive." + event["bind_id"]
+    for number, event in enumerate(ours["traceEvents"]):
+        try:
+            event["pid"] += _OTHER_PROCESS
+            if "ts" in event:
+                event["ts"] = round(event["ts"] + later, 3)
+            if "bind_id" in event:
+                event["bind_id"] = "overdrive." + event["bind_id"]
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            raise ValueError(f'"{os.fspath(trace_file)}": event {number} is none of a trace of Overdrive') from None
     theirs["traceEvents"] += ours["traceEvents"]
     with open(file, "w", encoding="utf-8") as out:
         json.dump(theirs, out)
 
 
 def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
-    with open(file, encoding="utf-8") as text:
-        whole = json.load(text)
-    if not isinstance(whole, dict) or "traceEvents" not in whole or "baseTimeNanoseconds" not in whole:
+    if not os.path.isfile(file):
+        raise ValueError(f'"{os.fspath(file)}" is no file')
+    try:
+        with open(file, encoding="utf-8") as text:
+            whole = json.load(text)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f'"{os.fspath(file)}" is no JSON: {error}') from None
+    if (not isinstance(whole, dict) or not isinstance(whole.get("traceEvents"), list)
+            or type(whole.get("baseTimeNanoseconds")) is not int or abs(whole["baseTimeNanoseconds"]) >= 2**63):
         raise ValueError(f'"{os.fspath(file)}" is no trace with a moment of the system\'s clock (baseTimeNanoseconds)')
     return whole

@@ -160,7 +160,7 @@ void ReplayRun::run_steps() {
 }
 
 bool ReplayRun::run() {
-  TORCH_CHECK(broken_.empty(), broken_);
+  TORCH_CHECK(!is_broken_, broken_.empty() ? "A replay failed in the middle." : broken_);
   if (!undo_.empty()) undo_.take();
   try {
     run_steps();
@@ -170,6 +170,7 @@ bool ReplayRun::run() {
       undo_.restore();
       return false;
     }
+    is_broken_ = true;  // before the text, which may find no memory
     broken_ = c10::str(
         "A replay failed in the middle, and the tensors that the step changes are those of a part of it. "
         "The error was: ",
@@ -221,7 +222,7 @@ Snapshot ReplayRun::memories_of_results(const Operator& op) const {
 
 // Both run from the same bytes, so that a lean step that leaves an element out is found too.
 void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
-  static const bool wanted = std::getenv("OVERDRIVE_CAPTURE_BOXED") == nullptr;
+  static const bool wanted = std::getenv("OVERDRIVE_TEST_CAPTURE_BOXED") == nullptr;
   if (!wanted) return;
   auto lean = lean_step(bound_, program().operators[step.op]);
   if (!lean) return;

@@ -68,7 +68,8 @@ class ReplayRun {
   };
   std::vector<Number> numbers_;
   bool may_undo_ = false;
-  std::string broken_;
+  bool is_broken_ = false;
+  std::string broken_;  // why
 };
 
 // A replay as text: its operators, their form, its memory. Its body is in explain.cpp.

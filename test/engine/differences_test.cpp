@@ -129,6 +129,32 @@ TEST(Differences, AnEdgeToAnInputThatIsNotThereIsAnError) {
   });
 }
 
+// {root} --> {target}, and a neighbour whose place lies behind the target's.
+TEST(Differences, AnEdgeToAnInputThatAHookAddedIsAnError) {
+  on_ours([] {  // stock passes the gradient on where none has arrived before, and else fails an assertion
+    const auto nothing = [](variable_list&&) -> variable_list { return {}; };
+    const auto target = make_body(nothing), neighbour = make_body(nothing);
+    Node* changed = nullptr;
+    const auto root = make_body([&](variable_list&&) -> variable_list {
+      target->add_input_metadata(torch::ones({1}));
+      changed->next_edges()[0] = Edge(target, 1);
+      return {torch::ones({1}), torch::ones({1})};
+    });
+    changed = root.get();
+    root->add_next_edge(Edge(target, 0));
+    root->add_next_edge(Edge(neighbour, 0));
+    try {
+      run(root);
+      FAIL() << "nothing was thrown";
+    } catch (const c10::Error& error) {
+      EXPECT_EQ(
+          error.msg(),
+          "a gradient goes to input 1 of Body, which had 1 inputs when the backward began. A hook must not "
+          "lead an edge to an input that it added.");
+    }
+  });
+}
+
 TEST(Differences, SeveralRootsWithAnUndefinedGradientAreAnError) {
   on_ours([] {  // stock ends the process
     auto x = torch::ones({2}, torch::requires_grad());

@@ -70,6 +70,21 @@ TEST_F(Sharing, ViewsThatOverlapInPartArePackedApart) {
   EXPECT_THAT(copying_->packed, ElementsAre((Sizes{3, 6}), (Sizes{3, 6})));
 }
 
+// A search through all of them would take a time that grows with their square.
+TEST_F(Sharing, OfManyOverlappingWindowsTheLatestAreKnown) {
+  constexpr int64_t kWindows = 1000;
+  const Tensor base = at::ones({kWindows + 8, 2}), w = at::ones({8, 2}).requires_grad_();
+  std::vector<Tensor> alive;
+  const ScopedHooks scope(copying_);
+  const auto save = [&](int64_t window) { alive.push_back(base.narrow(0, window, 8) * w); };
+  for (int64_t window = 0; window < kWindows; ++window) save(window);
+  EXPECT_THAT(copying_->packed, SizeIs(kWindows));
+  for (int64_t window = kWindows - 50; window < kWindows; ++window) save(window);
+  EXPECT_THAT(copying_->packed, SizeIs(kWindows));
+  save(0);
+  EXPECT_THAT(copying_->packed, SizeIs(kWindows + 1));
+}
+
 TEST_F(Sharing, OnlyTheExtentOfWhatIsSaved) {
   save_and_look(y_.narrow(0, 0, 1), y_.narrow(0, 3, 1));
   EXPECT_THAT(copying_->packed, ElementsAre((Sizes{1, 6}), (Sizes{1, 6})));

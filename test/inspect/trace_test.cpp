@@ -8,6 +8,7 @@
 
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -207,6 +208,21 @@ TEST_F(Traces, RefuseAFileThatCannotBeWritten) {
   const Tensor x = leaf();
   x.exp().sum().backward();  // nothing is left behind
   EXPECT_TRUE(torch::equal(x.grad(), x.exp()));
+}
+
+TEST_F(Traces, FollowNoLinkInAFolderThatOthersMayWrite) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("overdrive-links-" + std::to_string(getpid()));
+  fs::create_directory(folder);
+  const auto gone = std::shared_ptr<void>(nullptr, [&](void*) { fs::remove_all(folder); });
+  std::ofstream(folder / "target") << "kept";
+  fs::create_symlink(folder / "target", folder / "link");
+  fs::permissions(folder, fs::perms::all);
+  EXPECT_THAT(error_of([&] { Trace trace((folder / "link").string()); }), testing::HasSubstr("symbolic links"));
+  EXPECT_EQ(fs::file_size(folder / "target"), 4u);
+  fs::permissions(folder, fs::perms::owner_all);
+  { const Trace trace((folder / "link").string()); }
+  EXPECT_GT(fs::file_size(folder / "target"), 4u);
 }
 
 TEST_F(Traces, TellWhenTheDiskIsFull) {

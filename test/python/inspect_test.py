@@ -1,6 +1,9 @@
 """Traces of Python's backwards."""
 import json
+import os
+import random
 import threading
+import time
 
 import pytest
 import torch
@@ -138,3 +141,39 @@ def test_files_without_a_moment_are_not_joined(tmp_path):
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ValueError, match="is no trace with a moment"):
         overdrive.join_traces(tmp_path / "list.json", tmp_path / "list.json", tmp_path / "both.json")
+
+
+def damaged(text, random):
+    """One to three of: another byte, the end cut off, a piece twice, a piece left out, something of another kind."""
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(text) + 1)
+        piece = text[at:at + random.randint(1, 30)]
+        text = random.choice([
+            lambda: text[:at] + bytes([random.randrange(256)]) + text[at + 1:],
+            lambda: text[:at],
+            lambda: text[:at] + piece + text[at:],
+            lambda: text[:at] + text[at + len(piece):],
+            lambda: text[:at] + random.choice([b"9" * 400, b"-1e999", b"null", b"[[[[", b"{}", b'"x"', b"[" * 100_000]) + text[at:],
+        ])()
+    return text
+
+
+def test_a_damaged_trace_is_an_error_with_its_name(tmp_path, capsys):
+    events = [{"ph": "X", "pid": 7, "tid": 7, "name": "MulBackward0", "ts": 12.5, "dur": 1, "bind_id": "0x1"}] * 3
+    good = json.dumps({"baseTimeNanoseconds": 1_700_000_000_000_000_000, "traceEvents": events}).encode()
+    (tmp_path / "profile.json").write_bytes(good)
+    first = int(os.environ.get("OVERDRIVE_TEST_SEED", "1"))
+    end = time.monotonic() + float(os.environ.get("OVERDRIVE_TEST_SECONDS", "0")) / 6
+    seed, errors = first, 0
+    while seed < first + 300 or time.monotonic() < end:
+        (tmp_path / "damaged.json").write_bytes(damaged(good, random.Random(seed)))
+        files = ["damaged.json", "profile.json"] if seed % 2 else ["profile.json", "damaged.json"]
+        try:
+            overdrive.join_traces(*(tmp_path / name for name in files), tmp_path / "both.json")
+        except ValueError as error:
+            errors += 1
+            assert str(tmp_path / "damaged.json") in str(error), f"seed {seed}"
+        seed += 1
+    with capsys.disabled():
+        print(f"traces: seeds {first} to {seed - 1}, {errors} errors")
+    assert errors > 0

@@ -81,9 +81,9 @@ HOOKS = [
           "  char* next = static_cast<char*>(to);",
           "  char* next = static_cast<char*>(to);\n  if (FAULT) ++at;",
           tests("hooks_tests", "Spilling.BringsBackTheBits")),
-    Fault("readable_file", "the file of spilled tensors keeps its name", "hooks/packers/spill_file.cpp",
-          "  ::unlink(path_.c_str());",
-          "  if (!FAULT) ::unlink(path_.c_str());",
+    Fault("readable_file", "others may read the file of spilled tensors", "hooks/packers/spill_file.cpp",
+          "O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, kOwnersAlone);",
+          "O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, FAULT ? 0644 : kOwnersAlone);",
           tests("hooks_tests", "Spilling.LeavesNothingBehind*")),
 ]
 

@@ -1,0 +1,203 @@
+// What becomes of a training when the system refuses: threads, files that are gone or full, calls that signals
+// interrupt. The bits are right, or an error names the reason, and afterwards all works again.
+#include "bench/support/same_bits.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
+#include "hooks/hooks.h"
+#include "test/support/caught.h"
+#include "test/support/pch.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+namespace {
+std::atomic<bool> refuse_threads{false};
+}
+
+// Stands before the C library's: a system that has no more threads to give.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) noexcept {
+  static auto* const real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return refuse_threads.load() ? EAGAIN : real(thread, attributes, body, argument);
+}
+
+namespace overdrive::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Refusals : public testing::Test {
+ protected:
+  Refusals() : folder_(fs::temp_directory_path() / ("overdrive-refusals-" + std::to_string(::getpid()))) {
+    fs::create_directory(folder_);
+    at::set_num_threads(1);
+    install();
+  }
+  ~Refusals() override {
+    refuse_threads = false;
+    fs::remove_all(folder_);
+  }
+
+  HooksPtr spill(bool drop_cached = false) const {
+    return hooks::spill_to_disk(
+        {.folder = folder_, .min_bytes = 0, .max_waiting_bytes = 0, .drop_cached = drop_cached});
+  }
+  // The loss of a chain of `length` operators under hooks.
+  static at::Tensor forward(const at::Tensor& x, const HooksPtr& hooks, int length = 20) {
+    const SavedTensorHooksGuard scope(hooks);
+    at::Tensor y = x;
+    for (int i = 0; i < length; ++i) y = y.sin();
+    return y.sum();
+  }
+  // A step under hooks against the same step without.
+  void expect_right_step(const HooksPtr& hooks, int length = 20) const {
+    const at::Tensor x = leaf(), plain = leaf();
+    forward(x, hooks, length).backward();
+    forward(plain, nullptr, length).backward();
+    EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+  }
+  static at::Tensor leaf() { return at::linspace(-1, 1, 4096).requires_grad_(); }
+  int open_file() const {
+    for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (fs::read_symlink(entry.path(), gone).string().starts_with(folder_.string()))
+        return std::stoi(entry.path().filename());
+    }
+    return -1;
+  }
+
+  const fs::path folder_;
+};
+
+// Its bytes must not count as waiting: the next pack would wait for ever.
+TEST_F(Refusals, OfTheThreadThatSpillsIsAnErrorAndNothingWaitsForIt) {
+  const HooksPtr hooks = spill();
+  const at::Tensor x = leaf();
+  refuse_threads = true;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(message_of([&] { forward(x, hooks); }).message, HasSubstr("Resource temporarily unavailable"));
+  }
+  refuse_threads = false;
+  expect_right_step(hooks);
+}
+
+TEST_F(Refusals, OfTheThreadThatFetchesLeavesTheNodesToFetch) {
+  // The thread of the process may run already, for a test before; in a child there is none.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const HooksPtr hooks = hooks::schedulable(hooks::quantise({.type = hooks::QuantisedType::kBFloat16}));
+    const at::Tensor x = leaf(), other = leaf();
+    refuse_threads = true;
+    forward(x, hooks).backward();
+    refuse_threads = false;
+    forward(other, hooks).backward();
+    ::_exit(bench::same_bits(x.grad(), other.grad()) ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Refusals, OfTheThreadThatRunsAheadLeavesTheRegionToItsTurn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto step = [] {
+      const at::Tensor x = leaf();
+      at::Tensor y = x * 1;
+      for (int i = 0; i < 3; ++i) {
+        y = checkpointed(
+            {.form = CheckpointForm::kEarly, .ahead = 1}, [](const at::Tensor& t) { return t.sin().cos(); }, y);
+      }
+      y.sum().backward();
+      return x.grad();
+    };
+    refuse_threads = true;
+    const at::Tensor without = step();
+    refuse_threads = false;
+    ::_exit(bench::same_bits(without, step()) ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Refusals, AFolderThatIsRemovedBetweenForwardAndBackwardLosesNothing) {
+  const at::Tensor x = leaf(), plain = leaf();
+  const at::Tensor loss = forward(x, spill());
+  fs::remove_all(folder_);
+  loss.backward();
+  forward(plain, nullptr).backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+}
+
+TEST_F(Refusals, AFileThatTheProgramClosesIsAnErrorWithTheFolder) {
+  const at::Tensor x = leaf();
+  const HooksPtr hooks = spill();
+  const at::Tensor loss = forward(x, hooks);
+  const int file = open_file();
+  ASSERT_GE(file, 0);
+  // Not close(): another file would get the number.
+  const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ::dup2(nothing, file);
+  ::close(nothing);
+  EXPECT_THAT(message_of([&] { loss.backward(); }).message,
+              testing::AllOf(HasSubstr("spill_to_disk cannot read"), HasSubstr(folder_.string())));
+  EXPECT_FALSE(x.grad().defined());
+  expect_right_step(spill());
+}
+
+TEST_F(Refusals, ADiskThatIsFullInTheMiddleOfAForwardIsAnErrorOfTheForward) {
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const HooksPtr hooks = spill();
+  const at::Tensor x = leaf();
+  const at::Tensor earlier = forward(x, hooks, 3);
+  const struct rlimit small {
+    .rlim_cur = 10 * 4096 * sizeof(float), .rlim_max = before.rlim_max
+  };
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error = message_of([&] { forward(x, hooks, 30); }).message;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(error, testing::AllOf(HasSubstr("spill_to_disk cannot write"), HasSubstr("File too large")));
+  earlier.backward();
+  const at::Tensor plain = leaf();
+  forward(plain, nullptr, 3).backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+  expect_right_step(hooks);
+}
+
+// The system ends calls with EINTR after a handler that was set without SA_RESTART.
+TEST_F(Refusals, SignalsInTheMiddleOfSpillingChangeNothing) {
+  static std::atomic<int> signals{0};
+  for (const int flags : {0, SA_RESTART}) {
+    signals = 0;
+    struct sigaction action {
+    }, before{};
+    action.sa_handler = [](int) { ++signals; };
+    action.sa_flags = flags;
+    ASSERT_EQ(::sigaction(SIGALRM, &action, &before), 0);
+    const itimerval often{{0, 200}, {0, 200}}, never{};
+    ::setitimer(ITIMER_REAL, &often, nullptr);
+    for (int i = 0; i < 3 || signals < 20; ++i) expect_right_step(spill(/*drop_cached=*/true));
+    ::setitimer(ITIMER_REAL, &never, nullptr);
+    ::sigaction(SIGALRM, &before, nullptr);
+    EXPECT_GE(signals, 20);
+  }
+}
+
+}  // namespace
+}  // namespace overdrive::test
