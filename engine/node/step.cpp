@@ -30,4 +30,10 @@ void call_watched(const NodeStep& step, uint32_t index, base::variable_list& inp
     (*watch)->after_node(facts, outputs, own);
 }
 
+void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge) {
+  TORCH_CHECK(false, "a gradient goes to input ", edge.input_nr, " of ", plan.nodes[target].node->name(),
+              ", which had ", plan.num_inputs(target),
+              " inputs when the backward began. A hook must not lead an edge to an input that it added.");
+}
+
 }  // namespace overdrive::engine

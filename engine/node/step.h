@@ -73,12 +73,13 @@ inline void check_still_waits(const PlannedNode& planned) {
   TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
 }
 
-// The place of a gradient. A hook may have given the node more inputs than it had when the run was planned: the
-// place behind its last one is its neighbour's.
+// A hook gave `target` an input after the run was planned, and led the edge there.
+[[noreturn]] void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge);
+
+// The place of a gradient. The place behind a node's last one is its neighbour's.
 inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge) {
-  TORCH_CHECK(edge.input_nr < plan.num_inputs(target), "a gradient goes to input ", edge.input_nr, " of ",
-              plan.nodes[target].node->name(), ", which had ", plan.num_inputs(target),
-              " inputs when the backward began. A hook must not lead an edge to an input that it added.");
+  if (edge.input_nr >= plan.num_inputs(target)) [[unlikely]]
+    refuse_added_input(plan, target, edge);
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 

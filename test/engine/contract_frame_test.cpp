@@ -74,6 +74,24 @@ TYPED_TEST(Frame, KeepGraphIsWhatTheCallerAsked) {
   EXPECT_EQ(seen, (std::vector<bool>{true, false}));
 }
 
+TYPED_TEST(Frame, ANestedBackwardsKeepGraphIsItsOwn) {
+  for (const bool keep : {false, true}) {
+    std::vector<bool> seen;
+    const auto ask = [&](variable_list&&) {
+      seen.push_back(ag::get_current_graph_task_keep_graph());
+      return variable_list{};
+    };
+    auto nested = make_node("nested", {}, ask);
+    auto node = make_node("node", {}, [&](variable_list&& in) {
+      ask(std::move(in));
+      run({.roots = {edge(nested)}, .keep_graph = !keep});
+      return ask({});
+    });
+    run({.roots = {edge(node)}, .keep_graph = keep});
+    EXPECT_EQ(seen, (std::vector<bool>{keep, !keep, keep}));
+  }
+}
+
 TYPED_TEST(Frame, NodesInGraphNamesWhatIsReachedFromTheRoots) {
   // {top} --> low --> {x}; a single root is not reached from anything, so it is not named
   const auto named = [](bool two_roots) {

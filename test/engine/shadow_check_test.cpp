@@ -57,6 +57,26 @@ TEST_F(ShadowCheck, PassesWhatAgreesAndLeavesGradientsAsTheyWere) {
   EXPECT_TRUE(torch::allclose(w.grad(), 1 + (slope * x).sum(0).detach()));
 }
 
+// Draws a number for each gradient.
+struct Noisy : torch::autograd::Node {
+  variable_list apply(variable_list&& gradients) override { return {gradients[0] * at::rand({})}; }
+  std::string name() const override { return "Noisy"; }
+};
+
+TEST_F(ShadowCheck, BothRunsDrawTheSameNumbersOnce) {
+  auto x = torch::ones({2, 2}, torch::requires_grad());
+  auto node = overdrive::test::make_typed_node<Noisy>();
+  node->add_input_metadata(x);
+  node->add_next_edge(torch::autograd::impl::gradient_edge(x));
+  torch::manual_seed(5);
+  const at::Tensor first = at::rand({}), second = at::rand({});
+  torch::manual_seed(5);
+  Engine::get_default_engine().execute({Edge(node, 0)}, {torch::ones({2, 2})}, false, false, true);
+  EXPECT_EQ(overdrive::stats().checked, 1u);
+  EXPECT_TRUE(torch::equal(x.grad(), first.expand({2, 2})));
+  EXPECT_TRUE(torch::equal(at::rand({}), second));
+}
+
 TEST_F(ShadowCheck, NamesLeafElementAndBothValuesOfTheFirstDifference) {
   auto x = torch::ones({2, 2}, torch::requires_grad());
   auto node = overdrive::test::make_typed_node<Unsteady>();

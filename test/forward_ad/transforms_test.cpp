@@ -54,8 +54,10 @@ TEST_F(Transforms, VmapIsALoopOverRows) {
   const auto f = [](const Tensor& t) { return t.softmax(0) * t.norm(); };
   EXPECT_TRUE(close(vmap(f, x), each_row(f, x)));
   EXPECT_TRUE(close(vmap(f, x, {.in_dims = {1}, .out_dims = {-1}}), each_row(f, x.t()).t()));
-  for (const int64_t chunk : {1, 3, 4, 9})
+  for (const int64_t chunk : {1, 3, 4, 9}) {
     EXPECT_TRUE(close(vmap(f, x, {.chunk_size = chunk}), each_row(f, x)));
+    EXPECT_TRUE(close(vmap(f, x, {.out_dims = {1}, .chunk_size = chunk}), each_row(f, x).t()));
+  }
   const auto product = [](const Tensors& t) -> Tensors { return {t[0].dot(t[1]), t[1] * 2}; };
   const Tensors dots = vmap(product, Tensors{x, y}, {.in_dims = {0, 1}, .out_dims = {0, 1}});
   EXPECT_TRUE(close(dots[0], (x * y.t()).sum(1)));

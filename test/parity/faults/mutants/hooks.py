@@ -34,12 +34,6 @@ MEMORY = [
     Fault("lost_unnoticed", "a waiting tensor that was changed is unpacked", "hooks/scope/hooked_save.cpp",
           "(check_in_place_ || (unit_ && unit_->is_lost()))",
           "(check_in_place_ || (unit_ && unit_->is_lost() && !FAULT))", SCHEDULE),
-    Fault("remember_the_original", "memory that the program may write to is kept for later nodes",
-          "hooks/memory/pack_unit.cpp",
-          "  if (storage.unsafeGetStorageImpl() == source_._unsafe_get_target()) return;",
-          "  if (storage.unsafeGetStorageImpl() == source_._unsafe_get_target() && !FAULT) return;",
-          tests("hooks_stack_test", "*"),
-          "a hook that gives back the very tensor gives it back each time; only its calls are fewer"),
 ]
 
 SCOPE = [
