@@ -120,6 +120,7 @@ class Packages(unittest.TestCase):
             self.assertIn(package, fields["Depends"])
         self.assertNotIn("torch", fields["Depends"])
         self.assertRegex(run("dpkg-deb", "-c", deb).splitlines()[0], r"^drwxr-xr-x root/root ")
+        self.assertIn("ldconfig", run("dpkg-deb", "-I", deb, "postinst"))
 
     def test_the_program_runs(self):
         for kind, root in self.roots.items():
