@@ -85,6 +85,12 @@ class UnderWay {
     first_.at(value.storage.unsafeGetStorageImpl()).value.versions.push_back(value.versions.back());
   }
 
+  // The lock keeps the copies of two recomputations apart.
+  void put_back(const OuterValue& value) OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    restore(value.storage, value);
+  }
+
   // Back to the value that enter() gave; for the last one to leave, to that of the first one to come.
   void leave(const OuterValue& value) noexcept OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
@@ -185,7 +191,7 @@ OuterValuesScope::OuterValuesScope(const OuterValues& values) : OuterValuesScope
   for (const OuterValue& value : values) {
     before_.push_back(UnderWay::get().enter(value.storage));
     for (const auto& noted : value.versions) UnderWay::get().note_version(before_.back(), noted.first);
-    restore(value.storage, value);
+    UnderWay::get().put_back(value);
   }
 }
 
