@@ -3,6 +3,7 @@
 #pragma once
 
 #include "replay/replay.h"
+#include "test/support/error_of.h"
 #include "test/support/pch.h"
 
 #include <torch/nn/functional.h>
@@ -103,16 +104,6 @@ class SideBySide {
   static Training made(const Make& make) {
     torch::manual_seed(7);
     return make();
-  }
-
-  template <typename Action>
-  static std::string error_of(Action action) {
-    try {
-      action();
-      return "";
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
   }
 
   // The two trainings draw from one generator in turn, each as if it were alone.

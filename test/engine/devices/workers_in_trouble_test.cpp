@@ -2,30 +2,18 @@
 // devices that do not exist, drivers that do not answer. Ours only.
 #include "test/engine/devices/workers.h"
 #include "test/support/caught.h"
+#include "test/support/refuse_threads.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
-#include <atomic>
-#include <cerrno>
 #include <thread>
-
-namespace {
-std::atomic<bool> refuse_threads{false};
-}
-
-// Stands before the C library's: a system that has no more threads to give.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
-                              void* argument) noexcept {
-  static auto* const real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads.load() ? EAGAIN : real(thread, attributes, body, argument);
-}
 
 namespace {
 
 using namespace overdrive;
 using test::backward_over;
 using test::device_leaf;
+using test::refuse_threads;
 using test::threads_named;
 using torch::Tensor;
 namespace fake = test::fake;

@@ -6,32 +6,19 @@
 #include "hooks/hooks.h"
 #include "test/support/caught.h"
 #include "test/support/pch.h"
+#include "test/support/refuse_threads.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <future>
 #include <thread>
-
-namespace {
-std::atomic<bool> refuse_threads{false};
-}
-
-// Stands before the C library's: a system that has no more threads to give.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
-                              void* argument) noexcept {
-  static auto* const real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return refuse_threads.load() ? EAGAIN : real(thread, attributes, body, argument);
-}
 
 namespace overdrive::test {
 namespace {

@@ -1,0 +1,19 @@
+// A system that has no more threads to give, while `refuse_threads` is set. Defines a function that stands
+// before the C library's, so one source of a program includes this header.
+#pragma once
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+
+namespace overdrive::test {
+inline std::atomic<bool> refuse_threads{false};
+}  // namespace overdrive::test
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                              void* argument) noexcept {
+  static auto* const real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return overdrive::test::refuse_threads.load() ? EAGAIN : real(thread, attributes, body, argument);
+}
