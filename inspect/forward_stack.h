@@ -1,5 +1,5 @@
-// The stack of the forward operator that made a node, where anomaly mode was on then. Any thread that no other
-// uses LibTorch's warning handler on.
+// The stack of the forward operator that made a node, where anomaly mode was on in the forward. Any thread;
+// reads the stack through LibTorch's warning handler of that thread.
 #pragma once
 
 #include "engine/base/torch_types.h"

@@ -26,7 +26,7 @@ struct Write {
   std::string op;
 };
 
-// What stock's error tells of the tensor.
+// The facts about the tensor in stock's error.
 struct Told {
   std::string text;
   unsigned version = 0, expected = 0;

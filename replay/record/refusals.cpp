@@ -1,10 +1,9 @@
-#include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
 
-#include <array>
 #include <string_view>
 
 namespace overdrive::replay {
@@ -65,7 +64,7 @@ std::string refusal_of(const c10::OperatorHandle& handle, const std::string& nam
 
 std::string refusal_of(const at::Tensor& tensor, const std::string& name) {
   using c10::DispatchKey;
-  // What an ordinary dense tensor may have; any other key stands for a wrapper, a lazy bit or another backend.
+  // The keys of an ordinary dense tensor; any other key stands for a wrapper, a lazy bit or another backend.
   static const c10::DispatchKeySet ordinary = c10::DispatchKeySet(
       {DispatchKey::CPU, DispatchKey::ADInplaceOrView, DispatchKey::AutogradCPU, DispatchKey::AutocastCPU});
   if (tensor.layout() != at::kStrided) {
