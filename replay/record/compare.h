@@ -29,8 +29,9 @@ bool same_constant(const c10::IValue& a, const c10::IValue& b);
 std::string text_of(const c10::IValue& value);
 
 // Reasons for which an operator cannot be in a captured step (refusals.cpp), each a sentence that names the
-// operator and says what to do. Before it runs. Empty when nothing is against it.
-std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name);
+// operator and says what to do. Before it runs, with its arguments. Empty when nothing is against it.
+std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name,
+                       at::ArrayRef<c10::IValue> arguments);
 // Why a tensor among its arguments or results is not understood; empty when it is.
 std::string refusal_of(const at::Tensor& tensor, const std::string& name);
 // Whether a replay compares what the operator returns to the program with what it returned in the recording.
