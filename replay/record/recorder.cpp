@@ -121,12 +121,13 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  if (std::string reason = refusal_of(handle, name); !reason.empty()) {
+  const auto& schema = handle.schema();
+  if (std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
+      !reason.empty()) {
     refuse(std::move(reason));
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  const auto& schema = handle.schema();
   Operator op{.handle = handle, .name = std::move(name), .grad_mode = at::GradMode::is_enabled()};
   const size_t arguments = schema.arguments().size();
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {

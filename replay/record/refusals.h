@@ -9,8 +9,9 @@
 
 namespace overdrive::replay {
 
-// Of an operator before it runs. Empty when nothing is against the operator.
-std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name);
+// Of an operator before it runs, with its arguments. Empty when nothing is against the operator.
+std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name,
+                       at::ArrayRef<c10::IValue> arguments);
 // Of a tensor among an operator's arguments or results; empty for a tensor that a recording understands.
 std::string refusal_of(const at::Tensor& tensor, const std::string& name);
 // Whether a replay compares what the operator returns to the program with what it returned in the recording.
