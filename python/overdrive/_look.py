@@ -112,16 +112,24 @@ def _measured(measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
 
 
 class Profile:
-    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers."""
+    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers;
+    ``to_html()`` is a page that needs no network."""
 
-    def __init__(self, text: str, data: dict[str, Any]) -> None:
-        self._text, self.data = text, data
+    def __init__(self, text: str, data: dict[str, Any], html_text: str) -> None:
+        self._text, self._html, self.data = text, html_text, data
+
+    def to_html(self) -> str:
+        return self._html
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Writes the page."""
+        _save(self._html, file)
 
     def __str__(self) -> str:
         return self._text
 
 
-def profile(step: Callable[[], Any]) -> Profile:
+def profile(step: Callable[[], Any], title: str = "step") -> Profile:
     """Runs ``step`` once and tells which types of node its backwards spent time and bytes on.
 
     >>> import overdrive, torch
@@ -133,7 +141,8 @@ def profile(step: Callable[[], Any]) -> Profile:
     handle = _measured(library().overdrive_profile_step, step)
     try:
         return Profile(_text(library().overdrive_profile_text, handle, b"text"),
-                       json.loads(_text(library().overdrive_profile_text, handle, b"json")))
+                       json.loads(_text(library().overdrive_profile_text, handle, b"json")),
+                       _text(library().overdrive_profile_page, handle, title.encode()))
     finally:
         library().overdrive_profile_free(handle)
 

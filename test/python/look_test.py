@@ -84,9 +84,13 @@ def test_a_python_function_is_a_node_of_the_graph():
     assert [node["name"] for node in graph.nodes][1] == "TwiceBackward"
 
 
-def test_a_profile_counts_the_nodes_of_the_step():
+def test_a_profile_counts_the_nodes_of_the_step(tmp_path):
     net, data = model(), torch.randn(32, 64)
-    profile = overdrive.profile(lambda: net(data).sum().backward())
+    profile = overdrive.profile(lambda: net(data).sum().backward(), title="a net")
+    profile.save(tmp_path / "profile.html")
+    page = (tmp_path / "profile.html").read_text()
+    shown = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+    assert shown == {"title": "a net", "profile": profile.data} and not re.search(r"""(src|href)\s*=\s*["']""", page)
     types = {one["name"]: one for one in profile.data["types"]}
     assert types["AddmmBackward0"]["count"] == 2 and profile.data["backwards"] == 1
     assert profile.data["nodes"] == sum(one["count"] for one in types.values())
