@@ -3,6 +3,8 @@
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -77,21 +79,23 @@ std::string lines_of(const std::vector<Frame>& frames, bool (*wanted)(const Fram
   return text;
 }
 
-// Null on a thread without a Python frame.
-std::shared_ptr<torch::CapturedTraceback> python_here() {
-  auto frames = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
-  bool any = false;
-  const auto found = [](void*, void* flag) { return (*static_cast<bool*>(flag) = true, 0); };
-  frames->traversePython(found, &any);
-  return any ? frames : nullptr;
+// Whether the calling thread may hold the GIL. Python's function is looked up by name: no header of Python's is
+// used.
+bool is_of_python() {
+  using GetThisThreadState = void* (*)();
+  static const auto kGet =
+      reinterpret_cast<GetThisThreadState>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
+  return kGet != nullptr && kGet() != nullptr;
 }
 
 }  // namespace
 
 CallStack CallStack::here(Language language) {
   CallStack stack;
-  if (language == Language::kAny) stack.python_ = python_here();
-  if (stack.python_ != nullptr) return stack;
+  if (language == Language::kAny && is_of_python()) {
+    stack.python_ = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
+    return stack;
+  }
   try {
     stack.addresses_ = torch::unwind::unwind();
   } catch (const std::exception&) {  // not on this processor
