@@ -151,14 +151,15 @@ def stopping(
     try:
         yield
     except RuntimeError as error:
-        if raised:
-            raise raised[0] from None
         stopped = re.match(r"A backward was stopped after (\d+) of (\d+) nodes: .*", str(error))
-        if stopped:
+        if stopped and not raised:
             raise Cancelled(stopped[0], int(stopped[1]), int(stopped[2]), _accumulated(scope)) from None
-        raise
+        if not raised:
+            raise
     finally:
         library().overdrive_stop_end(scope)
+    if raised:  # also where the block has caught the backward's error
+        raise raised[0]
 
 
 def last_error_note() -> str:

@@ -67,6 +67,17 @@ def test_a_graph_of_a_tensor_without_gradient_is_an_error():
         overdrive.graph(torch.ones(3))
     with pytest.raises(ValueError, match="no tensor"):
         overdrive.graph([])
+    with pytest.raises(TypeError, match="graph: a tensor is 3; it takes"):
+        overdrive.graph(3)
+    with pytest.raises(TypeError, match="graph: the leaf 'w' is 3; it takes"):
+        overdrive.graph(torch.ones(3, requires_grad=True).exp(), {"w": 3})
+
+
+@pytest.mark.parametrize("measure", [overdrive.profile, overdrive.memory_timeline])
+def test_a_step_that_is_no_function_is_an_error_and_one_without_a_backward_is_none(measure):
+    with pytest.raises(TypeError, match=f"{measure.__name__}: step is 3; it takes a function"):
+        measure(3)
+    assert measure(lambda: None, title="</script>").to_html().count("</script>") == measure(lambda: None).to_html().count("</script>")
 
 
 def test_a_python_function_is_a_node_of_the_graph():
