@@ -13,6 +13,7 @@
 #include "engine/run/fresh_stack.h"
 #include "engine/run/thread_context.h"
 #include "engine/shadow_check.h"
+#include "engine/told_saved_hooks.h"
 
 #include <pthread.h>
 
@@ -166,7 +167,7 @@ std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
 std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_hooks() {
   std::unique_ptr<SavedVariableHooks> hooks;
   if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) hooks = source();
-  if (hooks == nullptr) hooks = previous().get_default_saved_variable_hooks();
+  if (hooks == nullptr) hooks = tell_of(previous().get_default_saved_variable_hooks());
   if (hooks != nullptr) saved_hooks_in_use_.store(true, std::memory_order_relaxed);
   return hooks;
 }

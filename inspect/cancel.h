@@ -72,6 +72,10 @@ class OVERDRIVE_API StopScope {  // While it lives. A backward that it stops thr
   StopScope(const StopScope&) = delete;
   StopScope& operator=(const StopScope&) = delete;
 
+  // The leaves that the last backward of the scope, if it failed with this or another error, and those nested
+  // in it had added a gradient to.
+  std::vector<at::Tensor> accumulated() const;
+
  private:
   class Watching;
   std::shared_ptr<Watching> watching_;

@@ -5,12 +5,12 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "inspect/call_stack.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace overdrive::inspect {
 
@@ -20,14 +20,13 @@ class ForwardFrames final : public torch::autograd::AnomalyMetadata {
   void print_stack(const std::string& node_name) override;
   void assign_parent(const base::NodePtr& parent) override;
 
-  // A line for each frame of the program, innermost first; all frames where none is of the program; "" where
-  // nothing was stored. The first reading takes a second or more in a program with large debug information.
-  std::string text() const;
+  // As CallStack::text(); "" where nothing was stored.
+  std::string text() const { return stack_.text(); }
 
   static std::unique_ptr<torch::autograd::AnomalyMetadata> make();
 
  private:
-  std::vector<void*> addresses_;
+  CallStack stack_;
   base::NodePtr parent_;
 };
 

@@ -1,4 +1,4 @@
-// The results of profile() and memory_timeline() as JSON, and the page of the latter.
+// The results of profile() and memory_timeline() as JSON and as pages.
 #include "engine/base/json_text.h"
 #include "inspect/cost/memory_timeline.h"
 #include "inspect/cost/profile.h"
@@ -77,7 +77,15 @@ std::string to_json(const MemoryTimeline& timeline) {
 std::string to_html(const MemoryTimeline& timeline, const std::string& title) {
   const std::string json =
       "{\"title\": " + engine::json_quoted(title) + ", \"memory\": " + to_json(timeline) + "}";
-  return page_of("Overdrive: memory of " + title, kMemoryStyle, kMemoryScript, json);
+  return page_of("Overdrive: memory of " + title, std::string(kNumbersStyle) + kMemoryStyle,
+                 std::string(kNumbersScript) + kMemoryScript, json);
+}
+
+std::string to_html(const Profile& profile, const std::string& title) {
+  const std::string json =
+      "{\"title\": " + engine::json_quoted(title) + ", \"profile\": " + to_json(profile) + "}";
+  return page_of("Overdrive: time of " + title, std::string(kNumbersStyle) + kProfileStyle,
+                 std::string(kNumbersScript) + kProfileScript, json);
 }
 
 }  // namespace overdrive::inspect
