@@ -2,6 +2,8 @@
 // Each thread has its own text.
 #pragma once
 
+#include "engine/base/no_destructor.h"
+
 #include <c10/util/Exception.h>
 
 #include <cstdio>
@@ -28,6 +30,7 @@ Result without_throwing(Result failed, F&& f) {
   } catch (const std::exception& error) {
     set_last_error(error.what());
   } catch (...) {
+    if (thread_is_ending()) throw;
     set_last_error("an exception of an unknown type");
   }
   return failed;
