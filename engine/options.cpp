@@ -23,7 +23,7 @@ struct Word {
 
 constexpr int kMostMebibytes = 2047;  // below kMostKeptMemory of keep_memory.h
 constexpr Word<bool> kOffOn[] = {{"0", false}, {"1", true}};
-// What is printed is the preload library's business.
+// The preload library prints, and tells 1 from 2.
 constexpr Word<bool> kVerbose[] = {{"0", false}, {"1", true}, {"2", true}};
 constexpr Word<Threads> kThreads[] = {
     {"auto", Threads::kAuto}, {"caller", Threads::kCaller}, {"device", Threads::kDevice}};
@@ -128,7 +128,7 @@ Options Options::from_environment() {
 
 const std::vector<Variable>& environment_variables() {
   static const auto* rows = new std::vector<Variable>{
-      {"OVERDRIVE", "0|1", "whether the preload library installs the engine (1)"},
+      {"OVERDRIVE", "0|1", "whether the preload library and the Python package install the engine (1)"},
       {"OVERDRIVE_THREADS", "auto|caller|device", "which threads run a backward's nodes (auto)"},
       {"OVERDRIVE_EXACT", "auto|always",
        "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
@@ -141,8 +141,7 @@ const std::vector<Variable>& environment_variables() {
        "fault)"},
       {"OVERDRIVE_TRACE", "FILE",
        "a trace of every backward for chrome://tracing and ui.perfetto.dev goes there; %p becomes the number "
-       "of the "
-       "process (none)"},
+       "of the process (none)"},
       {"OVERDRIVE_ERRORS", "plain|note|full",
        "whether what() of an error out of a backward names the node and the way to it; full: and the forward's "
        "stack, and the operator that changed a tensor in place (plain)"},

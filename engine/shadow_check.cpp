@@ -1,6 +1,7 @@
 #include "engine/shadow_check.h"
 
 #include "engine/base/counters.h"
+#include "engine/base/no_destructor.h"
 #include "engine/host/graph_task.h"
 #include "engine/host/shared_object.h"
 #include "engine/run/thread_context.h"
@@ -93,6 +94,7 @@ Outcome observe(const variable_list& leaves, const Engine& engine) {
   try {
     outcome.captured = engine();
   } catch (...) {
+    if (base::thread_is_ending()) throw;
     outcome.error = std::current_exception();
   }
   for (const at::Tensor& leaf : leaves) outcome.leaf_gradients.push_back(leaf.grad());

@@ -32,7 +32,7 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-// What a backward that was stopped throws.
+// The error of a backward that was stopped.
 class OVERDRIVE_API Cancelled : public std::runtime_error {
  public:
   Cancelled(const std::string& reason, size_t done, size_t total);

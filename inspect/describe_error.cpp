@@ -1,7 +1,6 @@
 #include "engine/anomaly_source.h"
 #include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
-#include "engine/run/active_run.h"
 #include "inspect/forward_frames.h"
 #include "inspect/forward_places.h"
 #include "inspect/forward_stack.h"

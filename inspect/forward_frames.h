@@ -1,5 +1,5 @@
-// Where the forward made a node, as frames of the program with file and line: the metadata of anomaly mode
-// under OVERDRIVE_ERRORS=full. Keeps the addresses of the forward's stack, and looks for their names when
+// The place where the forward made a node, as frames of the program with file and line: the metadata of anomaly
+// mode under OVERDRIVE_ERRORS=full. Keeps the addresses of the forward's stack, and looks for their names when
 // somebody wants to read them. Owned by its node; made on the forward's thread, read on the backward's. Leaves
 // the text around the frames as the host has it.
 #pragma once

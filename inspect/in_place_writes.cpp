@@ -34,7 +34,7 @@ struct Write {
   }
 };
 
-// What stock's error tells of the tensor.
+// The facts about the tensor in stock's error.
 struct Told {
   std::string text;
   unsigned version = 0, expected = 0;

@@ -1,6 +1,8 @@
-// What the C functions share: the text of the last error on this thread, and the way from exceptions to it.
+// Shared by the C functions: the text of the last error on this thread, and the way from exceptions to it.
 // Each thread has its own text.
 #pragma once
+
+#include "engine/base/no_destructor.h"
 
 #include <c10/util/Exception.h>
 
@@ -28,6 +30,7 @@ Result without_throwing(Result failed, F&& f) {
   } catch (const std::exception& error) {
     set_last_error(error.what());
   } catch (...) {
+    if (thread_is_ending()) throw;
     set_last_error("an exception of an unknown type");
   }
   return failed;

@@ -44,17 +44,22 @@ std::atomic<void*>* compiled_autograd() {
 
 }  // namespace
 
-bool compiled_autograd_is_visible() { return compiled_autograd() != nullptr; }
-
 bool compiled_autograd_is_on() {
   const auto* variable = compiled_autograd();
   return variable != nullptr && variable->load(std::memory_order_relaxed) != nullptr;
 }
 
+// Each install() asks, and dladdr() looks through all symbols of a library: a millisecond for LibTorch's.
 bool is_python_engine(const Engine& engine) {
+  static std::atomic<const void*> known_pythons{nullptr};
+  const void* const vtable = vtable_of(&engine);
+  if (vtable == vtable_of(&Engine::get_base_engine())) return false;
+  if (vtable == known_pythons.load(std::memory_order_relaxed)) return true;
   Dl_info info;
-  return dladdr(vtable_of(&engine), &info) != 0 && info.dli_fname != nullptr &&
-         std::strstr(info.dli_fname, "libtorch_python") != nullptr;
+  const bool is_pythons = dladdr(vtable, &info) != 0 && info.dli_fname != nullptr &&
+                          std::strstr(info.dli_fname, "libtorch_python") != nullptr;
+  if (is_pythons) known_pythons.store(vtable, std::memory_order_relaxed);
+  return is_pythons;
 }
 
 bool runs_on_caller(c10::DeviceType type) {

@@ -1,6 +1,7 @@
 #include "forward_ad/taylor/second_derivative.h"
 
 #include "engine/base/generator_states.h"
+#include "engine/base/no_destructor.h"
 #include "forward_ad/drivers/driver_level.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/taylor/jet.h"
@@ -101,7 +102,7 @@ Second second_derivative(const Function& f, const Tensors& inputs, const Tensors
       try {
         result = run_pass(f, points, along);
       } catch (...) {
-        if (taylor::Pass::given_up_because().empty()) throw;
+        if (taylor::Pass::given_up_because().empty() || base::thread_is_ending()) throw;
       }
       given_up = taylor::Pass::given_up_because();  // also where the function caught the error
     }

@@ -5,7 +5,9 @@
 #include <cuda_runtime.h>
 
 namespace overdrive::hooks::cuda {
-namespace {
+// With a name: nvcc puts a number made of the source's path into the names of kernels that have no other, and two
+// builds in two folders would differ.
+namespace kernels {
 
 constexpr int kThreads = 128;
 constexpr int64_t kMostGroups = 1 << 20;
@@ -95,7 +97,8 @@ const char* outcome() {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-}  // namespace
+}  // namespace kernels
+using namespace kernels;
 
 const char* to_int8(const float* from, int64_t count, int64_t block, RoundingKey key, int8_t* codes,
                     float* scales, void* stream) {

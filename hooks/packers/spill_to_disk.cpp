@@ -2,6 +2,7 @@
 
 #include "engine/base/job_thread.h"
 #include "engine/base/mutex.h"
+#include "engine/base/no_destructor.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/interface/version_check.h"
 #include "hooks/packers/spill_file.h"
@@ -9,12 +10,40 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <utility>
 
 namespace overdrive::hooks {
 namespace {
+
+// Note [Spilling and fork]: the writing thread is Overdrive's own, so a program of one thread may fork at any
+// moment of a write. A child has no such thread, and it shares the file with its parent, where both would give
+// out the same places. So a child that packs begins anew, with a thread, a file and counts of its own. A tensor
+// that was not yet written at the fork stays in the child's memory; the child reads the others from the
+// parent's file, and never writes to it.
+
+// Guards the tensors in memory, for some nanoseconds at a time. One for the process, and held across fork().
+class TensorsLock {
+ public:
+  static base::Mutex& get() {
+    static base::NoDestructor<TensorsLock> lock;
+    return lock->mutex_;
+  }
+
+ private:
+  friend class base::NoDestructor<TensorsLock>;
+  TensorsLock() { pthread_atfork(hold, let_go, let_go); }
+  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().lock(); }
+  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().unlock(); }
+
+  base::Mutex mutex_;
+};
+
 // A tensor on its way to a file, or in it.
 class Spilled {
  public:
@@ -39,7 +68,7 @@ class Spilled {
       return std::current_exception();
     }
     at::Tensor written;  // goes without the lock
-    const base::MutexLock lock(mutex_);
+    const base::MutexLock lock(TensorsLock::get());
     std::swap(written, tensor_);
     return nullptr;
   }
@@ -62,7 +91,7 @@ class Spilled {
 
  private:
   at::Tensor in_memory() const {
-    const base::MutexLock lock(mutex_);
+    const base::MutexLock lock(TensorsLock::get());
     return tensor_;
   }
 
@@ -72,15 +101,17 @@ class Spilled {
   const VersionCheck version_;
   const std::shared_ptr<SpillFile> file_;
   const int64_t at_;
-  mutable base::Mutex mutex_;
-  at::Tensor tensor_ OVERDRIVE_GUARDED_BY(mutex_);  // until it is written
+  at::Tensor tensor_;  // until it is written; guarded by TensorsLock
 };
 
-class SpillToDisk final : public SavedTensorHooks {
+// The writing of one process: its thread, its file, and the bytes that wait. See Note [Spilling and fork].
+class Writing {
  public:
-  explicit SpillToDisk(SpillOptions options) : options_(std::move(options)) {}
+  explicit Writing(const SpillOptions& options) : options_(options) {}
 
-  Packed pack(const at::Tensor& tensor, const SaveInfo&) override {
+  bool is_of_this_process() const { return process_ == ::getpid(); }
+
+  std::shared_ptr<Spilled> push(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_) {
     wait_for_room();
     const bool dense = tensor.is_non_overlapping_and_dense();
     auto spilled = std::make_shared<Spilled>(dense ? tensor : tensor.contiguous(), file());
@@ -94,21 +125,8 @@ class SpillToDisk final : public SavedTensorHooks {
       count_down(spilled->bytes());
       throw;
     }
-    return {.tensors = {}, .state = std::move(spilled)};
+    return spilled;
   }
-
-  at::Tensor unpack(Packed& packed, const UnpackInfo&) override {
-    return std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->read();
-  }
-
-  void expect(const Packed& packed) override {
-    std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->expect();
-  }
-  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
-    return tensor.device().is_cpu() && info.bytes >= options_.min_bytes;
-  }
-  bool lossless() const override { return true; }
-  std::string name() const override { return "spill_to_disk (" + options_.folder + ")"; }
 
  private:
   void count_down(int64_t bytes) OVERDRIVE_EXCLUDES(mutex_) {
@@ -149,13 +167,52 @@ class SpillToDisk final : public SavedTensorHooks {
     return file;
   }
 
-  const SpillOptions options_;
+  const int process_ = ::getpid();
+  const SpillOptions& options_;
   base::Mutex mutex_;
   std::condition_variable room_;
   int64_t waiting_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ OVERDRIVE_GUARDED_BY(mutex_);  // of a write, not yet told
   std::weak_ptr<SpillFile> file_ OVERDRIVE_GUARDED_BY(mutex_);
   base::JobThread writer_{"overdrive-spill"};  // last: its jobs use the rest
+};
+
+class SpillToDisk final : public SavedTensorHooks {
+ public:
+  explicit SpillToDisk(SpillOptions options) : options_(std::move(options)), writing_(new Writing(options_)) {}
+  ~SpillToDisk() override {
+    Writing* const writing = writing_.load();
+    if (writing->is_of_this_process()) delete writing;
+  }
+
+  Packed pack(const at::Tensor& tensor, const SaveInfo&) override {
+    return {.tensors = {}, .state = writing().push(tensor)};
+  }
+
+  at::Tensor unpack(Packed& packed, const UnpackInfo&) override {
+    return std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->read();
+  }
+
+  void expect(const Packed& packed) override {
+    std::any_cast<const std::shared_ptr<Spilled>&>(packed.state)->expect();
+  }
+  bool wants(const at::Tensor& tensor, const SaveInfo& info) override {
+    return tensor.device().is_cpu() && info.bytes >= options_.min_bytes;
+  }
+  bool lossless() const override { return true; }
+  std::string name() const override { return "spill_to_disk (" + options_.folder + ")"; }
+
+ private:
+  // The parent's stays where it is: its locks may be held by a thread that is gone.
+  Writing& writing() {
+    Writing* known = writing_.load();
+    if (known->is_of_this_process()) return *known;
+    auto own = std::make_unique<Writing>(options_);
+    return writing_.compare_exchange_strong(known, own.get()) ? *own.release() : *known;
+  }
+
+  const SpillOptions options_;
+  std::atomic<Writing*> writing_;
 };
 
 }  // namespace

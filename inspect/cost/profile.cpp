@@ -1,7 +1,6 @@
 #include "inspect/cost/profile.h"
 
 #include "engine/base/mutex.h"
-#include "engine/host/shared_object.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/gradient_bytes.h"

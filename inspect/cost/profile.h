@@ -1,4 +1,4 @@
-// Which nodes a step spends its backward on: profile() runs the step once and returns a table that prints
+// The cost of nodes by type: profile() runs the step once and returns a table that prints
 // itself in 60 columns. One at a time in the process; the backwards of every thread are counted. Own nodes stay
 // own nodes, and results are stock's.
 #pragma once

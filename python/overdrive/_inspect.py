@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
+from overdrive._output import write_text
 
 
 @contextlib.contextmanager
@@ -72,8 +73,7 @@ def join_traces(
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
             raise ValueError(f'"{os.fspath(trace_file)}": event {number} is none of a trace of Overdrive') from None
     theirs["traceEvents"] += ours["traceEvents"]
-    with open(file, "w", encoding="utf-8") as out:
-        json.dump(theirs, out)
+    write_text(json.dumps(theirs), file)
 
 
 def _read(file: str | os.PathLike[str]) -> dict[str, Any]:

@@ -9,12 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
+from overdrive._output import write_text
 from overdrive._watch import _text
-
-
-def _save(text: str, file: str | os.PathLike[str]) -> None:
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(text)
 
 
 class Graph:
@@ -61,7 +57,7 @@ class Graph:
         """Writes the page, the JSON or the text for Graphviz, as the name ends: .html, .json or .dot."""
         for form in ("html", "json", "dot"):
             if os.fspath(file).endswith("." + form):
-                return _save(self._as(form.encode()), file)
+                return write_text(self._as(form.encode()), file)
         raise ValueError(f'"{os.fspath(file)}" ends neither with .html nor with .json nor with .dot')
 
 
@@ -169,7 +165,7 @@ class MemoryTimeline:
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the page."""
-        _save(self._html, file)
+        write_text(self._html, file)
 
     def __str__(self) -> str:
         return self._text

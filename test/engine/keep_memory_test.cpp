@@ -91,6 +91,22 @@ TEST(KeepMemory, IsTheProgramsOrTheEnvironmentsToDecide) {
   EXPECT_EQ(train("overdrive", {{"GLIBC_TUNABLES", "glibc.malloc.top_pad=131072"}}).limit, 0);
 }
 
+// However many page faults the steps take afterwards.
+TEST(KeepMemory, StaysAsTheProgramChoseBeforeItInstalled) {
+  const auto limit_after = [](const std::vector<std::string>& chosen) {
+    std::vector<std::string> call{OVERDRIVE_KEEP_MEMORY_PROGRAM, "faults"};
+    call.insert(call.end(), chosen.begin(), chosen.end());
+    const ChildResult child = run_child(call);
+    EXPECT_EQ(child.exit_status, 0) << child.err;
+    long long limit = -1;
+    EXPECT_EQ(std::sscanf(child.out.c_str(), "limit %lld", &limit), 1) << child.out;
+    return limit;
+  };
+  EXPECT_EQ(limit_after({}), 256 * kMiB) << "Overdrive's own choice, so these steps do call for one";
+  EXPECT_EQ(limit_after({"0"}), 0);
+  EXPECT_EQ(limit_after({"64"}), 64 * kMiB);
+}
+
 TEST(KeepMemory, RefusesMoreThanGlibcCanBeTold) {
   try {
     overdrive::engine::keep_memory(overdrive::engine::kMostKeptMemory + 1);

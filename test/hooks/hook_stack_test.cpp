@@ -5,6 +5,10 @@
 
 #include <ATen/ThreadLocalState.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <pthread.h>
+
+#include <functional>
+#include <thread>
 
 namespace overdrive::hooks {
 namespace {
@@ -179,6 +183,53 @@ TEST_F(HookStack, HooksThatTheHostDisabledStayDisabled) {
   at::SavedTensorDefaultHooks::disable("the host says no");
   EXPECT_EQ(message_of([&] { const ScopedHooks scope(copying_); }).message, "the host says no");
   at::SavedTensorDefaultHooks::enable();
+}
+
+// Ends the thread that calls it, when told to.
+class EndsThreads : public CopyingHooks {
+ public:
+  Packed pack(const Tensor& tensor, const SaveInfo& info) override {
+    if (in_pack) pthread_exit(nullptr);
+    return CopyingHooks::pack(tensor, info);
+  }
+  Tensor unpack(Packed& from, const UnpackInfo& info) override {
+    if (in_unpack) pthread_exit(nullptr);
+    return CopyingHooks::unpack(from, info);
+  }
+  std::atomic<bool> in_pack = false, in_unpack = false;
+};
+
+// With and without tensors that wait and are packed by a later save. The graph that was going back stays
+// usable.
+TEST_F(HookStack, AThreadMayEndInsidePackAndUnpack) {
+  const auto ending = std::make_shared<EndsThreads>();
+  const auto survives = [](const std::function<void()>& body) {
+    bool survived = false;
+    std::thread([&] {
+      body();
+      survived = true;
+    }).join();
+    return survived;
+  };
+  const auto forward = [](const HooksPtr& hooks, const Tensor& x) {
+    const ScopedHooks scope(hooks);
+    return x.exp().sin().tanh().sum();
+  };
+  for (const HooksPtr& hooks : {HooksPtr(ending), schedulable(ending, {.window_tensors = 1, .depth = 0})}) {
+    const Tensor x = leaf_of({4}), plain = x.detach().clone().requires_grad_();
+    forward(nullptr, plain).backward();
+
+    ending->in_pack = true;
+    EXPECT_FALSE(survives([&] { forward(hooks, x); }));
+    ending->in_pack = false;
+    const Tensor loss = forward(hooks, x);
+    ending->in_unpack = true;
+    EXPECT_FALSE(survives([&] { loss.backward({}, /*retain_graph=*/true); }));
+    ending->in_unpack = false;
+    EXPECT_FALSE(x.grad().defined());
+    loss.backward();
+    EXPECT_TRUE(same_bits(x.grad(), plain.grad()));
+  }
 }
 
 }  // namespace

@@ -106,6 +106,11 @@ class Packages(unittest.TestCase):
             for folder in folders + [str(TORCH).encode()] * (not content.startswith(b"\x7fELF")):
                 self.assertFalse(folder + b"/" in content, f"{name} names {folder.decode()}")
 
+    def test_no_name_in_a_binary_depends_on_the_folder_of_the_build(self):
+        # As nvcc names what lies in a namespace without a name.
+        for name, path in files_below(self.roots[".tar.gz"]).items():
+            self.assertEqual(re.findall(rb"_GLOBAL__N__[0-9a-f]{8}_\w*", path.read_bytes())[:1], [], name)
+
     def test_owners_and_permissions_are_plain(self):
         for member in self.members:
             self.assertEqual((member.uid, member.gid), (0, 0), member.name)
@@ -135,6 +140,8 @@ class Packages(unittest.TestCase):
                 run("cmake", "-S", ROOT / "test/package/outside", "-B", build, "-G", FACTS["generator"], f"-DCMAKE_PREFIX_PATH={root}",
                     f"-DCMAKE_CXX_COMPILER={FACTS['compiler']}", f"-DTorch_DIR={FACTS['torch_dir']}",
                     f"-DQUICKSTART={ROOT}/examples/quickstart.cpp", *FACTS["toolkit"])
+                if kind != ".tar.gz":  # the files are the same, and LibTorch's headers take ten seconds
+                    continue
                 run("cmake", "--build", build, "--target", "smallest")
                 run(build / "smallest")
                 needed = run(FACTS["readelf"], "-d", build / "smallest")

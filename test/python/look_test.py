@@ -1,5 +1,6 @@
 """Graph, profile and memory of Python's backwards."""
 import json
+import os
 import re
 
 import pytest
@@ -128,3 +129,44 @@ def test_an_error_of_the_step_reaches_the_caller_and_the_next_measure_works(meas
     with pytest.raises(ZeroDivisionError, match="mine"):
         measure(step)
     measure(lambda: torch.ones(3, requires_grad=True).exp().sum().backward())
+
+
+def save_a_graph(path):
+    overdrive.graph(torch.ones(3, requires_grad=True).exp().sum()).save(path)
+
+
+def save_a_timeline(path):
+    overdrive.memory_timeline(lambda: torch.ones(3, requires_grad=True).exp().sum().backward()).save(path)
+
+
+def save_a_joined_trace(path):
+    part = path.parent / "part.json"
+    part.write_text('{"baseTimeNanoseconds": 1, "traceEvents": []}')
+    overdrive.join_traces(part, part, path)
+
+
+@pytest.mark.parametrize("save", [save_a_graph, save_a_timeline, save_a_joined_trace])
+def test_no_link_and_no_strangers_file_is_written_in_a_folder_that_others_may_write(tmp_path, save):
+    mine, link = tmp_path / "mine.html", tmp_path / "link.html"
+    mine.write_text("x" * 1_000_000)  # longer than the page
+    link.symlink_to(mine)
+    tmp_path.chmod(0o755)
+    save(link)
+    page = mine.read_text()
+    assert "xxxx" not in page and link.is_symlink()
+
+    tmp_path.chmod(0o1777)
+    mine.write_text("mine")
+    with pytest.raises(OSError, match="link.html"):
+        save(link)
+    assert mine.read_text() == "mine"
+    if os.geteuid() == 0:
+        os.chown(mine, 12345, -1)
+        with pytest.raises(PermissionError, match="mine.html"):
+            save(mine)
+        assert mine.read_text() == "mine"
+        os.chown(mine, 0, -1)
+    save(mine)
+    assert "xxxx" not in mine.read_text() and mine.stat().st_size > 40
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        save_a_graph(tmp_path / "nowhere" / "x.html")

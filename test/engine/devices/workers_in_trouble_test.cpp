@@ -35,6 +35,27 @@ TEST_F(WorkersInTrouble, AreReplacedByTheCallerWhenTheSystemRefusesThreads) {
   EXPECT_EQ(threads_named("od-").size(), 2u);
 }
 
+// The caller runs the nodes of the device without a worker. The other device keeps its worker.
+//   {x on 1} --to 2--> {y} --to 1--> {z} --> loss
+TEST_F(WorkersInTrouble, OfOneDeviceLeaveTheOthersTheirWorkers) {
+  const Tensor x = device_leaf(1);
+  const Tensor y = x.to(fake::device(2)) * 2, z = y.to(fake::device(1)) * 3;
+  std::string thread_of_y, thread_of_z;
+  y.register_hook([&](const Tensor&) { thread_of_y = test::name_of_this_thread(); });
+  z.register_hook([&](const Tensor&) { thread_of_z = test::name_of_this_thread(); });
+  const Tensor loss = z.sum();
+  testing::internal::CaptureStderr();
+  // The loss comes first in the plan, and so does the worker of its device.
+  test::threads_to_refuse = 1;
+  loss.backward();
+  EXPECT_EQ(test::threads_to_refuse.exchange(0), 0);
+  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(thread_of_y, testing::StartsWith("od-"));
+  EXPECT_THAT(thread_of_y, testing::EndsWith(":2"));
+  EXPECT_EQ(thread_of_z, test::name_of_this_thread());
+  EXPECT_TRUE(torch::equal(x.grad().cpu(), torch::full({2}, 6.0)));
+}
+
 TEST_F(WorkersInTrouble, AThreadMayEndInsideANodeOfAGraphOfOneDevice) {
   bool survived = false;
   std::thread([&] {

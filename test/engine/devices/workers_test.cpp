@@ -5,8 +5,10 @@
 #include <c10/core/StreamGuard.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -36,6 +38,25 @@ TEST_F(Workers, EndWithUninstall) {
   use(Threads::kAuto);
   backward_over({0, 1});
   EXPECT_EQ(threads_named("od-").size(), 2u);
+}
+
+TEST_F(Workers, MayComeAndGoWhileOtherThreadsRunBackwards) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> ran{0};
+  std::vector<std::thread> threads;
+  for (const int device : {1, 2}) {
+    threads.emplace_back([&, device] {
+      for (; !stop; ++ran) backward_over({device, 3});
+    });
+  }
+  for (int i = 0; i < 300 || ran < 40; ++i) {
+    uninstall();
+    use(Threads::kAuto);
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  uninstall();
+  EXPECT_THAT(threads_named("od-"), testing::IsEmpty());
 }
 
 TEST_F(Workers, FinishABackwardThatUninstallsAndThenEnd) {

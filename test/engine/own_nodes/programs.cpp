@@ -1,6 +1,7 @@
 #include "test/engine/own_nodes/programs.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <cmath>
@@ -67,14 +68,18 @@ class Seen {
     std::ostringstream text;
     text << t.scalar_type() << t.sizes() << " strides " << t.strides() << " +" << t.storage_offset() << " v"
          << t._version() << (t.is_view() ? " view" : "") << (t.requires_grad() ? " asks" : "")
-         << (t.is_leaf() ? "" : " history") << " of " << t.storage().nbytes() << " bytes, storage "
-         << name(t.storage().unsafeGetStorageImpl()) << " with " << t.storage().use_count() << " owners, bits "
-         << bits_of(t);
+         << (t.is_leaf() ? "" : " history") << tangent(t) << " of " << t.storage().nbytes()
+         << " bytes, storage " << name(t.storage().unsafeGetStorageImpl()) << " with "
+         << t.storage().use_count() << " owners, bits " << bits_of(t);
     if (t.is_view()) text << " base " << t._base().sizes() << " v" << t._base()._version();
     return text.str();
   }
 
  private:
+  static std::string tangent(const at::Tensor& t) {
+    const at::Tensor& tangent = t._fw_grad(0);
+    return tangent.defined() ? " tangent " + bits_of(tangent) : "";
+  }
   size_t name(const void* storage) {
     const auto found = std::find(storages_.begin(), storages_.end(), storage);
     if (found != storages_.end()) return static_cast<size_t>(found - storages_.begin());
@@ -131,7 +136,21 @@ at::Tensor wire(const at::Tensor& result, Wiring how) {
   }
 }
 
-std::string error_text(const std::string& what) { return what.substr(0, what.find("\nException raised")); }
+// Level 0 of forward mode, while it lives.
+class Level {
+ public:
+  explicit Level(bool open) : open_(open) {
+    if (open_) torch::autograd::ForwardADLevel::get_next_idx();
+  }
+  ~Level() {
+    if (open_) torch::autograd::ForwardADLevel::release_idx(0);
+  }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+
+ private:
+  const bool open_;
+};
 
 }  // namespace
 
@@ -148,10 +167,13 @@ std::string OwnProgram::run() const {
   Numbers numbers(seed);
   variable_list leaves, operands;
   at::Tensor result, z;
+  const Level level(around == Around::kTangents);
   try {
     for (size_t i = 0; i < row->operands.size(); ++i) {
       leaves.push_back(make(row->operands[i], i == 0 ? type : second_type, values == Values::kOdd, numbers)
                            .set_requires_grad(true));
+      if (around == Around::kTangents)
+        leaves[i]._set_fw_grad(make(row->operands[i], leaves[i].scalar_type(), false, numbers), 0, false);
       operands.push_back(shape_operand(leaves[i], operand));
     }
     result = row->run(operands);
@@ -208,8 +230,10 @@ std::string OwnProgram::run() const {
   const auto attempt = [&](const auto& step) {
     try {
       step();
+    } catch (const c10::Error& error) {  // what() looks up the names of all frames
+      text << "error " << error.what_without_backtrace() << "\n";
     } catch (const std::exception& error) {
-      text << "error " << error_text(error.what()) << "\n";
+      text << "error " << error.what() << "\n";
     }
   };
   const auto tell = [&] {

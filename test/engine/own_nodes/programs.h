@@ -32,6 +32,7 @@ enum class Around {
   kHook,              // on the result
   kAnomaly,
   kCreateGraph,
+  kTangents,  // leaves have a tangent, so gradients have one
   kHowMany
 };
 

@@ -1,6 +1,7 @@
 // Ends a process in one of many ways with the engine installed: exit_program HOW. exit_test.cpp
-// runs each; the exit status is 0 when nothing went wrong on the way out.
+// runs each; the exit status is kStatus when nothing went wrong on the way out.
 #include "engine/engine.h"
+#include "hooks/hooks.h"
 
 #include "test/support/pch.h"
 #include "test/support/typed_node.h"
@@ -10,12 +11,16 @@
 #include <cstring>
 #include <future>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
 using torch::Tensor;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+
+constexpr int kStatus = 7;
 
 Tensor leaf() { return torch::ones({2}, torch::requires_grad()); }
 
@@ -41,7 +46,7 @@ void backward_with_hook(void (*hook)()) {
 
 // A node that ends the process from its own apply().
 struct ExitNode : Node {
-  variable_list apply(variable_list&&) override { std::exit(0); }
+  variable_list apply(variable_list&&) override { std::exit(kStatus); }
 };
 
 void exit_inside_a_node() {
@@ -85,7 +90,46 @@ void exit_during_another_threads_backward() {
     });
   }).detach();
   inside.get_future().wait();
-  std::exit(0);
+  std::exit(kStatus);
+}
+
+// The writing thread is in the middle of much work, which the exit does not wait for.
+void exit_inside_a_node_while_tensors_are_spilled() {
+  static const auto hooks = overdrive::hooks::spill_to_disk({.min_bytes = 0});
+  static std::vector<Tensor> losses;
+  for (int i = 0; i < 4; ++i) {
+    const overdrive::SavedTensorHooksGuard scope(hooks);
+    Tensor y = torch::ones({1 << 20}, torch::requires_grad());
+    for (int k = 0; k < 4; ++k) y = y.sin();
+    losses.push_back(y.sum());
+  }
+  losses.back().register_hook([](const Tensor&) { std::exit(kStatus); });
+  losses.back().backward();
+}
+
+// The thread that fetches is inside a hook of the program, which goes on when the exit has begun.
+void exit_inside_a_node_while_tensors_are_fetched() {
+  static std::promise<void> fetching, go_on;
+  static const auto first_thread = std::this_thread::get_id();
+  const auto hooks = overdrive::hooks::make_hooks(
+      [](const Tensor& tensor, const overdrive::hooks::SaveInfo&) {
+        return overdrive::hooks::Packed::of(tensor.clone());
+      },
+      [first = true](overdrive::hooks::Packed& packed, const overdrive::hooks::UnpackInfo&) mutable {
+        if (std::this_thread::get_id() != first_thread && std::exchange(first, false)) {
+          fetching.set_value();
+          go_on.get_future().wait();
+        }
+        return packed.tensors[0];
+      });
+  const overdrive::SavedTensorHooksGuard scope(overdrive::hooks::schedulable(hooks, {.window_tensors = 0}));
+  const Tensor loss = leaf().exp().sin().sum();
+  loss.register_hook([](const Tensor&) {
+    fetching.get_future().wait();
+    std::atexit([] { go_on.set_value(); });
+    std::exit(kStatus);
+  });
+  loss.backward();
 }
 
 struct Way {
@@ -97,20 +141,22 @@ const Way kWays[] = {
     {"return_from_main", [] {}},
     {"return_without_a_backward", [] {}},
     {"return_after_uninstall", [] { check(overdrive::uninstall(), "uninstall"); }},
-    {"exit_from_main", [] { std::exit(0); }},
-    {"exit_from_a_thread", [] { std::thread([] { backward(), std::exit(0); }).join(); }},
-    {"exit_inside_a_hook", [] { backward_with_hook([] { std::exit(0); }); }},
+    {"exit_from_main", [] { std::exit(kStatus); }},
+    {"exit_from_a_thread", [] { std::thread([] { backward(), std::exit(kStatus); }).join(); }},
+    {"exit_inside_a_hook", [] { backward_with_hook([] { std::exit(kStatus); }); }},
     {"exit_inside_a_node", exit_inside_a_node},
     {"exit_inside_a_nested_backward",
-     [] { backward_with_hook([] { backward_with_hook([] { std::exit(0); }); }); }},
+     [] { backward_with_hook([] { backward_with_hook([] { std::exit(kStatus); }); }); }},
     {"exit_inside_a_node_on_a_thread", [] { std::thread(exit_inside_a_node).join(); }},
+    {"exit_inside_a_node_while_tensors_are_spilled", exit_inside_a_node_while_tensors_are_spilled},
+    {"exit_inside_a_node_while_tensors_are_fetched", exit_inside_a_node_while_tensors_are_fetched},
     {"exit_during_another_threads_backward", exit_during_another_threads_backward},
     {"live_graphs_in_statics", leave_graphs_in_statics},
     {"live_graphs_in_statics_of_a_thread", [] { std::thread(leave_graphs_in_statics).join(); }},
     {"backward_in_an_exit_handler", [] { std::atexit(backward); }},
-    {"quick_exit", [] { std::quick_exit(0); }},
-    {"quick_exit_inside_a_hook", [] { backward_with_hook([] { std::quick_exit(0); }); }},
-    {"underscore_exit_inside_a_hook", [] { backward_with_hook([] { std::_Exit(0); }); }},
+    {"quick_exit", [] { std::quick_exit(kStatus); }},
+    {"quick_exit_inside_a_hook", [] { backward_with_hook([] { std::quick_exit(kStatus); }); }},
+    {"underscore_exit_inside_a_hook", [] { backward_with_hook([] { std::_Exit(kStatus); }); }},
 };
 
 }  // namespace
@@ -128,7 +174,7 @@ int main(int argc, char** argv) {
       check(overdrive::stats().backwards == 1, "the backward was ours");
     }
     way.leave();
-    return 0;
+    return kStatus;
   }
   return 2;
 }

@@ -1,12 +1,15 @@
 // Forks with the engine installed: fork_program WHEN. The child runs backwards of its own and
 // leaves by exit(); the parent goes on training. Exit status 0 when both were right.
+#include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "hooks/hooks.h"
 
 #include "test/support/pch.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +19,7 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -63,10 +67,13 @@ void train(int steps) {
   std::exit(0);
 }
 
-void fork_and_wait() {
+void fork_and_wait(const std::function<void()>& live_in_the_child = be_the_child) {
   const pid_t child = fork();
   check(child >= 0, "fork");
-  if (child == 0) be_the_child();
+  if (child == 0) {
+    live_in_the_child();
+    std::exit(0);
+  }
   int status = -1;
   check(waitpid(child, &status, 0) == child && status == 0, "the child's exit status");
 }
@@ -124,16 +131,133 @@ void while_another_thread_switches() {
   other.join();
 }
 
-// The child comes back from the hook and finishes the backward that its parent began.
-void inside_a_hook() {
+// Runs a backward that calls the function in a hook. The child comes back from the hook and finishes the
+// backward that its parent began. `after_fork` runs in the parent alone.
+void fork_inside(
+    const std::function<void(const std::function<void()>&)>& run,
+    const std::function<void()>& after_fork = [] {}, const std::function<void()>& live_in_the_child = [] {}) {
   pid_t child = -1;
-  backward([&] {
+  run([&] {
     child = fork();
     check(child >= 0, "fork");
+    if (child != 0) after_fork();
   });
-  if (child == 0) be_the_child();
+  if (child == 0) {
+    live_in_the_child();
+    std::exit(0);
+  }
   int status = -1;
   check(waitpid(child, &status, 0) == child && status == 0, "the child's exit status");
+}
+
+void inside_a_hook() {
+  fork_inside([](const std::function<void()>& hook) { backward(hook); }, [] {}, be_the_child);
+}
+
+// Few, because OpenMP has no threads in a child, and waits for them.
+Tensor numbers(double factor) { return (torch::linspace(-1, 1, 1024) * factor).requires_grad_(); }
+
+Tensor chain(const Tensor& x, const overdrive::HooksPtr& hooks) {
+  const overdrive::SavedTensorHooksGuard scope(hooks);
+  Tensor y = x;
+  for (int i = 0; i < 6; ++i) y = y.sin();
+  return y.sum();
+}
+
+void check_gradient(const Tensor& x, const char* what) {
+  const Tensor plain = x.detach().clone().requires_grad_();
+  chain(plain, nullptr).backward();
+  check(torch::equal(x.grad(), plain.grad()), what);
+}
+
+// Parent and child go on with the hooks, and each has its own tensors and those from before the fork. The last
+// tensor may be on its way to the file when the fork comes, and what is on its way may not be more than
+// nothing.
+void while_tensors_are_spilled() {
+  auto hooks = overdrive::hooks::spill_to_disk({.min_bytes = 0, .max_waiting_bytes = 0});
+  const auto train_under_hooks = [&](double factor) {
+    const Tensor x = numbers(factor);
+    chain(x, hooks).backward();
+    check_gradient(x, "the gradient of a step under the hooks");
+  };
+  for (int round = 0; round < 3; ++round) {
+    Tensor x = numbers(1), loss = chain(x, hooks);
+    const auto finish = [&] {
+      loss.backward();
+      check_gradient(x, "the gradient of the step from before the fork");
+    };
+    fork_and_wait([&] {
+      train_under_hooks(2);
+      finish();
+      train_under_hooks(3);
+      loss = Tensor();
+      hooks = nullptr;
+    });
+    train_under_hooks(4);
+    finish();
+  }
+}
+
+// A thread that only the parent has is inside the hook's unpack(), for a node that comes later.
+void while_tensors_are_fetched() {
+  std::promise<void> fetching, go_on;
+  const auto first_thread = std::this_thread::get_id();
+  std::atomic<bool> first{true};
+  const auto hooks = overdrive::hooks::make_hooks(
+      [](const Tensor& tensor, const overdrive::hooks::SaveInfo&) {
+        return overdrive::hooks::Packed::of(tensor.clone());
+      },
+      [&](overdrive::hooks::Packed& packed, const overdrive::hooks::UnpackInfo&) {
+        if (std::this_thread::get_id() != first_thread && first.exchange(false)) {
+          fetching.set_value();
+          go_on.get_future().wait();
+        }
+        return packed.tensors[0];
+      });
+  const Tensor x = numbers(1);
+  const Tensor loss = chain(x, overdrive::hooks::schedulable(hooks, {.window_tensors = 0}));
+  fork_inside(
+      [&](const std::function<void()>& hook) {
+        loss.register_hook([&](const Tensor&) {
+          fetching.get_future().wait();
+          hook();
+        });
+        loss.backward();
+        check_gradient(x, "the gradient of a backward whose tensors were being fetched");
+      },
+      [&] { go_on.set_value(); });
+}
+
+// That thread is inside a region, which runs again before its turn; this one is inside the backward of the
+// region after.
+void while_a_region_runs_ahead() {
+  std::promise<void> running, go_on;
+  const auto first_thread = std::this_thread::get_id();
+  std::atomic<bool> first{true};
+  const auto earlier = [&](const Tensor& t) {
+    if (std::this_thread::get_id() != first_thread && first.exchange(false)) {
+      running.set_value();
+      go_on.get_future().wait();
+    }
+    return t.sin().sin().sin();
+  };
+  const Tensor x = numbers(1);
+  fork_inside(
+      [&](const std::function<void()>& hook) {
+        const auto later = [&](const Tensor& t) {
+          const Tensor y = t.sin().sin().sin();
+          if (!overdrive::is_recomputing()) return y;
+          y.register_hook([&](const Tensor&) {
+            running.get_future().wait();
+            hook();
+          });
+          return y;
+        };
+        const overdrive::CheckpointOptions early{.form = overdrive::CheckpointForm::kEarly, .ahead = 1};
+        overdrive::checkpointed(early, later, overdrive::checkpointed(early, earlier, x)).sum().backward();
+        check_gradient(x, "the gradient of a backward with a region that was running ahead");
+      },
+      [&] { go_on.set_value(); });
 }
 
 struct When {
@@ -148,6 +272,9 @@ const When kWhen[] = {
     {"during_another_threads_backward", during_another_threads_backward},
     {"while_another_thread_switches", while_another_thread_switches},
     {"inside_a_hook", inside_a_hook},
+    {"while_tensors_are_spilled", while_tensors_are_spilled},
+    {"while_tensors_are_fetched", while_tensors_are_fetched},
+    {"while_a_region_runs_ahead", while_a_region_runs_ahead},
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // Takes page faults, and prints how many: `blocks` by malloc() alone, with keep_memory() called and undone in
-// between; `mlp stock|overdrive` by training steps, after which it prints what stats() tells.
+// between; `mlp stock|overdrive` by training steps, after which it prints what stats() tells; `faults [MiB]`
+// beside small steps, after keep_memory(MiB).
 #include "engine/engine.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 
@@ -91,6 +93,28 @@ int mlp(const std::string& engine) {
   return 0;
 }
 
+// Backwards beside which the process takes page faults that no heap can save it, after the program has chosen
+// how much memory to keep (none said: nothing was chosen).
+int faults(const char* mebibytes) {
+  if (mebibytes != nullptr) overdrive::keep_memory(std::strtoull(mebibytes, nullptr, 10) * kMiB);
+  overdrive::install();
+  const auto x = torch::ones({2}, torch::requires_grad());
+  constexpr size_t kPages = 256;
+  for (int i = 0; i < 100; ++i) {
+    void* const fresh =
+        mmap(nullptr, kPages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t page = 0; page < kPages; ++page) static_cast<volatile char*>(fresh)[page * 4096] = 1;
+    munmap(fresh, kPages * 4096);
+    (x * 2).sum().backward();
+  }
+  std::printf("limit %llu\n", static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  return 0;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) { return argc == 3 && std::string(argv[1]) == "mlp" ? mlp(argv[2]) : blocks(); }
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "blocks";
+  if (mode == "faults") return faults(argc > 2 ? argv[2] : nullptr);
+  return mode == "mlp" && argc == 3 ? mlp(argv[2]) : blocks();
+}

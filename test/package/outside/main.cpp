@@ -1,8 +1,10 @@
-// Built by an outside project from an install tree that was moved: a backward on the installed engine.
-#include <ATen/ATen.h>
-
+// Built by an outside project from an install tree that was moved: a backward on the installed engine. A door of
+// Overdrive's comes first, so that it has to bring all that it needs.
+#include <overdrive/checkpoint/checkpoint.h>
 #include <overdrive/engine/c_api.h>
 #include <overdrive/engine/engine.h>
+
+#include <ATen/ATen.h>
 
 #include <iostream>
 

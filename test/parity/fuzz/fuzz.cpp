@@ -66,7 +66,8 @@ class Fuzzer {
     Reached reached;
     const auto difference = compare(program, stock(), ours(), &reached);
     coverage_.add(reached);
-    if (!options_.quiet && coverage_.programs() % 1000 == 0) {
+    // An early sign of life, then one a minute or so.
+    if (!options_.quiet && (coverage_.programs() == 50 || coverage_.programs() % 1000 == 0)) {
       std::printf("%lld programs, %zu differences\n", static_cast<long long>(coverage_.programs()),
                   reports_.size());
       std::fflush(stdout);

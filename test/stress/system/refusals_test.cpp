@@ -4,7 +4,10 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "hooks/hooks.h"
+#include "inspect/cancel.h"
+#include "test/stress/system/slow_disk.h"
 #include "test/support/caught.h"
+#include "test/support/gate.h"
 #include "test/support/pch.h"
 #include "test/support/refuse_threads.h"
 
@@ -35,12 +38,15 @@ class Refusals : public testing::Test {
   }
   ~Refusals() override {
     refuse_threads = false;
+    slow_disk = {};
     fs::remove_all(folder_);
   }
 
-  HooksPtr spill(bool drop_cached = false) const {
-    return hooks::spill_to_disk(
-        {.folder = folder_, .min_bytes = 0, .max_waiting_bytes = 0, .drop_cached = drop_cached});
+  HooksPtr spill(bool drop_cached = false, int64_t max_waiting_bytes = 0) const {
+    return hooks::spill_to_disk({.folder = folder_,
+                                 .min_bytes = 0,
+                                 .max_waiting_bytes = max_waiting_bytes,
+                                 .drop_cached = drop_cached});
   }
   // The loss of a chain of `length` operators under hooks.
   static at::Tensor forward(const at::Tensor& x, const HooksPtr& hooks, int length = 20) {
@@ -165,6 +171,85 @@ TEST_F(Refusals, ADiskThatIsFullInTheMiddleOfAForwardIsAnErrorOfTheForward) {
   forward(plain, nullptr, 3).backward();
   EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
   expect_right_step(hooks);
+}
+
+// Tensors that wait for the disk are in memory, and the backward takes them from there.
+TEST_F(Refusals, ADiskThatTakesNothingHoldsUpNoBackward) {
+  Gate writing(2), goes_on(2);
+  std::atomic<int> writes{0};
+  slow_disk.before_write = [&] {
+    if (writes++ > 0) return;
+    writing.arrive_and_wait();
+    goes_on.arrive_and_wait();
+  };
+  const HooksPtr hooks = spill(/*drop_cached=*/false, /*max_waiting_bytes=*/int64_t{1} << 30);
+  const at::Tensor x = leaf(), plain = leaf();
+  const at::Tensor loss = forward(x, hooks);
+  writing.arrive_and_wait();
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_EQ(writes, 1);
+  forward(plain, nullptr).backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+  goes_on.arrive_and_wait();
+  x.mutable_grad().reset();
+  loss.backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+}
+
+// Where little may wait in memory, an operator waits for the disk.
+TEST_F(Refusals, ADiskThatIsSlowHoldsUpTheForward) {
+  Gate writing(2), goes_on(2);
+  std::atomic<int> writes{0};
+  slow_disk.before_write = [&] {
+    if (writes++ > 0) return;
+    writing.arrive_and_wait();
+    goes_on.arrive_and_wait();
+  };
+  const HooksPtr hooks = spill();
+  const at::Tensor x = leaf(), plain = leaf();
+  std::atomic<bool> is_built{false};
+  at::Tensor loss;
+  std::thread builder([&] {
+    loss = forward(x, hooks);
+    is_built = true;
+  });
+  writing.arrive_and_wait();
+  EXPECT_FALSE(is_built);
+  goes_on.arrive_and_wait();
+  builder.join();
+  EXPECT_GE(writes, 18);  // of 19 tensors; the last one may wait
+  loss.backward();
+  forward(plain, nullptr).backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
+}
+
+// A read cannot be broken off; the backward stops after the node that waited for it.
+TEST_F(Refusals, ABackwardOnASlowDiskCanBeCancelled) {
+  const at::Tensor x = leaf(), plain = leaf();
+  const at::Tensor loss = forward(x, spill());
+  CancelToken token;
+  Gate reading(2), goes_on(2);
+  std::atomic<int> reads{0};
+  slow_disk.before_read = [&] {
+    if (++reads != 3) return;
+    reading.arrive_and_wait();
+    goes_on.arrive_and_wait();
+  };
+  std::thread user([&] {
+    reading.arrive_and_wait();
+    token.cancel();
+    goes_on.arrive_and_wait();
+  });
+  {
+    const StopScope scope(token);
+    EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), Cancelled);
+  }
+  user.join();
+  EXPECT_EQ(reads, 3);
+  EXPECT_FALSE(x.grad().defined());
+  loss.backward();
+  forward(plain, nullptr).backward();
+  EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
 }
 
 // The system ends calls with EINTR after a handler that was set without SA_RESTART.
