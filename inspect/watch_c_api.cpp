@@ -6,7 +6,9 @@
 #include "inspect/nan_watch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -75,9 +77,13 @@ overdrive_stop_scope* overdrive_stop_begin_with_progress(const overdrive_cancel_
                                                          overdrive_progress progress, void* context) {
   return without_throwing<overdrive_stop_scope*>(nullptr, [&] {
     overdrive::StopOptions options = stop_options(token, seconds);
-    options.progress = [progress, context](size_t done, size_t total) {
-      if (progress(done, total, context) == 0)
-        throw std::runtime_error("The progress function stopped a backward.");
+    const auto busy = std::make_shared<std::atomic<bool>>(false);
+    options.progress = [=](size_t done, size_t total) {
+      if (busy->exchange(true)) return;
+      overdrive_progress_at at{done, total, context, 0};
+      progress(&at);
+      busy->store(false);
+      if (at.go_on == 0) throw std::runtime_error("The progress function stopped a backward.");
     };
     return new overdrive_stop_scope{overdrive::StopScope(std::move(options))};
   });

@@ -5,7 +5,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
@@ -97,7 +97,25 @@ def _accumulated(scope: int) -> list[Any]:
     return [_tensor(address) for address in addresses if address]
 
 
-_PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
+class _At(ctypes.Structure):
+    _fields_ = [("done", ctypes.c_size_t), ("total", ctypes.c_size_t), ("context", ctypes.c_void_p), ("go_on", ctypes.c_int)]
+
+
+_PROGRESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(_At))
+
+
+def _told(progress: Callable[[int, int], object], raised: list[BaseException]) -> Generator[None, Any, None]:
+    """Takes what C sends. Python raises the error of a signal handler, such as KeyboardInterrupt, where its next code
+    begins. That of a function would be outside of its ``try``, and ctypes drops what a callback raises."""
+    while True:
+        try:
+            at = yield
+            progress(at.contents.done, at.contents.total)
+            at.contents.go_on = 1
+        except GeneratorExit:
+            return
+        except BaseException as error:  # noqa: B036 - it is raised again by stopping()
+            raised.append(error)
 
 
 @contextlib.contextmanager
@@ -109,8 +127,8 @@ def stopping(
     """Backwards that this thread begins in the block stop between two nodes: when the token is cancelled, or ``seconds``
     after the block began. The block then raises :class:`Cancelled`, so ``try`` stands around it.
 
-    ``progress(done, total)`` is called before each node and at the end, on the thread of the node. What it raises stops
-    the backward and leaves the block; so Ctrl-C does.
+    ``progress(done, total)`` is called before each node and at the end, on the thread of the node; where several threads
+    run nodes, some are left out. What it raises stops the backward and leaves the block; so Ctrl-C does.
 
     >>> import overdrive, torch
     >>> x = torch.ones(2, requires_grad=True)
@@ -134,18 +152,14 @@ def stopping(
         raise TypeError(f"stopping: progress is {progress!r}; it takes a function of (done, total)")
     raised: list[BaseException] = []
 
-    def tell(done: int, total: int, _: Any) -> int:
-        try:
-            progress(done, total)  # type: ignore[misc]
-        except BaseException as error:  # noqa: B036 - it is raised again below
-            raised.append(error)
-            return 0
-        return 1
-
-    call = _PROGRESS(tell)  # lives as long as the scope
     common = (token._handle if token else None, -1.0 if seconds is None else seconds)
-    scope = (library().overdrive_stop_begin(*common) if progress is None
-             else library().overdrive_stop_begin_with_progress(*common, call, None))
+    if progress is None:
+        scope = library().overdrive_stop_begin(*common)
+    else:
+        told = _told(progress, raised)
+        next(told)
+        call = _PROGRESS(told.send)  # lives as long as the scope
+        scope = library().overdrive_stop_begin_with_progress(*common, call, None)
     if not scope:
         raise OverdriveError(last_error())
     try:

@@ -1,6 +1,8 @@
 """A backward of Python watched from inside."""
 import contextlib
 import gc
+import os
+import signal
 import threading
 import weakref
 
@@ -131,6 +133,32 @@ def test_an_error_of_progress_stops_the_backward_and_is_raised(error):
             (x * 2).sum().backward()
     (x * 2).sum().backward()
     assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_ctrl_c_stops_a_backward_that_tells_of_its_progress():
+    begun, sent = threading.Event(), threading.Event()
+
+    def press():
+        assert begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        sent.set()
+
+    def progress(done, total):
+        if done == 1:
+            begun.set()
+        if done == total - 1:
+            sent.wait(60)
+
+    x = torch.ones(200, 200, requires_grad=True)
+    y = x
+    for _ in range(100):  # so that the signal finds the thread in a node
+        y = (y @ x).tanh()
+    presses = threading.Thread(target=press)
+    presses.start()
+    with pytest.raises(KeyboardInterrupt), overdrive.stopping(progress=progress):
+        y.sum().backward()
+    presses.join()
+    assert x.grad is None
 
 
 @pytest.mark.parametrize("wrong", [{"token": 1}, {"progress": 1}, {"seconds": "soon"}])
