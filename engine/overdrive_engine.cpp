@@ -3,6 +3,7 @@
 #include "engine/anomaly_source.h"
 #include "engine/backward.h"
 #include "engine/base/counters.h"
+#include "engine/base/live_saved_hooks.h"
 #include "engine/heap_keeper.h"
 #include "engine/host/host_rules.h"
 #include "engine/host/thread_state.h"
@@ -14,6 +15,7 @@
 #include "engine/run/thread_context.h"
 #include "engine/shadow_check.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <pthread.h>
 
 #include <limits>
@@ -107,7 +109,7 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
                           .options = options(),
                           .observers = run_observers_.load(std::memory_order_acquire),
                           .describe_error = describe_error_.load(std::memory_order_acquire),
-                          .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
+                          .saved_hooks_in_use = saved_hooks_may_run(call.create_graph)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
     count(counts::threads);
@@ -163,12 +165,52 @@ std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
   return source();
 }
 
+namespace {
+
+// Somebody else's hooks, Python's as a rule, counted for as long as they live.
+class CountedHooks final : public SavedVariableHooks {
+ public:
+  explicit CountedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override { hooks_->call_pack_hook(tensor); }
+  at::Tensor call_unpack_hook() override { return hooks_->call_unpack_hook(); }
+  std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
+    return hooks_->retrieve_unpack_hook_data();
+  }
+  // Overrides a virtual of 2.15 and later, which older versions lack.
+  std::optional<c10::SafePyObject> retrieve_unpack_hook() const {
+    return [](const auto& hooks) -> std::optional<c10::SafePyObject> {
+      if constexpr (requires { hooks.retrieve_unpack_hook(); }) {
+        return hooks.retrieve_unpack_hook();
+      } else {
+        return std::nullopt;
+      }
+    }(*hooks_);
+  }
+
+ private:
+  const std::unique_ptr<SavedVariableHooks> hooks_;
+  const LiveSavedHooks alive_;
+};
+
+}  // namespace
+
 std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_hooks() {
-  std::unique_ptr<SavedVariableHooks> hooks;
-  if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) hooks = source();
-  if (hooks == nullptr) hooks = previous().get_default_saved_variable_hooks();
-  if (hooks != nullptr) saved_hooks_in_use_.store(true, std::memory_order_relaxed);
+  if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) {
+    if (std::unique_ptr<SavedVariableHooks> hooks = source()) return hooks;  // counts itself
+  }
+  std::unique_ptr<SavedVariableHooks> hooks = previous().get_default_saved_variable_hooks();
+  if (hooks != nullptr) hooks = std::make_unique<CountedHooks>(std::move(hooks));
   return hooks;
+}
+
+// Hooks of the graph unpack. Hooks of the thread pack what a backward that creates a graph saves: Python's are
+// on LibTorch's list; of ours it is enough to know that there were some.
+bool OverdriveEngine::saved_hooks_may_run(bool create_graph) const {
+  if (LiveSavedHooks::any()) return true;
+  if (!create_graph) return false;
+  return saved_hooks_.load(std::memory_order_acquire) != nullptr ||
+         !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,
