@@ -17,6 +17,7 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _HOOKS = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "overdrive_check_environment": (ctypes.c_int, []),
     "overdrive_install": (ctypes.c_int, []),
     "overdrive_uninstall": (ctypes.c_int, []),
     "overdrive_installed": (ctypes.c_int, []),

@@ -1,5 +1,6 @@
-#include "engine/told_saved_hooks.h"
+#include "engine/foreign_saved_hooks.h"
 
+#include "engine/base/live_saved_hooks.h"
 #include "engine/base/side_work.h"
 
 #include <utility>
@@ -10,9 +11,9 @@ namespace {
 using base::SideWork;
 using torch::autograd::SavedVariableHooks;
 
-class ToldSavedHooks final : public SavedVariableHooks {
+class ForeignSavedHooks final : public SavedVariableHooks {
  public:
-  explicit ToldSavedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
+  explicit ForeignSavedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
     if (tensor.defined()) bytes_ = bytes_of(*tensor.unsafeGetTensorImpl());
@@ -25,6 +26,16 @@ class ToldSavedHooks final : public SavedVariableHooks {
   }
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
     return hooks_->retrieve_unpack_hook_data();
+  }
+  // Overrides a virtual of 2.15 and later, which older versions lack.
+  std::optional<c10::SafePyObject> retrieve_unpack_hook() const {
+    return [](const auto& hooks) -> std::optional<c10::SafePyObject> {
+      if constexpr (requires { hooks.retrieve_unpack_hook(); }) {
+        return hooks.retrieve_unpack_hook();
+      } else {
+        return std::nullopt;
+      }
+    }(*hooks_);
   }
 
  private:
@@ -40,14 +51,14 @@ class ToldSavedHooks final : public SavedVariableHooks {
   }
 
   const std::unique_ptr<SavedVariableHooks> hooks_;
+  const LiveSavedHooks alive_;
   int64_t bytes_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<SavedVariableHooks> tell_of(std::unique_ptr<SavedVariableHooks> hooks) {
-  if (hooks == nullptr || base::side_work_listener.load(std::memory_order_relaxed) == nullptr) return hooks;
-  return std::make_unique<ToldSavedHooks>(std::move(hooks));
+std::unique_ptr<SavedVariableHooks> counted_and_told(std::unique_ptr<SavedVariableHooks> hooks) {
+  return hooks == nullptr ? nullptr : std::make_unique<ForeignSavedHooks>(std::move(hooks));
 }
 
 }  // namespace overdrive::engine
