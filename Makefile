@@ -78,7 +78,7 @@ package: configure-release
 docs: setup-docs configure-release
 	python3 tools/make_reference.py build build/docs
 
-## check:     include directions, Notes, documents (make test runs them too)
+## check:     include directions and Notes (make test runs them too)
 check:
 	python3 tools/check_layers.py
 	python3 tools/check_notes.py

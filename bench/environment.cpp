@@ -6,7 +6,6 @@
 #include <sys/utsname.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>

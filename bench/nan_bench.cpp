@@ -121,7 +121,7 @@ std::string row_text(const nlohmann::json& row) {
 
 Benchmark nan_benchmark() {
   return {.name = "nan",
-          .what = "a backward that looks for the first NaN, and one in anomaly mode, beside a plain one",
+          .what = "Time a backward that looks for the first NaN, and one in anomaly mode, beside a plain one.",
           .lists = {{.head = nan_table().head(), .text = row_text}},
           .measure = measured_by(measure)};
 }

@@ -1,4 +1,4 @@
-// What makes the metadata that a node gets in anomaly mode, where the program asks for more than the host's.
+// The maker of a node's metadata in anomaly mode, for programs that ask for more than the host's metadata.
 // Filled by inspect/ with the options of an install(); asked on any thread. Leaves Python's metadata alone.
 #pragma once
 

@@ -87,7 +87,7 @@ class Backward {
     watched.end(nullptr);
   }
 
-  // Which thread runs which node, and the threads for it.
+  // Chooses the thread of each node, and takes the workers.
   void plan_devices() {
     std::optional<c10::Device> home;
     if (context_.worker != nullptr) home = context_.worker->device();

@@ -15,7 +15,7 @@ struct EngineState {
   const Options& options;
   RunObserverSource observers;    // or null
   ErrorDescriber describe_error;  // or null
-  bool saved_hooks_in_use;        // some tensor of this process was saved with hooks: unpacking runs user code
+  bool saved_hooks_in_use;        // hooks of saved tensors live or may be called: they run user code
 };
 
 // The arguments of Engine::execute().

@@ -3,6 +3,7 @@
 #include "engine/base/c_error.h"
 #include "engine/install.h"
 #include "engine/keep_memory.h"
+#include "engine/options.h"
 #include "engine/stats.h"
 
 #include <cstdio>
@@ -16,6 +17,13 @@ using base::without_throwing;
 }  // namespace
 
 extern "C" {
+
+int overdrive_check_environment(void) {
+  return without_throwing(0, [] {
+    engine::Options::from_environment();
+    return 1;
+  });
+}
 
 int overdrive_install(void) {
   return without_throwing(0, [] {

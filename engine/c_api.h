@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* 1 when every OVERDRIVE_* variable has a value that it may have, else 0. overdrive_install() looks by itself.
+ */
+__attribute__((visibility("default"))) int overdrive_check_environment(void);
 /* 1 when Overdrive is the default engine afterwards, else 0. */
 __attribute__((visibility("default"))) int overdrive_install(void);
 /* 1 when Overdrive is not the default engine afterwards, else 0. */

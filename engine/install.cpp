@@ -193,7 +193,7 @@ bool nobody_on_top(const Engine* on_top) {
 }  // namespace
 
 namespace {
-// What the environment cannot give, a program can.
+// Options of a program can hold values that no variable of the environment gives.
 void check(const Options& options) {
   const auto threads = static_cast<int>(options.threads), exact = static_cast<int>(options.exact);
   TORCH_CHECK(threads >= 0 && threads <= static_cast<int>(Threads::kDevice), "Options::threads is ", threads,

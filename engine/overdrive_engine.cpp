@@ -3,6 +3,8 @@
 #include "engine/anomaly_source.h"
 #include "engine/backward.h"
 #include "engine/base/counters.h"
+#include "engine/base/live_saved_hooks.h"
+#include "engine/foreign_saved_hooks.h"
 #include "engine/heap_keeper.h"
 #include "engine/host/host_rules.h"
 #include "engine/host/thread_state.h"
@@ -14,6 +16,7 @@
 #include "engine/run/thread_context.h"
 #include "engine/shadow_check.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <pthread.h>
 
 #include <limits>
@@ -107,7 +110,7 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
                           .options = options(),
                           .observers = run_observers_.load(std::memory_order_acquire),
                           .describe_error = describe_error_.load(std::memory_order_acquire),
-                          .saved_hooks_in_use = saved_hooks_in_use_.load(std::memory_order_relaxed)};
+                          .saved_hooks_in_use = saved_hooks_may_run(call.create_graph)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
     count(counts::threads);
@@ -164,11 +167,19 @@ std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
 }
 
 std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_hooks() {
-  std::unique_ptr<SavedVariableHooks> hooks;
-  if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) hooks = source();
-  if (hooks == nullptr) hooks = previous().get_default_saved_variable_hooks();
-  if (hooks != nullptr) saved_hooks_in_use_.store(true, std::memory_order_relaxed);
-  return hooks;
+  if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) {
+    if (std::unique_ptr<SavedVariableHooks> hooks = source()) return hooks;  // counts itself
+  }
+  return counted_and_told(previous().get_default_saved_variable_hooks());
+}
+
+// Hooks of the graph unpack. Hooks of the thread pack what a backward that creates a graph saves: Python's are
+// on LibTorch's list; of ours it is enough to know that there were some.
+bool OverdriveEngine::saved_hooks_may_run(bool create_graph) const {
+  if (LiveSavedHooks::any()) return true;
+  if (!create_graph) return false;
+  return saved_hooks_.load(std::memory_order_acquire) != nullptr ||
+         !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task, const base::NodePtr& node,

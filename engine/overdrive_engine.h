@@ -76,6 +76,7 @@ class OverdriveEngine final : public HostEngine {
   base::variable_list forward(const BackwardCall& call, const char* reason);
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();
+  bool saved_hooks_may_run(bool create_graph) const;
 
   std::atomic<base::Engine*> previous_;
   std::atomic<bool> previous_is_python_{false};
@@ -88,7 +89,6 @@ class OverdriveEngine final : public HostEngine {
 
   std::atomic<const OptionsInUse*> options_;
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
-  std::atomic<bool> saved_hooks_in_use_{false};
   std::atomic<RunObserverSource> run_observers_{nullptr};
   std::atomic<ErrorDescriber> describe_error_{nullptr};
   std::atomic<bool> device_pool_owned_{false};

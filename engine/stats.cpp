@@ -1,6 +1,7 @@
 #include "engine/stats.h"
 
 #include "engine/base/counters.h"
+#include "engine/base/json_text.h"
 #include "engine/heap_keeper.h"
 #include "engine/own_nodes/own_call.h"
 #include "engine/own_nodes/own_nodes.h"
@@ -33,24 +34,6 @@ constexpr std::pair<const char*, uint64_t Stats::*> kNumbers[] = {
     {"keep_memory_bytes", &Stats::keep_memory_bytes},
 };
 
-// Reasons are literals of ours, but JSON that a stray quote can break is not JSON.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 // 1234567 -> "1,234,567"
 std::string grouped(uint64_t number) {
   const std::string digits = std::to_string(number);
@@ -78,10 +61,10 @@ void add_own_nodes(const CounterTotals& totals, Stats& stats) {
 }
 
 void add_map(std::string& json, const char* name, const std::map<std::string, uint64_t>& counts) {
-  json += quoted(name) + ": {";
+  json += json_quoted(name) + ": {";
   const char* separator = "";
   for (const auto& [key, n] : counts) {
-    json += separator + quoted(key) + ": " + std::to_string(n);
+    json += separator + json_quoted(key) + ": " + std::to_string(n);
     separator = ", ";
   }
   json += '}';
@@ -127,7 +110,8 @@ std::string stats_summary() {
 std::string stats_json() {
   const Stats s = stats();
   std::string json = "{";
-  for (const auto& [name, number] : kNumbers) json += quoted(name) + ": " + std::to_string(s.*number) + ", ";
+  for (const auto& [name, number] : kNumbers)
+    json += json_quoted(name) + ": " + std::to_string(s.*number) + ", ";
   add_map(json, "own_nodes", s.own_nodes);
   json += ", ";
   add_map(json, "declined_nodes", s.declined_nodes);

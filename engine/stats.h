@@ -1,4 +1,4 @@
-// Counters of the work since the last reset. Any thread may read them at any time. They are sums over threads,
+// Counters of the work since the last reset; a child of fork() begins at zero. Any thread may read them at any time. They are sums over threads,
 // exact once the backwards have returned.
 #pragma once
 

@@ -14,7 +14,10 @@ namespace overdrive {
 
 namespace inspect {
 // A scope, as its backwards see it.
-struct Stop {
+class Stop {
+ public:
+  Stop(StopOptions stop_options, int32_t outermost) : options(std::move(stop_options)), depth(outermost) {}
+
   const StopOptions options;
   const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   const int32_t depth;  // of the outermost backwards
@@ -27,6 +30,25 @@ struct Stop {
     }
     return nullptr;
   }
+
+  // Of the last outermost backward that failed, with those nested in it.
+  std::vector<at::Tensor> accumulated() const OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    return accumulated_;
+  }
+  void forget_accumulated() OVERDRIVE_EXCLUDES(mutex_) {
+    std::vector<at::Tensor> old;  // destroyed outside of the lock
+    const base::MutexLock lock(mutex_);
+    old.swap(accumulated_);
+  }
+  void add_accumulated(const std::vector<at::Tensor>& leaves) OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    accumulated_.insert(accumulated_.end(), leaves.begin(), leaves.end());
+  }
+
+ private:
+  mutable base::Mutex mutex_;
+  std::vector<at::Tensor> accumulated_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 }  // namespace inspect
 
@@ -34,7 +56,7 @@ namespace {
 
 using engine::NodeFacts;
 using inspect::Stop;
-using StopPtr = std::shared_ptr<const Stop>;
+using StopPtr = std::shared_ptr<Stop>;
 
 // The scopes whose backwards run on this thread: of the thread itself, and of a node that a worker runs.
 std::vector<StopPtr>& stops_here() {
@@ -47,6 +69,7 @@ class StoppableRun final : public engine::RunWatch {
   StoppableRun(StopPtr stop, const engine::RunFacts& facts)
       : stop_(std::move(stop)), outermost_(facts.depth == stop_->depth) {
     for (const engine::PlannedNode& node : facts.plan.nodes) total_ += node.needed;
+    if (outermost_) stop_->forget_accumulated();
   }
 
   void may_go_on(uint32_t) override {
@@ -70,16 +93,22 @@ class StoppableRun final : public engine::RunWatch {
       if (outermost_ && stop_->options.progress) stop_->options.progress(total_, total_);
       return;
     }
+    const std::vector<at::Tensor> leaves = take_leaves();
+    stop_->add_accumulated(leaves);
     try {
       std::rethrow_exception(error);
     } catch (Cancelled& cancelled) {  // the object that the caller will get
-      const base::MutexLock lock(mutex_);
-      cancelled.add(leaves_);
+      cancelled.add(leaves);
     } catch (...) {
     }
   }
 
  private:
+  std::vector<at::Tensor> take_leaves() OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    return std::move(leaves_);
+  }
+
   const StopPtr stop_;
   const bool outermost_;
   size_t total_ = 0;
@@ -110,8 +139,7 @@ void Cancelled::add(const std::vector<at::Tensor>& leaves) {
 class StopScope::Watching final : public engine::Watcher {
  public:
   explicit Watching(StopOptions options)
-      : stop(std::make_shared<const Stop>(
-            Stop{.options = std::move(options), .depth = depth_of_next_backward()})) {}
+      : stop(std::make_shared<Stop>(std::move(options), depth_of_next_backward())) {}
 
   std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
     const std::vector<StopPtr>& stops = stops_here();
@@ -120,7 +148,7 @@ class StopScope::Watching final : public engine::Watcher {
   }
   bool runs_user_code() const override { return static_cast<bool>(stop->options.progress); }
 
-  const std::shared_ptr<const inspect::Stop> stop;
+  const StopPtr stop;
 };
 
 StopScope::StopScope(StopOptions options) : watching_(std::make_shared<Watching>(std::move(options))) {
@@ -132,5 +160,7 @@ StopScope::~StopScope() {
   engine::remove_watcher(*watching_);
   std::erase(stops_here(), watching_->stop);
 }
+
+std::vector<at::Tensor> StopScope::accumulated() const { return watching_->stop->accumulated(); }
 
 }  // namespace overdrive

@@ -32,7 +32,7 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-// What a backward that was stopped throws.
+// The error of a backward that was stopped.
 class OVERDRIVE_API Cancelled : public std::runtime_error {
  public:
   Cancelled(const std::string& reason, size_t done, size_t total);
@@ -71,6 +71,10 @@ class OVERDRIVE_API StopScope {  // While it lives. A backward that it stops thr
   ~StopScope();
   StopScope(const StopScope&) = delete;
   StopScope& operator=(const StopScope&) = delete;
+
+  // The leaves that the last backward of the scope, if it failed with this or another error, and those nested
+  // in it had added a gradient to.
+  std::vector<at::Tensor> accumulated() const;
 
  private:
   class Watching;

@@ -1,8 +1,8 @@
 #include "engine/anomaly_source.h"
 #include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
-#include "engine/run/active_run.h"
 #include "inspect/forward_frames.h"
+#include "inspect/forward_places.h"
 #include "inspect/forward_stack.h"
 #include "inspect/in_place_writes.h"
 #include "inspect/nan_warning.h"
@@ -60,6 +60,7 @@ void use(const engine::Options& options) {
   const bool full = options.errors == Errors::kFull;
   engine::anomaly_source.store(full ? &ForwardFrames::make : nullptr, std::memory_order_release);
   if (full) record_releases();
+  record_forward_places(full);
   record_in_place_writes(full);
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
 }

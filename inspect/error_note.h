@@ -1,4 +1,4 @@
-// What an error out of a backward does not say: the node, the way to it, the gradients that fit it. Every
+// The note beside an error out of a backward: the node, the way to it, the gradients that fit it. Every
 // backward on Overdrive notes this beside its errors and leaves the errors as stock has them; OVERDRIVE_ERRORS
 // puts the note into the text of what() too. Any thread may ask.
 #pragma once

@@ -1,6 +1,7 @@
 #include "inspect/forward_stack.h"
 
 #include "inspect/forward_frames.h"
+#include "inspect/forward_places.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 
@@ -17,9 +18,8 @@ struct Collector final : c10::WarningHandler {
   std::string text;
 };
 
-}  // namespace
-
-std::string forward_stack_of(base::Node& node) {
+// "" where anomaly mode recorded nothing, and of a Python program, whose stack only Python can print.
+std::string anomaly_stack_of(base::Node& node) {
   torch::autograd::AnomalyMetadata* metadata = node.metadata();
   if (const auto* frames = dynamic_cast<const ForwardFrames*>(metadata)) {
     const std::string text = frames->text();
@@ -36,6 +36,15 @@ std::string forward_stack_of(base::Node& node) {
   const bool empty = last == std::string::npos || collector.text[last] == ':' ||
                      collector.text.find("No forward pass information") != std::string::npos;
   return empty ? "" : collector.text;
+}
+
+}  // namespace
+
+std::string forward_stack_of(base::Node& node) {
+  std::string stack = anomaly_stack_of(node);
+  if (stack.empty()) stack = forward_place_of(node);
+  if (!stack.empty() && stack.back() == '\n') stack.pop_back();
+  return stack;
 }
 
 }  // namespace overdrive::inspect

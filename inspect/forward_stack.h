@@ -1,5 +1,5 @@
-// The stack of the forward operator that made a node, where anomaly mode was on then. Any thread that no other
-// uses LibTorch's warning handler on.
+// The stack of the forward operator that made a node: of anomaly mode where it was on then, else of
+// forward_places. Any thread that no other uses LibTorch's warning handler on.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -8,7 +8,7 @@
 
 namespace overdrive::inspect {
 
-// "" where nothing was recorded, and for a node of a Python program, whose stack only Python can print.
+// "" where nothing was recorded. Without a newline at its end.
 std::string forward_stack_of(base::Node& node);
 
 }  // namespace overdrive::inspect

@@ -5,28 +5,36 @@
 #include "engine/run/watchers.h"
 #include "inspect/cost/op_inputs.h"
 
+#include <ATen/core/DimVector.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace overdrive::inspect {
 namespace {
 
-// The tensor may be gone when an error asks, so its looks are text: "[torch.FloatTensor [2, 3]]", as in the
-// error.
+// The tensor may be gone when an error asks, so its looks are kept. Their text costs more than a change of a
+// small tensor, so it is made for an error only.
 struct Write {
   c10::VariableVersion counter;
   c10::weak_intrusive_ptr<c10::StorageImpl> memory;  // a node that saved the tensor keeps it
   uint32_t before, after;
-  std::string looks;
+  std::string type;
+  std::optional<at::DimVector> sizes;  // none of a nested tensor
   std::string op;
+
+  // "[torch.FloatTensor [2, 3]]", as in the error.
+  std::string looks() const {
+    return c10::str("[", type, " ", sizes.has_value() ? c10::str(at::IntArrayRef(*sizes)) : "", "]");
+  }
 };
 
-// What stock's error tells of the tensor.
+// The facts about the tensor in stock's error.
 struct Told {
   std::string text;
   unsigned version = 0, expected = 0;
@@ -51,7 +59,7 @@ class Writes {
     for (const Write& write : writes_) {
       const bool is_first = write.before <= told.expected && told.expected < write.after;
       if (!is_first || write.memory.expired() || write.counter.current_version() != told.version) continue;
-      auto& found = told.text.find(write.looks) != std::string::npos ? alike : others;
+      auto& found = told.text.find(write.looks()) != std::string::npos ? alike : others;
       if (std::find(found.begin(), found.end(), write.op) == found.end()) found.push_back(write.op);
     }
     return alike.empty() ? others : alike;
@@ -96,9 +104,10 @@ void compares_versions(const at::RecordFunction& op, at::ObserverContext* contex
     const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
     const uint32_t after = counter.current_version();
     if (after == before || !tensor.has_storage()) continue;
-    const std::string sizes = tensor.is_nested() ? "" : c10::str(tensor.sizes());
-    Writes::get().add({counter, tensor.storage().getWeakStorageImpl(), before, after,
-                       c10::str("[", tensor.toString(), " ", sizes, "]"), op.name()});
+    std::optional<at::DimVector> sizes;
+    if (!tensor.is_nested()) sizes.emplace(tensor.sizes());
+    Writes::get().add({counter, tensor.storage().getWeakStorageImpl(), before, after, tensor.toString(),
+                       std::move(sizes), op.name()});
   }
 }
 

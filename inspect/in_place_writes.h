@@ -1,4 +1,4 @@
-// Which operators changed a tensor in place. Recorded with OVERDRIVE_ERRORS=full only, for the last few
+// The operators that changed a tensor in place. Recorded with OVERDRIVE_ERRORS=full only, for the last few
 // thousand changes, on the thread that installed the engine and outside of backwards. Any thread may ask. Keeps
 // version counters and no tensor.
 #pragma once

@@ -106,6 +106,12 @@ int overdrive_profile_text(const overdrive_profile* profile, const char* format,
   });
 }
 
+int overdrive_profile_page(const overdrive_profile* profile, const char* title, char* buffer, size_t size) {
+  return write("html", buffer, size, [&](const std::string&) {
+    return to_html(profile->profile, title != nullptr ? title : "step");
+  });
+}
+
 void overdrive_profile_free(overdrive_profile* profile) { delete profile; }
 
 overdrive_memory* overdrive_memory_step(overdrive_step step, void* context) {

@@ -39,6 +39,9 @@ __attribute__((visibility("default"))) overdrive_profile* overdrive_profile_step
 __attribute__((visibility("default"))) int overdrive_profile_text(const overdrive_profile* profile,
                                                                   const char* format, char* buffer,
                                                                   size_t size);
+/* One page that needs no network; `title` may be null. */
+__attribute__((visibility("default"))) int overdrive_profile_page(const overdrive_profile* profile,
+                                                                  const char* title, char* buffer, size_t size);
 __attribute__((visibility("default"))) void overdrive_profile_free(overdrive_profile* profile);
 
 __attribute__((visibility("default"))) overdrive_memory* overdrive_memory_step(overdrive_step step,

@@ -39,7 +39,7 @@ class OVERDRIVE_API NanWatch {
   NanWatch(const NanWatch&) = delete;
   NanWatch& operator=(const NanWatch&) = delete;
 
-  // What was found first, if anything was.
+  // The first finding, if there is one.
   std::optional<NanReport> first() const;
 
  private:

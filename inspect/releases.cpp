@@ -4,9 +4,6 @@
 #include "engine/base/no_destructor.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"
-#include "inspect/node_path.h"
-
-#include <array>
 
 namespace overdrive::inspect {
 namespace {

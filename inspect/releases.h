@@ -1,5 +1,5 @@
-// Which backward released a node's saved tensors. Recorded with OVERDRIVE_ERRORS=full only, for the nodes that
-// were released last. Any thread.
+// The backward that released a node's saved tensors. Recorded with OVERDRIVE_ERRORS=full only, for the nodes
+// that were released last. Any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"

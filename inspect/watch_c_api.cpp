@@ -5,7 +5,13 @@
 #include "inspect/error_note.h"
 #include "inspect/nan_watch.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 struct overdrive_nan_watch {
   overdrive::NanWatch watch;
@@ -65,6 +71,30 @@ void overdrive_cancel_token_free(overdrive_cancel_token* token) { delete token; 
 overdrive_stop_scope* overdrive_stop_begin(const overdrive_cancel_token* token, double seconds) {
   return without_throwing<overdrive_stop_scope*>(
       nullptr, [&] { return new overdrive_stop_scope{overdrive::StopScope(stop_options(token, seconds))}; });
+}
+
+overdrive_stop_scope* overdrive_stop_begin_with_progress(const overdrive_cancel_token* token, double seconds,
+                                                         overdrive_progress progress, void* context) {
+  return without_throwing<overdrive_stop_scope*>(nullptr, [&] {
+    overdrive::StopOptions options = stop_options(token, seconds);
+    const auto busy = std::make_shared<std::atomic<bool>>(false);
+    options.progress = [=](size_t done, size_t total) {
+      if (busy->exchange(true)) return;
+      overdrive_progress_at at{done, total, context, 0};
+      progress(&at);
+      busy->store(false);
+      if (at.go_on == 0) throw std::runtime_error("The progress function stopped a backward.");
+    };
+    return new overdrive_stop_scope{overdrive::StopScope(std::move(options))};
+  });
+}
+
+int overdrive_stop_accumulated(const overdrive_stop_scope* scope, void** leaves, size_t size) {
+  return without_throwing(-1, [&] {
+    const std::vector<at::Tensor> all = scope->scope.accumulated();
+    for (size_t i = 0; i < std::min(size, all.size()); ++i) leaves[i] = all[i].unsafeGetTensorImpl();
+    return static_cast<int>(all.size());
+  });
 }
 
 void overdrive_stop_end(overdrive_stop_scope* scope) { delete scope; }

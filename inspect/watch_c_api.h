@@ -27,6 +27,21 @@ __attribute__((visibility("default"))) void overdrive_cancel_token_free(overdriv
    deadline. Ended on the same thread. */
 __attribute__((visibility("default"))) overdrive_stop_scope* overdrive_stop_begin(
     const overdrive_cancel_token* token, double seconds);
+typedef struct overdrive_progress_at {
+  size_t done, total; /* nodes */
+  void* context;
+  int go_on; /* 0; a function that leaves it so stops the backward */
+} overdrive_progress_at;
+typedef void (*overdrive_progress)(overdrive_progress_at* at);
+/* Also calls `progress` before each node of the outermost backwards and once at their end, on the thread of the
+   node. One call at a time: a node that begins meanwhile, on another thread, has none. */
+__attribute__((visibility("default"))) overdrive_stop_scope* overdrive_stop_begin_with_progress(
+    const overdrive_cancel_token* token, double seconds, overdrive_progress progress, void* context);
+/* The leaves that the last backward of the scope had added a gradient to when it failed. A leaf is the address
+   of its c10::TensorImpl, as long as the scope lives and begins no other backward. Writes at most `size`, and
+   returns how many there are. */
+__attribute__((visibility("default"))) int overdrive_stop_accumulated(const overdrive_stop_scope* scope,
+                                                                      void** leaves, size_t size);
 __attribute__((visibility("default"))) void overdrive_stop_end(overdrive_stop_scope* scope);
 
 /* The note of the last error that a node threw on this thread or on a worker of the engine. */

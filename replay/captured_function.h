@@ -1,6 +1,6 @@
-// What a CapturedStep holds: the function, its options and one entry per set of looks. Owned by the
-// CapturedStep; one thread at a time, which is checked. Finds the entry of a call, and makes calls eagerly that
-// no entry may take.
+// The content of a CapturedStep: the function, its options and one entry per set of looks. Owned by the
+// CapturedStep; one thread at a time, and a flag checks this. Finds the entry of a call. Calls that no entry
+// may take run eagerly.
 #pragma once
 
 #include "replay/entry.h"

@@ -35,7 +35,7 @@ struct WatchedValue {
   bool holds() const { return std::memcmp(address, bytes.data(), bytes.size()) == 0; }
 };
 
-// What a program uses and the options do not declare; empty when nothing is missing.
+// A value that the program uses and the options do not declare, as a sentence; empty when none is missing.
 std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const OptimizerNumbers* numbers);
 
 }  // namespace overdrive::replay

@@ -5,7 +5,10 @@
 
 #include <ATen/record_function.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 
 namespace overdrive::replay {
 
@@ -17,12 +20,17 @@ constexpr uint64_t kMostDifferences = 4;
 constexpr uint64_t kMostOutdated = 8;
 constexpr uint64_t kMostUndone = 16;
 
-uint64_t check_every() {
-  static const uint64_t every = [] {
-    const char* text = std::getenv("OVERDRIVE_CAPTURE_CHECK");
-    return text ? std::strtoull(text, nullptr, 10) : 0;
-  }();
-  return every;
+// install() checks the variable as well, but a program that captures a step need not install the engine.
+uint64_t check_every(const CaptureOptions& options) {
+  if (options.check_every > 0) return options.check_every;
+  const char* text = std::getenv("OVERDRIVE_CAPTURE_CHECK");
+  if (!text || !*text) return 0;
+  int every = -1;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, every);
+  TORCH_CHECK(error == std::errc{} && stop == end && every >= 0, "OVERDRIVE_CAPTURE_CHECK is \"", text,
+              "\", but must be a whole number from 0 to ", std::numeric_limits<int>::max(), ".");
+  return static_cast<uint64_t>(every);
 }
 
 // Something that has to happen however a scope ends.
@@ -48,7 +56,8 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       environment_(Environment::now()),
       inputs_(inputs.begin(), inputs.end()),
       modes_(options.modules),
-      watched_(watched) {
+      watched_(watched),
+      check_every_(check_every(options)) {
   if (!options.optimizer) return;
   numbers_ = std::make_unique<OptimizerNumbers>(*options.optimizer);
   if (!numbers_->refusal().empty()) refuse(numbers_->refusal());
@@ -95,7 +104,7 @@ void Entry::refuse(std::string reason) {
   buffers_.clear();
 }
 
-// This call runs eagerly: what changed may be another thing in this one call than in those that follow.
+// This call runs eagerly: a value that changed now may have yet another value in the next call.
 void Entry::outdated(std::string reason) {
   ++stats_.outdated;
   run_.reset();
@@ -208,7 +217,6 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
 CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
   ++stats_.checked;
   make_buffers(inputs);
-  std::string seen_refusal;
   CheckedCall call;
   const Program& before = run_ ? run_->program() : *recorded_;
   bool finished = false;
@@ -268,8 +276,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   }
   if (!shared_.harmless(inputs)) return eager(inputs);
   if (numbers_) numbers_->set_for_next_step();
-  const uint64_t every = options_.check_every > 0 ? options_.check_every : check_every();
-  if (every > 0 && (replays_ + 1) % every == 0) return compared_replay(inputs);
+  if (check_every_ > 0 && (replays_ + 1) % check_every_ == 0) return compared_replay(inputs);
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
   if (!run_->run()) {

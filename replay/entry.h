@@ -1,5 +1,5 @@
 // The recordings of one set of looks and modes, from the first eager call to the replays. Owned by a
-// CapturedFunction, called by one thread at a time. Which entry a call belongs to is the owner's to find.
+// CapturedFunction, called by one thread at a time. The owner finds the entry of a call.
 //
 //   warm -> first -> second -> check -> ready;  a guard that fails: an eager call, then first;  a difference:
 //   first;  a refusal: eager for good
@@ -55,11 +55,13 @@ class Entry {
   const Function& function_;
   const CaptureOptions& options_;
   CaptureStats& stats_;
-  // What a call must have to belong here.
+  // The looks and modes of the calls that belong here.
   const Environment environment_;
   const std::vector<InputLooks> inputs_;
   const ModuleModes modes_;
   const std::vector<WatchedValue> watched_;
+  // Every how many replays one is compared; 0: none.
+  const uint64_t check_every_;
 
   Phase phase_ = Phase::kWarm;
   std::vector<at::Tensor> buffers_;

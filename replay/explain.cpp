@@ -2,7 +2,7 @@
 
 #include "replay/record/compare.h"
 
-#include <map>
+#include <array>
 #include <ostream>
 
 namespace overdrive::replay {

@@ -22,15 +22,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "test", "bench", "examples", "cmake", "tools",
-           "docs", "python")
+LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
+FOLDERS = (*LIBRARY, "test", "bench", "examples", "cmake", "tools", "docs", "python")
 PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\s]+)`")
 IN_TREE = re.compile(rf"({'|'.join(FOLDERS)})/[\w./*-]*")
 SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu)")
 TEST = re.compile(r"[A-Z*][\w*]*\.[\w*]+|\w+_tests?")
-VARIABLE = re.compile(r'"(OVERDRIVE(?:_[A-Z]+)*)"')
+VARIABLE = re.compile(r'(?:getenv|read|value_of|is_set_to)\("(OVERDRIVE(?:_[A-Z]+)*)"')
 ROW = re.compile(r"^\|(.*)\|\s*$")
 
 
@@ -76,7 +76,7 @@ def folders_without_readme(root):
 
 def undocumented_variables(root):
     readme = (root / "README.md").read_text()
-    for source in sorted((root / "engine").rglob("*.cpp")):
+    for source in sorted(path for folder in LIBRARY for path in (root / folder).rglob("*.cpp")):
         for name in sorted(set(VARIABLE.findall(source.read_text()))):
             if f"`{name}`" not in readme:
                 yield f"{source.relative_to(root)} knows {name}, README.md does not"

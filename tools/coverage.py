@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints which share of our lines and branches the tests ran, a row per folder and per file.
+"""Prints which share of the library's lines and branches the tests ran, a row per folder and per file.
 
     tools/coverage.py [--table FILE] [--gcov PROGRAM] BUILD_FOLDER
 
@@ -19,7 +19,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
-FOLDERS = (*LIBRARY, "examples")
 
 
 class Ran:
@@ -54,7 +53,7 @@ def read_report(text, root=ROOT):
         report = json.loads(document)
         for file in report["files"]:
             path = Path(os.path.normpath(Path(report["current_working_directory"]) / file["file"]))
-            if path.is_relative_to(root) and path.relative_to(root).parts[0] in FOLDERS:
+            if path.is_relative_to(root) and path.relative_to(root).parts[0] in LIBRARY:
                 for line in file["lines"]:
                     found[str(path.relative_to(root))].add_line(line)
     return found
@@ -85,14 +84,12 @@ def table(folders):
 
 
 def by_folder(files):
-    """{folder: counts} in order, then of the library and of all."""
+    """{folder: counts} in order, then of the library."""
     sums = defaultdict(lambda: [0, 0, 0, 0])
     for name, ran in sorted(files.items()):
-        parts = Path(name).parts
         sums[f"`{Path(name).parent}/`"] = [a + b for a, b in zip(sums[f"`{Path(name).parent}/`"], ran.counts())]
-        for whole in ("the library",) * (parts[0] in LIBRARY) + ("all",):
-            sums[whole] = [a + b for a, b in zip(sums[whole], ran.counts())]
-    order = sorted(name for name in sums if name.startswith("`")) + ["the library", "all"]
+        sums["the library"] = [a + b for a, b in zip(sums["the library"], ran.counts())]
+    order = sorted(name for name in sums if name.startswith("`")) + ["the library"]
     return {name: sums[name] for name in order}
 
 

@@ -113,7 +113,7 @@ def row(name, seconds, backwards):
 
 
 def in_a_process_of_its_own(name, seconds):
-    """Some workloads leave something behind: once a process has used saved-tensor hooks, its engine looks out for them."""
+    """Some workloads leave something behind, as the heap of one that has taken much memory."""
     child = subprocess.run([sys.executable, __file__, "--row", name, "--seconds", str(seconds)], stdout=subprocess.PIPE,
                            text=True, check=True)
     return json.loads(child.stdout)

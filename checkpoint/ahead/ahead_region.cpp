@@ -76,8 +76,8 @@ class AheadRegion::Order {
   }
 
  private:
-  // What decides the bits of a result beside the modes of a region: threads inside an operation, rounding and
-  // denormals. And the number of the next node, so that nodes made elsewhere come after those that are there.
+  // Settings that decide the bits of a result beside the modes of a region: threads inside an operation,
+  // rounding, denormals. And the number of the next node, so that nodes made elsewhere come after older nodes.
   class Surroundings {
    public:
     Surroundings() : threads_(at::get_num_threads()), next_node_(at::sequence_number::peek()) {

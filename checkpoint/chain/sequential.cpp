@@ -61,7 +61,7 @@ at::Tensor by_policy(const std::vector<Layer>& layers, const at::Tensor& x, cons
 // --- by Revolve: a fixed number of states is kept. One node stands for all layers but the last, which is
 // recorded as usual; the backward of the node goes back layer by layer. ---
 
-// What the node needs to go back: one region for each layer, and the states kept by the forward.
+// The way back of the node: one region for each layer, and the states kept by the forward.
 struct Chain {
   struct Snapshot {
     size_t position;    // the state is the input of this layer

@@ -36,7 +36,7 @@ Tensors Checkpointing::checkpoint() {
   if (runs_plainly(inputs_)) return fn_(inputs_);
   segment_ = std::make_shared<Segment>(std::move(fn_), inputs_, options_);
   Tensors outputs = segment_->run(inputs_);
-  // It would have no gradient, and nobody would be told.
+  // A region without a tensor result would have no gradient, and no one would be told.
   TORCH_CHECK(
       !outputs.empty(), "checkpoint", options_.name.empty() ? "" : " (" + options_.name + ")",
       ": there is no tensor among the results of the function. Tensors are found in optionals, containers, "

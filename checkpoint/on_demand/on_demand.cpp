@@ -11,7 +11,7 @@ namespace {
 
 using PlacePtr = std::shared_ptr<DroppedTensors::Place>;
 
-// What is packed: a PlacePtr, or one of these.
+// The packed form of a saved tensor: a PlacePtr, or one of these.
 struct Saved {};
 struct PackedElsewhere {
   hooks::Packed packed;

@@ -47,7 +47,7 @@ Tokens& tokens() {
   return *all;
 }
 
-// It outlives the modes that the thread is in, so it is made outside of them.
+// A token outlives the modes of the thread, so it is made outside of these modes.
 at::Tensor make_token(const at::Device& device, bool requires_grad) {
   const c10::InferenceMode no_inference(false);
   const c10::impl::ExcludeDispatchKeyGuard no_layers(c10::DispatchKeySet(

@@ -55,7 +55,7 @@ class RngReplay {
 
 }  // namespace
 
-// What is set must do something: a program that sets it relies on it.
+// An option that is set must have an effect, because a program relies on the options that it sets.
 void check_options(const char* who, const Options& options, Form form) {
   const std::string here = std::string(who) + (options.name.empty() ? "" : " (" + options.name + ")");
   TORCH_CHECK(form == Form::kEarly || form == Form::kOnDemand, here, ": Options::form is ",
@@ -128,7 +128,7 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
         " of its inputs in place, so it cannot run again from the same inputs. Clone it first, or leave "
         "the operation out of the region.");
   }
-  // It came in with what the function captures. Nobody would find it in the second run.
+  // The tangent came in with a captured tensor. The second run would not find it.
   TORCH_CHECK(
       std::none_of(outputs.begin(), outputs.end(), base::has_tangent), "The function of ", name(),
       " gave a tensor with a tangent of forward mode, though no input has one. Pass the tensor that brings it "

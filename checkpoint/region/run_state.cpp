@@ -30,8 +30,8 @@ RunStateScope::RunStateScope(const RunState& state)
     outer_autocast_.emplace_back(type, autocast::get_autocast_dtype(type));
     autocast::set_autocast_dtype(type, dtype);
   }
-  // What autocast keeps is the thread's. Inside somebody's autocast it would outlive the region, and with it
-  // a graph that is used up.
+  // Autocast's cache belongs to the thread. Inside an autocast of the program the cache would outlive the
+  // region, and with it a graph that is used up.
   const bool alone = autocast::increment_nesting() == 1;
   autocast::set_autocast_cache_enabled(state.autocast_cache_ && alone);
   if (state.default_dtype_ != outer_default_dtype_) c10::set_default_dtype(state.default_dtype_);

@@ -3,11 +3,13 @@
 // without LibTorch its whole work is one look at the list of loaded objects.
 //
 // Any thread may be the one that installs; exactly one does, and nobody waits for it.
+#include "engine/base/environment.h"
 #include "engine/host/host_version.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,7 @@ std::atomic<EngineGetter> host_getter{nullptr};
 std::atomic<bool> begun{false};
 std::atomic<Text> summary{nullptr};   // set when there is something to say at exit
 std::atomic<Text> counters{nullptr};  // the same
+std::atomic<bool> is_fork{false};     // of a process that had the engine
 char our_folder[PATH_MAX];
 
 template <typename Function>
@@ -79,15 +82,20 @@ bool is_set_to(const char* name, const char* value) {
 
 bool is_verbose() { return is_set_to("OVERDRIVE_VERBOSE", "1") || is_set_to("OVERDRIVE_VERBOSE", "2"); }
 
-// OVERDRIVE=0 turns us off. All other variables are the library's to read.
+// A variable that is set to nothing counts as not set.
+void check_value_of(const overdrive::engine::EnvironmentVariable& variable) {
+  const char* value = getenv(variable.name);
+  if (!value || !*value || number_of_value(variable, value) >= 0) return;
+  char why[512];
+  describe_bad_value(variable, value, why, sizeof why);
+  end_for_bad_value(why);
+}
+
+// OVERDRIVE=0 turns us off. The library, which looks at all values, is not loaded then.
 bool wanted() {
-  const char* value = getenv("OVERDRIVE");
-  if (!value || !*value || strcmp(value, "1") == 0) return true;
-  if (strcmp(value, "0") != 0) {
-    char why[256];
-    snprintf(why, sizeof why, "OVERDRIVE is \"%.64s\", but must be one of 0|1.", value);
-    end_for_bad_value(why);
-  }
+  check_value_of(overdrive::engine::kEnvironment[0]);
+  if (!is_set_to("OVERDRIVE", "0")) return true;
+  for (const auto& variable : overdrive::engine::kEnvironment) check_value_of(variable);
   if (is_verbose()) say("overdrive: off, the stock engine stays: OVERDRIVE is 0\n");
   return false;
 }
@@ -114,11 +122,20 @@ void* open_overdrive() {
   return dlopen(path, RTLD_NOW | (host_is_global ? RTLD_GLOBAL : RTLD_LOCAL));
 }
 
+// A forked process counts from zero. One that ran no backward, as a worker that loads data, has nothing to say.
+bool is_silent_fork(const char* sentence) {
+  constexpr char kNothing[] = "0 backwards on Overdrive, 0 on stock;";
+  return is_fork.load(std::memory_order_relaxed) && strncmp(sentence, kNothing, strlen(kNothing)) == 0;
+}
+
 void report_at_exit() {
   char text[3072];
   const Text get_summary = summary.exchange(nullptr);
-  if (get_summary && get_summary(text, sizeof text) >= 0) say("overdrive: %s\n", text);
   const Text get_counters = counters.exchange(nullptr);
+  if (get_summary && get_summary(text, sizeof text) >= 0) {
+    if (is_silent_fork(text)) return;
+    say("overdrive: %s\n", text);
+  }
   if (get_counters && get_counters(text, sizeof text) >= 0) say("overdrive: %s\n", text);
 }
 
@@ -143,6 +160,7 @@ void install_into(void* host) {
   summary = sentence;
   if (is_set_to("OVERDRIVE_VERBOSE", "2")) counters = json;
   at_quick_exit(report_at_exit);
+  pthread_atfork(nullptr, nullptr, [] { is_fork.store(true, std::memory_order_relaxed); });
 }
 
 // LibTorch's own function, from whichever loaded object has it, and that object.

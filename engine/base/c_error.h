@@ -1,4 +1,4 @@
-// What the C functions share: the text of the last error on this thread, and the way from exceptions to it.
+// Shared by the C functions: the text of the last error on this thread, and the way from exceptions to it.
 // Each thread has its own text.
 #pragma once
 

@@ -28,7 +28,7 @@ class Registry {
   Registry() {
     pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); });
     // A child of fork() has one thread, and it may not find the mutex held by one that is gone.
-    pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
+    pthread_atfork(lock_before_fork, unlock_after_fork, begin_anew_in_child);
   }
 
   static Registry& get() {
@@ -93,6 +93,12 @@ class Registry {
   // Held across fork(), from the one to the other.
   static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
   static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
+
+  // The work of its parent is not the child's.
+  static void begin_anew_in_child() {
+    unlock_after_fork();
+    get().reset();
+  }
 
   static void retire(Block* block);
 

@@ -1,5 +1,5 @@
-// What glibc's malloc can be asked and told: whether it is this process's malloc, and its three thresholds. Any
-// thread; the thresholds belong to the process. Leaves to its caller what they should be.
+// Questions to glibc's malloc, and its settings: whether it is this process's malloc, and its three thresholds.
+// Any thread; the thresholds belong to the process. Leaves the choice of their values to the caller.
 #pragma once
 
 #include <cstddef>

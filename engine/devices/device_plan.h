@@ -28,7 +28,7 @@ class DevicePlan {
   bool hands_over() const { return !devices_.empty(); }
   // Of the lanes 1, 2 ...
   const std::vector<c10::Device>& devices() const { return devices_; }
-  // There is no worker for this lane: its nodes are the caller's.
+  // For a lane without a worker: the caller runs its nodes.
   void give_to_caller(Lane lane);
   // The type of the devices.
   c10::DeviceType type() const { return type_; }

@@ -1,9 +1,9 @@
-// Waiting awake, for a moment: when a hand-over between two threads is near, falling asleep costs more
-// than the wait. Any thread. Backwards with workers count their threads while they run; nobody spins while
-// there are more of them than processors. A system that has few processors puts threads that wake each other on
-// the same one, where a hand-over costs a microsecond or two; a spinner would keep that one busy, drive them
-// apart, and make each hand-over ten times as dear. When it is other programs that want the
-// processors, nobody spins for a second.
+// Waiting awake, for a moment: a thread that falls asleep just before a hand-over loses more time than a thread
+// that waits. Any thread. Backwards with workers count their threads while they run. No thread spins while more
+// threads are counted than the machine has processors: a system with few processors puts threads that wake each
+// other on one processor, where a hand-over costs a microsecond or two. A spinning thread would keep this
+// processor busy, drive the threads apart, and make each hand-over ten times as dear. No thread spins for a
+// second after another program took the processor of a spinning thread.
 #pragma once
 
 namespace overdrive::engine {

@@ -32,7 +32,7 @@ class CurrentDevice {
  public:
   // The device that is current now, of the type given.
   explicit CurrentDevice(c10::DeviceType type);
-  // That device and no other: one that is touched gets a context, which takes memory there.
+  // The given device, and no other: a device that is touched gets a context, which takes memory there.
   explicit CurrentDevice(c10::Device device);
   void restore() const;
 

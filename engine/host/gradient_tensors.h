@@ -70,12 +70,6 @@ inline at::Tensor new_tensor(at::IntArrayRef sizes, const at::Tensor& like) {
   return at::Tensor(at::detail::empty_cpu(sizes, c10::typeMetaToScalarType(like.dtype())));
 }
 
-// The gradient itself, moved, when it may be written; else a new tensor of its sizes.
-inline at::Tensor place_for_result(at::Tensor& gradient, bool last_use) {
-  if (last_use && may_be_written(gradient)) return std::move(gradient);
-  return new_tensor(gradient.sizes(), gradient);
-}
-
 // See Note [Views of gradients].
 at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides,
                    int64_t storage_offset);

@@ -44,8 +44,6 @@ std::atomic<void*>* compiled_autograd() {
 
 }  // namespace
 
-bool compiled_autograd_is_visible() { return compiled_autograd() != nullptr; }
-
 bool compiled_autograd_is_on() {
   const auto* variable = compiled_autograd();
   return variable != nullptr && variable->load(std::memory_order_relaxed) != nullptr;

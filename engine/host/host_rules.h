@@ -1,4 +1,4 @@
-// What the rest of the process asks of a backward, by LibTorch's rules: other engines that serve a call
+// LibTorch's rules for a backward beside the rest of the process: other engines that serve a call
 // (compiled autograd, Python's), threads and streams of devices, and loaded objects that read a graph task. Any
 // thread.
 #pragma once
@@ -10,8 +10,6 @@ namespace overdrive::engine::host {
 
 // True while a compiled autograd function is set: stock gives the whole call to that function.
 bool compiled_autograd_is_on();
-// False where LibTorch's build hides compiled autograd.
-bool compiled_autograd_is_visible();
 
 // True when `engine` is Python's, from `import torch`.
 bool is_python_engine(const base::Engine& engine);

@@ -12,6 +12,7 @@ namespace overdrive::kernels {
 // side by side.
 inline void put_into_rows(void* whole, const void* from, int64_t outer, size_t row, size_t offset,
                           size_t part) {
+  if (part == 0) return;  // of an empty tensor, which may have no memory
   char* to = static_cast<char*>(whole) + offset;
   const char* next = static_cast<const char*>(from);
   for (int64_t i = 0; i < outer; ++i, to += row, next += part) std::memcpy(to, next, part);
@@ -24,7 +25,7 @@ inline void put_into_zeros(void* whole, const void* from, int64_t outer, size_t 
   const char* next = static_cast<const char*>(from);
   for (int64_t i = 0; i < outer; ++i, to += row, next += part) {
     std::memset(to, 0, offset);
-    std::memcpy(to + offset, next, part);
+    if (part > 0) std::memcpy(to + offset, next, part);
     std::memset(to + offset + part, 0, row - offset - part);
   }
 }

@@ -1,4 +1,4 @@
-// What an observer of a backward implements. One RunWatch follows one run; the run destroys it at its end. The
+// The interface of an observer of a backward. One RunWatch follows one run; the run destroys it at its end. The
 // threads of a run may call at once, each for its own nodes. A watch reads: it keeps no tensor and no node,
 // since a gradient with a second owner is copied where it would be taken over. Without a watch a run pays one
 // comparison a node.

@@ -41,7 +41,7 @@ bool lies_in_columns(const Sizes& sizes, const Sizes& strides) {
   return strides[0] == 1 && strides[1] == sizes[0];
 }
 
-// What the host noted of a factor: a dense matrix of known sizes.
+// Whether the host's note of a factor describes a dense matrix of known sizes.
 bool is_usual(const Sizes& sizes, const Sizes& strides, at::Layout layout) {
   if (layout != at::kStrided || sizes.size() != 2 || strides.size() != 2) return false;
   return !sizes[0].is_heap_allocated() && !sizes[1].is_heap_allocated() && !strides[0].is_heap_allocated() &&

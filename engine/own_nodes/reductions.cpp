@@ -57,7 +57,7 @@ template <typename N>
 constexpr bool kNotesOperand =
     requires(N& node, at::DimVector& sizes) { read_sizes(node.self_sym_sizes, sizes); };
 
-// What a reduction over some dimensions noted: those, when it dropped them.
+// Puts the dimensions back that a reduction noted and dropped.
 template <typename N>
 bool put_back_dropped(N& node, const at::DimVector& sizes, Kept& kept) {
   if (node.keepdim || sizes.empty()) return true;

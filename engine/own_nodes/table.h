@@ -1,6 +1,6 @@
 // From a node's type to the function that runs it, and a number for each type that has one. Filled once a
-// process, read by any thread. The families (elementwise.cpp and its neighbours) fill it; who asks decides
-// whether own nodes are on.
+// process, read by any thread. The families (elementwise.cpp and its neighbours) fill it; the caller
+// decides whether own nodes are on.
 #pragma once
 
 #include "engine/own_nodes/own_call.h"

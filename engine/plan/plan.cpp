@@ -1,5 +1,6 @@
 #include "engine/plan/plan.h"
 
+#include "engine/base/cache_lines.h"
 #include "engine/host/host_rules.h"
 
 #include <algorithm>
@@ -32,6 +33,17 @@ bool has_hooks(Node& node, host::NodeKind kind) {
   return !node.tensor_pre_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
 }
 
+// While one node is looked at, the edges of the second after it come into the cache, and what add() and
+// append() read of the children of the next.
+void fetch_soon(const Plan& plan, uint32_t index) {
+  constexpr size_t kFields = 192;
+  if (index + 2 < plan.nodes.size()) base::fetch_lines(plan.nodes[index + 2].node->next_edges().data(), 1);
+  if (index + 1 >= plan.nodes.size()) return;
+  for (const Edge& edge : plan.nodes[index + 1].node->next_edges()) {
+    base::fetch_lines(edge.function.get(), kFields);
+  }
+}
+
 }  // namespace
 
 void Plan::build(const Request& request) {
@@ -43,6 +55,7 @@ void Plan::build(const Request& request) {
   if (request.root_is_group) num_slots_ = 0;
   // `nodes` is the queue as well.
   for (uint32_t index = 0; index < nodes.size(); ++index) {
+    fetch_soon(*this, index);
     look_at(nodes[index], request, look_for_devices);
     expand(index, least);
   }

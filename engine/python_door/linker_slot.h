@@ -1,6 +1,6 @@
 // The slots that the dynamic linker filled for one imported function of a loaded object: each call of that
 // function from the object reads the address in one of them. Uses the tables of the loader, no LibTorch.
-// Any thread may call these; who replaces a slot sees to it that nobody else does at the same moment.
+// Any thread may call these. The caller makes sure that no two threads replace a slot at the same moment.
 #pragma once
 
 #include <link.h>

@@ -23,7 +23,7 @@ std::string open(Execute ours);
 
 bool is_open();
 
-// What was in the slot before: LibTorch's Engine::execute(). Only once the door is open.
+// The function that the slot held before: LibTorch's Engine::execute(). Only once the door is open.
 Execute stock();
 
 }  // namespace overdrive::engine::python_door

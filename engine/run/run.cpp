@@ -1,5 +1,6 @@
 #include "engine/run/run.h"
 
+#include "engine/base/cache_lines.h"
 #include "engine/node/grad_sum.h"
 #include "engine/plan/task_tables.h"
 
@@ -45,6 +46,10 @@ void Run::evaluate(uint32_t index) {
     void ended() {}
     Run& run;
   };
+  // The nodes behind this one come into the cache while it runs.
+  for (const Edge& edge : memory_.plan.nodes[index].node->next_edges()) {
+    base::fetch_lines(edge.function.get(), sizeof(Node));
+  }
   take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot, seat_.inputs);
   run_node(step_, index, seat_.inputs, Turn{*this});
 }

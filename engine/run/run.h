@@ -1,10 +1,10 @@
-// One backward, being run, serially and on the thread that made it: gradients on their way, nodes that are
-// ready, captures. Does not know whether a host frame is around it (backward.* does).
+// The state of one backward on the thread that made it: gradient slots, ready nodes, captures. The code around
+// a run (backward.*) enters the host frame.
 //
-// Note [Lifetime]: a plan holds raw pointers. Stock frees a node whose last owner goes away
-// during the run as soon as its parents are gone and it has run, and so do we: a node that has not
-// run is kept alive by the edges of a parent that has not run, and from the moment it is ready
-// until its outputs are distributed by ReadyTask::keep; by nothing else.
+// Note [Lifetime]: a plan holds raw pointers. Stock frees a node whose last owner goes away during the run as
+// soon as the node has run and its parents are gone, and so does a run. A node that has not run is kept alive
+// by the edges of a parent that has not run. A ready node is kept alive by ReadyTask::keep until its outputs
+// are distributed. Nothing else keeps a node alive.
 #pragma once
 
 #include "engine/node/step.h"

@@ -1,6 +1,6 @@
-// Who follows backwards: a small list of the process, which higher folders fill. Any thread may add, remove and
-// begin backwards at once. A backward under way keeps the watches that it began with, so what a RunWatch needs
-// must not die with the scope that added its watcher. Without a watcher a backward pays one comparison.
+// The watchers of backwards: a small list of the process, which higher folders fill. Any thread may add, remove
+// and begin backwards at once. A backward under way keeps the watches that it began with, so what a RunWatch
+// needs must not die with the scope that added its watcher. Without a watcher a backward pays one comparison.
 #pragma once
 
 #include "engine/node/run_watch.h"

@@ -79,7 +79,8 @@ void add_graph(Program& program) {
   CLI::App* command =
       program.add(program.app, "graph", "Draw the graph of a model's backward.",
                   "overdrive graph transformer -o transformer.html", [arguments] { return draw(*arguments); });
-  add_training_options(*command, *arguments);
+  add_model_options(*command, *arguments);
+  command->add_flag("--quiet", arguments->output.quiet, "Print nothing but errors.");
   command
       ->add_option("--trace", arguments->trace,
                    "Write a trace of the step here too, and colour the page by its times.")

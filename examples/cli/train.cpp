@@ -32,6 +32,7 @@ struct TrainArguments : TrainingOptions {
   std::string checkpoint;
   std::string trace;
   std::string memory;
+  std::string profile;
   int world = 1;
   int rank = -1;  // 0 and above: one of the processes that `--world` started
   uint16_t port = 0;
@@ -75,12 +76,13 @@ std::vector<double> run_steps(const TrainerInfo& info, Trainer& trainer, int64_t
   const hooks::HooksPtr packer = packer_named(arguments.save_tensors);
   std::vector<double> losses;
   std::optional<bench::OutputFile> page;
-  if (!arguments.memory.empty()) page.emplace(arguments.memory);
+  const bool draws_time = !arguments.profile.empty();
+  if (draws_time || !arguments.memory.empty()) page.emplace(draws_time ? arguments.profile : arguments.memory);
   for (bool stop = done == steps; !stop;) {
     std::optional<double> loss;
     const auto take = [&] { loss = step(trainer, meter, arguments, packer); };
     if (page.has_value() && done + 1 == steps) {  // the first steps allocate for all
-      page->write(to_html(memory_timeline(take), info.name));
+      page->write(draws_time ? to_html(profile(take), info.name) : to_html(memory_timeline(take), info.name));
     } else {
       take();
     }
@@ -176,12 +178,13 @@ void check_trace(const TrainArguments& arguments) {
     throw UsageError("several processes would write one file; put %p, the number of a process, into --trace.");
 }
 
-void check_memory(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
-  if (arguments.memory.empty()) return;
+void check_page(const std::string& name, const std::string& page, const TrainArguments& arguments,
+                const std::vector<const TrainerInfo*>& selection) {
+  if (page.empty()) return;
   if (arguments.engine != "overdrive")
-    throw UsageError("--memory is for --engine overdrive: stock shows nothing of its backwards.");
+    throw UsageError(name + " is for --engine overdrive: stock shows nothing of its backwards.");
   if (arguments.world > 1 || selection.size() != 1)
-    throw UsageError("--memory draws the page of one trainer in one process.");
+    throw UsageError(name + " draws the page of one trainer in one process.");
 }
 
 void check_world(const TrainArguments& arguments, const std::vector<const TrainerInfo*>& selection) {
@@ -195,7 +198,10 @@ int train(TrainArguments arguments) {
   const auto selection = find_or_complain(arguments.name);
   check_packer(arguments);
   check_trace(arguments);
-  check_memory(arguments, selection);
+  check_page("--memory", arguments.memory, arguments, selection);
+  check_page("--profile", arguments.profile, arguments, selection);
+  if (!arguments.memory.empty() && !arguments.profile.empty())
+    throw UsageError("--memory and --profile measure the same step; take one of them.");
   check_world(arguments, selection);
   use_checkpointing(arguments, selection);
   make_folder(arguments.save);
@@ -247,6 +253,8 @@ void add_train(Program& program) {
   command->add_option(
       "--memory", arguments->memory,
       "Draw the CPU memory of the last step into this page: the peak, its owners, and remedies.");
+  command->add_option("--profile", arguments->profile,
+                      "Draw the time of the last step into this page: types of node and the dearest nodes.");
   command->add_option("--trace", arguments->trace,
                       "Write every backward, node by node, into this file, for ui.perfetto.dev and "
                       "chrome://tracing.");

@@ -33,10 +33,8 @@ torch::Device parse_device(const std::string& name) {
 
 }  // namespace
 
-void add_training_options(CLI::App& command, TrainingOptions& options) {
-  command.add_option("name", options.name, "What to train: see `overdrive list`.")->option_text("NAME");
-  command.add_option("--steps", options.steps, "Training steps (default: the trainer's own).")
-      ->check(above_zero());
+void add_model_options(CLI::App& command, TrainingOptions& options) {
+  command.add_option("name", options.name, "The model: see `overdrive list`.")->option_text("NAME");
   option(command, "--seed", options.setup.seed, "Seed of parameters and data order.", zero_or_above());
   auto* setup = &options.setup;
   command
@@ -54,6 +52,12 @@ void add_training_options(CLI::App& command, TrainingOptions& options) {
   command
       .add_option_function<std::string>("--data", &data::set_folder, "Read the data files from this folder.")
       ->check(CLI::ExistingDirectory);
+}
+
+void add_training_options(CLI::App& command, TrainingOptions& options) {
+  add_model_options(command, options);
+  command.add_option("--steps", options.steps, "Training steps (default: the trainer's own).")
+      ->check(above_zero());
   options.output.add_to(command);
 }
 

@@ -1,4 +1,4 @@
-// The options that train and compare have in common. Plain values.
+// The options that train, compare and graph have in common. Plain values.
 #pragma once
 
 #include "examples/cli/cli.h"
@@ -18,7 +18,9 @@ struct TrainingOptions {
   Output output;
 };
 
-// Adds NAME, --steps, --seed, --device, --dtype, --threads, --data, --json and --quiet.
+// Adds NAME, --seed, --device, --dtype, --threads and --data.
+void add_model_options(CLI::App& command, TrainingOptions& options);
+// These, --steps, --json and --quiet.
 void add_training_options(CLI::App& command, TrainingOptions& options);
 
 // The trainers that `name` stands for. Throws UsageError when there are none.

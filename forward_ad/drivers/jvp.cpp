@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace overdrive::forward_ad {

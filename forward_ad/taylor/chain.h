@@ -8,7 +8,7 @@
 
 namespace overdrive::forward_ad::taylor {
 
-// What a formula knows: the argument with its derivatives, and the value.
+// The input of a formula: the argument with its derivatives, and the value.
 struct Point {
   at::Tensor x, y;
   Derivatives of_x;

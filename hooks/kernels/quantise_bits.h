@@ -48,7 +48,7 @@ OVERDRIVE_ON_ALL inline int8_t special_code(float x) {
   return x != x ? kNaN : x > 0 ? kInfinity : kMinusInfinity;
 }
 
-// What rounds the lower half of a float's bits to nearest, and halves to even, when it is added.
+// The number that, added, rounds the lower half of a float's bits to nearest, and halves to even.
 OVERDRIVE_ON_ALL inline uint32_t half_to_even(uint32_t bits) { return 0x7FFFU + ((bits >> 16) & 1U); }
 
 // The upper half of a float's bits, `add` being added first; below 1 << 16.

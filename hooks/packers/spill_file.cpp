@@ -11,7 +11,7 @@
 namespace overdrive::hooks {
 
 namespace {
-// What the program can do about an error of the system.
+// Advice to the program about an error of the system.
 const char* advice_for(int error) {
   if (error != ENOSPC && error != EDQUOT && error != EFBIG) return "";
   return " Free some room there, give SpillOptions::folder (or TMPDIR) a folder with more, or spill less: a "

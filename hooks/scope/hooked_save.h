@@ -4,6 +4,7 @@
 // shared, or refused because it was changed. Leaves the packed form to the hook.
 #pragma once
 
+#include "engine/base/live_saved_hooks.h"
 #include "hooks/interface/tensor_kinds.h"
 #include "hooks/interface/version_check.h"
 #include "hooks/memory/pack_unit.h"
@@ -50,6 +51,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   [[noreturn]] void refuse_changed() const;
   void check_filled(const at::Tensor& unpacked, const base::Node& node) const;
 
+  const engine::LiveSavedHooks alive_;
   std::shared_ptr<HookScope> scope_;  // until packed
   // One of three: a tensor that is not packed, or the packed memory in one of two forms.
   at::Tensor kept_;

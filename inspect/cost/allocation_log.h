@@ -64,7 +64,7 @@ class AllocationLog {
   AllocationLog(const AllocationLog&) = delete;
   AllocationLog& operator=(const AllocationLog&) = delete;
 
-  // Who owns what this thread allocates now; 0 at first.
+  // The owner of this thread's allocations from now on; 0 at first.
   static uint32_t& owner();
   std::vector<Allocation> take();
   // How many changes are written down by now; 0 without a log.

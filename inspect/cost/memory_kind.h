@@ -1,4 +1,4 @@
-// What the memory of a step was allocated for. Plain values.
+// The purpose of a step's memory. Plain values.
 #pragma once
 
 #include "engine/base/export.h"

@@ -1,7 +1,6 @@
 #include "inspect/cost/profile.h"
 
 #include "engine/base/mutex.h"
-#include "engine/host/shared_object.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/gradient_bytes.h"
@@ -182,6 +181,7 @@ std::ostream& operator<<(std::ostream& out, const Profile& profile) {
       << time_text(profile.engine_seconds) << " (" << percent(profile.engine_seconds, inside) << ")\n"
       << "backwards " << profile.backwards << ", nodes " << profile.nodes << ", peak of memory "
       << bytes_text(profile.peak_bytes) << "\n\n";
+  if (profile.types.empty()) return out << "The step ran no backward.\n";
   out << left("node type", 26) << right("runs", 5) << right("total", 8) << right("own", 8) << right("bytes", 8)
       << right("peak", 5) << "\n";
   for (const Profile::Type& type : profile.types) {

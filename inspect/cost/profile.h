@@ -1,4 +1,4 @@
-// Which nodes a step spends its backward on: profile() runs the step once and returns a table that prints
+// The cost of nodes by type: profile() runs the step once and returns a table that prints
 // itself in 60 columns. One at a time in the process; the backwards of every thread are counted. Own nodes stay
 // own nodes, and results are stock's.
 #pragma once
@@ -44,5 +44,7 @@ struct Profile {  // What profile() returns.
 OVERDRIVE_API Profile profile(const std::function<void()>& step);  // An error of the step reaches the caller.
 OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const Profile& profile);  // The table.
 OVERDRIVE_API std::string to_json(const Profile& profile);                          // With every field.
+// One page that needs no network.
+OVERDRIVE_API std::string to_html(const Profile& profile, const std::string& title = "step");
 
 }  // namespace overdrive::inspect

@@ -1,4 +1,4 @@
-// How high the peak of a recorded step would be with another treatment of its saved tensors. Pure functions:
+// The predicted peak of a recorded step with another treatment of its saved tensors. Pure functions:
 // the list of allocations is changed as the remedy would change it, and added up again. Times are not
 // predicted.
 #pragma once

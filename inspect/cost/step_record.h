@@ -1,6 +1,6 @@
-// What a step did, as far as its memory depends on it: operators of the forward, nodes of its backwards, and
-// the tensors that the nodes saved. Plain values; positions are places in the list of allocations: the length
-// of the list at that moment.
+// The record of a step, as far as its memory depends on it: operators of the forward, nodes of its backwards,
+// and the tensors that the nodes saved. Plain values; positions are places in the list of allocations: the
+// length of the list at that moment.
 #pragma once
 
 #include "inspect/cost/allocation_log.h"

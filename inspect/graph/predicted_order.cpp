@@ -19,7 +19,7 @@ base::edge_list edges_of(const std::vector<at::Tensor>& inputs) {
   return edges;
 }
 
-// What this thread has ready already, for a backward that begins inside another.
+// The tasks that this thread has ready already, for a backward that begins inside another.
 engine::WaitingTasks waiting_tasks() {
   engine::ThreadContext& context = engine::thread_context();
   engine::WaitingTasks waiting;

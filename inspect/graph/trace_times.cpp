@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLongestLine = 1 << 16;
 
-// What stands behind `key`, up to one of `ends`.
+// The text behind `key`, up to one of `ends`.
 std::optional<std::string_view> behind(std::string_view line, std::string_view key, std::string_view ends) {
   const size_t at = line.find(key);
   if (at == line.npos) return std::nullopt;

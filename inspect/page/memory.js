@@ -1,28 +1,6 @@
-"use strict";
 // Draws the memory of a step from the JSON in #data: its course by kind, the owners of the peak, and what remedies
 // would give. Nothing is fetched. The arrow keys move over the course as the pointer does.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function fill(made, attributes, children) {
-  for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
-    else made.setAttribute(key, value);
-  }
-  made.append(...children);
-  return made;
-}
-const element = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
-const shape = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
-
-const size = (bytes) => {
-  for (const [unit, worth] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-    if (bytes >= worth) return `${(bytes / worth).toPrecision(3)} ${unit}`;
-  }
-  return `${bytes} B`;
-};
-const time = (seconds) => (seconds >= 1 ? `${seconds.toPrecision(3)} s` : seconds >= 1e-3 ? `${(seconds * 1e3).toPrecision(3)} ms` : `${(seconds * 1e6).toPrecision(3)} µs`);
-const share = (part, whole) => `${whole > 0 ? Math.round((100 * part) / whole) : 0} %`;
 const ORDER = [1, 2, 3, 0]; // from the bottom: activations, saved copies, gradients, other
 
 const allOf = (point) => point.slice(1).reduce((sum, bytes) => sum + bytes, 0);
@@ -91,19 +69,8 @@ function drawCourse(memory) {
   if (memory.points.length > 0) show(highest, () => {});
   addEventListener("resize", paint);
   queueMicrotask(paint);
-  const legend = element("ul", { class: "legend" }, ...ORDER.map((kind) => element("li", {},
-    shape("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, shape("rect", { width: 10, height: 10, class: `k${kind}` })), memory.kinds[kind])));
-  return element("figure", {}, svg, told, legend);
+  return element("figure", {}, svg, told, legendOf(ORDER.map((kind) => [kind, memory.kinds[kind]])));
 }
-
-function table(kind, heads, rows) {
-  const name = (i) => (i === 0 ? { class: "name" } : {});
-  return element("div", { class: "scroll" }, element("table", { class: `wide ${kind}` },
-    element("thead", {}, element("tr", {}, ...heads.map((head, i) => element("th", { scope: "col", ...name(i) }, head)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell, i) => element("td", name(i), ...[cell].flat())))))));
-}
-
-const bar = (part, whole) => element("span", { class: "bar", style: `width: ${whole > 0 ? (100 * part) / whole : 0}%` });
 
 function draw({ title, memory }) {
   const page = document.getElementById("page");

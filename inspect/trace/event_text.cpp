@@ -5,7 +5,6 @@
 
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -94,26 +93,6 @@ void append(std::string& out, size_t most, Write&& write) {
   out.resize(static_cast<size_t>(cursor.at() - out.data()));
 }
 
-// How many bytes the character at the beginning takes in UTF-8; 0 where it is none.
-size_t length_of_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const size_t length = first < 0x80                    ? 1
-                        : first >= 0xc2 && first < 0xe0 ? 2
-                        : first >= 0xe0 && first < 0xf0 ? 3
-                        : first >= 0xf0 && first < 0xf5 ? 4
-                                                        : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Longer than need be, a half of a pair, or too large.
-  const bool bad_second =
-      length > 2 && ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
-                     (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90));
-  return bad_second ? 0 : length;
-}
-
 int64_t steady_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -121,29 +100,6 @@ int64_t steady_now() {
 }
 
 }  // namespace
-
-std::string json_text(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    size_t length = length_of_character(text);
-    const char c = text.front();
-    if (length == 0) {
-      out += '?';
-      length = 1;
-    } else if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-      out += code;
-    } else {
-      out += text.substr(0, length);
-    }
-    text.remove_prefix(length);
-  }
-  return out;
-}
 
 void Sequences::add(uint64_t number) {
   auto after = last_of_.upper_bound(number);

@@ -13,9 +13,6 @@
 
 namespace overdrive::inspect {
 
-// The text between the quotes of a JSON string. Bytes that are not UTF-8 become "?".
-std::string json_text(std::string_view text);
-
 // Numbers of consecutive operators, kept as their first and last.
 class Sequences {
  public:

@@ -28,7 +28,7 @@ class Lane {
     seen_tail_ = tail_.load(std::memory_order_acquire);
     return head_.load(std::memory_order_relaxed) - seen_tail_ < kRecords;
   }
-  // There is room. Returns how many records the thread has pushed.
+  // Only where there is room. Returns how many records the thread has pushed.
   uint64_t push(const TraceRecord& record) {
     const uint64_t at = head_.load(std::memory_order_relaxed);
     ring_[at % kRecords] = record;

@@ -1,4 +1,4 @@
-// One thing that a trace saw, as the thread that saw it leaves it for the writer. Plain values, of one size.
+// One observation of a trace, as its thread leaves it for the writer. Plain values, of one size.
 #pragma once
 
 #include <cstdint>

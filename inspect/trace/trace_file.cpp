@@ -1,5 +1,7 @@
 #include "inspect/trace/trace_file.h"
 
+#include "engine/base/json_text.h"
+
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
@@ -63,7 +65,7 @@ thread_local RecentLanes recent_lanes;
 std::string name_of_thread(pthread_t thread) {
   char name[32] = "";
   pthread_getname_np(thread, name, sizeof name);
-  return json_text(name);
+  return engine::json_text(name);
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
   {
     const base::MutexLock lock(mutex_);
     if (names_.size() + 1 < kMostNames) {
-      names_.push_back(json_text(std::string_view(name).substr(0, 400)));
+      names_.push_back(engine::json_text(std::string_view(name).substr(0, 400)));
     } else if (names_.size() < kMostNames) {
       names_.push_back("(one of many names)");
     }

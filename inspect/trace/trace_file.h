@@ -32,7 +32,7 @@ class TraceFile {
   uint32_t name_number(Lane& lane, const std::string& name);
   // Whether the trace had begun at a moment in ticks.
   bool began_before(uint64_t moment) const { return begun_ <= moment; }
-  // What was pushed goes to the disk soon, unless that was asked a short time ago. `now`: in ticks.
+  // Has pushed records written soon, unless a call asked for that a short time ago. `now`: in ticks.
   void flush_now_and_then(uint64_t now);
 
   // Writes what is left and ends the file; later records are dropped. The error of the disk, "" when there is

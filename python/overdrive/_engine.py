@@ -25,7 +25,8 @@ def install() -> None:
     """Runs every backward from here on on Overdrive, on all threads. May be called twice.
 
     With ``OVERDRIVE=0`` in the environment stock stays, and ``stats()["installs_held_off"]`` counts the call: so
-    ``python -m overdrive compare`` has a true run on stock of a program that switches itself. Options come from ``OVERDRIVE_*`` variables; a bad value is an :class:`OverdriveError` that names it.
+    ``python -m overdrive compare`` has a true run on stock of a program that switches itself. Options come from
+    ``OVERDRIVE_*`` variables; a bad value is an :class:`OverdriveError` that names it, with ``OVERDRIVE=0`` too.
 
     >>> import overdrive, torch
     >>> overdrive.install()
@@ -37,6 +38,8 @@ def install() -> None:
     """
     global _installs_held_off
     if os.environ.get("OVERDRIVE") == "0":
+        if not library().overdrive_check_environment():
+            raise OverdriveError(last_error())
         _installs_held_off += 1
     else:
         switch_on()

@@ -17,6 +17,7 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _HOOKS = ctypes.c_void_p
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "overdrive_check_environment": (ctypes.c_int, []),
     "overdrive_install": (ctypes.c_int, []),
     "overdrive_uninstall": (ctypes.c_int, []),
     "overdrive_installed": (ctypes.c_int, []),
@@ -57,6 +58,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_graph_free": (None, [ctypes.c_void_p]),
     "overdrive_profile_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
     "overdrive_profile_text": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
+    "overdrive_profile_page": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
     "overdrive_profile_free": (None, [ctypes.c_void_p]),
     "overdrive_memory_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
     "overdrive_memory_text": (
@@ -71,6 +73,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_cancel": (None, [ctypes.c_void_p]),
     "overdrive_cancel_token_free": (None, [ctypes.c_void_p]),
     "overdrive_stop_begin": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double]),
+    "overdrive_stop_begin_with_progress": (
+        ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p]
+    ),
+    "overdrive_stop_accumulated": (
+        ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
+    ),
     "overdrive_stop_end": (None, [ctypes.c_void_p]),
     "overdrive_last_error_note": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
 }

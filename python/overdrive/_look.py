@@ -18,7 +18,7 @@ class Graph:
     ``blocks`` are those of the JSON."""
 
     def __init__(self, handle: int, title: str) -> None:
-        self._handle, self._title = handle, title
+        self._handle, self._title = handle, str(title)
         weakref.finalize(self, library().overdrive_graph_free, handle)
         self._read()
 
@@ -75,6 +75,9 @@ def graph(tensors: Any, names: Mapping[str, Any] | Iterable[tuple[str, Any]] = (
     leaves = list(names.items() if isinstance(names, Mapping) else names)
     if not roots:
         raise ValueError("there is no tensor to draw the graph of")
+    for what, tensor in [("a tensor", root) for root in roots] + [(f"the leaf {name!r}", leaf) for name, leaf in leaves]:
+        if not hasattr(tensor, "_cdata"):
+            raise TypeError(f"graph: {what} is {tensor!r}; it takes a torch.Tensor")
     library_ = library()
     handle = library_.overdrive_graph_read(
         (ctypes.c_void_p * len(roots))(*[tensor._cdata for tensor in roots]), len(roots),
@@ -88,7 +91,9 @@ def graph(tensors: Any, names: Mapping[str, Any] | Iterable[tuple[str, Any]] = (
 _STEP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
-def _measured(measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
+def _measured(name: str, measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
+    if not callable(step):
+        raise TypeError(f"{name}: step is {step!r}; it takes a function without arguments")
     raised: list[BaseException] = []
 
     def call(_: Any) -> int:
@@ -108,16 +113,24 @@ def _measured(measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
 
 
 class Profile:
-    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers."""
+    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers;
+    ``to_html()`` is a page that needs no network."""
 
-    def __init__(self, text: str, data: dict[str, Any]) -> None:
-        self._text, self.data = text, data
+    def __init__(self, text: str, data: dict[str, Any], html_text: str) -> None:
+        self._text, self._html, self.data = text, html_text, data
+
+    def to_html(self) -> str:
+        return self._html
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Writes the page."""
+        _save(self._html, file)
 
     def __str__(self) -> str:
         return self._text
 
 
-def profile(step: Callable[[], Any]) -> Profile:
+def profile(step: Callable[[], Any], title: str = "step") -> Profile:
     """Runs ``step`` once and tells which types of node its backwards spent time and bytes on.
 
     >>> import overdrive, torch
@@ -126,10 +139,11 @@ def profile(step: Callable[[], Any]) -> Profile:
     ...     overdrive.profile(lambda: x.exp().sum().backward()).data["nodes"]
     3
     """
-    handle = _measured(library().overdrive_profile_step, step)
+    handle = _measured("profile", library().overdrive_profile_step, step)
     try:
         return Profile(_text(library().overdrive_profile_text, handle, b"text"),
-                       json.loads(_text(library().overdrive_profile_text, handle, b"json")))
+                       json.loads(_text(library().overdrive_profile_text, handle, b"json")),
+                       _text(library().overdrive_profile_page, handle, str(title).encode()))
     finally:
         library().overdrive_profile_free(handle)
 
@@ -166,9 +180,9 @@ def memory_timeline(step: Callable[[], Any], title: str = "step") -> MemoryTimel
     ...     overdrive.memory_timeline(lambda: x.exp().sin().sum().backward()).peak_bytes >= 12000
     True
     """
-    handle = _measured(library().overdrive_memory_step, step)
+    handle = _measured("memory_timeline", library().overdrive_memory_step, step)
     try:
-        return MemoryTimeline(*[_text(library().overdrive_memory_text, handle, form, title.encode())
+        return MemoryTimeline(*[_text(library().overdrive_memory_text, handle, form, str(title).encode())
                                 for form in (b"text", b"json", b"html")])
     finally:
         library().overdrive_memory_free(handle)

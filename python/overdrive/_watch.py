@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from overdrive._library import OverdriveError, last_error, library
@@ -53,7 +55,12 @@ class NanWatch:
 
 
 class Cancelled(RuntimeError):
-    """A backward was stopped between two nodes. Leaves that have a new gradient keep it."""
+    """A backward was stopped between two nodes: ``done`` of ``total`` had run. ``accumulated`` are the leaves that have a
+    new gradient; the others' are untouched."""
+
+    def __init__(self, text: str, done: int = 0, total: int = 0, accumulated: Iterable[Any] = ()) -> None:
+        super().__init__(text)
+        self.done, self.total, self.accumulated = done, total, list(accumulated)
 
 
 class CancelToken:
@@ -73,31 +80,100 @@ class CancelToken:
             library().overdrive_cancel_token_free(handle)
 
 
+def _tensor(address: int) -> Any:
+    """The tensor of Python's that belongs to a ``c10::TensorImpl``."""
+    import torch
+
+    libraries = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_python.so")
+    wrap = ctypes.PyDLL(libraries)["_Z16THPVariable_WrapRKN2at10TensorBaseE"]  # a TensorBase is one pointer
+    wrap.restype, wrap.argtypes = ctypes.py_object, [ctypes.POINTER(ctypes.c_void_p)]
+    return wrap(ctypes.byref(ctypes.c_void_p(address)))
+
+
+def _accumulated(scope: int) -> list[Any]:
+    count = library().overdrive_stop_accumulated(scope, None, 0)
+    addresses = (ctypes.c_void_p * count)()
+    library().overdrive_stop_accumulated(scope, addresses, count)
+    return [_tensor(address) for address in addresses if address]
+
+
+class _At(ctypes.Structure):
+    _fields_ = [("done", ctypes.c_size_t), ("total", ctypes.c_size_t), ("context", ctypes.c_void_p), ("go_on", ctypes.c_int)]
+
+
+_PROGRESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(_At))
+
+
+def _told(progress: Callable[[int, int], object], raised: list[BaseException]) -> Generator[None, Any, None]:
+    """Takes what C sends. Python raises the error of a signal handler, such as KeyboardInterrupt, where its next code
+    begins. That of a function would be outside of its ``try``, and ctypes drops what a callback raises."""
+    while True:
+        try:
+            at = yield
+            progress(at.contents.done, at.contents.total)
+            at.contents.go_on = 1
+        except GeneratorExit:
+            return
+        except BaseException as error:  # noqa: B036 - it is raised again by stopping()
+            raised.append(error)
+
+
 @contextlib.contextmanager
-def stopping(token: CancelToken | None = None, seconds: float | None = None) -> Iterator[None]:
-    """Backwards that this thread begins in the block raise :class:`Cancelled` between two nodes: when the token is
-    cancelled, or ``seconds`` after the block began.
+def stopping(
+    token: CancelToken | None = None,
+    seconds: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Iterator[None]:
+    """Backwards that this thread begins in the block stop between two nodes: when the token is cancelled, or ``seconds``
+    after the block began. The block then raises :class:`Cancelled`, so ``try`` stands around it.
+
+    ``progress(done, total)`` is called before each node and at the end, on the thread of the node; where several threads
+    run nodes, some are left out. What it raises stops the backward and leaves the block; so Ctrl-C does.
 
     >>> import overdrive, torch
     >>> x = torch.ones(2, requires_grad=True)
+    >>> with overdrive.engine(), overdrive.stopping(progress=print):
+    ...     x.sum().backward()
+    0 2
+    1 2
+    2 2
     >>> with overdrive.engine(), overdrive.stopping(seconds=0):
     ...     x.sum().backward()
     Traceback (most recent call last):
     overdrive._watch.Cancelled: A backward was stopped after 0 of 2 nodes: the deadline has passed.
     """
+    if token is not None and not isinstance(token, CancelToken):
+        raise TypeError(f"stopping: token is {token!r}; it takes a CancelToken")
+    if seconds is not None and not isinstance(seconds, (int, float)):
+        raise TypeError(f"stopping: seconds is {seconds!r}; it takes a number")
     if seconds is not None and not seconds >= 0:
         raise ValueError(f"stopping: seconds is {seconds}; it takes 0 and more, and None for no deadline")
-    scope = library().overdrive_stop_begin(token._handle if token else None, -1.0 if seconds is None else seconds)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"stopping: progress is {progress!r}; it takes a function of (done, total)")
+    raised: list[BaseException] = []
+
+    common = (token._handle if token else None, -1.0 if seconds is None else seconds)
+    if progress is None:
+        scope = library().overdrive_stop_begin(*common)
+    else:
+        told = _told(progress, raised)
+        next(told)
+        call = _PROGRESS(told.send)  # lives as long as the scope
+        scope = library().overdrive_stop_begin_with_progress(*common, call, None)
     if not scope:
         raise OverdriveError(last_error())
     try:
         yield
     except RuntimeError as error:
-        if str(error).startswith("A backward was stopped after "):
-            raise Cancelled(str(error).splitlines()[0]) from None
-        raise
+        stopped = re.match(r"A backward was stopped after (\d+) of (\d+) nodes: .*", str(error))
+        if stopped and not raised:
+            raise Cancelled(stopped[0], int(stopped[1]), int(stopped[2]), _accumulated(scope)) from None
+        if not raised:
+            raise
     finally:
         library().overdrive_stop_end(scope)
+    if raised:  # also where the block has caught the backward's error
+        raise raised[0]
 
 
 def last_error_note() -> str:

@@ -1,4 +1,4 @@
-// A program with memory: a storage for every memory it names, a tensor for every value. Owned by its replay;
+// A program with memory: a storage for every memory it names, a tensor for every value. Owned by its ReplayRun;
 // one thread at a time. From here on the program owns what lives on after a call. Runs nothing.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Bytes of memories and states of random generators at one moment, to be compared or put back. A value, used by
-// the thread that runs the step. Knows no tensors: who owns the memory is the program's.
+// the thread that runs the step. Knows no tensors. The program owns the memory.
 #pragma once
 
 #include "replay/bind/bound_program.h"

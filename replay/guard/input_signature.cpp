@@ -1,7 +1,7 @@
 #include "replay/guard/input_signature.h"
 
 #include "replay/plan/memory_plan.h"
-#include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>

@@ -32,7 +32,7 @@ Update sgd(const SGDOptions& options) {
   return update;
 }
 
-// What Adam and AdamW share.
+// The moments, in Adam and AdamW alike.
 template <typename Options>
 void add_moments(Update& update, const Options& options, int64_t step) {
   const auto [beta1, beta2] = options.betas();

@@ -1,6 +1,6 @@
-// What LibTorch's optimizers do to one parameter: their operators in order, and the numbers in them as formulas
-// of the options and the step count. Functions of their arguments; any thread. Finding them in a recording, and
-// trusting nothing, is optimizer_numbers.h's.
+// The updates of LibTorch's optimizers to one parameter: the operators in order, and the numbers in them as
+// formulas of the options and the step count. Functions of their arguments; any thread. optimizer_numbers.h
+// finds the updates in a recording and checks every number.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -19,7 +19,7 @@ struct UpdateOperator {
   double number = 0;
 };
 
-// Which of the optimizers it is; kUnknown for others and for classes derived from them.
+// The class of an optimizer; kUnknown for other classes and for classes derived from these.
 enum class OptimizerKind : uint8_t { kUnknown, kSgd, kAdam, kAdamW, kRmsProp, kAdagrad };
 
 OptimizerKind kind_of(const torch::optim::Optimizer& optimizer);

@@ -1,6 +1,6 @@
 // Tensors from outside that a replay uses, and the gradients of the leaves among them: whether they still are
-// as they were at capture, and their version counters and .grad after a replay. Owned by a Replay; one thread
-// at a time.
+// as they were at capture, and their version counters and .grad after a replay. Owned by a ReplayRun; one
+// thread at a time.
 #pragma once
 
 #include "replay/bind/bound_program.h"
@@ -19,7 +19,7 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
 // Whether two recordings treat the gradients alike; a sentence otherwise.
 std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b);
 
-// Which hooks a leaf has (hook_looks.cpp): those on the tensor and those on the node that accumulates its
+// The hooks of a leaf (hook_looks.cpp): those on the tensor and those on the node that accumulates its
 // gradient. Sees that hooks were added or taken away, and not what a hook does.
 struct HookLooks {
   // Hooks of C++ stand in one list that only grows; an entry that was removed is empty.

@@ -25,7 +25,7 @@ class SharedMemory {
   };
   static Range range_of(const at::Tensor& tensor);
 
-  // What no input may share.
+  // Memory that no input may share.
   std::vector<Range> outside_;
   bool writes_inputs_ = false;
 };

@@ -1,6 +1,6 @@
 // Operators of a replay without the dispatcher: LibTorch's own kernels, called with iterators, pointers and
-// sizes that were resolved once. Functions of their arguments; a Replay owns what they return. None of them is
-// trusted: the caller compares each with the boxed step, bit by bit, and keeps the boxed one where they differ.
+// sizes that were resolved once. Functions of their arguments; a ReplayRun owns the steps. No step is trusted:
+// the caller compares each with the boxed step, bit by bit, and keeps the boxed step where the bits differ.
 #pragma once
 
 #include "replay/bind/bound_program.h"
@@ -10,7 +10,7 @@
 
 namespace overdrive::replay {
 
-// What a family looks at: one operator with its tensors.
+// The input of a family: one operator with its tensors.
 struct LeanCall {
   const BoundProgram& bound;
   const Operator& op;

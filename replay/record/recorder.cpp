@@ -1,17 +1,14 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
-#include "replay/plan/memory_plan.h"
-#include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <string_view>
 
 namespace overdrive::replay {
 
@@ -20,8 +17,6 @@ namespace {
 // Below autograd, views' and Python's keys, and above the choice of a backend, so that factories are seen too.
 // The host keeps the key for a mode that C++ programs do not have.
 constexpr auto kKey = c10::DispatchKey::Fake;
-// Larger memory is no wrapped number.
-constexpr size_t kConstantBytes = 16;
 
 thread_local Recorder* active_recorder = nullptr;
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
@@ -29,7 +24,7 @@ thread_local Recorder* active_recorder = nullptr;
 std::atomic<uint64_t> foreign_operators{0};
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, c10::Stack* stack) {
-  // What a kernel calls in turn is the kernel's own business.
+  // Operators that a kernel calls in turn are a part of the kernel.
   const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
   const auto next = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
   if (Recorder* recorder = Recorder::active()) {
@@ -56,37 +51,6 @@ std::string full_name(const c10::OperatorHandle& handle) {
 bool is_factory_without_values(const std::string& name) {
   return name.starts_with("aten::empty.") || name == "aten::empty_like" || name == "aten::empty_strided" ||
          name == "aten::new_empty" || name == "aten::new_empty_strided";
-}
-
-// Arguments that an operator changes although its schema does not say so.
-c10::ArrayRef<int> hidden_writes(const std::string& name) {
-  static constexpr std::array<int, 2> running_statistics{3, 4}, updated{1, 2};
-  if (name == "aten::native_batch_norm") return running_statistics;
-  if (name == "aten::batch_norm_update_stats") return updated;
-  return {};
-}
-
-bool writes_argument(const c10::Argument& argument) {
-  const c10::AliasInfo* alias = argument.alias_info();
-  if (!alias) return false;
-  const auto& inner = alias->containedTypes();
-  return alias->isWrite() ||
-         std::any_of(inner.begin(), inner.end(), [](const auto& type) { return type.isWrite(); });
-}
-
-// Whether the argument, which it writes, is not read.
-bool overwrites(const Operator& op, size_t argument) {
-  static const std::unordered_set<std::string_view> in_place{
-      "aten::zero_",       "aten::fill_.Scalar", "aten::fill_.Tensor",     "aten::copy_",
-      "aten::normal_",     "aten::uniform_",     "aten::bernoulli_.float", "aten::bernoulli_.Tensor",
-      "aten::random_",     "aten::random_.to",   "aten::random_.from",     "aten::exponential_",
-      "aten::log_normal_", "aten::cauchy_",      "aten::geometric_"};
-  return op.handle.schema().arguments()[argument].is_out() || in_place.contains(op.name);
-}
-
-template <typename T>
-void append(std::string& key, const T& field) {
-  key.append(reinterpret_cast<const char*>(&field), sizeof(T));
 }
 
 // Whether the thread's operators are noted, undone at the end of the scope.
@@ -157,12 +121,13 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  if (std::string reason = refusal_of(handle, name); !reason.empty()) {
+  const auto& schema = handle.schema();
+  if (std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
+      !reason.empty()) {
     refuse(std::move(reason));
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  const auto& schema = handle.schema();
   Operator op{.handle = handle, .name = std::move(name), .grad_mode = at::GradMode::is_enabled()};
   const size_t arguments = schema.arguments().size();
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
@@ -198,183 +163,6 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   }
   check_memory(op);
   program_.operators.push_back(std::move(op));
-}
-
-void Recorder::note_reach(const at::Tensor& input, int memory) {
-  const auto address = reinterpret_cast<uintptr_t>(input.const_data_ptr());
-  const size_t begin = input.storage_offset() * input.element_size();
-  const Reach reach{begin, end_of(input.sizes(), input.strides(), input.storage_offset(), input.element_size()),
-                    address % kArenaAlignment == begin};
-  const auto [known, added] = reach_.emplace(memory, reach);
-  if (added) return;
-  known->second = {std::min(known->second.begin, reach.begin), std::max(known->second.end, reach.end), false};
-}
-
-// A replay has a copy of the input's elements, and not of what lies around them.
-void Recorder::check_reach(const Value& value, const std::string& name) {
-  const size_t begin = value.offset * c10::elementSize(value.type), end = value.end();
-  const Reach& reach = reach_.at(value.memory);
-  if (end > 0 && (begin < reach.begin || end > reach.end)) {
-    refuse(c10::str(name, " reaches beyond the elements of an input; give the whole tensor as the input."));
-  }
-  if (!reach.same_offset && name.starts_with("aten::as_strided")) {
-    refuse(c10::str(name,
-                    " counts from the begin of an input's memory, where the input does not begin; give "
-                    "the input's clone()."));
-  }
-}
-
-void Recorder::note_writes(Operator& op) {
-  const auto add = [&](const Argument& argument) {
-    for (const int value : argument.values) {
-      if (value < 0) continue;
-      const int index = program_.values[value].memory;
-      program_.memories[index].written = true;
-      if (std::find(op.writes.begin(), op.writes.end(), index) == op.writes.end()) op.writes.push_back(index);
-    }
-  };
-  const auto& arguments = op.handle.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!writes_argument(arguments[i])) continue;
-    add(op.in[i]);
-    if (op.handle.hasTag(at::Tag::inplace_view) && op.in[i].is_tensor() && op.in[i].values[0] >= 0 &&
-        program_.memory_of(op.in[i].values[0]).origin != Origin::kMade) {
-      refuse(
-          c10::str(op.name, " changes the sizes of a tensor that was there before the call; do so outside."));
-    }
-  }
-  for (const int hidden : hidden_writes(op.name)) add(op.in[hidden]);
-}
-
-// Memory of an empty tensor that an operator reads, although no operator has written to it: the program has,
-// through a pointer. Its bytes become part of the recording.
-void Recorder::note_host_values(const Operator& op) {
-  const int now = static_cast<int>(program_.operators.size());
-  for (size_t i = 0; i < op.in.size(); ++i) {
-    if (writes_argument(op.handle.schema().arguments()[i]) && overwrites(op, i)) continue;
-    for (const int value : op.in[i].values) {
-      if (value < 0) continue;
-      Memory& memory = program_.memories[program_.values[value].memory];
-      if (memory.origin != Origin::kMade || memory.has_values || memory.bytes == 0) continue;
-      memory.host_filled = now;
-      memory.has_values = true;
-      memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
-    }
-  }
-}
-
-// A storage that grew or moved is not the memory that was noted.
-void Recorder::check_memory(const Operator& op) {
-  const auto check = [&](const Argument& argument) {
-    for (const int value : argument.values) {
-      if (value < 0) continue;
-      const Memory& memory = program_.memory_of(value);
-      if (memory.raw->nbytes() != memory.bytes || memory.raw->data() != memory.address) {
-        refuse(c10::str(op.name, " gave a tensor other memory; copy values into the tensor instead (copy_)."));
-      }
-    }
-  };
-  for (const Argument& in : op.in) check(in);
-  for (const Argument& out : op.out) check(out);
-}
-
-Argument Recorder::argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh) {
-  Argument result;
-  const auto add = [&](const at::Tensor& tensor) {
-    bool is_fresh = false;
-    result.values.push_back(tensor.defined() ? this->value(tensor, name, fresh != nullptr, &is_fresh) : -1);
-    if (fresh) fresh->push_back(is_fresh);
-  };
-  if (value.isTensor()) {
-    if (!value.toTensor().defined()) {
-      result.constant = value;
-      if (fresh) fresh->push_back(false);
-      return result;
-    }
-    result.kind = Argument::Kind::kTensor;
-    add(value.toTensor());
-  } else if (value.isTensorList()) {
-    result.kind = Argument::Kind::kTensors;
-    for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
-  } else if (value.isList() && std::any_of(value.toListRef().begin(), value.toListRef().end(),
-                                           [](const c10::IValue& element) { return element.isTensor(); })) {
-    result.kind = Argument::Kind::kOptionalTensors;
-    for (const c10::IValue& element : value.toListRef()) {
-      add(element.isTensor() ? element.toTensor() : at::Tensor());
-    }
-  } else {
-    if (!comparable(value))
-      refuse(c10::str(name, " has ", text_of(value), " as an argument, which is not understood."));
-    result.constant = value;
-  }
-  return result;
-}
-
-int Recorder::value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh) {
-  if (std::string reason = refusal_of(tensor, name); !reason.empty()) {
-    refuse(std::move(reason));
-    return -1;
-  }
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const int index = memory(tensor, result, fresh);
-  Memory& memory = program_.memories[index];
-  const int now = static_cast<int>(program_.operators.size());
-  if (memory.first < 0) memory.first = now;
-  memory.last = now;
-  std::string key;
-  append(key, index);
-  append(key, tensor.storage_offset());
-  append(key, tensor.scalar_type());
-  append(key, impl->is_wrapped_number());
-  append(key, tensor.requires_grad());
-  for (const int64_t size : tensor.sizes()) append(key, size);
-  for (const int64_t stride : tensor.strides()) append(key, stride);
-  const auto [known, added] = values_.emplace(std::move(key), static_cast<int>(program_.values.size()));
-  if (added) {
-    program_.values.push_back({.memory = index,
-                               .offset = tensor.storage_offset(),
-                               .sizes = c10::DimVector(tensor.sizes()),
-                               .strides = c10::DimVector(tensor.strides()),
-                               .type = tensor.scalar_type(),
-                               .wrapped = impl->is_wrapped_number(),
-                               .requires_grad = tensor.requires_grad()});
-  }
-  if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
-  if (memory.origin == Origin::kInput) check_reach(program_.values[known->second], name);
-  if (memory.origin == Origin::kInput) {
-    if (!result) {
-      program_.input_aliased |= !of_inputs_.contains(impl);
-    } else if (of_inputs_.insert(impl).second) {
-      kept_addresses_.emplace_back(tensor.getIntrusivePtr());
-    }
-  }
-  return known->second;
-}
-
-int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
-  auto* storage = tensor.storage().unsafeGetStorageImpl();
-  const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));
-  if (fresh) *fresh = added;
-  if (!added) return known->second;
-  Memory memory{.weak = tensor.storage().getWeakStorageImpl(),
-                .raw = storage,
-                .origin = result ? Origin::kMade : Origin::kOutside,
-                .bytes = storage->nbytes(),
-                .address = storage->data()};
-  if (!result && tensor.dim() == 0 && memory.bytes <= kConstantBytes) {
-    memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
-  }
-  program_.memories.push_back(std::move(memory));
-  return known->second;
-}
-
-void Recorder::note_outside(const at::Tensor& tensor, int value) {
-  auto* impl = tensor.unsafeGetTensorImpl();
-  if (!outside_seen_.insert(impl).second) return;
-  program_.outside.push_back({.weak = WeakTensor(tensor.getIntrusivePtr()),
-                              .raw = impl,
-                              .value = value,
-                              .version_before = impl->is_inference() ? 0 : tensor._version()});
 }
 
 void Recorder::finish(const std::vector<at::Tensor>& results) {

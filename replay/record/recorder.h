@@ -1,7 +1,7 @@
 // Notes every operator that reaches the backend on this thread, below autograd, while a function runs eagerly.
-// The caller owns it and the Program that it fills; one per thread at a time. A boxed fallback of the
-// dispatcher does the noting; it is registered on first use and stays. Compares nothing and refuses only what
-// one run can show.
+// The caller owns the recorder and the Program that it fills; one per thread at a time. A boxed fallback of the
+// dispatcher calls the recorder; the fallback is registered on first use and stays. Compares nothing, and
+// refuses only steps that one run shows to be impossible.
 #pragma once
 
 #include "replay/record/program.h"
@@ -21,9 +21,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // That of this thread, or null.
+  // The recorder of this thread, or null.
   static Recorder* active();
-  // Whether operators of this thread are left out of the recording for now.
+  // Whether operators of this thread are left out of the recording until the next call.
   static void pause(bool paused);
 
   // Runs the function on the inputs and notes its operators. Returns the function's results, detached.
@@ -36,16 +36,20 @@ class Recorder {
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
 
  private:
+  void finish(const std::vector<at::Tensor>& results);
+
+  // recorder_values.cpp
   Argument argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh);
   int value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh = nullptr);
   int memory(const at::Tensor& tensor, bool result, bool* fresh);
   void note_outside(const at::Tensor& tensor, int value);
-  void note_writes(Operator& op);
   void note_reach(const at::Tensor& input, int memory);
   void check_reach(const Value& value, const std::string& name);
+
+  // recorder_writes.cpp
+  void note_writes(Operator& op);
   void note_host_values(const Operator& op);
   void check_memory(const Operator& op);
-  void finish(const std::vector<at::Tensor>& results);
 
   Program& program_;
   uint64_t foreign_before_ = 0;

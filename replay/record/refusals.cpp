@@ -1,10 +1,9 @@
-#include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
 
-#include <array>
 #include <string_view>
 
 namespace overdrive::replay {
@@ -30,9 +29,20 @@ bool moves_memory(std::string_view base) {
              "_lazy_clone", "_storage_resize_", "swap_", "resize_as_sparse_", "_unsafe_set_"});
 }
 
+// x[i] has the sizes of the indices, but a mask among these picks as many elements as it has ones.
+bool is_index_without_mask(const std::string& name, at::ArrayRef<c10::IValue> arguments) {
+  if (name != "aten::index.Tensor") return false;
+  const auto indices = arguments[1].toListRef();
+  return std::none_of(indices.begin(), indices.end(), [](const c10::IValue& index) {
+    return index.isTensor() &&
+           (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte);
+  });
+}
+
 }  // namespace
 
-std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name) {
+std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name,
+                       at::ArrayRef<c10::IValue> arguments) {
   if (!name.starts_with("aten::") && !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_"})) {
     return str(name,
                " is not an operator of LibTorch, so nobody has said what it reads and writes; "
@@ -43,7 +53,7 @@ std::string refusal_of(const c10::OperatorHandle& handle, const std::string& nam
     return "item() (aten::_local_scalar_dense) brings a number to the program in the middle of the step; "
            "return the tensor and read it outside.";
   }
-  if (handle.hasTag(at::Tag::dynamic_output_shape)) {
+  if (handle.hasTag(at::Tag::dynamic_output_shape) && !is_index_without_mask(name, arguments)) {
     return str("The sizes of ", name,
                "'s result depend on data; use a form of fixed size (where, a product with a mask).");
   }
@@ -65,7 +75,7 @@ std::string refusal_of(const c10::OperatorHandle& handle, const std::string& nam
 
 std::string refusal_of(const at::Tensor& tensor, const std::string& name) {
   using c10::DispatchKey;
-  // What an ordinary dense tensor may have; any other key stands for a wrapper, a lazy bit or another backend.
+  // The keys of an ordinary dense tensor; any other key stands for a wrapper, a lazy bit or another backend.
   static const c10::DispatchKeySet ordinary = c10::DispatchKeySet(
       {DispatchKey::CPU, DispatchKey::ADInplaceOrView, DispatchKey::AutogradCPU, DispatchKey::AutocastCPU});
   if (tensor.layout() != at::kStrided) {

@@ -1,5 +1,5 @@
 // An operator replayed through the dispatcher, below autograd: by its out= form into the program's memory, in
-// place, or by its ordinary form with the result copied. Owned by its Replay; one thread at a time.
+// place, or by its ordinary form with the result copied. Owned by its ReplayRun; one thread at a time.
 #pragma once
 
 #include "replay/bind/bound_program.h"

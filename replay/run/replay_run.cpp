@@ -6,7 +6,6 @@
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <unordered_set>
@@ -222,8 +221,6 @@ Snapshot ReplayRun::memories_of_results(const Operator& op) const {
 
 // Both run from the same bytes, so that a lean step that leaves an element out is found too.
 void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
-  static const bool wanted = std::getenv("OVERDRIVE_TEST_CAPTURE_BOXED") == nullptr;
-  if (!wanted) return;
   auto lean = lean_step(bound_, program().operators[step.op]);
   if (!lean) return;
   for (const Number& number : numbers_) {

@@ -16,7 +16,7 @@ struct ReplayStep {
   int op;
   // Null for a lean step.
   BoxedStep* boxed;
-  // It puts the program's own numbers in place, before the operator.
+  // Whether the step puts the program's own numbers in place before the operator.
   bool fills = false;
 };
 

@@ -7,7 +7,7 @@
 
 namespace overdrive::replay {
 
-// What a checked call found and left: the state is that of the eager run in every case.
+// The outcome of a checked call. The state afterwards is that of the eager run in every case.
 struct CheckedCall {
   // The function's results, detached.
   std::vector<at::Tensor> results;

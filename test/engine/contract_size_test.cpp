@@ -3,6 +3,7 @@
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
 #include "test/support/process.h"
+#include "test/support/sanitized.h"
 
 namespace overdrive::test {
 namespace {
@@ -11,13 +12,8 @@ OVERDRIVE_CONTRACT(Size);
 
 constexpr size_t kKiB = 1024;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kMany = 50'000;
-constexpr size_t kStack = 2'048 * kKiB;  // frames are larger there
-#else
-constexpr int kMany = 1'000'000;
-constexpr size_t kStack = 256 * kKiB;
-#endif
+const int kMany = sanitized() ? 50'000 : 1'000'000;
+const size_t kStack = (sanitized() ? 2'048 : 256) * kKiB;  // a sanitizer's frames are larger
 
 NodePtr chain(int length, edge_list end) {
   auto node = make_node("end", std::move(end));

@@ -4,6 +4,7 @@
 #include "test/support/contract.h"
 #include "test/support/gate.h"
 #include "test/support/hooks.h"
+#include "test/support/sanitized.h"
 
 namespace overdrive::test {
 namespace {
@@ -12,11 +13,7 @@ OVERDRIVE_CONTRACT(Threads);
 
 constexpr int kThreads = 4;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kRepetitions = 200;
-#else
-constexpr int kRepetitions = 2'500;  // times kThreads backwards
-#endif
+const int kRepetitions = sanitized() ? 200 : 2'500;  // times kThreads backwards
 
 at::Tensor integer(double value) { return torch::full({8}, value, torch::kDouble).requires_grad_(true); }
 

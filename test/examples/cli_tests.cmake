@@ -111,7 +111,7 @@ function(overdrive_add_story name script)
 endfunction()
 overdrive_add_story(page page_test.py)
 overdrive_add_story(graph graph_page_test.py)
-overdrive_add_story(memory memory_page_test.py)
+overdrive_add_story(cost_pages cost_pages_test.py)
 overdrive_add_story(terminal training_test.py terminal)
 foreach(story narrow full)
   overdrive_add_story(output_${story} output_test.py ${story})
@@ -190,6 +190,7 @@ overdrive_add_cli_test(no_checkpoint CALL train digits_mlp --resume . STATUS 2 P
 overdrive_add_cli_test(unknown_packer CALL train digits_mlp --save-tensors frob STATUS 2 PRINTS "--save-tensors")
 overdrive_add_cli_test(trace_on_stock CALL train digits_mlp --engine stock --trace out.json STATUS 2 PRINTS "--trace is for --engine overdrive")
 overdrive_add_cli_test(memory_on_stock CALL train digits_mlp --engine stock --memory out.html STATUS 2 PRINTS "--memory is for --engine overdrive")
+overdrive_add_cli_test(two_pages CALL train digits_mlp --memory a.html --profile b.html STATUS 2 PRINTS "--memory and --profile measure the same step")
 overdrive_add_cli_test(trace_into_no_folder CALL train digits_mlp --steps 2 --trace /nowhere/out.json STATUS 2
                        PRINTS "/nowhere/out.json.*No such file or directory")
 overdrive_add_cli_test(packer_on_stock CALL train digits_mlp --engine stock --save-tensors keep STATUS 2

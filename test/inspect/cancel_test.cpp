@@ -65,6 +65,22 @@ TEST_F(Stopping, EndsBetweenTwoNodesAndListsTheLeavesThatAreDone) {
   expect_a_good_backward();
 }
 
+TEST_F(Stopping, ListsTheLeavesThatAreDoneAfterAnotherErrorToo) {
+  // {a} --> {product} --> {sum} <-- {fails} <-- {b}
+  const at::Tensor a = leaf(), b = leaf();
+  a.sin();  // takes number 0, so that the product is a later operator than the node that fails
+  const NodePtr fails = make_node_at(0, "fails", {accumulator(b)},
+                                     [](variable_list&&) -> variable_list { throw std::out_of_range("mine"); });
+  const at::Tensor root = output_of(fails) + a * 3;
+  const StopScope scope{CancelToken()};
+  EXPECT_TRUE(scope.accumulated().empty());
+  EXPECT_THROW(root.backward(), std::out_of_range);
+  ASSERT_EQ(scope.accumulated().size(), 1u);
+  EXPECT_TRUE(scope.accumulated()[0].is_same(a));
+  expect_a_good_backward();
+  EXPECT_TRUE(scope.accumulated().empty());
+}
+
 TEST_F(Stopping, OfACancelledTokenBeginsNothing) {
   CancelToken token;
   token.cancel();

@@ -2,15 +2,12 @@
 // programs on no cell of the coverage table is empty.
 #include "test/parity/fuzz/fuzz.h"
 #include "test/support/pch.h"
+#include "test/support/sanitized.h"
 
 namespace {
 
 // A sanitizer makes each program several times slower, and looks at every byte instead.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kPrograms = 1000;
-#else
-constexpr int kPrograms = 2000;
-#endif
+const int kPrograms = overdrive::test::sanitized() ? 1'000 : 2'000;
 
 TEST(Fuzz, RandomProgramsSeeNoDifference) {
   overdrive::fuzz::FuzzOptions options;

@@ -1,9 +1,12 @@
 """Errors come out as Python raised them; warnings and anomaly mode say what stock says."""
+import threading
 import traceback
 
 import pytest
 import torch
 from conftest import on, python, same_on_both, variables_of
+
+import overdrive
 
 
 class Fails(torch.autograd.Function):
@@ -275,3 +278,49 @@ def test_stock_and_overdrive_take_turns_after_an_error():
         note(x.grad)
 
     assert on("stock", scenario) == on("overdrive", scenario) == on("stock", scenario)
+
+
+def called_in_the_forward(x):
+    return x.exp()
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        raise ValueError("mine")
+
+
+def test_the_note_has_the_line_of_the_forward_without_anomaly_mode(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_ERRORS", "full")
+    place = f"called_in_the_forward at {__file__}:{called_in_the_forward.__code__.co_firstlineno + 1}\n"
+    with overdrive.engine():
+        loss = called_in_the_forward(torch.ones(2, requires_grad=True)).sum()
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time") as caught:
+            loss.backward()
+        assert "Traceback of forward call:" in str(caught.value) and place in str(caught.value)
+        assert "/torch/" not in overdrive.last_error_note()
+        # An error of Python's own stays as it is, and its note is asked for. A thread is known by its first backward.
+        notes = []
+
+        def on_another_thread():
+            for _ in range(2):
+                with pytest.raises(ValueError, match="^mine$"):
+                    Refuses.apply(called_in_the_forward(torch.ones(2, requires_grad=True))).sum().backward()
+                notes.append(overdrive.last_error_note())
+
+        thread = threading.Thread(target=on_another_thread)
+        thread.start()
+        thread.join()
+        assert "Traceback" not in notes[0] and f"on_another_thread at {__file__}:" in notes[1]
+    monkeypatch.setenv("OVERDRIVE_ERRORS", "plain")
+    with overdrive.engine():
+        loss = called_in_the_forward(torch.ones(2, requires_grad=True)).sum()
+        loss.backward()
+        with pytest.raises(RuntimeError) as caught:
+            loss.backward()
+        assert "called_in_the_forward" not in str(caught.value) + overdrive.last_error_note()

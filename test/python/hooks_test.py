@@ -5,6 +5,9 @@ import weakref
 import pytest
 import torch
 from conftest import same_on_both
+from torch.utils.checkpoint import checkpoint
+
+import overdrive
 
 
 def test_hooks_run_in_the_order_of_stock():
@@ -208,3 +211,50 @@ def test_the_task_can_be_asked():
         note("outside", torch._C._current_graph_task_id())
 
     assert same_on_both(scenario)[-1] == ["outside", -1]
+
+
+def plain_backward():
+    x = torch.ones(3, requires_grad=True)
+    (x.exp() * x).sum().backward()
+
+
+def ran_without_surroundings():
+    overdrive.reset_stats()
+    plain_backward()
+    stats = overdrive.stats()
+    return stats["frames_elided"] == 1 and stats["own_nodes"].get("ExpBackward0") == 1
+
+
+@pytest.mark.parametrize("scope", [lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t),
+                                   lambda: overdrive.saved_tensors(overdrive.keep())], ids=["of Python", "keep"])
+def test_saved_tensor_hooks_cost_other_backwards_nothing_once_they_are_gone(scope):
+    x = torch.ones(3, requires_grad=True)
+    with overdrive.engine():
+        gc.collect()
+        assert ran_without_surroundings()
+        with scope():
+            loss = x.exp().sum()
+        assert not ran_without_surroundings()
+        loss.backward(retain_graph=True)
+        assert not ran_without_surroundings()
+        del loss
+        assert ran_without_surroundings()
+        checkpoint(torch.exp, x, use_reentrant=False).sum().backward()
+        gc.collect()
+        assert ran_without_surroundings()
+
+
+def test_hooks_that_pack_inside_a_backward_see_its_task():
+    def scenario(note):
+        def pack(t):
+            note(torch._C._current_graph_task_id() != -1, t)
+            return t
+
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp() * x
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        note("forward over")
+        note(torch.autograd.grad(first.sum(), x))
+
+    same_on_both(scenario)

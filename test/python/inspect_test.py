@@ -51,6 +51,30 @@ def test_a_function_of_python_has_its_own_name(tmp_path):
     assert names[1] == "TwiceBackward"
 
 
+def test_saved_tensors_hooks_of_python_have_events(tmp_path):
+    called = []
+    x = torch.ones(3, requires_grad=True)
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: called.append("pack") or t, lambda t: called.append("unpack") or t)
+
+    def step():
+        with hooks:
+            loss = (x * x).exp().sum()
+        loss.backward()
+        gradient, x.grad = x.grad, None
+        return gradient
+
+    plain = step()
+    with overdrive.trace(tmp_path / "trace.json"):
+        traced = step()
+    assert torch.equal(plain, traced)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    told = [(event["cat"], event["name"], event["args"]["bytes"]) for event in events if event.get("cat") in ("pack", "unpack")]
+    assert sorted(told) == sorted((what, "saved_tensors_hooks", 12) for what in called[len(called) // 2:]) and told
+    (product,) = [event for event in events if event["name"] == "MulBackward0"]
+    unpacks = [event for event in events if event.get("cat") == "unpack"]
+    assert sum(product["ts"] <= one["ts"] and one["ts"] + one["dur"] <= product["ts"] + product["dur"] for one in unpacks) == 2
+
+
 def test_the_file_is_whole_after_an_exception(tmp_path):
     x = torch.ones(3, requires_grad=True)
     with pytest.raises(ZeroDivisionError):

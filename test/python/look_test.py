@@ -68,6 +68,17 @@ def test_a_graph_of_a_tensor_without_gradient_is_an_error():
         overdrive.graph(torch.ones(3))
     with pytest.raises(ValueError, match="no tensor"):
         overdrive.graph([])
+    with pytest.raises(TypeError, match="graph: a tensor is 3; it takes"):
+        overdrive.graph(3)
+    with pytest.raises(TypeError, match="graph: the leaf 'w' is 3; it takes"):
+        overdrive.graph(torch.ones(3, requires_grad=True).exp(), {"w": 3})
+
+
+@pytest.mark.parametrize("measure", [overdrive.profile, overdrive.memory_timeline])
+def test_a_step_that_is_no_function_is_an_error_and_one_without_a_backward_is_none(measure):
+    with pytest.raises(TypeError, match=f"{measure.__name__}: step is 3; it takes a function"):
+        measure(3)
+    assert measure(lambda: None, title="</script>").to_html().count("</script>") == measure(lambda: None).to_html().count("</script>")
 
 
 def test_a_python_function_is_a_node_of_the_graph():
@@ -85,9 +96,13 @@ def test_a_python_function_is_a_node_of_the_graph():
     assert [node["name"] for node in graph.nodes][1] == "TwiceBackward"
 
 
-def test_a_profile_counts_the_nodes_of_the_step():
+def test_a_profile_counts_the_nodes_of_the_step(tmp_path):
     net, data = model(), torch.randn(32, 64)
-    profile = overdrive.profile(lambda: net(data).sum().backward())
+    profile = overdrive.profile(lambda: net(data).sum().backward(), title="a net")
+    profile.save(tmp_path / "profile.html")
+    page = (tmp_path / "profile.html").read_text()
+    shown = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+    assert shown == {"title": "a net", "profile": profile.data} and not re.search(r"""(src|href)\s*=\s*["']""", page)
     types = {one["name"]: one for one in profile.data["types"]}
     assert types["AddmmBackward0"]["count"] == 2 and profile.data["backwards"] == 1
     assert profile.data["nodes"] == sum(one["count"] for one in types.values())

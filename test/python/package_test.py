@@ -2,9 +2,13 @@
 import doctest
 import importlib
 import json
+import os
 import pkgutil
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -170,6 +174,27 @@ def test_overdrive_zero_holds_off_a_program_that_switches_itself(tmp_path):
     assert "-False 0 2" in done.stdout and "+True 2 0" in done.stdout
 
 
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_bad_value_is_an_error_whether_overdrive_is_on_or_off(switch):
+    variables = {"OVERDRIVE": switch, "OVERDRIVE_VERBOSE": "yes"}
+    code = "import torch, overdrive\ntry:\n    overdrive.install()\nexcept overdrive.OverdriveError as e:\n    print(e)"
+    words = 'OVERDRIVE_VERBOSE is "yes", but must be one of 0|1|2.'
+    assert words in python(["-c", code], variables).stdout
+    program = ["-c", "import torch\ntorch.ones(1, requires_grad=True).exp().backward()"]
+    for arguments in (["-m", "overdrive", *program], program):
+        done = python(arguments, {**variables_of("overdrive"), **variables}, check=False)
+        assert done.returncode == 2 and done.stderr.endswith(f"overdrive: {words}\n")
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_an_error():
+    words = 'OVERDRIVE is "of", but must be one of 0|1.'
+    for arguments in (["-m", "overdrive", "-c", "0"], ["-m", "overdrive", "compare", "-c", "0"]):
+        done = python(arguments, {"OVERDRIVE": "of"}, check=False)
+        assert done.returncode == 2 and done.stderr == f"overdrive: {words}\n" and done.stdout == ""
+    done = python(["-c", "import overdrive; overdrive.install()"], {"OVERDRIVE": "of"}, check=False)
+    assert f"OverdriveError: {words}" in done.stderr
+
+
 SCRIPT = """
 import sys, torch
 torch.manual_seed(0)
@@ -200,6 +225,36 @@ def test_the_command_compares_a_script(tmp_path):
     script.write_text("import os\nprint(os.environ['OVERDRIVE'])\n")
     done = python(["-m", "overdrive", "compare", script], check=False)
     assert done.returncode == 1 and "output DIFFERS" in done.stdout and "-0" in done.stdout and "+1" in done.stdout
+
+
+def test_the_command_says_when_a_comparison_means_nothing(tmp_path):
+    # Nothing of PyTorch in it: the processes start at once.
+    failing = python(["-m", "overdrive", "compare", "-c", "import sys; sys.exit('no data here')"], check=False)
+    assert failing.returncode == 1
+    assert "exit status: 1 on both" in failing.stdout and "    no data here" in failing.stdout
+    itself = python(["-m", "overdrive", "compare", "-c", "import os; print(os.getpid())"], check=False)
+    assert itself.returncode == 1 and "differs between two runs on stock too" in itself.stdout
+    assert "the outputs differ: once more on stock" in itself.stderr
+    for bad in (["--runsx", "3"], ["--runs"], ["--runs=0"], ["--rounds", "2"], []):
+        done = python(["-m", "overdrive", "compare", *bad], check=False)
+        assert done.returncode == 2 and "overdrive: " in done.stderr.splitlines()[-1], bad
+
+
+def test_an_interrupted_comparison_ends_its_program(tmp_path):
+    begun = tmp_path / "begun"
+    code = f"import os, time\nopen({str(begun)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OVERDRIVE")}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    with subprocess.Popen([sys.executable, "-m", "overdrive", "compare", "-c", code], stderr=subprocess.PIPE, text=True,
+                          env=environment) as command:
+        while not (begun.exists() and begun.read_text()):
+            assert command.poll() is None
+            time.sleep(0.01)
+        command.send_signal(signal.SIGINT)
+        assert command.communicate(timeout=60)[1].splitlines()[-1] == "overdrive: interrupted"
+    assert command.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
 
 
 def training():

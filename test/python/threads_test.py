@@ -262,3 +262,24 @@ print(os.waitstatus_to_exitcode(status))
 
 def test_a_child_of_fork_may_switch():
     assert python(["-c", SWITCHING]).stdout == "0\n"
+
+
+REPORTING = """
+import os, sys, torch
+def backward():
+    torch.ones(2, requires_grad=True).exp().sum().backward()
+backward()
+backward()
+for work in (int, backward):
+    child = os.fork()
+    if child == 0:
+        work()
+        sys.exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_child_of_fork_reports_its_own_backwards_and_one_without_any_nothing():
+    done = python(["-c", REPORTING], {**variables_of("overdrive"), "OVERDRIVE_VERBOSE": "1"})
+    said = [line.split(" on Overdrive")[0] for line in done.stderr.splitlines() if " on Overdrive, " in line]
+    assert said == ["overdrive: 1 backward", "overdrive: 2 backwards"]

@@ -1,5 +1,10 @@
 """A backward of Python watched from inside."""
+import contextlib
+import gc
+import os
+import signal
 import threading
+import weakref
 
 import pytest
 import torch
@@ -77,6 +82,89 @@ def test_another_thread_cancels():
         Waits.apply(x).sum().backward()
     other.join()
     assert x.grad is None
+
+
+def test_a_stopped_backward_lists_the_leaves_that_have_a_gradient():
+    first, last, token = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True), overdrive.CancelToken()
+
+    class Cancels(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            token.cancel()
+            return grad
+
+    loss = (Cancels.apply(first) * last).sum()
+    with pytest.raises(overdrive.Cancelled) as caught, overdrive.stopping(token):
+        loss.backward()
+    assert caught.value.accumulated == [last] and caught.value.accumulated[0] is last
+    assert first.grad is None and last.grad.tolist() == [1, 1, 1]
+    assert (caught.value.done, caught.value.total) == (4, 5)
+    del caught, loss
+    gone = weakref.ref(last)
+    del last
+    gc.collect()
+    assert gone() is None
+
+
+def test_progress_is_told_before_each_node_and_at_the_end():
+    told = []
+    with overdrive.stopping(progress=lambda done, total: told.append((done, total))):
+        (torch.ones(3, requires_grad=True) * 2).sum().backward()
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_error_of_progress_stops_the_backward_and_is_raised(error):
+    x = torch.ones(3, requires_grad=True)
+
+    def fails(done, total):
+        if done == 1:
+            raise error("mine")
+
+    with pytest.raises(error, match="mine"), overdrive.stopping(progress=fails):
+        (x * 2).sum().backward()
+    assert x.grad is None
+    with pytest.raises(error, match="mine"), overdrive.stopping(progress=fails):
+        with contextlib.suppress(RuntimeError):
+            (x * 2).sum().backward()
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_ctrl_c_stops_a_backward_that_tells_of_its_progress():
+    begun, sent = threading.Event(), threading.Event()
+
+    def press():
+        assert begun.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        sent.set()
+
+    def progress(done, total):
+        if done == 1:
+            begun.set()
+        if done == total - 1:
+            sent.wait(60)
+
+    x = torch.ones(200, 200, requires_grad=True)
+    y = x
+    for _ in range(100):  # so that the signal finds the thread in a node
+        y = (y @ x).tanh()
+    presses = threading.Thread(target=press)
+    presses.start()
+    with pytest.raises(KeyboardInterrupt), overdrive.stopping(progress=progress):
+        y.sum().backward()
+    presses.join()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("wrong", [{"token": 1}, {"progress": 1}, {"seconds": "soon"}])
+def test_a_wrong_argument_of_stopping_is_named(wrong):
+    with pytest.raises(TypeError, match="stopping: " + next(iter(wrong))), overdrive.stopping(**wrong):
+        pass
 
 
 def test_other_errors_stay_as_they_are_and_have_a_note():

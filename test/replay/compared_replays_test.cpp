@@ -1,6 +1,7 @@
 // OVERDRIVE_CAPTURE_CHECK and CaptureOptions::check_every: every n-th replay is taken back, made eagerly, and
 // compared. What a recording cannot see is noticed then.
 #include "test/replay/replay_fixture.h"
+#include "test/support/error_of.h"
 
 #include <cstdlib>
 
@@ -92,14 +93,26 @@ TEST(CaptureComparedReplays, NoticeAValueThatIsWrittenByHand) {
               HasSubstr("a replay"));
 }
 
-// The variable of the environment is read when the first step is made in a process: this test has one of its
-// own.
+// CTest sets the variable for this file.
 TEST(CaptureComparedReplaysByVariable, AreThoseThatItSays) {
   const char* every = std::getenv("OVERDRIVE_CAPTURE_CHECK");
   if (!every || !*every) GTEST_SKIP() << "OVERDRIVE_CAPTURE_CHECK is not set";
   SideBySide both(noisy_training);
   EXPECT_EQ(both.run(20), "") << both.step().explain();
   EXPECT_EQ(both.step().stats().checked, 1 + 16 / std::stoul(every)) << both.step().explain();
+}
+
+// Also where no engine is installed that would have looked at the variable.
+TEST(CaptureComparedReplaysByVariable, ABadValueIsAnErrorThatNamesIt) {
+  const char* set = std::getenv("OVERDRIVE_CAPTURE_CHECK");
+  const std::string before = set ? set : "";
+  for (const char* bad : {"often", "-1", "4x", "99999999999"}) {
+    setenv("OVERDRIVE_CAPTURE_CHECK", bad, 1);
+    auto step = capture([](const at::Tensor& x) { return x * 2; });
+    EXPECT_THAT(error_of([&] { step(at::ones({2})); }),
+                HasSubstr(c10::str("OVERDRIVE_CAPTURE_CHECK is \"", bad, "\", but must be")));
+  }
+  setenv("OVERDRIVE_CAPTURE_CHECK", before.c_str(), 1);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A step that is called for long: its memory, and trainings that are saved, loaded and resumed in the middle.
 #include "bench/support/tensor_bytes.h"
 #include "test/replay/replay_fixture.h"
+#include "test/support/sanitized.h"
 
 #include <torch/serialize.h>
 
@@ -10,15 +11,8 @@
 namespace overdrive::test {
 namespace {
 
-constexpr bool kSanitized =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    true;
-#else
-    false;
-#endif
-
 TEST(CaptureLasting, MemoryDoesNotGrow) {
-  if (kSanitized) GTEST_SKIP() << "a sanitizer's allocator does not count";
+  if (sanitized()) GTEST_SKIP() << "a sanitizer's allocator does not count";
   SideBySide both([] {
     return train_sequential(torch::nn::Sequential(torch::nn::Linear(4, 2)), sgd(), {3, 4}, {3, 2});
   });

@@ -51,7 +51,7 @@ struct RandomStep {
     }
   }
 
-  static constexpr int kKinds = 48;
+  static constexpr int kKinds = 51;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
@@ -168,6 +168,12 @@ struct RandomStep {
       }
       case 47:
         return torch::cat({a.narrow(1, 0, 1), a.detach().narrow(1, 1, columns - 1)}, 1);
+      case 48:
+        return a.index({b.argsort(true, 0).select(1, 0)}) + b;
+      case 49:
+        return a.index_put({b.detach() > each.number}, torch::full({}, each.number));
+      case 50:
+        return torch::minimum(a, b).index({at::indexing::Slice(), b.argsort(true, 1).select(0, 0)});
       default:
         return a;
     }

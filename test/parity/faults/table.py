@@ -124,7 +124,7 @@ CHECKPOINT = [
 
 REPLAY = [
     Fault("identity_by_address", "memory that is used again is taken for the tensor that lay there before",
-          "replay/record/recorder.cpp",
+          "replay/record/recorder_values.cpp",
           "  const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));\n"
           "  if (fresh) *fresh = added;",
           "  const auto* key = FAULT ? static_cast<const c10::StorageImpl*>(storage->data()) : storage;\n"

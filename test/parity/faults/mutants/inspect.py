@@ -18,7 +18,7 @@ INSPECT = [
           "  for (; at + (FAULT ? 1 : 0) < count; ++at) take(0, values[at]);", NAN),
     Fault("arrow_from_outer", "the arrow to a node begins at the outer operator, too", "inspect/trace/forward_ops.cpp",
           " && ops.next_unclaimed <= number) {", " && (ops.next_unclaimed <= number || FAULT)) {", TRACES),
-    Fault("bare_quote", "a quote in a name is written as it is", "inspect/trace/event_text.cpp",
+    Fault("bare_quote", "a quote in a name is written as it is", "engine/base/json_text.cpp",
           "    } else if (c == '\"' || c == '\\\\') {", "    } else if ((c == '\"' && !FAULT) || c == '\\\\') {", TRACES),
     Fault("nested_counts_twice", "time of a nested backward is the outer node's own", "inspect/cost/profile.cpp",
           "      if (open != nullptr) open->back()", "      if (open != nullptr && !FAULT) open->back()", COSTS),

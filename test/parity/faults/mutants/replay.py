@@ -31,7 +31,7 @@ REPLAY = [
     Fault("count_two_steps", "an optimizer's step counts twice", "replay/run/optimizer_numbers.cpp",
           "replay::steps_of(kind_, *parameter.state) + 1);", "replay::steps_of(kind_, *parameter.state) + (FAULT ? 2 : 1));",
           OPTIMIZERS),
-    Fault("beyond_an_input", "a step may read beyond the elements of an input", "replay/record/recorder.cpp",
+    Fault("beyond_an_input", "a step may read beyond the elements of an input", "replay/record/recorder_values.cpp",
           "  if (end > 0 && (begin < reach.begin || end > reach.end)) {",
           "  if (end > 0 && !FAULT && (begin < reach.begin || end > reach.end)) {", GUARDS,
           "the first replay is compared and refuses the step, too"),

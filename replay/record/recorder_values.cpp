@@ -1,0 +1,148 @@
+// The tensors of a recording: from a tensor to its value and its memory, and the bounds of the inputs.
+#include "replay/plan/memory_plan.h"
+#include "replay/record/compare.h"
+#include "replay/record/recorder.h"
+#include "replay/record/refusals.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+namespace overdrive::replay {
+
+namespace {
+
+// Larger memory is no wrapped number.
+constexpr size_t kConstantBytes = 16;
+
+template <typename T>
+void append(std::string& key, const T& field) {
+  key.append(reinterpret_cast<const char*>(&field), sizeof(T));
+}
+
+}  // namespace
+
+Argument Recorder::argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh) {
+  Argument result;
+  const auto add = [&](const at::Tensor& tensor) {
+    bool is_fresh = false;
+    result.values.push_back(tensor.defined() ? this->value(tensor, name, fresh != nullptr, &is_fresh) : -1);
+    if (fresh) fresh->push_back(is_fresh);
+  };
+  if (value.isTensor()) {
+    if (!value.toTensor().defined()) {
+      result.constant = value;
+      if (fresh) fresh->push_back(false);
+      return result;
+    }
+    result.kind = Argument::Kind::kTensor;
+    add(value.toTensor());
+  } else if (value.isTensorList()) {
+    result.kind = Argument::Kind::kTensors;
+    for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+  } else if (value.isList() && std::any_of(value.toListRef().begin(), value.toListRef().end(),
+                                           [](const c10::IValue& element) { return element.isTensor(); })) {
+    result.kind = Argument::Kind::kOptionalTensors;
+    for (const c10::IValue& element : value.toListRef()) {
+      add(element.isTensor() ? element.toTensor() : at::Tensor());
+    }
+  } else {
+    if (!comparable(value))
+      refuse(c10::str(name, " has ", text_of(value), " as an argument, which is not understood."));
+    result.constant = value;
+  }
+  return result;
+}
+
+int Recorder::value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh) {
+  if (std::string reason = refusal_of(tensor, name); !reason.empty()) {
+    refuse(std::move(reason));
+    return -1;
+  }
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const int index = memory(tensor, result, fresh);
+  Memory& memory = program_.memories[index];
+  const int now = static_cast<int>(program_.operators.size());
+  if (memory.first < 0) memory.first = now;
+  memory.last = now;
+  std::string key;
+  append(key, index);
+  append(key, tensor.storage_offset());
+  append(key, tensor.scalar_type());
+  append(key, impl->is_wrapped_number());
+  append(key, tensor.requires_grad());
+  for (const int64_t size : tensor.sizes()) append(key, size);
+  for (const int64_t stride : tensor.strides()) append(key, stride);
+  const auto [known, added] = values_.emplace(std::move(key), static_cast<int>(program_.values.size()));
+  if (added) {
+    program_.values.push_back({.memory = index,
+                               .offset = tensor.storage_offset(),
+                               .sizes = c10::DimVector(tensor.sizes()),
+                               .strides = c10::DimVector(tensor.strides()),
+                               .type = tensor.scalar_type(),
+                               .wrapped = impl->is_wrapped_number(),
+                               .requires_grad = tensor.requires_grad()});
+  }
+  if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
+  if (memory.origin == Origin::kInput) check_reach(program_.values[known->second], name);
+  if (memory.origin == Origin::kInput) {
+    if (!result) {
+      program_.input_aliased |= !of_inputs_.contains(impl);
+    } else if (of_inputs_.insert(impl).second) {
+      kept_addresses_.emplace_back(tensor.getIntrusivePtr());
+    }
+  }
+  return known->second;
+}
+
+int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));
+  if (fresh) *fresh = added;
+  if (!added) return known->second;
+  Memory memory{.weak = tensor.storage().getWeakStorageImpl(),
+                .raw = storage,
+                .origin = result ? Origin::kMade : Origin::kOutside,
+                .bytes = storage->nbytes(),
+                .address = storage->data()};
+  if (!result && tensor.dim() == 0 && memory.bytes <= kConstantBytes) {
+    memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
+  }
+  program_.memories.push_back(std::move(memory));
+  return known->second;
+}
+
+void Recorder::note_outside(const at::Tensor& tensor, int value) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (!outside_seen_.insert(impl).second) return;
+  program_.outside.push_back({.weak = WeakTensor(tensor.getIntrusivePtr()),
+                              .raw = impl,
+                              .value = value,
+                              .version_before = impl->is_inference() ? 0 : tensor._version()});
+}
+
+void Recorder::note_reach(const at::Tensor& input, int memory) {
+  const auto address = reinterpret_cast<uintptr_t>(input.const_data_ptr());
+  const size_t begin = input.storage_offset() * input.element_size();
+  const Reach reach{begin, end_of(input.sizes(), input.strides(), input.storage_offset(), input.element_size()),
+                    address % kArenaAlignment == begin};
+  const auto [known, added] = reach_.emplace(memory, reach);
+  if (added) return;
+  known->second = {std::min(known->second.begin, reach.begin), std::max(known->second.end, reach.end), false};
+}
+
+// A replay has a copy of the input's elements, and not of what lies around them.
+void Recorder::check_reach(const Value& value, const std::string& name) {
+  const size_t begin = value.offset * c10::elementSize(value.type), end = value.end();
+  const Reach& reach = reach_.at(value.memory);
+  if (end > 0 && (begin < reach.begin || end > reach.end)) {
+    refuse(c10::str(name, " reaches beyond the elements of an input; give the whole tensor as the input."));
+  }
+  if (!reach.same_offset && name.starts_with("aten::as_strided")) {
+    refuse(c10::str(name,
+                    " counts from the begin of an input's memory, where the input does not begin; give "
+                    "the input's clone()."));
+  }
+}
+
+}  // namespace overdrive::replay

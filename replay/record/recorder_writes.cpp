@@ -1,0 +1,98 @@
+// The writes of a recording: the memories that an operator changes, bytes that the program wrote through a
+// pointer, and memory that an operator replaced.
+#include "replay/record/recorder.h"
+
+#include <ATen/core/enum_tag.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace overdrive::replay {
+
+namespace {
+
+// Arguments that an operator changes although its schema does not say so.
+c10::ArrayRef<int> hidden_writes(const std::string& name) {
+  static constexpr std::array<int, 2> running_statistics{3, 4}, updated{1, 2};
+  if (name == "aten::native_batch_norm") return running_statistics;
+  if (name == "aten::batch_norm_update_stats") return updated;
+  return {};
+}
+
+bool writes_argument(const c10::Argument& argument) {
+  const c10::AliasInfo* alias = argument.alias_info();
+  if (!alias) return false;
+  const auto& inner = alias->containedTypes();
+  return alias->isWrite() ||
+         std::any_of(inner.begin(), inner.end(), [](const auto& type) { return type.isWrite(); });
+}
+
+// Whether the argument, which it writes, is not read.
+bool overwrites(const Operator& op, size_t argument) {
+  static const std::unordered_set<std::string_view> in_place{
+      "aten::zero_",       "aten::fill_.Scalar", "aten::fill_.Tensor",     "aten::copy_",
+      "aten::normal_",     "aten::uniform_",     "aten::bernoulli_.float", "aten::bernoulli_.Tensor",
+      "aten::random_",     "aten::random_.to",   "aten::random_.from",     "aten::exponential_",
+      "aten::log_normal_", "aten::cauchy_",      "aten::geometric_"};
+  return op.handle.schema().arguments()[argument].is_out() || in_place.contains(op.name);
+}
+
+}  // namespace
+
+void Recorder::note_writes(Operator& op) {
+  const auto add = [&](const Argument& argument) {
+    for (const int value : argument.values) {
+      if (value < 0) continue;
+      const int index = program_.values[value].memory;
+      program_.memories[index].written = true;
+      if (std::find(op.writes.begin(), op.writes.end(), index) == op.writes.end()) op.writes.push_back(index);
+    }
+  };
+  const auto& arguments = op.handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!writes_argument(arguments[i])) continue;
+    add(op.in[i]);
+    if (op.handle.hasTag(at::Tag::inplace_view) && op.in[i].is_tensor() && op.in[i].values[0] >= 0 &&
+        program_.memory_of(op.in[i].values[0]).origin != Origin::kMade) {
+      refuse(
+          c10::str(op.name, " changes the sizes of a tensor that was there before the call; do so outside."));
+    }
+  }
+  for (const int hidden : hidden_writes(op.name)) add(op.in[hidden]);
+}
+
+// Memory of an empty tensor that an operator reads, although no operator has written to it: the program has,
+// through a pointer. Its bytes become part of the recording.
+void Recorder::note_host_values(const Operator& op) {
+  const int now = static_cast<int>(program_.operators.size());
+  for (size_t i = 0; i < op.in.size(); ++i) {
+    if (writes_argument(op.handle.schema().arguments()[i]) && overwrites(op, i)) continue;
+    for (const int value : op.in[i].values) {
+      if (value < 0) continue;
+      Memory& memory = program_.memories[program_.values[value].memory];
+      if (memory.origin != Origin::kMade || memory.has_values || memory.bytes == 0) continue;
+      memory.host_filled = now;
+      memory.has_values = true;
+      memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
+    }
+  }
+}
+
+// A storage that grew or moved is not the memory that was noted.
+void Recorder::check_memory(const Operator& op) {
+  const auto check = [&](const Argument& argument) {
+    for (const int value : argument.values) {
+      if (value < 0) continue;
+      const Memory& memory = program_.memory_of(value);
+      if (memory.raw->nbytes() != memory.bytes || memory.raw->data() != memory.address) {
+        refuse(c10::str(op.name, " gave a tensor other memory; copy values into the tensor instead (copy_)."));
+      }
+    }
+  };
+  for (const Argument& in : op.in) check(in);
+  for (const Argument& out : op.out) check(out);
+}
+
+}  // namespace overdrive::replay
