@@ -124,7 +124,7 @@ class Profile:
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the page."""
-        _save(self._html, file)
+        write_text(self._html, file)
 
     def __str__(self) -> str:
         return self._text

@@ -1,4 +1,5 @@
-// Ends processes in every way that programs do, with the engine installed. Each ends with the status of its choice.
+// Ends processes in every way that programs do, with the engine installed. Each ends with the status of its
+// choice.
 #include "test/support/pch.h"
 #include "test/support/program_cases.h"
 

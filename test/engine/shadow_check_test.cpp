@@ -7,7 +7,10 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 
+#include <pthread.h>
+
 #include <functional>
+#include <thread>
 
 namespace {
 
@@ -203,6 +206,25 @@ TEST_F(ShadowCheck, ChecksEveryNthCall) {
   auto x = torch::ones({2}, torch::requires_grad());
   for (int i = 0; i < 9; ++i) (x * 2).sum().backward();
   EXPECT_EQ(overdrive::stats().checked, 3u);
+}
+
+struct EndsItsThread : torch::autograd::Node {
+  variable_list apply(variable_list&&) override { pthread_exit(nullptr); }
+};
+
+TEST_F(ShadowCheck, LetsAThreadEndInsideANode) {
+  bool survived = false;
+  std::thread([&] {
+    auto node = overdrive::test::make_typed_node<EndsItsThread>();
+    const auto root = torch::ones({1});
+    node->add_input_metadata(root);
+    Engine::get_default_engine().execute({Edge(node, 0)}, {root}, false, false, true, {});
+    survived = true;
+  }).join();
+  EXPECT_FALSE(survived);
+  auto x = torch::ones({4}, torch::requires_grad());
+  (x * 2).sum().backward();
+  EXPECT_EQ(overdrive::stats().checked, 1u);
 }
 
 }  // namespace

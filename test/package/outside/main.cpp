@@ -1,5 +1,5 @@
-// Built by an outside project from an install tree that was moved: a backward on the installed engine. A door of
-// Overdrive's comes first, so that it has to bring all that it needs.
+// Built by an outside project from an install tree that was moved: a backward on the installed engine. A door
+// of Overdrive's comes first, so that it has to bring all that it needs.
 #include <overdrive/checkpoint/checkpoint.h>
 #include <overdrive/engine/c_api.h>
 #include <overdrive/engine/engine.h>
