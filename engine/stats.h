@@ -1,5 +1,5 @@
-// Counters of the work since the last reset; a child of fork() begins at zero. Any thread may read them at any time. They are sums over threads,
-// exact once the backwards have returned.
+// Counters of the work since the last reset; a child of fork() begins at zero. Any thread may read them. They
+// are sums over threads, exact once the backwards have returned.
 #pragma once
 
 #include "engine/base/export.h"
