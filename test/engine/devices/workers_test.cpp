@@ -41,6 +41,9 @@ TEST_F(Workers, EndWithUninstall) {
 }
 
 TEST_F(Workers, MayComeAndGoWhileOtherThreadsRunBackwards) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "between uninstall() and install() stock runs a backward, whose threads meet inside LibTorch";
+#endif
   std::atomic<bool> stop{false};
   std::atomic<int> ran{0};
   std::vector<std::thread> threads;
