@@ -2,6 +2,7 @@
 // stack is destroyed, and the next backward on another thread is right.
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
+#include "test/support/sanitized.h"
 
 #include <c10/util/ScopeExit.h>
 #include <pthread.h>
@@ -26,7 +27,7 @@ void* end_of_thread(const std::function<void()>& body) {
   return value;
 }
 
-variable_list exit_thread(variable_list&&) { pthread_exit(&exit_value); }
+variable_list exit_thread(variable_list&&) { end_thread(&exit_value); }
 
 void expect_right_backward() {
   auto x = leaf(3);
@@ -52,7 +53,7 @@ TYPED_TEST(ThreadEnd, InAHookOfAPrunedRun) {
   auto x = leaf();
   auto y = x * 2;
   add_tensor_hook(y, [](const at::Tensor& gradient) {
-    pthread_exit(&exit_value);
+    end_thread(&exit_value);
     return gradient;
   });
   EXPECT_EQ(end_of_thread([&] { torch::autograd::grad({y}, {x}); }), &exit_value);
@@ -62,7 +63,7 @@ TYPED_TEST(ThreadEnd, InAHookOfAPrunedRun) {
 TYPED_TEST(ThreadEnd, InABackwardInsideOthers) {
   const std::function<void(int)> nest = [&](int levels) {
     auto body = [&nest, levels](variable_list&&) -> variable_list {
-      if (levels == 0) pthread_exit(&exit_value);
+      if (levels == 0) end_thread(&exit_value);
       nest(levels - 1);
       return {};
     };
@@ -74,7 +75,7 @@ TYPED_TEST(ThreadEnd, InABackwardInsideOthers) {
 
 TYPED_TEST(ThreadEnd, InACallback) {
   auto node = make_node("node", {}, [](variable_list&&) {
-    Engine::get_default_engine().queue_callback([] { pthread_exit(&exit_value); });
+    Engine::get_default_engine().queue_callback([] { end_thread(&exit_value); });
     return variable_list{};
   });
   EXPECT_EQ(end_of_thread([&] { run({.roots = {edge(node)}}); }), &exit_value);

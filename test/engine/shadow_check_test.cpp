@@ -3,6 +3,7 @@
 
 #include "test/support/pch.h"
 #include "test/support/record_observer.h"
+#include "test/support/sanitized.h"
 #include "test/support/typed_node.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
@@ -209,7 +210,7 @@ TEST_F(ShadowCheck, ChecksEveryNthCall) {
 }
 
 struct EndsItsThread : torch::autograd::Node {
-  variable_list apply(variable_list&&) override { pthread_exit(nullptr); }
+  variable_list apply(variable_list&&) override { overdrive::test::end_thread(); }
 };
 
 TEST_F(ShadowCheck, LetsAThreadEndInsideANode) {

@@ -2,6 +2,7 @@
 #include "hooks/scope/hook_stack.h"
 
 #include "test/hooks/hooks_fixture.h"
+#include "test/support/sanitized.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -189,11 +190,11 @@ TEST_F(HookStack, HooksThatTheHostDisabledStayDisabled) {
 class EndsThreads : public CopyingHooks {
  public:
   Packed pack(const Tensor& tensor, const SaveInfo& info) override {
-    if (in_pack) pthread_exit(nullptr);
+    if (in_pack) test::end_thread();
     return CopyingHooks::pack(tensor, info);
   }
   Tensor unpack(Packed& from, const UnpackInfo& info) override {
-    if (in_unpack) pthread_exit(nullptr);
+    if (in_unpack) test::end_thread();
     return CopyingHooks::unpack(from, info);
   }
   std::atomic<bool> in_pack = false, in_unpack = false;
