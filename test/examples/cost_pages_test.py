@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 
+from chromium import LIMIT, check, run_chromium
+
 program, work = sys.argv[1:]
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
-LIMIT = 180
 
 # Each runs after the page has drawn itself, and leaves its findings in the page's title.
 STORY = """<script>
@@ -50,19 +51,8 @@ PROFILE_STORY = """
 """
 
 
-def check(condition, what):
-    if not condition:
-        sys.exit(f"FAILED: {what}")
-
-
 def chromium(*arguments):
-    found = next((name for name in map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")) if name), None)
-    if found is None:
-        return None
-    profile = f"--user-data-dir={os.path.join(work, 'profile')}"
-    return subprocess.run([found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
-                           "--virtual-time-budget=2000", profile, *arguments],
-                          capture_output=True, text=True, timeout=LIMIT).stdout
+    return run_chromium(work, "--virtual-time-budget=2000", *arguments)
 
 
 def page_of(name):

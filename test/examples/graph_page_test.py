@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 
+from chromium import LIMIT, check, run_chromium
+
 program, work = sys.argv[1:]
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
 page_path, json_path = os.path.join(work, "graph.html"), os.path.join(work, "graph.json")
-LIMIT = 180
 
 # Runs after the page has drawn itself, and leaves its findings in the page's title.
 STORY = """<script>
@@ -54,11 +55,6 @@ addEventListener("DOMContentLoaded", () => {
 </script>"""
 
 
-def check(condition, what):
-    if not condition:
-        sys.exit(f"FAILED: {what}")
-
-
 def draw(name, path, *more):
     subprocess.run([program, "graph", name, "-o", path, "--quiet", *more], check=True, timeout=LIMIT)
     with open(path, encoding="utf-8") as file:
@@ -66,12 +62,7 @@ def draw(name, path, *more):
 
 
 def chromium(*arguments):
-    found = next((name for name in map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome")) if name), None)
-    if found is None:
-        return None
-    profile = f"--user-data-dir={os.path.join(work, 'profile')}"
-    return subprocess.run([found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
-                           profile, *arguments], capture_output=True, text=True, timeout=LIMIT).stdout
+    return run_chromium(work, *arguments)
 
 
 def look_with_browser():

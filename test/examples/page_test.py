@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 
+from chromium import check, chromium_command
+
 program, work = sys.argv[1:]
 shutil.rmtree(work, ignore_errors=True)
 os.makedirs(work)
@@ -46,19 +48,6 @@ class Page(html.parser.HTMLParser):
             self.data += text
         elif self._into == "code":
             self.code += text
-
-
-def check(condition, what):
-    if not condition:
-        sys.exit(f"FAILED: {what}")
-
-
-def chromium():
-    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
-        if shutil.which(name):
-            return [shutil.which(name), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                    "--disable-dev-shm-usage", f"--user-data-dir={os.path.join(work, 'profile')}"]
-    return None
 
 
 def look_with(browser):
@@ -128,7 +117,7 @@ addresses = [a for a in re.findall(r"https?://[^\s\"']+", page.code) if not a.st
 check(not addresses, f"the page names an address: {addresses}")
 check(not re.search(r"@import|url\(|fetch\(|XMLHttpRequest", page.code), "the page fetches something")
 print("the page's data equals the JSON:", len(page.data), "bytes")
-browser = chromium()
+browser = chromium_command(work)
 if browser:
     look_with(browser)
 else:

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -173,24 +174,33 @@ TEST_F(Refusals, ADiskThatIsFullInTheMiddleOfAForwardIsAnErrorOfTheForward) {
   expect_right_step(hooks);
 }
 
+// A function of the disk that stops in one of its calls, until the test has met it at both gates.
+struct Hold {
+  explicit Hold(int held_call) : held(held_call) {}
+  void operator()() {
+    if (++calls != held) return;
+    begun.arrive_and_wait();
+    goes_on.arrive_and_wait();
+  }
+
+  const int held;
+  std::atomic<int> calls{0};
+  Gate begun{2}, goes_on{2};
+};
+
 // Tensors that wait for the disk are in memory, and the backward takes them from there.
 TEST_F(Refusals, ADiskThatTakesNothingHoldsUpNoBackward) {
-  Gate writing(2), goes_on(2);
-  std::atomic<int> writes{0};
-  slow_disk.before_write = [&] {
-    if (writes++ > 0) return;
-    writing.arrive_and_wait();
-    goes_on.arrive_and_wait();
-  };
+  Hold writing(1);
+  slow_disk.before_write = std::ref(writing);
   const HooksPtr hooks = spill(/*drop_cached=*/false, /*max_waiting_bytes=*/int64_t{1} << 30);
   const at::Tensor x = leaf(), plain = leaf();
   const at::Tensor loss = forward(x, hooks);
-  writing.arrive_and_wait();
+  writing.begun.arrive_and_wait();
   loss.backward({}, /*retain_graph=*/true);
-  EXPECT_EQ(writes, 1);
+  EXPECT_EQ(writing.calls, 1);
   forward(plain, nullptr).backward();
   EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
-  goes_on.arrive_and_wait();
+  writing.goes_on.arrive_and_wait();
   x.mutable_grad().reset();
   loss.backward();
   EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
@@ -198,13 +208,8 @@ TEST_F(Refusals, ADiskThatTakesNothingHoldsUpNoBackward) {
 
 // Where little may wait in memory, an operator waits for the disk.
 TEST_F(Refusals, ADiskThatIsSlowHoldsUpTheForward) {
-  Gate writing(2), goes_on(2);
-  std::atomic<int> writes{0};
-  slow_disk.before_write = [&] {
-    if (writes++ > 0) return;
-    writing.arrive_and_wait();
-    goes_on.arrive_and_wait();
-  };
+  Hold writing(1);
+  slow_disk.before_write = std::ref(writing);
   const HooksPtr hooks = spill();
   const at::Tensor x = leaf(), plain = leaf();
   std::atomic<bool> is_built{false};
@@ -213,11 +218,11 @@ TEST_F(Refusals, ADiskThatIsSlowHoldsUpTheForward) {
     loss = forward(x, hooks);
     is_built = true;
   });
-  writing.arrive_and_wait();
+  writing.begun.arrive_and_wait();
   EXPECT_FALSE(is_built);
-  goes_on.arrive_and_wait();
+  writing.goes_on.arrive_and_wait();
   builder.join();
-  EXPECT_GE(writes, 18);  // of 19 tensors; the last one may wait
+  EXPECT_GE(writing.calls, 18);  // of 19 tensors; the last one may wait
   loss.backward();
   forward(plain, nullptr).backward();
   EXPECT_TRUE(bench::same_bits(x.grad(), plain.grad()));
@@ -228,24 +233,19 @@ TEST_F(Refusals, ABackwardOnASlowDiskCanBeCancelled) {
   const at::Tensor x = leaf(), plain = leaf();
   const at::Tensor loss = forward(x, spill());
   CancelToken token;
-  Gate reading(2), goes_on(2);
-  std::atomic<int> reads{0};
-  slow_disk.before_read = [&] {
-    if (++reads != 3) return;
-    reading.arrive_and_wait();
-    goes_on.arrive_and_wait();
-  };
+  Hold reading(3);
+  slow_disk.before_read = std::ref(reading);
   std::thread user([&] {
-    reading.arrive_and_wait();
+    reading.begun.arrive_and_wait();
     token.cancel();
-    goes_on.arrive_and_wait();
+    reading.goes_on.arrive_and_wait();
   });
   {
     const StopScope scope(token);
     EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), Cancelled);
   }
   user.join();
-  EXPECT_EQ(reads, 3);
+  EXPECT_EQ(reading.calls, 3);
   EXPECT_FALSE(x.grad().defined());
   loss.backward();
   forward(plain, nullptr).backward();
