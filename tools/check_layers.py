@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WINGS = [
-    "engine/base", "engine/host", "engine/plan", "engine/kernels", "engine/node", "engine/own_nodes", "engine/run",
-    "engine/devices", "engine/python_door", "engine",
+    "engine/base", "engine/host", "engine/operators", "engine/plan", "engine/kernels", "engine/node",
+    "engine/own_nodes", "engine/run", "engine/devices", "engine/python_door", "engine",
     "engine/autoload",
     "forward_ad/layers", "forward_ad/rules", "forward_ad/rules/repairs", "forward_ad/levels", "forward_ad/drivers", "forward_ad/taylor",
     "forward_ad",

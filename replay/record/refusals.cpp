@@ -1,5 +1,7 @@
 #include "replay/record/refusals.h"
 
+#include "engine/operators/facts.h"
+
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
@@ -20,13 +22,6 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 std::string_view base_name(std::string_view name) {
   name.remove_prefix(std::min(name.find("::") + 2, name.size()));
   return name.substr(0, name.find('.'));
-}
-
-// Operators that change what memory a tensor is, or how large it is.
-bool moves_memory(std::string_view base) {
-  return is_one_of(
-      base, {"set_", "set", "resize_", "resize", "resize_as_", "resize_as", "_resize_output_", "set_data",
-             "_lazy_clone", "_storage_resize_", "swap_", "resize_as_sparse_", "_unsafe_set_"});
 }
 
 // x[i] has the sizes of the indices, but a mask among these picks as many elements as it has ones.
@@ -62,7 +57,7 @@ std::string refusal_of(const c10::OperatorHandle& handle, const std::string& nam
         name,
         " brings a result to the program in the middle of the step; return its tensor and read it outside.");
   }
-  if (moves_memory(base)) {
+  if (engine::facts_of(name).moves_memory) {
     return str(
         name,
         " gives a tensor other memory in the middle of the step; copy values into the tensor instead (copy_).");

@@ -3,66 +3,25 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 
+#include "engine/operators/facts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
 
 #include <cstring>
-#include <string_view>
 #include <unordered_set>
 
 namespace overdrive::replay {
 
 namespace {
 
-// Operators that look at values and may not like them: indices out of range, a matrix that has no
-// decomposition.
-bool may_throw_on_data(const std::string& name) {
-  static const std::unordered_set<std::string_view> names{"embedding",
-                                                          "equal",
-                                                          "nll_loss_forward",
-                                                          "nll_loss2d_forward",
-                                                          "gather",
-                                                          "scatter",
-                                                          "scatter_",
-                                                          "scatter_add",
-                                                          "scatter_add_",
-                                                          "scatter_reduce",
-                                                          "index",
-                                                          "index_put",
-                                                          "index_put_",
-                                                          "_index_put_impl_",
-                                                          "index_select",
-                                                          "index_add",
-                                                          "index_add_",
-                                                          "index_copy",
-                                                          "index_copy_",
-                                                          "index_fill",
-                                                          "index_fill_",
-                                                          "take",
-                                                          "put_",
-                                                          "multinomial",
-                                                          "bernoulli",
-                                                          "bernoulli_",
-                                                          "binomial",
-                                                          "poisson",
-                                                          "_embedding_bag",
-                                                          "_ctc_loss",
-                                                          "one_hot",
-                                                          "multi_margin_loss",
-                                                          "multilabel_margin_loss_forward",
-                                                          "max_unpool2d",
-                                                          "normal",
-                                                          "_assert_async",
-                                                          "_sample_dirichlet",
-                                                          "_standard_gamma",
-                                                          "histc",
-                                                          "bincount"};
-  std::string_view base = name;
-  base.remove_prefix(std::min(base.find("::") + 2, base.size()));
-  base = base.substr(0, base.find('.'));
-  return names.contains(base) || base.find("linalg") != base.npos || base.find("cholesky") != base.npos ||
-         base.find("svd") != base.npos || base.find("solve") != base.npos || base.find("lu_") != base.npos ||
-         base.find("eig") != base.npos || base.find("inverse") != base.npos;
+// An operator that the table does not know may throw as well.
+bool may_throw_on_data(const Program& program, const Operator& op) {
+  const engine::Throws throws = engine::facts_of(op.name).throws;
+  if (throws != engine::Throws::kOnIntegers) return throws != engine::Throws::kNever;
+  return std::none_of(op.out.begin(), op.out.end(), [&](const Argument& out) {
+    return out.is_tensor() && out.values[0] >= 0 &&
+           !at::isIntegralType(program.values[out.values[0]].type, false);
+  });
 }
 
 // Copies of what a step needs and nothing of autograd; grad mode is the recorded operator's.
@@ -116,7 +75,7 @@ void ReplayRun::plan_undo() {
   const auto& operators = program().operators;
   int last = -1;
   for (size_t i = 0; i < operators.size(); ++i) {
-    if (!operators[i].vanishes && may_throw_on_data(operators[i].name)) last = static_cast<int>(i);
+    if (!operators[i].vanishes && may_throw_on_data(program(), operators[i])) last = static_cast<int>(i);
   }
   if (last < 0) return;
   may_undo_ = true;
