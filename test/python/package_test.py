@@ -111,13 +111,18 @@ def test_another_torch_is_an_import_error_that_names_both(tmp_path):
     assert f"ImportError: overdrive was built for torch {overdrive.built_for()[0]}, and this is torch 1.2.3" in done.stderr
 
 
+def ours(stderr):
+    """The lines that Overdrive printed. PyTorch prints of its own, such as a warning where there is no numpy."""
+    return [line.removeprefix("overdrive: ") for line in stderr.splitlines() if line.startswith("overdrive: ")]
+
+
 def test_the_preload_library_alone():
     code = "import torch\nx = torch.ones(2, requires_grad=True)\n(x * x).sum().backward()\nprint(x.grad.tolist())"
     done = python(["-c", code], variables_of("overdrive"))
     assert done.stdout == "[2.0, 2.0]\n"
-    lines = done.stderr.splitlines()
-    assert lines[0].startswith("overdrive: installed") and lines[1].startswith("overdrive: 1 backward on Overdrive, 0 on stock")
-    assert json.loads(lines[2].removeprefix("overdrive: "))["backwards"] == 1
+    lines = ours(done.stderr)
+    assert lines[0].startswith("installed") and lines[1].startswith("1 backward on Overdrive, 0 on stock")
+    assert json.loads(lines[2])["backwards"] == 1
 
 
 def test_the_preload_library_and_the_package_share_one_engine():
