@@ -54,7 +54,7 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       options_(options),
       stats_(stats),
       environment_(Environment::now()),
-      inputs_(inputs.begin(), inputs.end()),
+      inputs_(looks_of(inputs)),
       modes_(options.modules),
       watched_(watched),
       check_every_(check_every(options)) {
@@ -142,11 +142,8 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
 }
 
 void Entry::make_buffers(const std::vector<at::Tensor>& inputs) {
-  buffers_.clear();
-  for (const at::Tensor& input : inputs) {
-    buffers_.push_back(buffer_like(input));
-    copy_elements(buffers_.back(), input);
-  }
+  buffers_ = buffers_like(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
 }
 
 void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs, const Program& program,
@@ -220,7 +217,11 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
   CheckedCall call;
   const Program& before = run_ ? run_->program() : *recorded_;
   bool finished = false;
-  const AtEnd inputs_back([&] { give_back_inputs(inputs, before, finished); });
+  const AtEnd inputs_back([&] {
+    give_back_inputs(inputs, before, finished);
+    // The function threw: the run that goes on reads its own buffers.
+    if (!finished && run_) buffers_ = run_->bound().buffers();
+  });
   call = check_call(before, {.function = function_,
                              .buffers = buffers_,
                              .compare =

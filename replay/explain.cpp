@@ -12,7 +12,7 @@ namespace {
 std::string text_of_value(const BoundProgram& bound, int value) {
   if (value < 0) return "none";
   const Value& noted = bound.program().values[value];
-  static constexpr std::array<const char*, 4> origins{"m", "in", "out", "const"};
+  static constexpr std::array<const char*, 5> origins{"m", "in", "out", "const", "gone"};
   const Memory& memory = bound.program().memories[noted.memory];
   return c10::str(origins[static_cast<size_t>(memory.origin)], noted.memory, at::IntArrayRef(noted.sizes));
 }

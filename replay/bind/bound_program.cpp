@@ -25,18 +25,24 @@ c10::Storage storage_of(const std::string& bytes) {
 }  // namespace
 
 BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffers)
-    : program_(std::move(program)) {
+    : program_(std::move(program)), buffers_(buffers) {
   storages_.resize(program_.memories.size());
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Memory& memory = program_.memories[i];
     if (memory.origin == Origin::kInput) {
-      storages_[i] = buffers[memory.input].storage();
+      storages_[i] = storage_at(buffers_[memory.input].mutable_data_ptr(), memory.bytes);
     } else if (memory.origin == Origin::kConstant) {
       storages_[i] = storage_of(memory.constant);
+    } else if (memory.origin == Origin::kGone) {
+      storages_[i] = storage_at(nullptr, memory.bytes);
     } else if (memory.lives) {
-      auto alive = memory.weak.lock();
-      if (!alive) program_.refusal = "Memory that the step uses has died since it was recorded.";
-      storages_[i] = c10::Storage(std::move(alive));
+      const auto alive = memory.weak.lock();
+      if (!alive) {
+        program_.refusal = "Memory that the step uses has died since it was recorded.";
+        return;
+      }
+      storages_[i] = memory.origin == Origin::kOutside ? storage_at(alive->mutable_data(), memory.bytes)
+                                                       : c10::Storage(alive);
     }
   }
   if (!program_.refusal.empty()) return;

@@ -1,5 +1,6 @@
 // A program with memory: a storage for every memory it names, a tensor for every value. Owned by its ReplayRun;
-// one thread at a time. From here on the program owns what lives on after a call. Runs nothing.
+// one thread at a time. From here on the program owns what it makes and leaves behind; memory from outside
+// stays the caller's, and the guard sees to it that it is there. Runs nothing.
 #pragma once
 
 #include "replay/record/program.h"
@@ -8,12 +9,15 @@ namespace overdrive::replay {
 
 class BoundProgram {
  public:
-  // The inputs' buffers are those of the recording. Refuses, by program().refusal, where memory has died since.
+  // The inputs' buffers are those of the recording, and are kept. Refuses, by program().refusal, where memory
+  // has died since.
   BoundProgram(Program program, const std::vector<at::Tensor>& buffers);
   BoundProgram(const BoundProgram&) = delete;
   BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program& program() const { return program_; }
+  // Of each input in turn.
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
   const at::Tensor& tensor(int value) const { return tensors_[value]; }
   const c10::Storage& storage(int memory) const { return storages_[memory]; }
   size_t arena_bytes() const { return arena_bytes_; }
@@ -32,6 +36,7 @@ class BoundProgram {
   at::Tensor make_tensor(const Value& value) const;
 
   Program program_;
+  const std::vector<at::Tensor> buffers_;
   at::DataPtr arena_;
   size_t arena_bytes_ = 0;
   std::vector<c10::Storage> storages_;

@@ -14,19 +14,22 @@ struct InputLooks {
   c10::DimVector strides;
   at::ScalarType type;
   c10::DispatchKeySet keys;
-  // Of the first element, modulo what kernels can tell.
+  // Of the first element, modulo what decides a kernel's bits: Note [Alignment of inputs] in the source.
   uint8_t alignment;
+  // The first of the inputs that is the same tensor.
+  size_t same_as;
 
-  explicit InputLooks(const at::Tensor& input);
-  bool fits(const at::Tensor& input) const;
+  InputLooks(const std::vector<at::Tensor>& inputs, size_t index);
+  bool fits(const std::vector<at::Tensor>& inputs, size_t index) const;
 };
 
 // Why these inputs cannot be given to a captured step; empty when they can.
 std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs);
+std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs);
 bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& inputs);
 
-// A tensor of the same looks with memory of its own.
-at::Tensor buffer_like(const at::Tensor& input);
+// Of each input a tensor of the same looks with memory of its own; one for inputs that are one tensor.
+std::vector<at::Tensor> buffers_like(const std::vector<at::Tensor>& inputs);
 // Between tensors of the same looks.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
 

@@ -43,7 +43,8 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
   for (LeafGradient& gradient : gradients) {
     const at::Tensor leaf = tensor_of(gradient.leaf);
     if (!leaf.defined()) return "A parameter died in the call.";
-    gradient.after = leaf.grad();
+    gradient.after.reset();
+    if (leaf.grad().defined()) gradient.after = WeakTensor(leaf.grad().getIntrusivePtr());
   }
   return "";
 }
@@ -52,7 +53,7 @@ std::string gradient_difference(const std::vector<LeafGradient>& a, const std::v
   if (a.size() != b.size()) return "The step uses other parameters in each call.";
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i].raw != b[i].raw || a[i].defined_before != b[i].defined_before ||
-        a[i].after.defined() != b[i].after.defined()) {
+        a[i].after.has_value() != b[i].after.has_value()) {
       return "Gradients are defined before or after one call, but not the other.";
     }
   }
@@ -107,34 +108,40 @@ void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
 // A gradient from before the call that the step does not read may be any: the step only saw that there was one.
 void OutsideGuard::watch_gradients(const Program& program) {
   for (const LeafGradient& gradient : program.gradients) {
-    const bool kept = gradient.before != nullptr && gradient.before == gradient.after.unsafeGetTensorImpl();
-    if (kept && !uses_memory_of(program, gradient.after)) {
+    const at::Tensor after = gradient.after ? tensor_of(*gradient.after) : at::Tensor();
+    if (gradient.after && !after.defined()) {
+      refusal_ = "A gradient that the step leaves has died since it was recorded.";
+      return;
+    }
+    const bool stays = gradient.before != nullptr && gradient.before == after.unsafeGetTensorImpl();
+    if (stays && !uses_memory_of(program, after)) {
       // The step leaves it alone, whichever it is.
-      gradients_.push_back({.leaf = gradient.raw, .defined_before = true, .untouched = true});
+      gradients_.push_back({.leaf = gradient.raw, .defined_before = true, .stays = true});
       continue;
     }
     const bool used = std::any_of(watched_.begin(), watched_.end(),
                                   [&](const Watched& watched) { return watched.tensor == gradient.before; });
     gradients_.push_back({.leaf = gradient.raw,
                           .defined_before = gradient.defined_before,
-                          .before = kept || used ? gradient.before : nullptr,
-                          .after = gradient.after});
-    if (!gradient.after.defined()) continue;
-    if (!gradient.after.has_storage()) {
+                          .before = stays || used ? gradient.before : nullptr,
+                          .after = stays ? at::Tensor() : after,
+                          .stays = stays});
+    if (!after.defined()) continue;
+    if (!after.has_storage()) {
       refusal_ = "A gradient is no ordinary dense tensor.";
       return;
     }
-    if (gradient.after.requires_grad()) {
+    if (after.requires_grad()) {
       refusal_ =
           "A backward with create_graph leaves gradients with a graph, which a replay would not renew; detach "
           "them, or use grad().";
       return;
     }
-    const auto* impl = gradient.after.unsafeGetTensorImpl();
+    const auto* impl = after.unsafeGetTensorImpl();
     if (std::none_of(watched_.begin(), watched_.end(),
                      [&](const Watched& watched) { return watched.tensor == impl; })) {
       // The next call overwrites it; a counter says so to whoever saved it.
-      watch(WeakTensor(gradient.after.getIntrusivePtr()), 1);
+      watch(WeakTensor(after.getIntrusivePtr()), 1);
     }
   }
 }
@@ -180,7 +187,7 @@ void OutsideGuard::finish_call() {
       watched_[i].tensor->bump_version();
   }
   for (const WatchedGradient& gradient : gradients_) {
-    if (gradient.untouched) continue;
+    if (gradient.stays) continue;
     at::Tensor& now = gradient.leaf->mutable_grad();
     if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;
   }

@@ -68,9 +68,9 @@ class OutsideGuard {
     bool defined_before;
     // The gradient that has to be there before the call, where the program uses its memory.
     c10::TensorImpl* before = nullptr;
+    // What the program puts there; it leaves a gradient that stays where it is, and holds no reference to it.
     at::Tensor after = {};
-    // No operator uses it.
-    bool untouched = false;
+    bool stays = false;
   };
 
   void watch(const WeakTensor& tensor, int64_t bumps);

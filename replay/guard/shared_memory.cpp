@@ -2,7 +2,8 @@
 
 namespace overdrive::replay {
 
-SharedMemory::SharedMemory(const Program& program) : writes_inputs_(program.writes_inputs()) {
+SharedMemory::SharedMemory(const Program& program)
+    : begin_of_storage_(program.begin_of_storage), writes_inputs_(program.writes_inputs()) {
   for (const Memory& memory : program.memories) {
     if (memory.origin != Origin::kOutside || (!writes_inputs_ && !memory.written)) continue;
     const auto* begin = static_cast<const char*>(memory.address);
@@ -11,18 +12,21 @@ SharedMemory::SharedMemory(const Program& program) : writes_inputs_(program.writ
 }
 
 SharedMemory::Range SharedMemory::range_of(const at::Tensor& tensor) {
-  const auto* begin = static_cast<const char*>(tensor.storage().data());
-  return {begin, begin + tensor.storage().nbytes()};
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + end_of(tensor.sizes(), tensor.strides(), 0, tensor.element_size())};
 }
 
 bool SharedMemory::harmless(const std::vector<at::Tensor>& inputs) const {
+  for (const int input : begin_of_storage_) {
+    if (inputs[input].storage_offset() != 0) return false;
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Range range = range_of(inputs[i]);
     for (const Range& outside : outside_) {
       if (outside.meets(range)) return false;
     }
     for (size_t k = 0; k < i && writes_inputs_; ++k) {
-      if (range_of(inputs[k]).meets(range)) return false;
+      if (!inputs[k].is_same(inputs[i]) && range_of(inputs[k]).meets(range)) return false;
     }
   }
   return true;

@@ -25,6 +25,8 @@ class SharedMemory {
   };
   static Range range_of(const at::Tensor& tensor);
 
+  // Inputs that must begin where their storage does.
+  std::vector<int> begin_of_storage_;
   // Memory that no input may share.
   std::vector<Range> outside_;
   bool writes_inputs_ = false;

@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Scalar.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iomanip>
 #include <sstream>
@@ -61,6 +62,15 @@ std::string operator_difference(const Program& a, const Program& b, const MayDif
   return "";
 }
 
+// Whether the memory is that of a parameter's gradient before the call.
+bool is_gradient(const Program& program, int memory) {
+  return std::any_of(program.outside.begin(), program.outside.end(), [&](const OutsideTensor& outside) {
+    return program.values[outside.value].memory == memory &&
+           std::any_of(program.gradients.begin(), program.gradients.end(),
+                       [&](const LeafGradient& gradient) { return gradient.before == outside.raw; });
+  });
+}
+
 std::string memory_difference(const Program& a, const Program& b) {
   for (size_t i = 0; i < a.memories.size(); ++i) {
     const Memory &x = a.memories[i], &y = b.memories[i];
@@ -70,6 +80,11 @@ std::string memory_difference(const Program& a, const Program& b) {
       return str(name, " uses memory of another kind or size in each call.");
     }
     if (x.origin == Origin::kOutside && x.raw != y.raw) {
+      if (is_gradient(b, static_cast<int>(i))) {
+        return str(name,
+                   " adds to a gradient that was there before the call, another one in each call; take it away "
+                   "before the call, or keep it: zero_grad(false), in each step that leaves it.");
+      }
       return str(name,
                  " uses a tensor that was there before the call, another one in each call; "
                  "keep one tensor and copy into it.");

@@ -78,6 +78,17 @@ bool Program::uses_random_numbers() const {
                      [](const Operator& op) { return op.handle.hasTag(at::Tag::nondeterministic_seeded); });
 }
 
+bool Program::is_used(int memory) const {
+  const auto touches = [&](const Argument& argument) {
+    return std::any_of(argument.values.begin(), argument.values.end(),
+                       [&](int value) { return value >= 0 && values[value].memory == memory; });
+  };
+  return std::any_of(operators.begin(), operators.end(), [&](const Operator& op) {
+    return !op.vanishes && (std::any_of(op.in.begin(), op.in.end(), touches) ||
+                            std::any_of(op.out.begin(), op.out.end(), touches));
+  });
+}
+
 size_t Program::used_bytes(int memory) const {
   size_t end = 0;
   for (const Value& value : values) {

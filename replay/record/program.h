@@ -22,9 +22,11 @@ enum class Origin : uint8_t {
   kInput,     // an input's buffer
   kOutside,   // it was there before the call
   kConstant,  // a number of the program, wrapped in a tensor for one operator
+  kGone,      // from outside, died in the call, and no operator of a replay touches it
 };
 
-// One storage. Two tensors are the same value when they are the same elements of the same memory.
+// One storage, or the elements of one input. Two tensors are the same value when they are the same elements of
+// the same memory. Offsets in an input count from its first element, wherever that lies.
 struct Memory {
   WeakStorage weak;
   c10::StorageImpl* raw;
@@ -107,7 +109,7 @@ struct LeafGradient {
   c10::TensorImpl* raw;
   bool defined_before = false;
   c10::TensorImpl* before = nullptr;
-  at::Tensor after = {};
+  std::optional<WeakTensor> after = {};
 };
 
 struct Program {
@@ -122,6 +124,8 @@ struct Program {
   std::vector<int64_t> input_bumps;
   // Whether an input's memory was used through a tensor that did not come from the input.
   bool input_aliased = false;
+  // Inputs whose storage begins with them, and must: as_strided() counts from there.
+  std::vector<int> begin_of_storage = {};
   // Why it cannot be replayed; empty when it can.
   std::string refusal;
 
@@ -130,6 +134,8 @@ struct Program {
   // p.sub_(rate * gradient), p.copy_(p - rate * gradient).
   bool changes_by_a_number(size_t op) const;
   bool uses_random_numbers() const;
+  // Whether an operator that is replayed reads or writes it.
+  bool is_used(int memory) const;
   // From the begin of the memory to the last element of any value; what lies behind is nobody's.
   size_t used_bytes(int memory) const;
   bool writes_inputs() const;

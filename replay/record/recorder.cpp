@@ -83,18 +83,8 @@ void Recorder::refuse(std::string reason) {
 std::vector<at::Tensor> Recorder::run(const Function& function, const std::vector<at::Tensor>& inputs) {
   std::vector<int64_t> versions;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto* storage = inputs[i].storage().unsafeGetStorageImpl();
-    const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));
-    of_inputs_.insert(inputs[i].unsafeGetTensorImpl());
     versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
-    note_reach(inputs[i], known->second);
-    if (!added) continue;
-    program_.memories.push_back({.weak = inputs[i].storage().getWeakStorageImpl(),
-                                 .raw = inputs[i].storage().unsafeGetStorageImpl(),
-                                 .origin = Origin::kInput,
-                                 .bytes = storage->nbytes(),
-                                 .address = storage->data(),
-                                 .input = static_cast<int>(i)});
+    note_input(inputs[i], static_cast<int>(i));
   }
   std::vector<at::Tensor> results;
   {
@@ -140,12 +130,14 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   if (!is_view && !is_factory_without_values(op.name)) note_host_values(op);
   handle.redispatchBoxed(next, &stack);
   bool any_tensor = false, host_result = false;
+  noted_ = &op;
   for (size_t i = stack.size() - schema.returns().size(); i < stack.size(); ++i) {
     Argument out = argument(stack[i], op.name, &op.fresh);
     any_tensor |= out.kind != Argument::Kind::kConstant;
     host_result |= out.kind == Argument::Kind::kConstant && !stack[i].isTensor();
     op.out.push_back(std::move(out));
   }
+  noted_ = nullptr;
   if (host_result) {
     if (std::string reason = refusal_of_host_result(op.name); !reason.empty()) refuse(std::move(reason));
   }
@@ -189,9 +181,14 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     outside.lives = static_cast<bool>(alive);
     if (alive && !alive->is_inference()) outside.version_after = alive->version_counter().current_version();
   }
-  for (Memory& memory : program_.memories) {
+  for (size_t i = 0; i < program_.memories.size(); ++i) {
+    Memory& memory = program_.memories[i];
     memory.lives = !memory.weak.expired();
     if (memory.origin != Origin::kOutside || memory.lives) continue;
+    if (!program_.is_used(static_cast<int>(i))) {
+      memory.origin = Origin::kGone;
+      continue;
+    }
     if (memory.constant.empty() || memory.written) {
       const std::string& name = program_.operators[std::max(memory.first, 0)].name;
       return refuse(c10::str(name,

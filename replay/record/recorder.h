@@ -42,9 +42,10 @@ class Recorder {
   Argument argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh);
   int value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh = nullptr);
   int memory(const at::Tensor& tensor, bool result, bool* fresh);
+  void note_input(const at::Tensor& input, int index);
+  int input_memory(const at::Tensor& tensor, bool result);
+  int64_t offset_of(const at::Tensor& tensor, int memory, const std::string& name);
   void note_outside(const at::Tensor& tensor, int value);
-  void note_reach(const at::Tensor& input, int memory);
-  void check_reach(const Value& value, const std::string& name);
 
   // recorder_writes.cpp
   void note_writes(Operator& op);
@@ -56,18 +57,20 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
   std::unordered_set<const c10::TensorImpl*> outside_seen_;
-  // Of each input's memory, the bytes that the input's elements span, and whether a copy of the input begins at
-  // the same offset in its memory.
-  struct Reach {
+  // Of each input's memory: the bytes of its storage that the input's elements span.
+  struct Span {
+    const c10::StorageImpl* storage;
     size_t begin;
     size_t end;
-    bool same_offset;
+    int memory;
   };
-  std::unordered_map<int, Reach> reach_;
-  // The inputs and what operators returned on their memory. The references keep the addresses from being used
-  // again.
-  std::unordered_set<const c10::TensorImpl*> of_inputs_;
+  std::vector<Span> spans_;
+  // The memory of the inputs and of what operators returned on their memory. The references keep the addresses
+  // from being used again.
+  std::unordered_map<const c10::TensorImpl*, int> of_inputs_;
   std::vector<WeakTensor> kept_addresses_;
+  // The operator whose results are noted.
+  const Operator* noted_ = nullptr;
 };
 
 }  // namespace overdrive::replay

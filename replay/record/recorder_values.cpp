@@ -1,5 +1,4 @@
 // The tensors of a recording: from a tensor to its value and its memory, and the bounds of the inputs.
-#include "replay/plan/memory_plan.h"
 #include "replay/record/compare.h"
 #include "replay/record/recorder.h"
 #include "replay/record/refusals.h"
@@ -61,13 +60,14 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
   }
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const int index = memory(tensor, result, fresh);
+  const int64_t offset = offset_of(tensor, index, name);
   Memory& memory = program_.memories[index];
   const int now = static_cast<int>(program_.operators.size());
   if (memory.first < 0) memory.first = now;
   memory.last = now;
   std::string key;
   append(key, index);
-  append(key, tensor.storage_offset());
+  append(key, offset);
   append(key, tensor.scalar_type());
   append(key, impl->is_wrapped_number());
   append(key, tensor.requires_grad());
@@ -76,7 +76,7 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
   const auto [known, added] = values_.emplace(std::move(key), static_cast<int>(program_.values.size()));
   if (added) {
     program_.values.push_back({.memory = index,
-                               .offset = tensor.storage_offset(),
+                               .offset = offset,
                                .sizes = c10::DimVector(tensor.sizes()),
                                .strides = c10::DimVector(tensor.strides()),
                                .type = tensor.scalar_type(),
@@ -84,11 +84,10 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
                                .requires_grad = tensor.requires_grad()});
   }
   if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
-  if (memory.origin == Origin::kInput) check_reach(program_.values[known->second], name);
   if (memory.origin == Origin::kInput) {
     if (!result) {
       program_.input_aliased |= !of_inputs_.contains(impl);
-    } else if (of_inputs_.insert(impl).second) {
+    } else if (of_inputs_.emplace(impl, index).second) {
       kept_addresses_.emplace_back(tensor.getIntrusivePtr());
     }
   }
@@ -96,6 +95,10 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
 }
 
 int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
+  if (const int input = input_memory(tensor, result); input >= 0) {
+    if (fresh) *fresh = false;
+    return input;
+  }
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   const auto [known, added] = memories_.emplace(storage, static_cast<int>(program_.memories.size()));
   if (fresh) *fresh = added;
@@ -121,28 +124,70 @@ void Recorder::note_outside(const at::Tensor& tensor, int value) {
                               .version_before = impl->is_inference() ? 0 : tensor._version()});
 }
 
-void Recorder::note_reach(const at::Tensor& input, int memory) {
-  const auto address = reinterpret_cast<uintptr_t>(input.const_data_ptr());
+void Recorder::note_input(const at::Tensor& input, int index) {
+  const int memory = static_cast<int>(program_.memories.size());
+  if (!of_inputs_.emplace(input.unsafeGetTensorImpl(), memory).second) return;
+  auto* storage = input.storage().unsafeGetStorageImpl();
   const size_t begin = input.storage_offset() * input.element_size();
-  const Reach reach{begin, end_of(input.sizes(), input.strides(), input.storage_offset(), input.element_size()),
-                    address % kArenaAlignment == begin};
-  const auto [known, added] = reach_.emplace(memory, reach);
-  if (added) return;
-  known->second = {std::min(known->second.begin, reach.begin), std::max(known->second.end, reach.end), false};
+  const size_t end = end_of(input.sizes(), input.strides(), input.storage_offset(), input.element_size());
+  spans_.push_back({storage, begin, std::max(begin, end), memory});
+  program_.memories.push_back({.weak = input.storage().getWeakStorageImpl(),
+                               .raw = storage,
+                               .origin = Origin::kInput,
+                               .bytes = std::max(begin, end) - begin,
+                               .address = static_cast<const char*>(storage->data()) + begin,
+                               .input = index});
+}
+
+// The input that the tensor came from, or -1. A result came from the operator's argument on the same storage. A
+// tensor that no operator made, as data() returns one, belongs to the input that its elements lie in.
+int Recorder::input_memory(const at::Tensor& tensor, bool result) {
+  if (const auto known = of_inputs_.find(tensor.unsafeGetTensorImpl()); known != of_inputs_.end()) {
+    return known->second;
+  }
+  const auto* storage = tensor.storage().unsafeGetStorageImpl();
+  if (result && noted_) {
+    for (const Argument& in : noted_->in) {
+      for (const int value : in.values) {
+        if (value < 0 || program_.memory_of(value).raw != storage) continue;
+        return program_.memory_of(value).origin == Origin::kInput ? program_.values[value].memory : -1;
+      }
+    }
+    return -1;
+  }
+  int found = -1;
+  const size_t begin = tensor.storage_offset() * tensor.element_size();
+  const size_t end = end_of(tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.element_size());
+  for (const Span& span : spans_) {
+    if (span.storage != storage || begin < span.begin || end > span.end) continue;
+    if (found >= 0) refuse("Two inputs share memory, and the function reaches it in a third way; give clones.");
+    found = span.memory;
+  }
+  return found;
 }
 
 // A replay has a copy of the input's elements, and not of what lies around them.
-void Recorder::check_reach(const Value& value, const std::string& name) {
-  const size_t begin = value.offset * c10::elementSize(value.type), end = value.end();
-  const Reach& reach = reach_.at(value.memory);
-  if (end > 0 && (begin < reach.begin || end > reach.end)) {
+int64_t Recorder::offset_of(const at::Tensor& tensor, int memory, const std::string& name) {
+  const Memory& in = program_.memories[memory];
+  if (in.origin != Origin::kInput) return tensor.storage_offset();
+  const Span& span =
+      *std::find_if(spans_.begin(), spans_.end(), [&](const Span& each) { return each.memory == memory; });
+  const auto element = static_cast<int64_t>(tensor.element_size());
+  const int64_t begin = tensor.storage_offset() * element - static_cast<int64_t>(span.begin);
+  const size_t end = end_of(tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.element_size());
+  if (end > 0 && (begin < 0 || end > span.end || begin % element != 0)) {
     refuse(c10::str(name, " reaches beyond the elements of an input; give the whole tensor as the input."));
+    return 0;
   }
-  if (!reach.same_offset && name.starts_with("aten::as_strided")) {
-    refuse(c10::str(name,
-                    " counts from the begin of an input's memory, where the input does not begin; give "
-                    "the input's clone()."));
+  if (name.starts_with("aten::as_strided")) {
+    if (span.begin > 0) {
+      refuse(c10::str(name,
+                      " counts from the begin of an input's memory, where the input does not begin; give "
+                      "the input's clone()."));
+    }
+    program_.begin_of_storage.push_back(in.input);
   }
+  return begin / element;
 }
 
 }  // namespace overdrive::replay

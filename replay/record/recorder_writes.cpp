@@ -86,6 +86,7 @@ void Recorder::check_memory(const Operator& op) {
     for (const int value : argument.values) {
       if (value < 0) continue;
       const Memory& memory = program_.memory_of(value);
+      if (memory.origin == Origin::kInput) continue;
       if (memory.raw->nbytes() != memory.bytes || memory.raw->data() != memory.address) {
         refuse(c10::str(op.name, " gave a tensor other memory; copy values into the tensor instead (copy_)."));
       }
