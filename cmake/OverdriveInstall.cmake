@@ -54,5 +54,6 @@ configure_package_config_file(
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/OverdriveConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
+  "${CMAKE_CURRENT_LIST_DIR}/OverdriveLibTorch.cmake"
   "${PROJECT_BINARY_DIR}/cmake/OverdriveConfig.cmake" "${PROJECT_BINARY_DIR}/cmake/OverdriveConfigVersion.cmake"
   DESTINATION "${OVERDRIVE_CMAKE_DIR}")

@@ -3,6 +3,11 @@ option(OVERDRIVE_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL}
 option(OVERDRIVE_BUILD_EXAMPLES "Build the examples and the command-line program" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_WERROR "Treat warnings in our own code as errors" ${PROJECT_IS_TOP_LEVEL})
 option(OVERDRIVE_UNITY "Compile several sources of a target at once: half the time for a clean build" OFF)
+set(OVERDRIVE_CUDA auto CACHE STRING "The CUDA toolkit: auto (used where there is one), on (an error without one) or off")
+set_property(CACHE OVERDRIVE_CUDA PROPERTY STRINGS auto on off)
+if(NOT OVERDRIVE_CUDA MATCHES "^(auto|on|off)$")
+  message(FATAL_ERROR "OVERDRIVE_CUDA is \"${OVERDRIVE_CUDA}\", but must be auto, on or off.")
+endif()
 set(OVERDRIVE_SANITIZE "" CACHE STRING "Sanitizers to build with: '', 'address,undefined' or 'thread'")
 option(OVERDRIVE_COVERAGE "Count which lines the tests run" OFF)
 

@@ -1,41 +1,46 @@
-# Finds LibTorch and its version. tools/setup.sh wrote down where it is, for a configure that is not told.
+# LibTorch, and whether its parts for CUDA are used.
+include("${CMAKE_CURRENT_LIST_DIR}/OverdriveLibTorch.cmake")
+
+# tools/setup.sh wrote down where LibTorch is, for a configure that is not told.
 if(NOT Torch_DIR AND NOT CMAKE_PREFIX_PATH AND NOT DEFINED ENV{CMAKE_PREFIX_PATH} AND NOT DEFINED ENV{Torch_DIR}
    AND EXISTS "${PROJECT_SOURCE_DIR}/.deps/torch_dir")
   file(STRINGS "${PROJECT_SOURCE_DIR}/.deps/torch_dir" Torch_DIR LIMIT_COUNT 1)
 endif()
-# For a CUDA LibTorch. Its config looks for the toolkit beside the first nvcc of PATH, which may be a script that
-# stands for one elsewhere; and compiles a program with CUDA to ask which processors are here, in a dialect that
-# CMake may not know. Nothing of ours is compiled by its flags (hooks/CMakeLists.txt calls nvcc itself).
-find_package(CUDAToolkit QUIET)
-if(CUDAToolkit_FOUND)
-  if(NOT CUDA_TOOLKIT_ROOT_DIR)
-    get_filename_component(CUDA_TOOLKIT_ROOT_DIR "${CUDAToolkit_BIN_DIR}" DIRECTORY)
-  endif()
-  if(NOT CMAKE_CUDA_STANDARD)
-    set(CMAKE_CUDA_STANDARD 17)
-  endif()
-  if(NOT TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST})
-    set(TORCH_CUDA_ARCH_LIST 8.0)
+
+# The toolkit compiles quantise()'s kernels (hooks/CMakeLists.txt) and the GPU benchmark. Without it a CUDA build of LibTorch
+# serves like one for the CPU.
+set(OVERDRIVE_HAS_TOOLKIT OFF)
+if(NOT OVERDRIVE_CUDA STREQUAL "off" AND NOT CMAKE_CROSSCOMPILING)
+  find_package(CUDAToolkit QUIET)
+  if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
+    set(OVERDRIVE_HAS_TOOLKIT ON)
+  elseif(OVERDRIVE_CUDA STREQUAL "on")
+    message(FATAL_ERROR "OVERDRIVE_CUDA is on, but there is no CUDA toolkit with nvcc here. Install one, name its folder by \
+-DCUDAToolkit_ROOT=FOLDER, or leave OVERDRIVE_CUDA at auto: then Overdrive is built without CUDA kernels of its own.")
   endif()
 endif()
-find_package(Torch REQUIRED)
-if(NOT Torch_VERSION)
-  file(STRINGS "${TORCH_INSTALL_PREFIX}/include/torch/csrc/api/include/torch/version.h" _od_version
-       REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH)")
-  string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3"
-         Torch_VERSION "${_od_version}")
+
+if(OVERDRIVE_HAS_TOOLKIT)
+  overdrive_find_libtorch(overdrive_torch_fault)
+else()
+  overdrive_find_libtorch(overdrive_torch_fault CPU_ONLY)
 endif()
-if(Torch_VERSION VERSION_LESS 2.11)
-  message(FATAL_ERROR "Overdrive needs LibTorch 2.11 or newer; found ${Torch_VERSION}.")
+if(overdrive_torch_fault)
+  message(FATAL_ERROR "Overdrive is built against LibTorch, and ${overdrive_torch_fault}.")
 endif()
-message(STATUS "Overdrive builds for LibTorch ${Torch_VERSION}")
-# libtorch.so of a CUDA build exports parts of the C++ library that it was built with: std::filesystem's functions in
-# 2.11, which end a program of ours; those of string streams in 2.15, for which our library would need libtorch.so, and
-# every program that links ours would have to find it. Who names its own C++ library first takes them from there. The
-# preload library has none.
-if(TARGET torch_cuda)
-  add_link_options(
-    "$<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,overdrive_autoload>>:LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state>")
+
+# For the GPU benchmark alone: the library itself needs nothing of these.
+if(OVERDRIVE_HAS_TOOLKIT AND EXISTS "${OVERDRIVE_TORCH_LIB_DIR}/libc10_cuda.so")
+  add_library(overdrive_torch_cuda INTERFACE)
+  target_link_libraries(overdrive_torch_cuda INTERFACE
+    "${OVERDRIVE_TORCH_LIB_DIR}/libtorch_cuda.so" "${OVERDRIVE_TORCH_LIB_DIR}/libc10_cuda.so" CUDA::cudart)
 endif()
-# The config file pushes LibTorch's flags into every directory; we take them through the target.
-string(REPLACE "-D_GLIBCXX_USE_CXX11_ABI=1" "" CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS}")
+
+set(overdrive_parts "CPU")
+if(OVERDRIVE_TORCH_HAS_CUDA)
+  set(overdrive_parts "a GPU build, used as one for the CPU: no CUDA toolkit, or OVERDRIVE_CUDA is off")
+  if(OVERDRIVE_HAS_TOOLKIT)
+    set(overdrive_parts "a GPU build, with the CUDA toolkit ${CUDAToolkit_VERSION}")
+  endif()
+endif()
+message(STATUS "Overdrive builds for LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX} (${overdrive_parts})")

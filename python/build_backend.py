@@ -12,11 +12,13 @@ from scikit_build_core.build import *  # noqa: F403
 from scikit_build_core import build as _build
 
 NEWEST = "torch>=2.11,<2.16"
-_ASK = "import torch, torch.utils; print(torch.utils.cmake_prefix_path + '/Torch')"
+# Without importing PyTorch, which takes seconds and may print.
+_ASK = ("from importlib.util import find_spec; "
+        "print(find_spec('torch').submodule_search_locations[0] + '/share/cmake/Torch')")
 
 
 def _torch_of(arguments):
-    """The CMake folder of the PyTorch that a Python started so can import, or ""."""
+    """The CMake folder of the PyTorch that a Python started so would import, or ""."""
     done = subprocess.run([sys.executable, *arguments, "-c", _ASK], capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 

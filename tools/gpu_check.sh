@@ -53,7 +53,7 @@ torch_version=$(sed -n 's/^set(PACKAGE_VERSION "\([^"]*\)".*/\1/p' "$torch_dir/T
 [[ $(printf '%s\n' 2.11 "$torch_version" | sort -V | head -n 1) == 2.11 ]] ||
   cannot "LibTorch $torch_version is older than 2.11."
 export CUDACXX=${CUDACXX:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
-[[ -x $CUDACXX ]] || cannot "no CUDA toolkit: nvcc is needed to build against a CUDA LibTorch (set CUDA_HOME)."
+[[ -x $CUDACXX ]] || cannot "no CUDA toolkit: nvcc compiles the CUDA kernels to be checked (set CUDA_HOME)."
 if [[ -n ${GTEST_SOURCE_DIR-} && ! -f $GTEST_SOURCE_DIR/CMakeLists.txt ]]; then
   cannot "GTEST_SOURCE_DIR=$GTEST_SOURCE_DIR holds no CMakeLists.txt."
 fi
@@ -63,7 +63,7 @@ fi
 mkdir -p "$out"
 generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi
-cmake -S . -B "$out" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOVERDRIVE_UNITY=ON -DOVERDRIVE_WERROR=OFF \
+cmake -S . -B "$out" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOVERDRIVE_UNITY=ON -DOVERDRIVE_WERROR=OFF -DOVERDRIVE_CUDA=on \
   -DTorch_DIR="$torch_dir" ${GTEST_SOURCE_DIR:+-DGTEST_SOURCE_DIR="$GTEST_SOURCE_DIR"}
 cmake --build "$out" -j "$jobs"
 

@@ -11,13 +11,14 @@
 # docs: doxygen, for `make docs`.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
-# that can `import torch`, else from pip into .venv/.
+# that has PyTorch, else from pip into .venv/. Any build serves, for the CPU or for CUDA, with a toolkit or without.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kState=.deps
 readonly kTorchVersion=2.13.0
 readonly kOldestTorch=2.11
+readonly kCudaGigabytes=8  # the wheels and what is unpacked of them
 readonly kAsked="${Torch_DIR-}|${CMAKE_PREFIX_PATH-}"
 
 say() { echo "setup: $*"; }
@@ -29,8 +30,7 @@ fail() {
 # --- what an earlier run found ---------------------------------------------------------------
 
 torch_is_known() {
-  [[ -f $kState/asked && -f $kState/torch_dir && "$(<$kState/asked)" == "$kAsked" ]] &&
-    [[ -f "$(<$kState/torch_dir)/TorchConfig.cmake" ]]
+  [[ -f $kState/asked && -f $kState/torch_dir && "$(<$kState/asked)" == "$kAsked" ]] && holds_torch "$(<$kState/torch_dir)"
 }
 
 is_done() { [[ -f $kState/have-$1 && ! tools/setup.sh -nt $kState/have-$1 ]]; }
@@ -48,14 +48,31 @@ as_root() {
   fi
 }
 
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get "$@"; }
+
+# How much `apt-get install` would fetch, e.g. "12.3 MB"; nothing where apt cannot tell.
+apt_size() {
+  apt_get install -q --no-install-recommends --assume-no "$@" 2>/dev/null </dev/null |
+    sed -nE 's/^Need to get ([0-9.,]+ [kMG]?B)(\/[^ ]+ [kMG]?B)? of archives.*/\1/p' || true
+}
+
+# apt_install WHAT_FOR PACKAGE...: false where it cannot.
 apt_install() {
+  local what=$1 size
+  shift
   command -v apt-get >/dev/null || return 1
   as_root true || return 1
-  local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@")
   mkdir -p $kState
-  as_root "${install[@]}" >$kState/apt.log 2>&1 && return
-  as_root apt-get update -q >>$kState/apt.log 2>&1 || true
-  as_root "${install[@]}" >>$kState/apt.log 2>&1
+  # A bare machine has no lists of packages yet, or old ones.
+  if ! apt_get install -q --no-install-recommends --simulate "$@" >$kState/apt.log 2>&1; then
+    say "fetching the distribution's list of packages"
+    apt_get update -q >>$kState/apt.log 2>&1 || true
+  fi
+  size=$(apt_size "$@")
+  say "installing $* ($what${size:+; $size to fetch})"
+  apt_get install -y -q --no-install-recommends "$@" >>$kState/apt.log 2>&1 && return
+  apt_get update -q >>$kState/apt.log 2>&1 || true
+  apt_get install -y -q --no-install-recommends "$@" >>$kState/apt.log 2>&1
 }
 
 # need_packages WHAT_FOR PACKAGE...: installs them, or says exactly which are missing and stops.
@@ -63,8 +80,7 @@ need_packages() {
   local what=$1
   shift
   (($# == 0)) && return
-  say "installing $* ($what)"
-  apt_install "$@" && return
+  apt_install "$what" "$@" && return
   [[ -s $kState/apt.log ]] && tail -n 5 $kState/apt.log >&2
   fail "for $what these packages are missing, and they could not be installed from here:" \
     $'\n'"    sudo apt-get install $*"
@@ -87,28 +103,36 @@ setup_packages() {
   command -v ninja >/dev/null || optional+=(ninja-build)
   command -v ccache >/dev/null || optional+=(ccache)
   if ((${#optional[@]})) && [[ ! -f $kState/optional-refused ]]; then
-    say "installing ${optional[*]} (for a faster build; not required)"
-    apt_install "${optional[@]}" || { mkdir -p $kState && touch $kState/optional-refused; }
+    apt_install "for a faster build; not required" "${optional[@]}" || { mkdir -p $kState && touch $kState/optional-refused; }
   fi
 }
 
 # --- LibTorch --------------------------------------------------------------------------------
 
-version_of() {  # folder of TorchConfig.cmake -> "2.13.0", or nothing
-  sed -n 's/^set(PACKAGE_VERSION "\([0-9.]*\).*/\1/p' "$1/TorchConfigVersion.cmake" 2>/dev/null || true
+# A LibTorch is named by the folder of its CMake files, PREFIX/share/cmake/Torch. Nothing there is asked but the version.
+holds_torch() { [[ -e $1/../../../lib/libtorch_cpu.so && -e $1/../../../include/torch/headeronly/version.h ]]; }
+
+version_of() {  # -> "2.13.0", or nothing
+  sed -nE 's/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p' \
+    "$1/../../../include/torch/headeronly/version.h" 2>/dev/null | paste -sd .
 }
 
-is_usable() {  # FOLDER NAME: new enough, and buildable with what is on this machine
+kind_of() {  # "the CPU build", "a CUDA build"
+  if [[ -e "$1/../../../lib/libtorch_cuda.so" ]]; then
+    echo "a CUDA build, which needs no toolkit here"
+  elif [[ -e "$1/../../../lib/libtorch_hip.so" ]]; then
+    echo "a ROCm build"
+  else
+    echo "a build for the CPU"
+  fi
+}
+
+is_usable() {  # FOLDER NAME: new enough
   local version
+  holds_torch "$1" || return 1
   version=$(version_of "$1")
-  [[ -n $version ]] || return 1
   if [[ $(printf '%s\n' "$kOldestTorch" "$version" | sort -V | head -n 1) != "$kOldestTorch" ]]; then
     say "passing over LibTorch $version of $2: Overdrive needs $kOldestTorch or newer"
-    return 1
-  fi
-  if [[ -e "$1/../../../lib/libtorch_cuda.so" ]] && ! command -v nvcc >/dev/null &&
-    [[ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]]; then
-    say "passing over LibTorch $version of $2: it is a CUDA build and there is no CUDA toolkit"
     return 1
   fi
 }
@@ -116,13 +140,17 @@ is_usable() {  # FOLDER NAME: new enough, and buildable with what is on this mac
 torch_from_environment() {
   local prefix dir IFS=':;'
   if [[ -n ${Torch_DIR-} ]]; then
-    [[ -f $Torch_DIR/TorchConfig.cmake ]] || fail "Torch_DIR=$Torch_DIR holds no TorchConfig.cmake"
-    echo "$Torch_DIR"
-    return
+    for dir in "$Torch_DIR" "$Torch_DIR/share/cmake/Torch"; do
+      if holds_torch "$dir"; then
+        echo "$dir"
+        return
+      fi
+    done
+    fail "Torch_DIR=$Torch_DIR holds no LibTorch: no lib/libtorch_cpu.so with include/torch beside it"
   fi
   for prefix in ${CMAKE_PREFIX_PATH-}; do
     for dir in "$prefix" "$prefix/Torch" "$prefix/share/cmake/Torch"; do
-      if [[ -f $dir/TorchConfig.cmake ]]; then
+      if holds_torch "$dir"; then
         echo "$dir"
         return
       fi
@@ -130,14 +158,15 @@ torch_from_environment() {
   done
 }
 
-torch_of_python() {  # PYTHON: the package's CMake folder, when this Python can import torch
-  "$1" -c 'import torch, torch.utils; print(torch.utils.cmake_prefix_path + "/Torch")' 2>/dev/null || true
+torch_of_python() {  # PYTHON: the folder in the PyTorch that this Python would import
+  "$1" -c "from importlib.util import find_spec
+print(find_spec('torch').submodule_search_locations[0] + '/share/cmake/Torch')" 2>/dev/null || true
 }
 
 torch_of_venv() {
   local dir
   for dir in .venv/lib/python3*/site-packages/torch/share/cmake/Torch; do
-    if [[ -f $dir/TorchConfig.cmake ]]; then echo "$dir"; fi
+    if holds_torch "$dir"; then echo "$dir"; fi
   done
 }
 
@@ -150,7 +179,7 @@ make_venv() {
   rm -rf "$folder"
   "$python" -m venv "$folder" >$kState/pip.log 2>&1 && return
   rm -rf "$folder"
-  apt_install python3-venv && "$python" -m venv "$folder" >>$kState/pip.log 2>&1 && return
+  apt_install "for an environment of Python" python3-venv && "$python" -m venv "$folder" >>$kState/pip.log 2>&1 && return
   rm -rf "$folder"
   # A pip from outside can fill an environment that was made without one.
   "$python" -m venv --without-pip "$folder" >>$kState/pip.log 2>&1 && venv_pip "$folder" --version >/dev/null 2>&1 && return
@@ -170,11 +199,35 @@ venv_pip() {  # FOLDER ARGUMENTS...
   fi
 }
 
+# fetch FOLDER PACKAGE...: with pip, into that environment. A terminal sees pip's bars; a log has a line a package.
+fetch() {
+  local folder=$1
+  shift
+  mkdir -p $kState
+  if [[ -t 1 ]]; then
+    venv_pip "$folder" install "$@"
+  else
+    venv_pip "$folder" install --progress-bar off "$@" 2>>$kState/pip.log | tee -a $kState/pip.log |
+      sed -unE 's|^ *Downloading (.*/)?([^/ ]+) \((.*)\)$|setup:   \2, \3|p'
+  fi
+}
+
+free_gigabytes() { df -Pk . | awk 'NR == 2 { print int($4 / 1048576) }'; }
+
 torch_from_pip() {
+  local hint="To use a PyTorch that is here already, activate its environment, or give CMAKE_PREFIX_PATH or Torch_DIR, and run make again."
   make_venv .venv python3 "no LibTorch was found (CMAKE_PREFIX_PATH may name a LibTorch $kTorchVersion)"
-  say "fetching LibTorch $kTorchVersion with pip into .venv"
-  venv_pip .venv install -q "torch==$kTorchVersion+cpu" >>$kState/pip.log 2>&1 && return
-  venv_pip .venv install -q "torch==$kTorchVersion" >>$kState/pip.log 2>&1 && return
+  if venv_pip .venv install -q --dry-run --no-deps "torch==$kTorchVersion+cpu" >>$kState/pip.log 2>&1; then
+    say "no PyTorch is here: fetching PyTorch $kTorchVersion for the CPU into .venv, about 200 MB (1 GB on disk). $hint"
+    fetch .venv "torch==$kTorchVersion+cpu" && return
+  elif [[ $(uname -m) == x86_64 && $(free_gigabytes) -lt $kCudaGigabytes ]]; then
+    fail "no PyTorch is here. pip's index has its CUDA build alone, which needs $kCudaGigabytes GB, and $(free_gigabytes) GB" \
+      "are free. $hint PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS may name a place with the CPU build, torch==$kTorchVersion+cpu."
+  else
+    say "no PyTorch is here, and pip's index has no CPU build of $kTorchVersion: fetching the build that it has into .venv," \
+      "on x86-64 for CUDA, about 2.5 GB with its packages (5 GB on disk). Neither a GPU nor the CUDA toolkit is needed. $hint"
+    fetch .venv "torch==$kTorchVersion" && return
+  fi
   tail -n 5 $kState/pip.log >&2
   fail "pip could not install torch==$kTorchVersion. Point CMAKE_PREFIX_PATH at a LibTorch," \
     "or PIP_INDEX_URL or PIP_FIND_LINKS at a place that has it."
@@ -204,7 +257,7 @@ setup_torch() {
   # Written only when it changed, since a build is configured anew when this file is newer.
   [[ -f $kState/torch_dir && "$(<$kState/torch_dir)" == "$torch_dir" ]] || echo "$torch_dir" >$kState/torch_dir
   echo "$kAsked" >$kState/asked
-  say "LibTorch $(version_of "$torch_dir") in $torch_dir"
+  say "LibTorch $(version_of "$torch_dir") in ${torch_dir%/share/cmake/Torch} ($(kind_of "$torch_dir"))"
 }
 
 # --- Python ----------------------------------------------------------------------------------
@@ -242,8 +295,8 @@ setup_python() {
   site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
   folder=$($kState/python/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   echo "$site" >"$folder/pytorch.pth"
-  say "fetching pytest and scikit-build-core with pip into $kState/python"
-  venv_pip $kState/python install -q pytest "scikit-build-core>=0.11" setuptools wheel >>$kState/pip.log 2>&1 && return
+  say "fetching pytest and scikit-build-core with pip into $kState/python, about 4 MB, for the tests of the Python package"
+  fetch $kState/python pytest "scikit-build-core>=0.11" setuptools wheel && return
   tail -n 5 $kState/pip.log >&2
   fail "pip could not install pytest, scikit-build-core and wheel, for the tests of the Python package." \
     "PIP_INDEX_URL or PIP_FIND_LINKS may name a place that has them."
@@ -259,8 +312,8 @@ setup_peers() {
     folder=$($kState/peers/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
     echo "$site" >"$folder/pytorch.pth"
   fi
-  say "fetching JAX with pip into $kState/peers"
-  venv_pip $kState/peers install -q "jax[cpu]" setuptools >>$kState/pip.log 2>&1 && return
+  say "fetching JAX with pip into $kState/peers, about 150 MB, for bench/peers"
+  fetch $kState/peers "jax[cpu]" setuptools && return
   tail -n 5 $kState/pip.log >&2
   fail "pip could not install jax[cpu], for bench/peers."
 }

@@ -44,11 +44,42 @@ endforeach()
 run("${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/outside" -B "${WORK_DIR}/outside" -G "${GENERATOR}"
     -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D CMAKE_BUILD_TYPE=Release
     -D "CMAKE_PREFIX_PATH=${WORK_DIR}/moved" -D "Torch_DIR=${TORCH_DIR}"
-    ${TOOLKIT} -D "QUICKSTART=${CMAKE_CURRENT_LIST_DIR}/../../examples/quickstart.cpp")
+    -D "QUICKSTART=${CMAKE_CURRENT_LIST_DIR}/../../examples/quickstart.cpp")
 run("${CMAKE_COMMAND}" --build "${WORK_DIR}/outside")
 run("${WORK_DIR}/outside/outside")
 run("${WORK_DIR}/outside/quickstart")
 run("${WORK_DIR}/outside/smallest")
+
+# --- beside find_package(Torch), before and after it, and LibTorch named as PyTorch's documentation teaches ---
+# The config of a CUDA build of LibTorch wants the CUDA toolkit.
+if(NOT TORCH_HAS_CUDA)
+  cmake_path(GET TORCH_DIR PARENT_PATH prefix_path)
+  foreach(when BEFORE AFTER)
+    run("${CMAKE_COMMAND}" -E env "CMAKE_PREFIX_PATH=${WORK_DIR}/moved:${prefix_path}"
+        "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/beside" -B "${WORK_DIR}/beside_${when}" -G "${GENERATOR}"
+        -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D TORCH_${when}=ON)
+    run("${CMAKE_COMMAND}" --build "${WORK_DIR}/beside_${when}")
+    run("${WORK_DIR}/beside_${when}/smallest")
+  endforeach()
+endif()
+
+# --- no LibTorch where Torch_DIR points, and one that is too old ---
+function(refuses torch_dir words)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${CMAKE_CURRENT_LIST_DIR}/beside" -B "${WORK_DIR}/refused" -G "${GENERATOR}"
+    -D "CMAKE_CXX_COMPILER=${CXX_COMPILER}" -D "CMAKE_PREFIX_PATH=${WORK_DIR}/moved" -D "Torch_DIR=${torch_dir}"
+    RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
+  string(REGEX REPLACE "[ \n]+" " " said "${said}")
+  if(status EQUAL 0 OR NOT said MATCHES "${words}")
+    message(FATAL_ERROR "find_package(Overdrive) with Torch_DIR=${torch_dir} should have said \"${words}\": ${said}")
+  endif()
+endfunction()
+set(old "${WORK_DIR}/old libtorch")
+file(WRITE "${old}/lib/libtorch_cpu.so" "")
+file(WRITE "${old}/lib/libc10.so" "")
+file(WRITE "${old}/include/torch/csrc/api/include/torch/version.h"
+  "#define TORCH_VERSION_MAJOR 1\n#define TORCH_VERSION_MINOR 13\n#define TORCH_VERSION_PATCH 1\n")
+refuses("${WORK_DIR}" "no LibTorch 2.11 or newer was found; Torch_DIR is .*pip install torch")
+refuses("${old}" "LibTorch 1.13.1 in .*: too old")
 
 # --- the guides ---
 foreach(page "guide/forward_mode.md" "guide/checkpointing.md" "guide/saved_tensors.md" "performance.md")
