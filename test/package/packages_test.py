@@ -90,7 +90,8 @@ class Packages(unittest.TestCase):
     def test_everything_else_is_there_and_nothing_more(self):
         wanted = {"bin/overdrive", "lib/liboverdrive.so", "lib/liboverdrive_autoload.so",
                   "lib/liboverdrive_held_off.so", "share/man/man1/overdrive.1", "share/overdrive/overdrive.spdx.json"}
-        wanted |= {f"lib/cmake/Overdrive/Overdrive{part}.cmake" for part in ("Config", "ConfigVersion", "Targets", "Targets-release")}
+        parts = ("Config", "ConfigVersion", "LibTorch", "Targets", "Targets-release")
+        wanted |= {f"lib/cmake/Overdrive/Overdrive{part}.cmake" for part in parts}
         wanted |= {"share/overdrive/" + path.relative_to(ROOT).as_posix() for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "docs/abi.txt"]}
         wanted |= {"share/overdrive/data/" + name for name in
                    ("README.md", "alice.txt", "burgers.csv", "digits-images.idx3-ubyte", "digits-labels.idx1-ubyte")}
