@@ -92,13 +92,15 @@ setup_packages() {
   local missing=() optional=()
   command -v "${CXX:-c++}" >/dev/null || missing+=(g++)
   command -v cmake >/dev/null || missing+=(cmake)
-  need_packages "Overdrive" "${missing[@]}"
-  missing=()
   have_header gtest/gtest.h || missing+=(libgtest-dev)
   have_header gmock/gmock.h || missing+=(libgmock-dev)
   have_header CLI/CLI.hpp || missing+=(libcli11-dev)
   have_header nlohmann/json.hpp || missing+=(nlohmann-json3-dev)
-  need_packages "the test suite and the program" "${missing[@]}"
+  # One message names all: without root somebody has to be asked. make_venv asks for this one where it is needed alone.
+  if ((${#missing[@]})) && ! python3 -c "import ensurepip" 2>/dev/null && ! python3 -m pip --version >/dev/null 2>&1; then
+    missing+=(python3-venv)
+  fi
+  need_packages "Overdrive, its tests and its program" "${missing[@]}"
   # These only make the build faster; without them it uses make and no cache.
   command -v ninja >/dev/null || optional+=(ninja-build)
   command -v ccache >/dev/null || optional+=(ccache)
