@@ -5,6 +5,7 @@ that of the environment which pip was started in, when it has one, so that no se
 asks pip for the newest that Overdrive supports, as pip then does for the environment itself.
 """
 import os
+import shutil
 import subprocess
 import sys
 
@@ -32,9 +33,18 @@ def _is_prebuilt(settings):
     return any("OVERDRIVE_PREBUILT" in key for key in settings or {})
 
 
+def _check_compiler():
+    """Said before PyTorch is fetched, in one sentence: CMake's own words are twenty lines, and come after it."""
+    names = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
+    if not any(map(shutil.which, names)):
+        raise SystemExit(f"Overdrive is built from its sources, and there is no C++ compiler here ({', '.join(names)}): install GCC 12 "
+                         "or clang 16, or newer, for instance by sudo apt-get install g++")
+
+
 def _with_torch(settings):
     settings = dict(settings or {})
     if not _is_prebuilt(settings):
+        _check_compiler()
         folder = _outside() or _torch_of([])
         if not folder:
             raise RuntimeError("Overdrive is built against PyTorch, and there is none here: pip install torch, or "
@@ -44,6 +54,8 @@ def _with_torch(settings):
 
 
 def get_requires_for_build_wheel(config_settings=None):
+    if not _is_prebuilt(config_settings):
+        _check_compiler()
     needed = list(_build.get_requires_for_build_wheel(config_settings))
     if not _is_prebuilt(config_settings) and not _outside():
         needed.append(NEWEST)
@@ -51,6 +63,8 @@ def get_requires_for_build_wheel(config_settings=None):
 
 
 def get_requires_for_build_editable(config_settings=None):
+    if not _is_prebuilt(config_settings):
+        _check_compiler()
     needed = list(_build.get_requires_for_build_editable(config_settings))
     if not _outside():
         needed.append(NEWEST)

@@ -60,3 +60,13 @@ def test_its_libraries_find_nothing_by_a_path_of_the_machine_that_built_them(ins
         shown = run("readelf", "-d", library)
         paths = [line.rsplit("[", 1)[1].rstrip("]") for line in shown.splitlines() if "PATH)" in line]
         assert paths in ([], ["$ORIGIN"]), (library, paths)
+
+
+def test_without_a_compiler_the_build_ends_in_one_sentence_before_anything_is_fetched():
+    for kind in ("wheel", "editable"):
+        done = subprocess.run([sys.executable, "-c", f"import build_backend; build_backend.get_requires_for_build_{kind}()"],
+                              env={"PATH": "/nonexistent", "PYTHONPATH": str(ROOT / "python")}, text=True, capture_output=True,
+                              timeout=300)
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith("Overdrive is built from its sources, and there is no C++ compiler here (c++,")
+        assert done.stderr.count("\n") == 1
