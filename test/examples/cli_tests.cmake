@@ -57,7 +57,7 @@ overdrive_add_cli_test(compare_double CALL compare digits_mlp --dtype float64 --
 
 # Somebody else's program.
 add_executable(overdrive_cli_test_program app_program.cpp)
-target_link_libraries(overdrive_cli_test_program PRIVATE torch overdrive_warnings overdrive_sanitizers)
+target_link_libraries(overdrive_cli_test_program PRIVATE Overdrive::LibTorch overdrive_warnings overdrive_sanitizers)
 target_compile_options(overdrive_cli_test_program PRIVATE -O1)
 target_precompile_headers(overdrive_cli_test_program REUSE_FROM overdrive_bench)
 set(app "$<TARGET_FILE:overdrive_cli_test_program>")
