@@ -2,6 +2,9 @@
 // line, and passes over all others.
 #include "inspect/graph/graph.h"
 
+#include <locale.h>
+#include <stdlib.h>
+
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -23,12 +26,23 @@ std::optional<std::string_view> behind(std::string_view line, std::string_view k
   return line.substr(0, end);
 }
 
-template <typename Number>
-std::optional<Number> number(std::optional<std::string_view> text) {
-  Number value{};
+std::optional<uint64_t> whole_number(std::optional<std::string_view> text) {
+  uint64_t value{};
   if (!text) return std::nullopt;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+  return value;
+}
+
+// As C writes it, whatever the program's locale is. The line goes on behind the text, with a character that
+// ends a number. std::from_chars of a double is a function of GCC 11's library, and this one works with older
+// ones.
+std::optional<double> number(std::optional<std::string_view> text) {
+  static const locale_t kC = newlocale(LC_ALL_MASK, "C", nullptr);
+  if (!text || text->empty()) return std::nullopt;
+  char* end = nullptr;
+  const double value = strtod_l(text->data(), &end, kC);
+  if (end != text->data() + text->size()) return std::nullopt;
   return value;
 }
 
@@ -40,8 +54,8 @@ std::map<NameAndNumber, double> times_in(std::istream& trace) {
   for (std::string line; std::getline(trace, line);) {
     if (line.size() > kLongestLine) continue;
     const auto name = behind(line, "\"name\":\"", "\"");
-    const auto sequence = number<uint64_t>(behind(line, "\"args\":{\"seq\":", ",}"));
-    const auto microseconds = number<double>(behind(line, "\"dur\":", ",}"));
+    const auto sequence = whole_number(behind(line, "\"args\":{\"seq\":", ",}"));
+    const auto microseconds = number(behind(line, "\"dur\":", ",}"));
     if (name && sequence && microseconds && *microseconds >= 0) {
       times[{std::string(*name), *sequence}] = *microseconds * 1e-6;
     }

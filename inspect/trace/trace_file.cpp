@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,12 +34,14 @@ std::string with_process(std::string path) {
 int open_for_writing(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  struct stat about {};
-  const bool shared = stat(folder.c_str(), &about) == 0 && (about.st_mode & S_IWOTH) != 0;
+  // stat() and fstat() are functions of glibc 2.33; the library works with older ones.
+  struct statx about {};
+  const bool shared =
+      statx(AT_FDCWD, folder.c_str(), 0, STATX_MODE, &about) == 0 && (about.stx_mode & S_IWOTH) != 0;
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (shared ? O_NOFOLLOW : 0), 0666);
   if (file < 0) return file;
-  const bool known = fstat(file, &about) == 0;
-  if (known && (!shared || about.st_uid == geteuid()) && (!S_ISREG(about.st_mode) || ftruncate(file, 0) == 0))
+  const bool known = statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_UID, &about) == 0;
+  if (known && (!shared || about.stx_uid == geteuid()) && (!S_ISREG(about.stx_mode) || ftruncate(file, 0) == 0))
     return file;
   close(file);
   if (known && shared) errno = EPERM;
@@ -107,7 +110,7 @@ Lane& TraceFile::lane() {
 
 Lane& TraceFile::add_lane() {
   Lane* found = nullptr;
-  const auto thread = static_cast<int64_t>(gettid());
+  const auto thread = static_cast<int64_t>(syscall(SYS_gettid));  // gettid() is a function of glibc 2.30
   {
     const base::MutexLock lock(mutex_);
     for (const auto& lane : lanes_) {
