@@ -76,6 +76,13 @@ package: configure-release
 	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_cli overdrive_man
 	umask 022 && cpack -Wno-dev --config build/CPackConfig.cmake
 
+## release:   wheel, .deb, .tar.gz, SPDX lists and checksums, in build/release/; refuses a tree whose docs/versions.md is not up to date
+release:
+	python3 tools/make_release.py --check $(TORCH_VERSIONS)
+	rm -rf build/package
+	$(MAKE) wheel package
+	python3 tools/make_release.py build/release build
+
 ## docs:      the API reference from the public headers, in build/docs/html/
 docs: setup-docs configure-release
 	python3 tools/make_reference.py build build/docs
@@ -151,6 +158,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results test wheel package docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare results test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -116,11 +116,11 @@ def main(root, facts):
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     place = root / PLACE
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(document(root, json.loads(facts.read_text()), seconds), indent=1) + "\n")
+    place.write_text(json.dumps(document(root, facts, seconds), indent=1) + "\n")
     place.chmod(0o644)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))
