@@ -29,6 +29,24 @@ def _outside():
     return os.environ.get("Torch_DIR", "") or _torch_of(["-E"])
 
 
+def _announcement(processors):
+    """What the next minutes are for. Measured: eight minutes of one processor, and the longest source takes one."""
+    minutes = max(2, round(8 / processors))
+    return (f"overdrive: compiles its library for this PyTorch on {processors} processors, about {minutes} minutes. "
+            "pip install -v shows each file; a wheel from `make wheel` needs no compiler.")
+
+
+def _announce():
+    # pip keeps what a build prints, unless it is called with -v. So the terminal is told, where there is one.
+    text = _announcement(len(os.sched_getaffinity(0)))
+    print(text, file=sys.stderr, flush=True)
+    try:
+        with open("/dev/tty", "w") as terminal:
+            terminal.write(f"\n  {text}\n")
+    except OSError:
+        pass
+
+
 def _is_prebuilt(settings):
     return any("OVERDRIVE_PREBUILT" in key for key in settings or {})
 
@@ -50,6 +68,7 @@ def _with_torch(settings):
             raise RuntimeError("Overdrive is built against PyTorch, and there is none here: pip install torch, or "
                                "build without --no-build-isolation.")
         settings["cmake.define.Torch_DIR"] = folder
+        _announce()
     return settings
 
 

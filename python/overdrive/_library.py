@@ -104,6 +104,30 @@ class OverdriveError(RuntimeError):
     """The library refused; the text says why."""
 
 
+def _unsupported() -> str:
+    """Why no build of the library works on this system; "" where one may."""
+    if sys.platform != "linux":
+        found = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+    elif sys.maxsize < 1 << 32:
+        found = "a Python of 32 bits"
+    elif os.uname().machine not in ("x86_64", "aarch64"):
+        found = "a processor of the kind " + os.uname().machine
+    else:
+        try:
+            found = os.confstr("CS_GNU_LIBC_VERSION") or ""
+        except (ValueError, OSError):  # so says Python with musl
+            found = "Linux without glibc"
+        version = re.fullmatch(r"glibc (\d+)\.(\d+).*", found)
+        if version and (int(version[1]), int(version[2])) >= (2, 28):
+            return ""
+    return f"overdrive works on Linux with glibc 2.28 or newer, on x86-64 and 64-bit ARM, and this is {found}."
+
+
+_system = _unsupported()
+if _system:
+    raise ImportError(_system, name="overdrive")
+
+
 def _minor(version: str) -> str:
     match = re.match(r"(\d+)\.(\d+)", version)
     return f"{match[1]}.{match[2]}" if match else version
@@ -140,7 +164,8 @@ def folder(version: str | None = None) -> str:
         have = ", ".join(built_for()) or "none"
         raise ImportError(
             f"overdrive was built for torch {have}, and this is torch {version}. Overdrive is bound to the minor "
-            "version of PyTorch: install a torch that it was built for, or build it against this one (pip install .).",
+            "version of PyTorch: install a torch that it was built for, an Overdrive that was built for this one, or "
+            "build it against this one (pip install . in a checkout).",
             name="overdrive",
         )
     return path

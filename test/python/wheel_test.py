@@ -1,4 +1,5 @@
 """The wheel, installed into an empty environment. It holds no PyTorch; a .pth file shows the one that is here."""
+import io
 import os
 import platform
 import subprocess
@@ -50,6 +51,21 @@ def test_it_brings_no_library_of_others(wheel):
     with zipfile.ZipFile(wheel) as archive:
         libraries = {Path(name).name for name in archive.namelist() if ".so" in name}
     assert libraries == {"liboverdrive.so", "liboverdrive_autoload.so"}
+
+
+def test_a_build_says_first_that_it_compiles_and_for_how_long(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "python")
+    import build_backend
+
+    said = []
+    monkeypatch.setattr(build_backend, "open", lambda *a: said.append(a) or io.StringIO(), raising=False)
+    monkeypatch.setattr(build_backend._build, "build_wheel", lambda folder, settings, metadata: capsys.readouterr().err)
+    monkeypatch.setenv("Torch_DIR", "/a/torch")
+    assert "overdrive: compiles its library for this PyTorch on " in build_backend.build_wheel("folder")
+    assert said == [("/dev/tty", "w")]
+    assert build_backend.build_wheel("folder", {"cmake.define.OVERDRIVE_PREBUILT": "/built"}) == ""
+    assert "on 2 processors, about 4 minutes." in build_backend._announcement(2)
+    assert "on 64 processors, about 2 minutes." in build_backend._announcement(64)
 
 
 def test_it_works_where_it_is_installed(installed):
