@@ -17,24 +17,47 @@ namespace {
 
 using namespace torch::autograd;
 
-// Engine::set_compiled_autograd begins by loading the variable that it guards, which has no
-// exported name. On x86-64 that load is `mov rax, [rip + offset]`.
-std::atomic<void*>* find_compiled_autograd() {
+// Engine::set_compiled_autograd begins by loading the variable that it guards, which has no exported name.
 #if defined(__x86_64__)
-  const auto* code = reinterpret_cast<const unsigned char*>(&Engine::set_compiled_autograd);
+// The first instruction is `mov rax, [rip + offset]`.
+const void* loaded_first(const unsigned char* code) {
   static constexpr unsigned char kEndBranch[] = {0xf3, 0x0f, 0x1e, 0xfa};
   if (std::memcmp(code, kEndBranch, sizeof kEndBranch) == 0) code += sizeof kEndBranch;
   static constexpr unsigned char kLoad[] = {0x48, 0x8b, 0x05};
   if (std::memcmp(code, kLoad, sizeof kLoad) != 0) return nullptr;
   int32_t offset;
   std::memcpy(&offset, code + sizeof kLoad, sizeof offset);
-  const auto* variable = code + sizeof kLoad + sizeof offset + offset;
+  return code + sizeof kLoad + sizeof offset + offset;
+}
+#elif defined(__aarch64__)
+// After registers were saved: `adrp x, page`, `add x, x, offset`, `ldar y, [x]`.
+const void* loaded_first(const unsigned char* code) {
+  constexpr int kSaves = 8;
+  for (int i = 0; i < kSaves; ++i, code += sizeof(uint32_t)) {
+    uint32_t word[3];
+    std::memcpy(word, code, sizeof word);
+    const uint32_t x = word[0] & 31;
+    const bool loads = (word[0] & 0x9f000000) == 0x90000000 &&
+                       (word[1] & 0xffc003ff) == (0x91000000 | x << 5 | x) &&
+                       (word[2] & 0xffffffe0) == (0xc8dffc00 | x << 5);
+    if (!loads) continue;
+    // 21 bits with a sign: 19 in the middle of the word, the lowest two near its top.
+    const int32_t pages =
+        static_cast<int32_t>((word[0] & 0x00ffffe0) << 8 | (word[0] & 0x60000000) >> 18) >> 11;
+    const uintptr_t page = reinterpret_cast<uintptr_t>(code) & ~uintptr_t{0xfff};
+    return reinterpret_cast<const void*>(page + static_cast<intptr_t>(pages) * 0x1000 +
+                                         (word[1] >> 10 & 0xfff));
+  }
+  return nullptr;
+}
+#endif
+
+std::atomic<void*>* find_compiled_autograd() {
+  const auto* code = reinterpret_cast<const unsigned char*>(&Engine::set_compiled_autograd);
+  const void* const variable = loaded_first(code);
   const bool plausible = shared_object_of(code).all.contains(variable) &&
                          reinterpret_cast<uintptr_t>(variable) % alignof(void*) == 0;
-  return plausible ? reinterpret_cast<std::atomic<void*>*>(const_cast<unsigned char*>(variable)) : nullptr;
-#else
-  return nullptr;
-#endif
+  return plausible ? static_cast<std::atomic<void*>*>(const_cast<void*>(variable)) : nullptr;
 }
 
 std::atomic<void*>* compiled_autograd() {
