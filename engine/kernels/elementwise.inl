@@ -35,7 +35,11 @@ template <typename T>
 void add_into(T* sum, const T* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const T first = sum[i], second = b[i];
+#if defined(__aarch64__)
+    sum[i] = first + (first != first ? first : second);
+#else
     sum[i] = (second != second ? second : first) + second;
+#endif
   }
 }
 
