@@ -33,12 +33,14 @@ uint64_t settings_of(const at::Context& context) {
   return bits;
 }
 
-// Denormals and rounding; the low six bits are flags that arithmetic raises.
+// Denormals and rounding.
 uint32_t float_modes() {
-#ifdef __x86_64__
-  return _mm_getcsr() & ~0x3fu;
-#else
-  return 0;
+#if defined(__x86_64__)
+  return _mm_getcsr() & ~0x3fu;  // the low six bits are flags that arithmetic raises
+#elif defined(__aarch64__)
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return static_cast<uint32_t>(control);
 #endif
 }
 

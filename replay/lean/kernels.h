@@ -1,14 +1,16 @@
 // LibTorch's table of kernels, with the macros that its own build has on this processor. Included by the
-// families alone. Empty on other processors, where nothing is lean.
-#pragma once
+// families alone. Empty where that build has other tables (replay/CMakeLists.txt): nothing is lean there.
 
-#ifdef __x86_64__
-#define OVERDRIVE_LEAN_KERNELS
+#ifdef OVERDRIVE_LEAN_KERNELS
+#if defined(__x86_64__)
 #ifndef HAVE_AVX512_CPU_DEFINITION
 #define HAVE_AVX512_CPU_DEFINITION
 #endif
 #ifndef HAVE_AVX2_CPU_DEFINITION
 #define HAVE_AVX2_CPU_DEFINITION
+#endif
+#elif defined(__aarch64__) && !defined(HAVE_SVE_CPU_DEFINITION)
+#define HAVE_SVE_CPU_DEFINITION
 #endif
 
 #include <ATen/TensorIterator.h>
