@@ -1,5 +1,6 @@
 // LibTorch's table of kernels, with the macros that its own build has on this processor. Included by the
 // families alone. Empty where that build has other tables (replay/CMakeLists.txt): nothing is lean there.
+#pragma once
 
 #ifdef OVERDRIVE_LEAN_KERNELS
 #if defined(__x86_64__)
