@@ -100,6 +100,10 @@ check-headers: setup
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 
+## check-arm: cross-build for 64-bit ARM and run a part of the suite by qemu; ARM_ARGS: arguments for ctest; an hour
+check-arm:
+	JOBS=$(JOBS) tools/check_arm.sh $(ARM_ARGS)
+
 ## gpu-check: on a machine with a GPU: build, test and measure there, into build-gpu/
 gpu-check:
 	tools/gpu_check.sh
@@ -158,6 +162,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions gpu-check \
+.PHONY: compare results test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy
