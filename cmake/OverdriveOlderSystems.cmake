@@ -64,7 +64,11 @@ function(_od_make_stub library)
   execute_process(
     COMMAND "${CMAKE_C_COMPILER}" -shared -nostdlib -Wl,-soname,${library} -Wl,--version-script=${library}.map
             -o ${library} ${library}.s
-    WORKING_DIRECTORY "${_od_stubs}" COMMAND_ERROR_IS_FATAL ANY)
+    WORKING_DIRECTORY "${_od_stubs}" RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
+  if(NOT status EQUAL 0)
+    file(REMOVE "${_od_stubs}/${library}")
+    message(STATUS "The library is for this system and newer ones, because a stub of ${library} cannot be linked: ${said}")
+  endif()
 endfunction()
 
 # The library that had a function of today's libc.so.6 before 2.34; nothing for functions of libc.so.6 itself.
