@@ -12,26 +12,22 @@ if TYPE_CHECKING:
     Layer = Callable[[Any], Any]
 
 
-@functools.lru_cache(maxsize=None)
-def _extra_forwards(layers: int, states: int) -> int:
-    """Layers that run again in the backward of a chain, when ``states`` inputs may be kept, the chain's included."""
-    if layers <= 1:
-        return 0
-    if states == 1:
-        return layers * (layers - 1) // 2
-    return min(_cost_of_split(layers, states, split) for split in range(1, layers))
+def _reach(states: int, repeats: int) -> int:
+    """Layers that can be gone back through with so many states when none runs again more than ``repeats`` times."""
+    return math.comb(states + repeats, repeats) if repeats >= 0 else 0
 
 
-def _cost_of_split(layers: int, states: int, split: int) -> int:
-    # The state at the split is kept while the right part goes back; then the left part runs again up to there.
-    return split + _extra_forwards(layers - split, states - 1) + _extra_forwards(split, states)
-
-
-@functools.lru_cache(maxsize=None)
 def _best_split(layers: int, states: int) -> int:
+    """Layers up to the next kept state, when ``states`` inputs may be kept, the first included: the fewest runs again.
+
+    Behind the split there is one state less, and before it one repetition less (Griewank and Walther's Revolve).
+    """
     if states == 1:
         return layers - 1
-    return min(range(1, layers), key=lambda split: _cost_of_split(layers, states, split))
+    repeats = 0
+    while _reach(states, repeats) < layers:
+        repeats += 1
+    return max(1, _reach(states, repeats - 2), layers - _reach(states - 1, repeats))
 
 
 def _run(layers: Sequence[Layer], x: Any) -> Any:
@@ -83,11 +79,11 @@ def checkpoint_sequential(
         return x
 
     def binomial(part: Sequence[Layer], states: int, x: Any) -> Any:
-        if len(part) <= 1:
-            return _run(part, x)
-        split = _best_split(len(part), states)
-        x = kept(binomial, part[:split], states, x)
-        return binomial(part[split:], max(1, states - 1), x)
+        while len(part) > 1:
+            split = _best_split(len(part), states)
+            x = kept(binomial, part[:split], states, x)
+            part, states = part[split:], max(1, states - 1)
+        return _run(part, x)
 
     if not chain:
         return x

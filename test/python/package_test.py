@@ -1,5 +1,6 @@
 """The package: switching, counts, saved tensors, comparison, checkpointing, the command, the examples in its docs."""
 import doctest
+import functools
 import importlib
 import json
 import os
@@ -328,7 +329,13 @@ def test_checkpoint_sequential(how):
 
 
 def test_checkpoint_sequential_runs_no_layer_more_often_than_the_schedule_says():
-    from overdrive._checkpoint import _extra_forwards
+    @functools.lru_cache(maxsize=None)
+    def extra(layers, states):
+        if layers <= 1:
+            return 0
+        if states == 1:
+            return layers * (layers - 1) // 2
+        return min(split + extra(layers - split, states - 1) + extra(split, states) for split in range(1, layers))
 
     for states in (1, 2, 3, 5):
         runs = [0]
@@ -340,11 +347,23 @@ def test_checkpoint_sequential_runs_no_layer_more_often_than_the_schedule_says()
         x = torch.ones(2, requires_grad=True)
         overdrive.checkpoint_sequential([layer] * 12, x, revolve=states).sum().backward()
         # All run once forward and once with a graph; what is beyond that is the schedule's.
-        assert runs[0] <= 2 * 12 + _extra_forwards(12, states), (states, runs)
+        assert runs[0] <= 2 * 12 + extra(12, states), (states, runs)
     with pytest.raises(ValueError, match="segments or revolve"):
         overdrive.checkpoint_sequential([layer], x, segments=2, revolve=2)
     with pytest.raises(ValueError, match="revolve=0"):
         overdrive.checkpoint_sequential([layer], x, revolve=0)
+
+
+def test_checkpoint_sequential_plans_long_chains_at_once():
+    for layers, states in ((300, 300), (500, 240)):
+        x = torch.ones(2, requires_grad=True)
+        overdrive.checkpoint_sequential([torch.sin] * layers, x, revolve=states).sum().backward()
+        expected = torch.ones(2, requires_grad=True)
+        value = expected
+        for _ in range(layers):
+            value = value.sin()
+        value.sum().backward()
+        assert torch.equal(x.grad, expected.grad)
 
 
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(overdrive.__path__) if m.name != "__main__"])
