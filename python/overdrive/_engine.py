@@ -64,6 +64,14 @@ def installed() -> bool:
     return bool(library().overdrive_installed())
 
 
+def needs_installed(what: str) -> None:
+    """An error where Overdrive runs no backward that could be looked at. With ``OVERDRIVE=0`` the program asked for
+    that, and there is none."""
+    if not installed() and os.environ.get("OVERDRIVE") != "0":
+        raise OverdriveError(f"{what} looks at backwards on Overdrive, which is not installed; call overdrive.install() first, "
+                             "or stand inside of `with overdrive.engine():`.")
+
+
 @contextlib.contextmanager
 def engine() -> Iterator[None]:
     """Overdrive for a block. Blocks nest, and may overlap on several threads: the engine changes when the first

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from overdrive._engine import needs_installed
 from overdrive._library import OverdriveError, last_error, library
 from overdrive._output import write_text
 from overdrive._watch import _text
@@ -94,6 +95,7 @@ _STEP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 def _measured(name: str, measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
     if not callable(step):
         raise TypeError(f"{name}: step is {step!r}; it takes a function without arguments")
+    needs_installed(f"{name}()")
     raised: list[BaseException] = []
 
     def call(_: Any) -> int:

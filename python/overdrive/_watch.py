@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
+from overdrive._engine import needs_installed
 from overdrive._library import OverdriveError, last_error, library
 
 
@@ -36,6 +37,7 @@ class NanWatch:
         self._first: str | None = None
 
     def __enter__(self) -> NanWatch:
+        needs_installed("NanWatch")
         self._handle = library().overdrive_nan_watch_begin()
         if not self._handle:
             raise OverdriveError(last_error())
@@ -150,6 +152,7 @@ def stopping(
         raise ValueError(f"stopping: seconds is {seconds}; it takes 0 and more, and None for no deadline")
     if progress is not None and not callable(progress):
         raise TypeError(f"stopping: progress is {progress!r}; it takes a function of (done, total)")
+    needs_installed("stopping()")
     raised: list[BaseException] = []
 
     common = (token._handle if token else None, -1.0 if seconds is None else seconds)

@@ -177,3 +177,20 @@ def test_other_errors_stay_as_they_are_and_have_a_note():
     assert type(caught.value) is RuntimeError and "Overdrive" not in str(caught.value)
     note = overdrive.last_error_note()
     assert note.startswith("node MulBackward0") and "[2, 3] Float on cpu" in note
+
+
+def entered(scope):
+    with scope:
+        pass
+
+
+@pytest.mark.parametrize("use", [
+    lambda: entered(overdrive.NanWatch()), lambda: entered(overdrive.stopping(seconds=1)),
+    lambda: overdrive.profile(lambda: None), lambda: overdrive.memory_timeline(lambda: None)],
+    ids=["NanWatch", "stopping", "profile", "memory_timeline"])
+def test_what_watches_backwards_is_an_error_where_overdrive_runs_none(use, monkeypatch):
+    overdrive.uninstall()
+    with pytest.raises(overdrive.OverdriveError, match="not installed; call overdrive.install\\(\\) first"):
+        use()
+    monkeypatch.setenv("OVERDRIVE", "0")  # the program asked for stock
+    use()
