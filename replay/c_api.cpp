@@ -30,15 +30,15 @@ overdrive_capture* overdrive_capture_new(overdrive_capture_function function, in
     overdrive::replay::register_python_operators();
     // The step calls the object that it lies in, which therefore has an address first.
     auto address = std::make_shared<overdrive_capture*>(nullptr);
-    overdrive::CapturedStep step(
-        [address](const std::vector<at::Tensor>& inputs) {
-          return overdrive::replay::call_outside(**address, inputs);
-        },
-        {.constant_numbers = constant_numbers != 0,
-         .constant_modes = constant_modes != 0,
-         .programs = programs,
-         .check_every = check_every});
-    *address = new overdrive_capture{.function = function, .step = std::move(step)};
+    auto call = [address](const std::vector<at::Tensor>& inputs) {
+      return overdrive::replay::call_outside(**address, inputs);
+    };
+    *address = new overdrive_capture{.function = function,
+                                     .step = {std::move(call),
+                                              {.constant_numbers = constant_numbers != 0,
+                                               .constant_modes = constant_modes != 0,
+                                               .programs = programs,
+                                               .check_every = check_every}}};
     return *address;
   });
 }
@@ -48,7 +48,7 @@ void overdrive_capture_free(overdrive_capture* capture) { delete capture; }
 int overdrive_capture_watch(overdrive_capture* capture, const int64_t* number) {
   return without_throwing(0, [&] {
     TORCH_CHECK(capture != nullptr && number != nullptr, "a captured step or a number is missing.");
-    capture->step.watch(number);
+    capture->step.watch(number, sizeof *number);
     return 1;
   });
 }
@@ -80,9 +80,17 @@ int overdrive_capture_explain(const overdrive_capture* capture, char* buffer, si
   return write_text(capture, buffer, size, [](const auto& step) { return step.explain(); });
 }
 
+uint64_t overdrive_capture_current(const overdrive_capture* capture) {
+  return capture ? reinterpret_cast<uintptr_t>(capture->step.current()) : 0;
+}
+
 int overdrive_capture_recording(void) { return overdrive::replay::Recorder::active() != nullptr; }
 
 void overdrive_capture_pause(int paused) { overdrive::replay::Recorder::pause(paused != 0); }
+
+void overdrive_capture_on_refusal(void (*told)(const char* reason)) {
+  overdrive::replay::Recorder::on_refusal(told);
+}
 
 void overdrive_capture_refuse(const char* reason) {
   if (auto* recorder = overdrive::replay::Recorder::active()) recorder->refuse(reason);

@@ -34,12 +34,41 @@ __attribute__((visibility("default"))) int overdrive_capture_refusal(const overd
 __attribute__((visibility("default"))) int overdrive_capture_explain(const overdrive_capture* capture,
                                                                      char* buffer, size_t size);
 
+/* A number for the recordings that the last call belonged to, or the call under way; 0: there are none. Another
+   recording has the same number only when the first is gone. */
+__attribute__((visibility("default"))) uint64_t overdrive_capture_current(const overdrive_capture* capture);
+
 /* Of this thread: 1 while a function is recorded. */
 __attribute__((visibility("default"))) int overdrive_capture_recording(void);
 /* Operators are left out of the recording, or noted again. */
 __attribute__((visibility("default"))) void overdrive_capture_pause(int paused);
+/* Is called with the reasons for which the recording under way on its thread is refused, the first of them
+   first, where the operator is called; null: nothing is. One for the process. */
+__attribute__((visibility("default"))) void overdrive_capture_on_refusal(void (*told)(const char* reason));
 /* The call under way cannot be replayed, and this sentence says why. */
 __attribute__((visibility("default"))) void overdrive_capture_refuse(const char* reason);
+
+/* Kinds of values. ENTRY: `holder`, a dict, has `expected` under `key`; null: it has nothing there. VALUES: the
+   dict has, in its order, the `key` objects whose addresses begin at `expected`, and no others. SIZE: the list
+   has `key` items. ITEM: item `key` of the list. CELL: the content of the cell. */
+enum {
+  OVERDRIVE_CAPTURE_ENTRY = 0,
+  OVERDRIVE_CAPTURE_VALUES = 1,
+  OVERDRIVE_CAPTURE_SIZE = 2,
+  OVERDRIVE_CAPTURE_ITEM = 3,
+  OVERDRIVE_CAPTURE_CELL = 4
+};
+/* A value that a function of Python read: objects of Python, by address, which live as long as this does. */
+typedef struct overdrive_capture_value {
+  int64_t kind;
+  void* holder;
+  void* key;
+  void* expected;
+} overdrive_capture_value;
+/* The first of these, from `begin` on, that is another object now; `end`: all are as they were. The caller
+ * holds the GIL. */
+__attribute__((visibility("default"))) size_t overdrive_capture_first_changed(
+    const overdrive_capture_value* values, size_t begin, size_t end);
 
 #ifdef __cplusplus
 }

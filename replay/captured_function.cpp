@@ -37,8 +37,10 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
     return eager(inputs, "called inside another captured step");
   }
   const Busy busy(busy_);
+  current_ = nullptr;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   Entry* entry = entry_for(inputs);
+  current_ = entry;
   return entry ? entry->call(inputs) : eager(inputs, eager_reason_);
 }
 

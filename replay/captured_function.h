@@ -20,6 +20,8 @@ class CapturedFunction {
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   void reset();
+  // The entry that the last call belonged to, or that of the call under way; null: none. For comparing only.
+  const Entry* current() const { return current_; }
 
   const CaptureStats& stats() const { return stats_; }
   std::string refusal() const;
@@ -35,6 +37,7 @@ class CapturedFunction {
   CaptureStats stats_;
   std::vector<std::pair<const void*, size_t>> watched_;
   std::vector<std::unique_ptr<Entry>> entries_;
+  const Entry* current_ = nullptr;
   // Why the last call that no entry took was eager.
   std::string eager_reason_;
   std::atomic<bool> busy_{false};

@@ -3,14 +3,14 @@
 // c_api's caller. One thread at a time, as a CapturedStep. Knows nothing of the other language.
 #pragma once
 
-#include "replay/capture.h"
+#include "replay/captured_function.h"
 
 #include <vector>
 
 // A name of c_api.h.
 struct overdrive_capture {
   int (*function)();
-  overdrive::CapturedStep step;
+  overdrive::replay::CapturedFunction step;
   // Of the call under way.
   std::vector<at::Tensor> inputs = {};
   std::vector<at::Tensor> results = {};

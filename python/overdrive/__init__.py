@@ -13,6 +13,7 @@ a training step recorded once and replayed.
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
 from overdrive._capture import CapturedStep, capture
+from overdrive._capture_texts import explain
 from overdrive._checkpoint import checkpoint_sequential
 from overdrive._compare import Comparison, compare
 from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
@@ -50,6 +51,7 @@ __all__ = [
     "compare",
     "compose",
     "engine",
+    "explain",
     "graph",
     "install",
     "installed",

@@ -2,168 +2,337 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
-import operator
-import re
+import itertools
 import threading
+import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded, hooks_of
+from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded
+from overdrive._capture_results import filled, form_of, only_tensors
+from overdrive._capture_texts import Number, in_python, levels_to_caller, other_number, steps, telling, with_lines
+from overdrive._code import Watcher, name_of
 from overdrive._compare import _state_of
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._guards import ENTRY, Read, Reads, is_number, structure_of
+from overdrive._library import OverdriveError, last_error, library, whole_number
+from overdrive._reads import Walk
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated")
 _MOST_RESETS = 8
+# Calls without a replay after which a warning tells why.
+_MOST_SILENT = 20
+_REPLAYED: Any = object()
+
+
+class _Variant:
+    """One set of values that the function read. The library has recordings of its own for each."""
+
+    def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
+        self.number, self.key, self.reads, self.watched_runs = number, key, Reads(reads), 0
 
 
 class CapturedStep:
-    """What :func:`capture` returns. Called by one thread at a time, with the function's tensors."""
+    """What :func:`capture` returns. Called by one thread at a time, with the function's tensors and numbers."""
 
     def __init__(self, function: Callable[..., Any], optimizer: Any, modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
-                 check_every: int) -> None:
+                 check_every: int, guarded: bool = True) -> None:
         import torch
 
         self._function = function
+        self._guarded = guarded
         self._optimizer = None if optimizer is None else Optimizer(optimizer)
-        named = [item for item in _state_of(function).values() if isinstance(item, torch.nn.Module)]
-        self._modules: dict[Any, None] = {}
-        for root in [*modules, *named]:
-            self._modules.update(dict.fromkeys(root.modules()))
+        self._roots = list(modules)
+        self._modules = self._named_modules()
         self._watch = watch
         self._library = library()
         itself = weakref.ref(self)
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself()._run())  # type: ignore[union-attr]
-        self._handle = self._library.overdrive_capture_new(
-            self._callback, int(constant_numbers), int(constant_modes or bool(self._modules)), programs, check_every)
+        # Modes and flags that the function reads are looked at in every call.
+        modes = constant_modes or guarded or bool(self._modules)
+        self._handle = self._library.overdrive_capture_new(self._callback, int(constant_numbers), int(modes), programs,
+                                                           check_every)
         if not self._handle:
             raise OverdriveError(last_error())
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
-        self._variant = ctypes.c_int64()
-        self._variants: dict[Any, int] = {}
-        self._variant_looks: Any = None
-        # Of each recording, parameters whose gradient zero_grad() takes away, and no operator touches.
-        self._dropped: dict[Any, list[Any]] = {}
-        if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._variant)):
+        self._number = ctypes.c_int64()
+        self._numbers = itertools.count()
+        self._programs = max(1, programs)
+        self._variants: list[_Variant] = []
+        self._variant: _Variant | None = None
+        # Values that the function changes itself: a replay does not, and nothing else is promised for them.
+        self._own: dict[tuple[int, int, Any], Read] = {}
+        self._optimizer_read = None if optimizer is None else name_of(function, optimizer)
+        if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
         # Python's own modes, which see operators before a recording does.
         self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack)
         self._call = torch.ops.overdrive.capture_call.default
-        self._looks: list[Any] | None = None
+        self._structure: Reads | None = None
+        # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
+        # an operator.
+        self._forms: dict[int, Any] = {}
+        self._one_form: Any = None
+        self._dropped: dict[int, list[Any]] = {}
         self._form: Any = None
-        self._recorded_form: Any = None
         self._error: BaseException | None = None
+        self._running = 0
         self._resets = 0
+        self._new_variants = 0
         self._reset_reason = ""
         self._given_up = ""
         self._eager_reason = ""
+        # Of each refusal those of the same recording, with their lines.
+        self.reasons: dict[str, dict[str, str]] = {}
         self._python_calls = 0
+        self._runs_of_python = 0
+        steps.add(self)
 
     def __call__(self, *inputs: Any) -> Any:
+        template: tuple[Any, ...] = ()
+        tensors: Sequence[Any] = inputs
         for x in inputs:
-            if not isinstance(x, self._tensor):
-                raise TypeError(f"A captured step takes tensors, and was given {type(x).__name__}; a number that the "
-                                "function uses is a tensor, or what watch= returns.")
-        if self._given_up or any(count() for count in self._modes):
-            self._eager_reason = self._given_up or "a mode of Python was active, as set_default_device() makes one"
-            return self._eager(inputs)
-        if self._optimizer is not None and (reason := self._optimizer.write_numbers()):
+            if not isinstance(x, self._tensor) or len(inputs) > 1 and len(set(map(id, inputs))) < len(inputs):
+                template, tensors = self._template(inputs)
+                break
+        if self._given_up or self._running or any(count() for count in self._modes):
+            return self._eager(inputs, self._reason_for_python())
+        optimizer = self._optimizer
+        if optimizer is not None and (reason := optimizer.write_numbers()):
             self._given_up = reason
-            return self._eager(inputs)
-        if self._looks is not None and _differ(self._looks, self._look()):
-            self._start_again("the optimizer's state, its options or a module were changed")
+            return self._eager(inputs, reason)
+        if optimizer is not None and optimizer.crossed:
+            optimizer.crossed = False
+            self._start_again("momentum was switched on or off")
+        if self._structure is not None and (changed := self._structure.changed()) is not None:
+            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        key = (template, None if self._watch is None else Number(self._watch()),
+               () if optimizer is None else optimizer.gradients())
+        variant = self._variant
+        if variant is None or variant.key != key or variant.reads.changed() is not None:
+            variant = self._find_variant(key)
             if self._given_up:
-                return self._eager(inputs)
-        looks = (tuple([m.training for m in self._modules]), self._watch() if self._watch is not None else None,
-                 () if self._optimizer is None else self._optimizer.gradients())
-        if looks != self._variant_looks:
-            self._variant_looks = looks
-            self._variant.value = self._variants.setdefault(looks, len(self._variants))
+                return self._eager(inputs, self._given_up)
+        self._form = _REPLAYED
         try:
-            results = self._call(self._handle, inputs)
+            results = self._call(self._handle, tensors)
         except BaseException:
             error, self._error = self._error, None
             if error is None:
                 raise
             raise error from None
-        if self._optimizer is not None and self._optimizer.has_idle():
-            for parameter in self._dropped.get(self._looks_of(inputs), ()):
-                parameter.grad = None
-        return _filled(self._form, iter(results))
+        form = self._form
+        if form is _REPLAYED:
+            form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
+            if optimizer is not None and optimizer.has_idle():
+                for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
+                    parameter.grad = None
+        return filled(form, iter(results))
 
-    def _eager(self, inputs: Sequence[Any]) -> Any:
+    def _template(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+        """The numbers among the inputs, where the tensors are, and which of these are one object; and the tensors."""
+        template: list[Any] = []
+        places: dict[int, int] = {}
+        tensors: list[Any] = []
+        for x in inputs:
+            if isinstance(x, self._tensor):
+                place = places.setdefault(id(x), len(tensors))
+                if place == len(tensors):
+                    tensors.append(x)
+                template.append(place)
+            elif is_number(x):
+                template.append(Number(x))
+            else:
+                raise TypeError(f"A captured step takes tensors and numbers, and was given {type(x).__name__}; give its "
+                                "tensors one by one, or let the function name it.")
+        return tuple(template), tensors
+
+    def _reason_for_python(self) -> str:
+        if self._given_up:
+            return self._given_up
+        if not self._running:
+            return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
+                    "call the step outside of the mode.")
+        if self._running != threading.get_ident():
+            raise OverdriveError("A captured step was called while another call of it was under way.")
+        reason = "The function calls the captured step itself; call the function there."
+        _refuse(reason)
+        return reason
+
+    def _eager(self, inputs: Sequence[Any], reason: str) -> Any:
         self._python_calls += 1
+        self._eager_reason = reason
+        self._count_run()
         leaves: list[Any] = []
-        form = _form_of(self._function(*inputs), leaves)
-        return _filled(form, iter([leaf.detach() for leaf in leaves]))
+        form = form_of(self._function(*inputs), leaves)
+        return filled(form, iter([leaf.detach() for leaf in leaves]))
 
-    def _looks_of(self, inputs: Sequence[Any]) -> Any:
+    def _find_variant(self, key: tuple[Any, ...]) -> _Variant:
+        """The values that the call has: known ones, or new ones."""
+        if (bound := self._optimizer_now()) is not None:
+            self._optimizer = Optimizer(bound)
+            self._forget()
+            self._given_up = self._optimizer.write_numbers()
+            key = (*key[:2], self._optimizer.gradients())
+        before, reason = self._variant, ""
+        if before is not None and before.key == key and (changed := before.reads.changed()) is not None:
+            reason = changed.told()
+        elif before is not None and before.key[0] != key[0]:
+            reason = other_number(before.key[0], key[0])
+        elif before is not None and before.key[1] != key[1]:
+            reason = "what watch= returns"
+        for variant in self._variants:
+            if variant.key == key and variant.reads.changed() is None:
+                break
+        else:
+            if len(self._variants) >= self._programs:
+                self._forget()
+            training = [] if not self._modules else self._training()
+            variant = _Variant(next(self._numbers), key, training)
+            self._variants.append(variant)
+            self._new_variants += bool(reason)
+            if reason:
+                self._reset_reason = f"another value of {reason}"
+            if self._new_variants >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._new_variants and reason:
+                self._given_up = (
+                    f"In nearly every call there is another value of {reason}. Give it as an argument that is a tensor, "
+                    "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
+        self._variant = variant
+        self._number.value = variant.number
+        return variant
+
+    def _optimizer_now(self) -> Any:
+        """Another optimizer under the name that the function has for its own, as a cell of a notebook makes it."""
         import torch
 
-        looks = tuple((x.shape, x.stride(), x.dtype, x.requires_grad) for x in inputs)
-        return self._variant.value, torch.is_grad_enabled(), looks
+        if self._optimizer is None or self._optimizer_read is None:
+            return None
+        now = self._optimizer_read.now()
+        return now if now is not self._optimizer.optimizer and isinstance(now, torch.optim.Optimizer) else None
 
-    def _look(self) -> list[Any]:
-        looks: list[Any] = [] if self._optimizer is None else self._optimizer.looks()
-        for module in self._modules:
-            if module._parameters:
-                looks.extend(module._parameters.values())
-                looks.extend(hooks_of(module._parameters.values()))
-            looks.extend(module._buffers.values())
-            looks.extend(module._modules.values())
-            if (module._forward_pre_hooks or module._forward_hooks or module._backward_pre_hooks
-                    or module._backward_hooks):
-                for hooks in (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks,
-                              module._backward_hooks):
-                    looks.extend(hooks.values())
-        return looks
+    def _training(self) -> list[Read]:
+        return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
+                for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._own]
 
     def _start_again(self, reason: str) -> None:
         self._resets += 1
         self._reset_reason = reason
-        if not self._library.overdrive_capture_reset(self._handle):
-            raise OverdriveError(last_error())
-        self._looks = self._recorded_form = None
+        self._forget()
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
             self._given_up = f"In nearly every call {reason}."
+
+    def _forget(self) -> None:
+        if not self._library.overdrive_capture_reset(self._handle):
+            raise OverdriveError(last_error())
+        self._structure = self._variant = self._one_form = None
+        self._variants.clear()
+        self._forms.clear()
+        self._dropped.clear()
+        self._own.clear()
+        self._modules = self._named_modules()
+
+    def _named_modules(self) -> dict[Any, None]:
+        """Those that were given, and those that the function names now."""
+        import torch
+
+        named = [item for item in _state_of(self._function).values() if isinstance(item, torch.nn.Module)]
+        return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules())
 
     def _run(self) -> int:
         """The function, called by the library: in a call that is recorded, or eager."""
         import torch
 
+        self._running = threading.get_ident()
         try:
             recorded = bool(self._library.overdrive_capture_recording())
+            self._count_run()
             with _Unrecorded():
-                inputs = torch.ops.overdrive.capture_inputs.default(self._handle)
+                tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
+            variant = self._variant
+            assert variant is not None
+            inputs = _merged(variant.key[0], tensors)
+            entry = self._library.overdrive_capture_current(self._handle)
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
-            value = self._record(inputs) if recorded else self._function(*inputs)
-            leaves: list[Any] = []
-            self._form = _form_of(value, leaves)
-            if recorded:
-                self._check_form()
+            with telling(self):
+                value = self._run_function(variant, inputs, recorded)
+                leaves: list[Any] = []
+                self._form = form_of(value, leaves)
+                if recorded:
+                    self._check_form(entry)
             with _Unrecorded():
                 torch.ops.overdrive.capture_results.default(self._handle, leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
-                self._dropped[self._looks_of(inputs)] = [parameter for parameter in had if parameter.grad is None]
-            self._looks = self._look()
+                self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
+            if self._structure is None or self._structure.changed() is not None or recorded:
+                variant.reads.add(self._training())
+                self._structure = Reads([*structure_of(self._modules),
+                                         *([] if self._optimizer is None else self._optimizer.structure())])
             return 1
         except BaseException as error:  # the caller raises it
             self._error = error
             return 0
+        finally:
+            self._running = 0
+
+    def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
+        run = self._record if recorded else lambda inputs: self._function(*inputs)
+        if not self._guarded:
+            return run(inputs)
+        try:
+            if not recorded and variant.watched_runs > 0:
+                return run(inputs)
+            watcher = Watcher(_refuse if recorded else None)
+            with watcher:
+                value = run(inputs)
+        finally:
+            if variant.reads.changed() is not None:
+                self._note_own(variant.reads.drop_changed())
+        with _Unrecorded():
+            try:
+                self._learn(variant, watcher)
+            except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
+                _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
+                        "guards=\"promised\" that it does not change.")
+        variant.watched_runs += 1
+        return value
+
+    def _note_own(self, changed: dict[Any, Read]) -> None:
+        """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
+        self._own.update(changed)
+        for read in changed.values():
+            if isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
+                _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
+                        "(copy_).")
+
+    def _learn(self, variant: _Variant, watcher: Watcher) -> None:
+        walk = Walk(watcher)
+        walk.function(self._function)
+        walk.closures()
+        walk.objects(watcher.found())
+        self._modules.update(dict.fromkeys(walk.modules))
+        options: list[Read] = []
+        if self._optimizer is not None:
+            options = self._optimizer.options_read()
+            for read in walk.reads.values():
+                if read.expected is self._optimizer.optimizer:
+                    self._optimizer_read = read
+        variant.reads.add([read for read in [*walk.reads.values(), *options] if read.place not in self._own])
 
     def _record(self, inputs: Sequence[Any]) -> Any:
         import torch.nn.modules.module as every_module
         import torch.optim.optimizer as every_optimizer
 
         thread = threading.get_ident()
+        called: list[Any] = []
 
         def note_module(module: Any, _: Any) -> None:
             if threading.get_ident() == thread and module not in self._modules:
-                self._modules[module] = None
+                called.append(weakref.ref(module))
 
         def note_optimizer(stepping: Any, *_: Any) -> None:
             if threading.get_ident() == thread:
@@ -187,6 +356,10 @@ class CapturedStep:
                 ours.end()
             for hook in hooks:
                 hook.remove()
+        # A module that the function makes for itself is another one in each call.
+        for module in called:
+            if (alive := module()) is not None:
+                self._modules[alive] = None
         if ours is not None and ours.options() != options:
             _refuse("The function changes the optimizer's options, as a scheduler's step() does; call it outside the "
                     "function.")
@@ -195,20 +368,33 @@ class CapturedStep:
                     "optimizer=.")
         return value
 
-    def _check_form(self) -> None:
-        if not _only_tensors(self._form):
+    def _check_form(self, entry: int) -> None:
+        if not only_tensors(self._form):
             _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
-        elif self._recorded_form is not None and self._recorded_form != self._form:
+        elif self._forms.setdefault(entry, self._form) != self._form:
             _refuse("The function returns its tensors in another structure than before; return the same one.")
-        self._recorded_form = self._form
+        forms = list(self._forms.values())
+        self._one_form = forms[0] if forms and all(form == forms[0] for form in forms) else None
+
+    def _count_run(self) -> None:
+        self._runs_of_python += 1
+        if self._runs_of_python == _MOST_SILENT + 1 and not self.stats()["replayed"]:
+            warnings.warn(f"The captured step {self.title()} has run {_MOST_SILENT} calls and replayed none. "
+                          f"{self.refusal()}", stacklevel=levels_to_caller())
+
+    def title(self) -> str:
+        function = self._function
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
     def reset(self) -> None:
         """Forgets every recording: for changes that nothing looks at."""
-        if not self._library.overdrive_capture_reset(self._handle):
-            raise OverdriveError(last_error())
-        self._looks = self._recorded_form = None
+        self._forget()
         self._given_up = ""
-        self._resets = 0
+        self._resets = self._new_variants = 0
 
     def stats(self) -> dict[str, int]:
         """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated"."""
@@ -222,17 +408,38 @@ class CapturedStep:
         return result
 
     def refusal(self) -> str:
-        """Why calls are not replayed, if there is a reason that stays; else ""."""
-        return self._given_up or _in_python(self._text(self._library.overdrive_capture_refusal))
+        """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
+        "" when calls are replayed or recorded."""
+        text = self._given_up or self._text(self._library.overdrive_capture_refusal)
+        if not text:
+            counts = self.stats()
+            if counts["replayed"] == 0 and counts["calls"] > 4:
+                text = self._eager_reason or self._reason_of_last_call()
+        return with_lines(text, self.reasons.get(text, {}))
+
+    def _reason_of_last_call(self) -> str:
+        for line in self._text(self._library.overdrive_capture_explain).splitlines():
+            for start in ("the last call that was eager for another reason: ", "recorded anew the last time because: "):
+                if line.startswith(start):
+                    return line[len(start):]
+        if self._new_variants or self._resets:
+            return f"Nearly every call is recorded anew: {self._reset_reason}."
+        return "Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay."
 
     def explain(self) -> str:
         """The programs, their operators and memory, and why they were recorded anew."""
-        text = _in_python(self._text(self._library.overdrive_capture_explain))
+        lines = self._text(self._library.overdrive_capture_explain).splitlines(keepends=True)[1:]
+        made = self.stats()
+        text = ", ".join(f"{made[name]} {name}" for name in ("replayed", "recorded", "checked", "eager", "undone"))
+        text = f"{made['calls']} calls: {text}\n" + in_python("".join(lines))
+        guards = sum(len(variant.reads) for variant in self._variants)
+        text += f"{len(self._variants)} sets of values that the function reads, {guards} values in all\n"
         if self._reset_reason:
-            text += f"all were recorded anew the last time because {self._reset_reason}\n"
+            text += f"recorded anew the last time because of {self._reset_reason}\n"
         if self._eager_reason and not self._given_up:
             text += f"the last call that Python made eagerly: {self._eager_reason}\n"
-        return text + (f"refused: {self._given_up}\n" if self._given_up else "")
+        refusal = self.refusal()
+        return text + (f"refused: {refusal}\n" if refusal and f"refused: {refusal}\n" not in text else "")
 
     def _text(self, function: Any) -> str:
         size = 4096
@@ -248,14 +455,14 @@ class CapturedStep:
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
-            programs: int = 8, check_every: int = 0) -> CapturedStep:
+            programs: int = 8, check_every: int = 0, guards: str = "checked") -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
-    ``function`` is a whole training step. It takes tensors and returns tensors, alone or in tuples, lists and dicts.
-    ``optimizer`` is the one whose ``step()`` it calls: SGD, Adam or AdamW. Its options are read in every call, so
-    that learning rates may change. Modules that the function names, calls or is given by ``modules`` are looked at in
-    every call: their modes, parameters and children. ``watch`` is a function without arguments for other values that
-    the step depends on; each value has a recording of its own. docs/guide/capturing.md has the contract.
+    ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
+    dicts. ``optimizer`` is the one whose ``step()`` it calls: SGD, Adam or AdamW. Its options are read in every call, so
+    that learning rates may change. Numbers, flags, modules and containers that the function reads by its names are looked
+    at in every call; another value has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
+    ``watch`` is a function without arguments for values that no name leads to. docs/guide/capturing.md has the contract.
 
     >>> import overdrive, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -281,50 +488,26 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
         raise TypeError("capture() takes a plain function, and was given a coroutine or a generator")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer= is {type(optimizer).__name__} and must be a torch.optim.Optimizer")
-    roots = [modules] if isinstance(modules, torch.nn.Module) else list(modules)
-    return CapturedStep(function, optimizer, roots, watch, constant_numbers, constant_modes, programs, check_every)
+    if watch is not None and not callable(watch):
+        raise TypeError(f"watch= is {watch!r} and must be a function without arguments that returns the values")
+    roots = modules
+    if isinstance(modules, torch.nn.Module):
+        roots = [modules]
+    elif isinstance(modules, Iterable):
+        roots = list(modules)
+    if not isinstance(roots, list) or not all(isinstance(module, torch.nn.Module) for module in roots):
+        raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
+    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}= is {flag!r} and must be True or False")
+    if guards not in ("checked", "promised"):
+        raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
+    return CapturedStep(function, optimizer, roots, watch, constant_numbers, constant_modes,
+                        whole_number("capture", "programs", programs, least=0),
+                        whole_number("capture", "check_every", check_every, least=0), guards == "checked")
 
 
-def _differ(a: list[Any], b: list[Any]) -> bool:
-    return len(a) != len(b) or any(map(operator.is_not, a, b))
-
-
-def _form_of(value: Any, leaves: list[Any]) -> Any:
-    """The structure of a result, whose tensors go to ``leaves``."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        leaves.append(value)
-        return "tensor"
-    if type(value) in (tuple, list):
-        return (type(value), tuple(_form_of(part, leaves) for part in value))
-    if type(value) is dict:
-        return (dict, tuple((key, _form_of(part, leaves)) for key, part in value.items()))
-    return None if value is None else ("other", value)
-
-
-def _only_tensors(form: Any) -> bool:
-    if form is None or form == "tensor":
-        return True
-    kind, parts = form
-    if kind == "other":
-        return False
-    return all(_only_tensors(part[1] if kind is dict else part) for part in parts)
-
-
-def _filled(form: Any, leaves: Iterator[Any]) -> Any:
-    if form == "tensor":
-        return next(leaves)
-    if form is None:
-        return None
-    kind, parts = form
-    if kind == "other":
-        return parts
-    if kind is dict:
-        return {key: _filled(part, leaves) for key, part in parts}
-    return kind(_filled(part, leaves) for part in parts)
-
-
-def _in_python(text: str) -> str:
-    """Options as Python spells them."""
-    return re.sub(r"(?<!\w)\.(optimizer|modules|programs|constant_numbers|constant_modes)\b", r"\1=", text)
+def _merged(template: tuple[Any, ...], tensors: Sequence[Any]) -> Sequence[Any]:
+    if not template:
+        return tensors
+    return [part.value if isinstance(part, Number) else tensors[part] for part in template]

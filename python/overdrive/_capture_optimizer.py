@@ -7,12 +7,11 @@ copies, bit by bit.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
 from typing import Any
 
+from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
+
 _PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
-# Options that decide which operators an update has.
-_SHAPING = (*_PLAIN, "amsgrad")
 
 
 class Optimizer:
@@ -29,6 +28,8 @@ class Optimizer:
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
         self.steps = 0
+        # Momentum was switched on or off, which is another update.
+        self.crossed = False
 
     def refusal(self) -> str:
         """Why its step() cannot be recorded now; "" when it can."""
@@ -38,8 +39,14 @@ class Optimizer:
         if not self._known:
             return (f"optimizer= is {name}, and SGD, Adam and AdamW are understood; leave its step() outside the "
                     "function.")
-        if self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks:
+        import torch.optim.optimizer as every
+
+        if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
+                or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
+        if not _is_pytorch_step(self.optimizer):
+            return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
+                    "the function.")
         for group in self.optimizer.param_groups:
             for flag in _PLAIN:
                 if group.get(flag):
@@ -66,6 +73,8 @@ class Optimizer:
                 continue
             if self.refusal():
                 return self.refusal()
+            if self._is_sgd and index < len(self._written) and bool(values[1]) != bool(self._written[index][1]):
+                self.crossed = True
             if index == len(self._numbers):
                 import torch
 
@@ -81,20 +90,34 @@ class Optimizer:
         """The numbers as they are now."""
         return [self._values(group) for group in self.optimizer.param_groups] if self._known else []
 
-    def looks(self) -> list[Any]:
-        """Everything whose change asks for another recording, alive as long as the list is."""
+    def structure(self) -> list[Read]:
+        """Everything but numbers whose change asks for another recording."""
+        import torch.optim.optimizer as every
+
         optimizer = self.optimizer
-        result: list[Any] = [optimizer.state, bool(optimizer._optimizer_step_pre_hooks),
-                             bool(optimizer._optimizer_step_post_hooks)]
-        for group in optimizer.param_groups:
-            result.append(self._is_sgd and group["momentum"] != 0)
-            result.extend(map(group.get, _SHAPING))
-            result.extend(group["params"])
-            result.extend(hooks_of(group["params"]))
-        result.extend(optimizer.state)
-        for own in optimizer.state.values():
-            result.extend(own.values())
-        return result
+        name = f"the state, a parameter or a hook of {type(optimizer).__name__}"
+        own = optimizer.__dict__
+        reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", "step")]
+        reads += [Read(VALUES, hooks, None, name) for hooks in (
+            optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks,
+            every._global_optimizer_pre_hooks, every._global_optimizer_post_hooks, optimizer.state)]
+        reads.append(Read(SIZE, optimizer.param_groups, None, name))
+        for index, group in enumerate(optimizer.param_groups):
+            reads.append(Read(ITEM, optimizer.param_groups, index, name))
+            reads.append(Read(ENTRY, group, "params", name))
+            reads.append(Read(SIZE, group["params"], None, name))
+            for position, parameter in enumerate(group["params"]):
+                reads.append(Read(ITEM, group["params"], position, name))
+                reads.extend(hooks_of(parameter, name))
+        reads += [Read(VALUES, state, None, name) for state in optimizer.state.values()]
+        return reads
+
+    def options_read(self) -> list[Read]:
+        """Options of groups that no tensor carries to a replay."""
+        carried = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "betas", "eps", "decoupled_weight_decay",
+                   "initial_lr", "params")
+        return [Read(ENTRY, group, key, f"{key!r} of a group of {type(self.optimizer).__name__}")
+                for group in self.optimizer.param_groups for key in group if not self._known or key not in carried]
 
     def note_idle(self) -> None:
         """Remembers the parameters without a gradient: step() leaves them alone."""
@@ -194,17 +217,19 @@ class Optimizer:
              beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
 
 
-def hooks_of(tensors: Iterable[Any]) -> list[Any]:
-    """Their hooks in Python: C++ sees one object for all hooks of a tensor, which stays when they are removed."""
-    result: list[Any] = []
-    for tensor in tensors:
-        if tensor is None:
-            continue
-        if hooks := tensor._backward_hooks:
-            result.extend(hooks.values())
-        if hooks := tensor._post_accumulate_grad_hooks:
-            result.extend(hooks.values())
-    return result
+def _is_pytorch_step(optimizer: Any) -> bool:
+    """Whether its step() is PyTorch's, as a scheduler wraps it or not."""
+    import os
+
+    import torch
+
+    step = optimizer.__dict__.get("step", type(optimizer).step)
+    if "step" in optimizer.__dict__ and not getattr(step, "_wrapped_by_lr_sched", False):
+        return False
+    while hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    code = getattr(step, "__code__", None)
+    return code is not None and os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
 
 
 class _Unrecorded:

@@ -1,6 +1,7 @@
 """One training step under both engines, from the same state: are the bits equal, and what is gained?"""
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -64,9 +65,12 @@ def _named_in(step: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield "step", step
         yield from getattr(step, "__dict__", {}).items()
         return
-    found = inspect.getclosurevars(step)
-    yield from found.nonlocals.items()
-    yield from found.globals.items()
+    for name, cell in zip(step.__code__.co_freevars, step.__closure__ or ()):
+        with contextlib.suppress(ValueError):  # a variable without a value yet
+            yield name, cell.cell_contents
+    for name in step.__code__.co_names:
+        if name in step.__globals__:
+            yield name, step.__globals__[name]
     yield from (step.__kwdefaults__ or {}).items()
     parameters = [p for p in inspect.signature(step).parameters.values() if p.default is not p.empty]
     yield from ((p.name, p.default) for p in parameters)

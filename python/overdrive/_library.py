@@ -96,6 +96,9 @@ _SIGNATURES |= {
     "overdrive_capture_recording": (ctypes.c_int, []),
     "overdrive_capture_pause": (None, [ctypes.c_int]),
     "overdrive_capture_refuse": (None, [ctypes.c_char_p]),
+    "overdrive_capture_current": (ctypes.c_uint64, [ctypes.c_void_p]),
+    "overdrive_capture_on_refusal": (None, [ctypes.c_void_p]),
+    "overdrive_capture_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
 }
 _loading = threading.Lock()
 
@@ -191,6 +194,17 @@ def library() -> ctypes.CDLL:
     """The library of this process. Its functions run without the GIL."""
     with _loading:
         return _load()
+
+
+@functools.lru_cache(maxsize=None)
+def under_the_gil() -> ctypes.PyDLL:
+    """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
+    loaded = library()
+    kept = ctypes.PyDLL(loaded._name, handle=loaded._handle)
+    name = "overdrive_capture_first_changed"
+    function = getattr(kept, name)
+    function.restype, function.argtypes = _SIGNATURES[name]
+    return kept
 
 
 def last_error() -> str:

@@ -22,6 +22,7 @@ thread_local Recorder* active_recorder = nullptr;
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
 // key.
 std::atomic<uint64_t> foreign_operators{0};
+std::atomic<void (*)(const char*)> told_of_refusals{nullptr};
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, c10::Stack* stack) {
   // Operators that a kernel calls in turn are a part of the kernel.
@@ -76,7 +77,12 @@ void Recorder::pause(bool paused) {
   if (active_recorder) c10::impl::tls_set_dispatch_key_included(kKey, !paused);
 }
 
+void Recorder::on_refusal(void (*told)(const char* reason)) {
+  told_of_refusals.store(told, std::memory_order_relaxed);
+}
+
 void Recorder::refuse(std::string reason) {
+  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(reason.c_str());
   if (program_.refusal.empty()) program_.refusal = std::move(reason);
 }
 
@@ -107,11 +113,16 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
 
 void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack) {
   std::string name = full_name(handle);
+  const auto& schema = handle.schema();
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
+    // Whoever is told of refusals hears of the others, too.
+    if (!program_.refusal.empty() && told_of_refusals.load(std::memory_order_relaxed)) {
+      std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
+      if (!reason.empty()) refuse(std::move(reason));
+    }
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  const auto& schema = handle.schema();
   if (std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
       !reason.empty()) {
     refuse(std::move(reason));

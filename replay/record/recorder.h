@@ -31,6 +31,8 @@ class Recorder {
 
   // The first reason stays.
   void refuse(std::string reason);
+  // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
+  static void on_refusal(void (*told)(const char* reason));
 
   // For the fallback.
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);

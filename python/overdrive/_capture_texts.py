@@ -1,0 +1,126 @@
+"""What a captured step says: reasons with the line of the program, and all steps of a process."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive._code import line_of_caller
+from overdrive._engine import installed, stats
+from overdrive._guards import same_value
+from overdrive._library import library
+
+_MOST_REASONS = 4
+
+steps: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def explain() -> str:
+    """All captured steps of the process, and the engine: what runs where, and why not.
+
+    >>> import overdrive
+    >>> print(overdrive.explain().splitlines()[0])
+    The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.
+    """
+    counts = stats()
+    if installed():
+        native = sum(counts["own_nodes"].values())
+        text = (f"The engine is installed: {counts['backwards']} backwards on Overdrive, {counts['nodes']} nodes, {native} of "
+                "them run by Overdrive itself.\n")
+        for reason, times in counts["forwarded"].items():
+            text += f"  {times} backwards on PyTorch: {reason}\n"
+    else:
+        text = "The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.\n"
+    known = sorted(steps, key=lambda step: step.title())
+    text += f"{len(known)} captured steps.\n"
+    for step in known:
+        made = step.stats()
+        text += (f"  {step.title()}: {made['calls']} calls, {made['replayed']} replayed, "
+                 f"{made['calls'] - made['replayed']} eager or recorded\n")
+        if refusal := step.refusal():
+            text += f"    {refusal}\n"
+    return text
+
+
+class Number:
+    """A value as a key: 1 is neither 1.0 nor True."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and same_value(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def other_number(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    for index, (a, b) in enumerate(zip(before, now)):
+        if a != b and isinstance(a, Number) and isinstance(b, Number):
+            return f"argument {index + 1}, a number ({a.value!r}, then {b.value!r})"
+    return "the arguments: which are numbers, and which are one tensor"
+
+
+def levels_to_caller() -> int:
+    """How far the code that called the package is from the caller of this."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("overdrive"):
+        frame, levels = frame.f_back, levels + 1
+    return levels
+
+
+@contextlib.contextmanager
+def telling(step: Any) -> Iterator[None]:
+    """Remembers why the recording of the block is refused, and the lines of the program at which it is."""
+    _told.step, _told.reasons = step, {}
+    if not _Told.registered:
+        library().overdrive_capture_on_refusal(ctypes.cast(_note_refusal, ctypes.c_void_p))
+        _Told.registered = True
+    try:
+        yield
+    finally:
+        _told.step = None
+
+
+class _Told(threading.local):
+    registered = False
+    step: Any = None
+    reasons: dict[str, str] = {}
+
+
+_told = _Told()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _note_refusal(reason: bytes) -> None:
+    if _told.step is not None and len(_told.reasons) < _MOST_REASONS:
+        text = reason.decode(errors="replace")
+        if not _told.reasons:
+            _told.step.reasons[text] = _told.reasons
+        _told.reasons.setdefault(text, line_of_caller())
+
+
+def with_lines(text: str, reasons: dict[str, str]) -> str:
+    """A refusal with its line, and the others of the same recording."""
+    told = [text + (f" ({reasons[text]})" if reasons.get(text) else "")]
+    told += [reason + (f" ({line})" if line else "") for reason, line in reasons.items() if reason != text]
+    return " Also: ".join(map(in_python, told))
+
+
+def in_python(text: str) -> str:
+    """Options as Python spells them, and no trace of C++."""
+    text = re.sub(r"\nException raised from .*?(\n(?!frame #)|\Z)", r"\1", text, flags=re.S)
+    if text.startswith("aten::lift_fresh uses memory"):
+        return ("torch.tensor() of several numbers, or an index that is a list, makes a tensor out of numbers in the middle of the "
+                "step; make the tensor outside of the function.")
+    text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
+    text = re.sub(r"^(the step|anomaly mode|autocast|hooks on|a forward-mode|called inside)", r"The last call was eager: \1",
+                  text)
+    return re.sub(r"(?<!\w)\.(optimizer|modules|programs|constant_numbers|constant_modes)\b", r"\1=", text)

@@ -1,0 +1,204 @@
+"""The code that runs while a captured function runs in Python, and the names in it.
+
+A profile function notes the code of every frame, and refuses what brings data to the program or changes its settings.
+"""
+from __future__ import annotations
+
+import ctypes
+import dis
+import functools
+import os
+import sys
+import sysconfig
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from overdrive._guards import CELL, ENTRY, Read, is_number
+
+_C_CALL, _RETURN = 4, 3
+_PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
+# What brings data to the program, or changes how later operators compute, below every operator.
+_HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data_ptr": "data_ptr()", "__dlpack__": "a DLPack",
+         "_to_dlpack": "a DLPack", "untyped_storage": "untyped_storage()", "__float__": "float()", "__int__": "int()"}
+_SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state")
+_SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
+_HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
+             "_set_multithreading_enabled", "_set_autograd_fallback_mode")
+
+
+@functools.lru_cache(maxsize=1)
+def _folders() -> tuple[str, str, str, tuple[str, ...]]:
+    import torch
+
+    here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    return (here, os.path.join(here, "nn") + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep,
+            tuple(path + os.sep for path in paths if path))
+
+
+@functools.lru_cache(maxsize=4096)
+def kind_of(file: str) -> str:
+    """Whose code a file is: the "user"'s, of PyTorch's modules ("nn"), or another's ("")."""
+    torch, nn, here, standard = _folders()
+    if file.startswith(nn):
+        return "nn"
+    if file.startswith((torch, here)) or file.startswith("<frozen"):
+        return ""
+    if file.startswith(standard):
+        return "user" if "site-packages" in file or "dist-packages" in file else ""
+    return "user"
+
+
+class Names:
+    """What a code object names: each with the line of its first use."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.globals: dict[str, str] = {}
+        self.attributes: dict[str, str] = {}
+        self.strings = {value for value in code.co_consts if isinstance(value, str)}
+        line = code.co_firstlineno
+        file = os.path.basename(code.co_filename)
+        for instruction in dis.get_instructions(code):
+            position = instruction.positions.lineno if hasattr(instruction, "positions") and instruction.positions else (
+                instruction.starts_line)
+            line = position if isinstance(position, int) and position > 1 else line
+            name = instruction.opname
+            if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                self.globals.setdefault(instruction.argval, f"{file}:{line}")
+            elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR") and instruction.argval:
+                self.attributes.setdefault(str(instruction.argval), f"{file}:{line}")
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: types.CodeType) -> Names:
+    return Names(code)
+
+
+def name_of(function: Any, value: Any) -> Read | None:
+    """The name under which a function has a value, if one of its own variables is it."""
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType):
+        return None
+    code = function.__code__
+    reads = [Read(ENTRY, function.__globals__, name, name) for name in names_of(code).globals]
+    reads += [Read(CELL, cell, None, name) for name, cell in zip(code.co_freevars, function.__closure__ or ())]
+    return next((read for read in reads if read.expected is value), None)
+
+
+def line_of_caller() -> str:
+    """The innermost line of the captured function that is neither PyTorch's nor Overdrive's; "" outside of the function."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
+        if kind_of(frame.f_code.co_filename) == "user":
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+class Watcher:
+    """Notes the code that runs on this thread inside of its block."""
+
+    def __init__(self, refuse: Callable[[str], None] | None) -> None:
+        self._refuse = refuse
+        self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
+        self.nn_codes: set[types.CodeType] = set()
+        self._found: dict[int, Any] = {}
+        self._kinds: dict[types.CodeType, str] = {}
+
+    def __enter__(self) -> Watcher:
+        python = ctypes.pythonapi
+        # A profiler or a debugger of the program keeps its place: the other of the two is taken.
+        if sys.getprofile() is None:
+            self._set = python.PyEval_SetProfile
+        elif sys.gettrace() is None:
+            self._set = python.PyEval_SetTrace
+        else:
+            self._set = None
+            if self._refuse is not None:
+                self._refuse("A profiler and a debugger both watch this thread, so that a recording does not see what the "
+                             "function reads; take one of them away and call reset().")
+            return self
+        self._call = _PROFILE(self._note)
+        self._set.argtypes, self._set.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+        self._set(ctypes.cast(self._call, ctypes.c_void_p), None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._set is not None:
+            self._set(None, None)
+
+    def _note(self, _: Any, frame: Any, event: int, argument: int) -> int:
+        try:
+            if event == _RETURN:
+                self._returns(frame)
+            elif event == _C_CALL and self._refuse is not None:
+                name = getattr(ctypes.cast(argument, ctypes.py_object).value, "__name__", "")
+                if name in _HOST or name in _SEEDS or name.startswith(_SETTINGS):
+                    self._calls(name, ctypes.cast(argument, ctypes.py_object).value, frame)
+        except Exception:  # noqa: BLE001 - nobody is there to take it
+            pass
+        return 0
+
+    def _returns(self, frame: Any) -> None:
+        code = frame.f_code
+        kind = self._kinds.get(code)
+        if kind is None:
+            kind = self._kinds[code] = kind_of(code.co_filename)
+        if kind == "":
+            return
+        if kind == "nn":
+            self.nn_codes.add(code)
+            if code.co_varnames[:1] == ("self",):
+                self._keep(frame.f_locals.get("self"))
+            return
+        self.codes[code, id(frame.f_globals)] = frame.f_globals
+        for value in list(frame.f_locals.values()):
+            self._keep(value)
+
+    def _keep(self, value: Any) -> None:
+        import torch
+
+        if is_number(value) or isinstance(value, (torch.Tensor, types.ModuleType, type, types.BuiltinFunctionType)):
+            return
+        if id(value) in self._found:
+            return
+        try:
+            self._found[id(value)] = weakref.ref(value)
+        except TypeError:  # a dict, an object with slots
+            self._found[id(value)] = value
+
+    def _calls(self, name: str, function: Any, frame: Any) -> None:
+        import torch
+
+        if name in _HOST:
+            if not isinstance(getattr(function, "__self__", None), torch.Tensor) or kind_of(
+                    frame.f_code.co_filename) == "":
+                return
+            text = f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
+        elif name in _SEEDS:
+            if not isinstance(getattr(function, "__self__", None), torch.Generator):
+                return
+            text = (f"The function sets the state of random numbers ({name}), which a replay does not; set it outside of the "
+                    "function.")
+        else:
+            if name in _HARMLESS or getattr(function, "__module__", "") not in ("torch._C", "torch", None):
+                return
+            text = (f"The function changes a setting of the process ({name}), which a replay does not; change it outside of "
+                    "the function.")
+        assert self._refuse is not None
+        self._refuse(text)
+
+    def found(self) -> list[Any]:
+        """Objects in variables of the frames that have outlived the call."""
+        result = []
+        for value in self._found.values():
+            if isinstance(value, weakref.ref):
+                value = value()
+                if value is not None:
+                    result.append(value)
+            elif sys.getrefcount(value) > 3:  # the dict, the variable, the argument
+                result.append(value)
+        self._found.clear()
+        return result

@@ -1,0 +1,189 @@
+"""Values of a Python program that a recording depends on, and one quick look at all of them."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from overdrive._library import under_the_gil
+
+# Kinds of replay/c_api.h, then those that Python looks at.
+ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS = range(7)
+_FIRST_SLOW = ATTRIBUTE
+NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int64), ("holder", ctypes.c_void_p), ("key", ctypes.c_void_p),
+                ("expected", ctypes.c_void_p)]
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value counts, and not which object it is."""
+    return value is None or isinstance(value, (int, float, str, bytes, complex)) or is_setting(value)
+
+
+def is_setting(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum))
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether a program would do the same with both: 0.0 is not -0.0, and 1 is neither 1.0 nor True."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(map(same_value, a.values(), b.values()))
+    with contextlib.suppress(Exception):
+        return bool(a == b)
+    return False
+
+
+class Read:
+    """One value, where it is found, and what it was."""
+
+    __slots__ = ("kind", "holder", "key", "expected", "name", "where")
+
+    def __init__(self, kind: int, holder: Any, key: Any, name: str = "", where: str = "") -> None:
+        self.kind, self.holder, self.key, self.name, self.where = kind, holder, key, name, where
+        self.expected = self.now()
+
+    @property
+    def place(self) -> tuple[int, int, Any]:
+        return self.kind, id(self.holder), self.key
+
+    def now(self) -> Any:
+        kind, holder, key = self.kind, self.holder, self.key
+        if kind == ENTRY:
+            return dict.get(holder, key, NOTHING)
+        if kind == VALUES:
+            return list(dict.values(holder))
+        if kind == SIZE:
+            return len(holder)
+        if kind == ITEM:
+            return holder[key] if key < len(holder) else NOTHING
+        if kind == CELL:
+            try:
+                return holder.cell_contents
+            except ValueError:
+                return NOTHING
+        if kind == CLASS:
+            return vars(holder).get(key, NOTHING)
+        return getattr(holder, key, NOTHING)
+
+    def accepts(self, now: Any) -> bool:
+        if self.kind == VALUES:
+            return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
+        return now is self.expected or is_number(now) and same_value(now, self.expected)
+
+    def told(self) -> str:
+        """The name as a program writes it, its values and its line."""
+        now = self.now()
+        text = f"`{self.name}`"
+        if is_number(now) and is_number(self.expected):
+            text += f" ({self.expected!r}, then {now!r})"
+        return text + (f", read at {self.where}" if self.where else "")
+
+
+class Reads:
+    """Several of them. ``changed()`` is the first that is another one now: what is the same object costs a few
+    nanoseconds, and an equal number that is another object is looked at once."""
+
+    def __init__(self, reads: Iterable[Read] = ()) -> None:
+        self._all: dict[tuple[int, int, Any], Read] = {}
+        self._first_changed = under_the_gil().overdrive_capture_first_changed
+        self.add(reads)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, place: tuple[int, int, Any]) -> bool:
+        return place in self._all
+
+    def add(self, reads: Iterable[Read]) -> None:
+        """What is there already keeps its value."""
+        for read in reads:
+            self._all.setdefault(read.place, read)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._fast = [read for read in self._all.values() if read.kind < _FIRST_SLOW]
+        self._slow = [read for read in self._all.values() if read.kind >= _FIRST_SLOW]
+        self._count = len(self._fast)
+        self._array = (_Value * max(1, self._count))()
+        self._kept: list[Any] = []
+        for value, read in zip(self._array, self._fast):
+            value.kind, value.holder = read.kind, id(read.holder)
+            if read.kind == VALUES:
+                expected = (ctypes.c_void_p * max(1, len(read.expected)))(*map(id, read.expected))
+                self._kept.append(expected)
+                value.key, value.expected = len(read.expected), ctypes.addressof(expected)
+            elif read.kind == SIZE:
+                value.key = read.expected
+            else:
+                value.key = read.key if read.kind == ITEM else id(read.key)
+                value.expected = None if read.expected is NOTHING else id(read.expected)
+        self._begin = ctypes.addressof(self._array)
+
+    def changed(self) -> Read | None:
+        at = self._first_changed(self._begin, 0, self._count)
+        if at == self._count and not self._slow:
+            return None
+        while at < self._count:
+            read = self._fast[at]
+            now = read.now()
+            if not read.accepts(now):
+                return read
+            if read.kind != SIZE and read.kind != VALUES:
+                read.expected = now
+                self._array[at].expected = None if now is NOTHING else id(now)
+            at = self._first_changed(self._begin, at + 1, self._count)
+        for read in self._slow:
+            if not read.accepts(read.now()):
+                return read
+        return None
+
+    def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
+        """Forgets those that are others now. Returns them."""
+        places = {place: read for place, read in self._all.items() if not read.accepts(read.now())}
+        if places:
+            self._all = {place: read for place, read in self._all.items() if place not in places}
+            self._lay_out()
+        return places
+
+
+def structure_of(modules: Iterable[Any]) -> list[Read]:
+    """Parameters, buffers, children and hooks of modules, and the hooks of all modules."""
+    import torch.nn.modules.module as every
+
+    reads = [Read(VALUES, hooks, None, "the hooks of all modules")
+             for hooks in (every._global_forward_pre_hooks, every._global_forward_hooks,
+                           every._global_backward_pre_hooks, every._global_backward_hooks)]
+    for module in modules:
+        name = f"a parameter, buffer, child or hook of {type(module).__name__}"
+        for inside in (module._parameters, module._buffers, module._modules, module._forward_pre_hooks,
+                       module._forward_hooks, module._backward_pre_hooks, module._backward_hooks):
+            reads.append(Read(VALUES, inside, None, name))
+        for parameter in module._parameters.values():
+            reads.extend(hooks_of(parameter, name))
+    return reads
+
+
+def hooks_of(tensor: Any, name: str) -> list[Read]:
+    """Its hooks in Python: C++ sees one object for all hooks of a tensor, and sees it come."""
+    if tensor is None:
+        return []
+    return [Read(VALUES, hooks, None, f"a hook of {name}")
+            for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks) if isinstance(hooks, dict)]
+
+

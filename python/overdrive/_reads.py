@@ -1,0 +1,198 @@
+"""Which values of the program a captured function read.
+
+A walk goes from the globals and closures that the code names to what they hold: numbers, containers, objects and
+modules. Of objects it follows the attributes alone that the code names, so that a counter that the function does not read is
+no guard.
+"""
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from overdrive._code import Watcher, kind_of, names_of
+from overdrive._guards import ATTRIBUTE, CELL, CLASS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_number
+
+_MOST_ITEMS = 64
+_DEEPEST = 8
+
+
+class Walk:
+    """From the code that ran to the values that it read: ``reads``, and ``modules`` that it met."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.reads: dict[tuple[int, int, Any], Read] = {}
+        self.modules: dict[Any, None] = {}
+        self._seen: dict[int, Any] = {}
+        self._codes = {code for code, _ in watcher.codes}
+        self._attributes: dict[str, str] = {}
+        self._nn_attributes: dict[str, str] = {}
+        self._strings: set[str] = set()
+        self._functions: set[types.CodeType] = set()
+        for code in self._codes:
+            names = names_of(code)
+            self._strings |= names.strings
+            for name, where in names.attributes.items():
+                self._attributes.setdefault(name, where)
+        for code in watcher.nn_codes:
+            self._nn_attributes.update(names_of(code).attributes)
+        self._nn_attributes.update(self._attributes)
+        for (code, _), variables in watcher.codes.items():
+            for name, where in names_of(code).globals.items():
+                self._read(ENTRY, variables, name, name, where, 0)
+
+    def function(self, function: Any) -> None:
+        """The captured function itself, whatever makes it callable."""
+        self._into(function, getattr(function, "__name__", type(function).__name__), "", 0)
+
+    def objects(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self._into(value, type(value).__name__, "", 1)
+
+    def closures(self) -> None:
+        """Functions that ran and that no name leads to."""
+        missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
+        if not missing:
+            return
+        for function in gc.get_referrers(*missing):
+            if isinstance(function, types.FunctionType) and function.__code__ in missing:
+                self._into(function, function.__name__, "", 1)
+
+    def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
+        read = Read(kind, holder, key, name, where)
+        if read.place in self.reads:
+            return
+        self.reads[read.place] = read
+        if read.expected is not NOTHING:
+            self._into(read.expected, name, where, depth + 1)
+
+    def _into(self, value: Any, name: str, where: str, depth: int) -> None:
+        import torch
+
+        if is_number(value) or depth > _DEEPEST or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            for read in hooks_of(value, name):
+                self.reads.setdefault(read.place, read)
+        elif isinstance(value, torch.nn.Module):
+            for module in value.modules():
+                self._seen[id(module)] = module
+                self._module(module, name if module is value else type(module).__name__, depth)
+        elif isinstance(value, torch.optim.Optimizer):
+            self._optimizer(value, name, depth)
+        elif kind is types.FunctionType:
+            self._function(value, name, depth)
+        elif kind is types.MethodType:
+            self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
+            self._into(value.__func__, name, where, depth + 1)
+        elif kind is functools.partial:
+            for part in (value.func, value.args, value.keywords):
+                self._into(part, name, where, depth + 1)
+        elif isinstance(value, dict):
+            self._dict(value, name, where, depth)
+        elif isinstance(value, list):
+            self._list(value, name, where, depth)
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value[:_MOST_ITEMS]):
+                self._into(item, f"{name}[{index}]", where, depth + 1)
+        elif kind is types.CellType:
+            return
+        elif isinstance(value, types.ModuleType):
+            if kind_of(getattr(value, "__file__", None) or "<frozen") == "user":
+                self._entries(vars(value), self._attributes, name, depth)
+        elif isinstance(value, type):
+            self._class(value, name, depth)
+        elif kind.__module__ != "builtins":
+            self._instance(value, name, depth)
+
+    def _function(self, function: Any, name: str, depth: int) -> None:
+        code = function.__code__
+        if code not in self._codes:
+            return
+        self._functions.add(code)
+        for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
+            if variable != "__class__":
+                self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+                           depth)
+        for value in (function.__defaults__ or (), function.__kwdefaults__ or {}):
+            self._into(value, name, "", depth + 1)
+        if wrapped := function.__dict__.get("__wrapped__"):
+            self._into(wrapped, name, "", depth + 1)
+
+    def _entries(self, entries: dict[str, Any], names: dict[str, str], owner: str, depth: int) -> None:
+        for key in [key for key in entries if key in names]:
+            self._read(ENTRY, entries, key, f"{owner}.{key}", names[key], depth)
+
+    def _module(self, module: Any, name: str, depth: int) -> None:
+        self.modules[module] = None
+        own = _own_of_modules()
+        names = {key: where for key, where in self._nn_attributes.items() if key not in own}
+        self._entries(module.__dict__, names, name, depth)
+        for parameters in (module._parameters, module._buffers):
+            for tensor in parameters.values():
+                if tensor is not None:
+                    self._seen[id(tensor)] = tensor
+        if kind_of(getattr(sys.modules.get(type(module).__module__), "__file__", None) or "") == "user":
+            self._class_values(type(module), module.__dict__, name, depth)
+
+    def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
+        if "param_groups" not in self._attributes:
+            return
+        for index, group in enumerate(optimizer.param_groups):
+            for key in group:
+                if key in self._strings and key != "params":
+                    self._read(ENTRY, group, key, f"{name}.param_groups[{index}][{key!r}]",
+                               self._attributes["param_groups"], depth)
+
+    def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
+        keys = list(value)
+        if len(keys) > _MOST_ITEMS:
+            keys = [key for key in keys if isinstance(key, str) and key in self._strings][:_MOST_ITEMS]
+        for key in keys:
+            if is_number(key):
+                self._read(ENTRY, value, key, f"{name}[{key!r}]", where, depth)
+
+    def _list(self, value: list[Any], name: str, where: str, depth: int) -> None:
+        self._read(SIZE, value, None, f"len({name})", where, depth)
+        for index in range(min(len(value), _MOST_ITEMS)):
+            self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
+
+    def _instance(self, value: Any, name: str, depth: int) -> None:
+        entries = getattr(value, "__dict__", None)
+        names = self._attributes if type(value).__module__.partition(".")[0] != "torch" else self._nn_attributes
+        if isinstance(entries, dict):
+            self._entries(entries, names, name, depth)
+        self._class_values(type(value), entries or {}, name, depth)
+        for kind in type(value).__mro__:
+            for key, member in vars(kind).items():
+                if key in names and isinstance(member, types.MemberDescriptorType):
+                    self._read(ATTRIBUTE, value, key, f"{name}.{key}", names[key], depth)
+
+    def _class(self, kind: type, name: str, depth: int) -> None:
+        self._class_values(kind, {}, name, depth)
+
+    def _class_values(self, kind: type, covered: dict[str, Any], name: str, depth: int) -> None:
+        for each in kind.__mro__:
+            if each.__module__ in ("builtins", "abc", "typing", "enum") or each.__module__.startswith("torch"):
+                continue
+            for key, value in list(vars(each).items()):
+                if key not in self._attributes or key in covered:
+                    continue
+                if is_number(value) or isinstance(value, (dict, list, tuple)):
+                    self._read(CLASS, each, key, f"{each.__name__}.{key}", self._attributes[key], depth)
+                elif isinstance(value, (types.FunctionType, property, staticmethod, classmethod)):
+                    function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                    self._into(function, f"{name}.{key}", self._attributes[key], depth + 1)
+
+
+@functools.lru_cache(maxsize=1)
+def _own_of_modules() -> frozenset[str]:
+    import torch
+
+    return frozenset(torch.nn.Module().__dict__)
