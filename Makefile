@@ -119,6 +119,11 @@ tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
+## fuzz-capture: random captured programs of Python beside eager twins; FUZZ_ARGS: --seed N, --programs N, --seconds S, --strict, --show
+fuzz-capture: setup-python configure-release
+	$(call BUILD,release) --target overdrive
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 600)
+
 ## mutate:    seed small mistakes in the library, one at a time, and look which of them the tests see; minutes
 ##            MUTATE_ARGS: --again, --only TEXT, --table FILE; a run that was stopped goes on
 mutate: build
@@ -162,6 +167,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm gpu-check \
+.PHONY: compare results fuzz-capture test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy
