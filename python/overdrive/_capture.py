@@ -107,7 +107,7 @@ class CapturedStep:
             return self._eager(inputs, reason)
         if optimizer is not None and optimizer.crossed:
             optimizer.crossed = False
-            self._start_again("momentum was switched on or off")
+            self._start_again("momentum or weight decay was switched on or off")
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
         key = (template, None if self._watch is None else Number(self._watch()),

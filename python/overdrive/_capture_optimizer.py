@@ -28,7 +28,7 @@ class Optimizer:
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
         self.steps = 0
-        # Momentum was switched on or off, which is another update.
+        # Momentum or weight decay was switched on or off, which is another update.
         self.crossed = False
 
     def refusal(self) -> str:
@@ -65,6 +65,10 @@ class Optimizer:
         decoupled = group.get("decoupled_weight_decay", False)
         return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"], decoupled)
 
+    def _shape(self, values: tuple[float, ...]) -> tuple[bool, ...]:
+        """Which operators an update has that writes in place: buffers and versions depend on them."""
+        return (bool(values[1]),) if self._is_sgd else (bool(values[4]), bool(values[5]))
+
     def write_numbers(self) -> str:
         """Puts the options where the operator reads them: before every call. A refusal, or ""."""
         for index, group in enumerate(self.optimizer.param_groups if self._known else ()):
@@ -73,7 +77,7 @@ class Optimizer:
                 continue
             if self.refusal():
                 return self.refusal()
-            if self._is_sgd and index < len(self._written) and bool(values[1]) != bool(self._written[index][1]):
+            if index < len(self._written) and self._shape(values) != self._shape(self._written[index]):
                 self.crossed = True
             if index == len(self._numbers):
                 import torch

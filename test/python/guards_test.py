@@ -469,6 +469,28 @@ def test_an_option_of_a_group_that_is_no_number_of_the_optimizer_is_noticed():
         assert ((model.weight - before).norm() < 1e-4) == (i >= 6)
 
 
+@pytest.mark.parametrize("before, after", [(0.1, 0), (0, 0.1)])
+def test_weight_decay_that_is_switched_leaves_the_versions_of_eager(before, after):
+    versions = []
+    for captured in (False, True):
+        p = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.AdamW([p], lr=0.1, weight_decay=before)
+
+        def train(x, p=p, optimizer=optimizer):
+            optimizer.zero_grad()
+            (p * x).sum().backward()
+            optimizer.step()
+            return p * 1
+
+        step = overdrive.capture(train, optimizer=optimizer) if captured else train
+        for i in range(14):
+            if i == 7:
+                optimizer.param_groups[0]["weight_decay"] = after
+            step(torch.ones(2))
+        versions.append((p._version, p.tolist()))
+    assert versions[0] == versions[1] and step.stats()["replayed"] > 3
+
+
 def test_a_setting_that_the_function_changes_is_refused_with_its_line():
     def function(x):
         torch.set_flush_denormal(True)
