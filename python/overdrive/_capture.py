@@ -15,7 +15,7 @@ from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._capture_texts import Number, in_python, levels_to_caller, other_number, steps, telling, with_lines
 from overdrive._code import Watcher, name_of
-from overdrive._compare import _state_of
+from overdrive._compare import _named_in
 from overdrive._guards import ENTRY, Read, Reads, is_number, structure_of
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._reads import Walk
@@ -239,7 +239,9 @@ class CapturedStep:
         """Those that were given, and those that the function names now."""
         import torch
 
-        named = [item for item in _state_of(self._function).values() if isinstance(item, torch.nn.Module)]
+        values = [value for _, value in _named_in(self._function)]
+        named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
+                 if isinstance(item, torch.nn.Module)]
         return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules())
 
     def _run(self) -> int:
@@ -314,6 +316,8 @@ class CapturedStep:
         walk.function(self._function)
         walk.closures()
         walk.objects(watcher.found())
+        for reason in walk.refusals:
+            _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
         options: list[Read] = []
         if self._optimizer is not None:

@@ -69,6 +69,11 @@ class Names:
                 self.globals.setdefault(instruction.argval, f"{file}:{line}")
             elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR") and instruction.argval:
                 self.attributes.setdefault(str(instruction.argval), f"{file}:{line}")
+        # Attributes that may not be there, or that are named by a string.
+        self.strings_of_attributes: dict[str, str] = {}
+        for name in ("getattr", "hasattr", "vars"):
+            if name in self.globals:
+                self.strings_of_attributes.update((text, self.globals[name]) for text in self.strings if text.isidentifier())
 
 
 @functools.lru_cache(maxsize=4096)

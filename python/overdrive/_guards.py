@@ -11,7 +11,7 @@ from typing import Any
 from overdrive._library import under_the_gil
 
 # Kinds of replay/c_api.h, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS = range(7)
+ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS, CONTENTS = range(8)
 _FIRST_SLOW = ATTRIBUTE
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
@@ -79,9 +79,13 @@ class Read:
                 return NOTHING
         if kind == CLASS:
             return vars(holder).get(key, NOTHING)
+        if kind == CONTENTS:
+            return list(holder)
         return getattr(holder, key, NOTHING)
 
     def accepts(self, now: Any) -> bool:
+        if self.kind == CONTENTS:
+            return len(now) == len(self.expected) and all(map(same_value, now, self.expected))
         if self.kind == VALUES:
             return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
         return now is self.expected or is_number(now) and same_value(now, self.expected)

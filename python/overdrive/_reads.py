@@ -6,6 +6,7 @@ no guard.
 """
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import os
@@ -15,9 +16,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from overdrive._code import Watcher, kind_of, names_of
-from overdrive._guards import ATTRIBUTE, CELL, CLASS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_number
+from overdrive._guards import ATTRIBUTE, CELL, CLASS, CONTENTS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_number
 
-_MOST_ITEMS = 64
+# Items of a container that are looked at.
+_MOST_ITEMS = 1024
 _DEEPEST = 8
 
 
@@ -27,16 +29,19 @@ class Walk:
     def __init__(self, watcher: Watcher) -> None:
         self.reads: dict[tuple[int, int, Any], Read] = {}
         self.modules: dict[Any, None] = {}
+        self.refusals: list[str] = []
         self._seen: dict[int, Any] = {}
         self._codes = {code for code, _ in watcher.codes}
         self._attributes: dict[str, str] = {}
         self._nn_attributes: dict[str, str] = {}
         self._strings: set[str] = set()
+        self._optional: dict[str, str] = {}
         self._functions: set[types.CodeType] = set()
         for code in self._codes:
             names = names_of(code)
             self._strings |= names.strings
-            for name, where in names.attributes.items():
+            self._optional.update(names.strings_of_attributes)
+            for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
                 self._attributes.setdefault(name, where)
         for code in watcher.nn_codes:
             self._nn_attributes.update(names_of(code).attributes)
@@ -44,6 +49,10 @@ class Walk:
         for (code, _), variables in watcher.codes.items():
             for name, where in names_of(code).globals.items():
                 self._read(ENTRY, variables, name, name, where, 0)
+
+        if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
+            for text in self._strings:
+                self._read(ENTRY, getattr(os.environ, "_data", {}), os.fsencode(text), f"os.environ[{text!r}]", where, 0)
 
     def function(self, function: Any) -> None:
         """The captured function itself, whatever makes it callable."""
@@ -101,6 +110,11 @@ class Walk:
         elif isinstance(value, tuple):
             for index, item in enumerate(value[:_MOST_ITEMS]):
                 self._into(item, f"{name}[{index}]", where, depth + 1)
+        elif isinstance(value, (set, frozenset, collections.deque)):
+            if len(value) > _MOST_ITEMS:
+                self._too_long(value, len(value), name)
+            else:
+                self._read(CONTENTS, value, None, f"the content of {name}", where, depth)
         elif kind is types.CellType:
             return
         elif isinstance(value, types.ModuleType):
@@ -120,6 +134,8 @@ class Walk:
             if variable != "__class__":
                 self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
                            depth)
+        if function.__defaults__:
+            self._read(ATTRIBUTE, function, "__defaults__", f"the defaults of {name}()", "", depth)
         for value in (function.__defaults__ or (), function.__kwdefaults__ or {}):
             self._into(value, name, "", depth + 1)
         if wrapped := function.__dict__.get("__wrapped__"):
@@ -153,6 +169,7 @@ class Walk:
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
         keys = list(value)
         if len(keys) > _MOST_ITEMS:
+            self._too_long(value.values(), len(keys), name)
             keys = [key for key in keys if isinstance(key, str) and key in self._strings][:_MOST_ITEMS]
         for key in keys:
             if is_number(key):
@@ -160,32 +177,43 @@ class Walk:
 
     def _list(self, value: list[Any], name: str, where: str, depth: int) -> None:
         self._read(SIZE, value, None, f"len({name})", where, depth)
+        if len(value) > _MOST_ITEMS:
+            self._too_long(value, len(value), name)
         for index in range(min(len(value), _MOST_ITEMS)):
             self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
+
+    def _too_long(self, values: Iterable[Any], count: int, name: str) -> None:
+        if is_number(next(iter(values))):
+            self.refusals.append(f"The function reads `{name}`, which has {count} items, and no more than {_MOST_ITEMS} are looked "
+                                 "at; give the numbers as a tensor, or promise by guards=\"promised\" that they do not change.")
 
     def _instance(self, value: Any, name: str, depth: int) -> None:
         entries = getattr(value, "__dict__", None)
         names = self._attributes if type(value).__module__.partition(".")[0] != "torch" else self._nn_attributes
         if isinstance(entries, dict):
             self._entries(entries, names, name, depth)
-        self._class_values(type(value), entries or {}, name, depth)
+            for key, place in self._optional.items():
+                self._read(ENTRY, entries, key, f"{name}.{key}", place, depth)
+        self._class_values(type(value), entries if isinstance(entries, dict) else None, name, depth)
         for kind in type(value).__mro__:
             for key, member in vars(kind).items():
                 if key in names and isinstance(member, types.MemberDescriptorType):
                     self._read(ATTRIBUTE, value, key, f"{name}.{key}", names[key], depth)
 
     def _class(self, kind: type, name: str, depth: int) -> None:
-        self._class_values(kind, {}, name, depth)
+        self._class_values(kind, None, name, depth)
 
-    def _class_values(self, kind: type, covered: dict[str, Any], name: str, depth: int) -> None:
+    def _class_values(self, kind: type, covered: dict[str, Any] | None, name: str, depth: int) -> None:
         for each in kind.__mro__:
             if each.__module__ in ("builtins", "abc", "typing", "enum") or each.__module__.startswith("torch"):
                 continue
             for key, value in list(vars(each).items()):
-                if key not in self._attributes or key in covered:
+                if key not in self._attributes or covered is not None and key in covered:
                     continue
                 if is_number(value) or isinstance(value, (dict, list, tuple)):
                     self._read(CLASS, each, key, f"{each.__name__}.{key}", self._attributes[key], depth)
+                    if covered is not None:  # the instance may get its own
+                        self._read(ENTRY, covered, key, f"{name}.{key}", self._attributes[key], depth)
                 elif isinstance(value, (types.FunctionType, property, staticmethod, classmethod)):
                     function = getattr(value, "fget", None) or getattr(value, "__func__", value)
                     self._into(function, f"{name}.{key}", self._attributes[key], depth + 1)

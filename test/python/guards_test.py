@@ -1,7 +1,10 @@
 """What a captured function reads by its names is looked at in every call: eager's results after each change, or a refusal
 that names it."""
+import collections
 import contextlib
 import cProfile
+import functools
+import os
 import sys
 import threading
 import types
@@ -122,6 +125,110 @@ def behind_a_dynamic_name():
     return (lambda x: helper(getattr(settings, "a"), x)), settings.a  # noqa: B009
 
 
+def in_a_deque():
+    queue = collections.deque([1.0, 2.0])
+    return (lambda x: x * queue[0]), queue
+
+
+def in_a_named_tuple():
+    pair = collections.namedtuple("Pair", "a b")([1.0], 2)
+    return (lambda x: x * pair.a[0]), pair.a
+
+
+def in_a_class_and_then_in_the_object():
+    class Scaled:
+        factor = 1.0
+
+        @property
+        def scale(self):
+            return self.factor
+
+    scaled = Scaled()
+    return (lambda x: x * scaled.scale), scaled
+
+
+def in_an_attribute_that_was_not_there():
+    settings = types.SimpleNamespace()
+    return (lambda x: x * getattr(settings, "factor", 1.0)), settings
+
+
+def behind_getattr():
+    class Holder:
+        def __init__(self):
+            self.entries = {"factor": 1.0}
+
+        def __getattr__(self, name):
+            return self.entries[name]
+
+    holder = Holder()
+    return (lambda x: x * holder.factor), holder.entries
+
+
+def in_a_decorated_function():
+    box = [1.0]
+
+    def decorator(function):
+        @functools.wraps(function)
+        def wrapper(*arguments):
+            return function(*arguments)
+        return wrapper
+
+    @decorator
+    def deep(x):
+        return x * box[0]
+
+    return (lambda x: deep(x)), box
+
+
+def in_a_function_that_is_made_in_the_step():
+    box = [1.0]
+
+    def make():
+        return lambda x: x * box[0]
+
+    return (lambda x: make()(x)), box
+
+
+def in_a_hook():
+    box, w = [1.0], torch.ones(3, requires_grad=True)
+    w.register_hook(lambda g: g * box[0])
+
+    def function(x):
+        w.grad = None
+        (w * x).sum().backward()
+        return w.grad * 1
+
+    return function, box
+
+
+def in_a_partial():
+    function = functools.partial(lambda box, x: x * box[0], [1.0])
+    return function, function.args[0]
+
+
+def in_a_generator():
+    box = [1.0]
+
+    def forever():
+        while True:
+            yield box[0]
+
+    values = forever()
+    return (lambda x: x * next(values)), box
+
+
+def in_a_default():
+    def function(x, box=[1.0]):  # noqa: B006
+        return x * box[0]
+
+    return function, function.__defaults__[0]
+
+
+def in_a_long_list():
+    numbers, at = [1.0] * 900, [0]
+    return (lambda x: x * numbers[at[0]]), numbers
+
+
 def set_item(box, i):
     box[0] = 1.0 + i % 2
 
@@ -141,7 +248,11 @@ def set_beta(loss, i):
 @pytest.mark.parametrize("make, change", [
     (in_a_closure, set_item), (in_a_nonlocal, lambda change, i: change(1.0 + i % 2)), (in_a_dict, set_entry),
     (in_an_object, set_attribute), (in_a_slot, set_attribute), (in_a_method, set_attribute), (in_a_module, set_attribute),
-    (in_pytorchs_module, set_beta), (behind_a_dynamic_name, set_attribute)], ids=lambda f: f.__name__)
+    (in_pytorchs_module, set_beta), (behind_a_dynamic_name, set_attribute), (in_a_deque, set_item), (in_a_named_tuple, set_item),
+    (in_a_class_and_then_in_the_object, set_attribute), (in_an_attribute_that_was_not_there, set_attribute),
+    (behind_getattr, set_entry), (in_a_decorated_function, set_item), (in_a_function_that_is_made_in_the_step, set_item),
+    (in_a_hook, set_item), (in_a_partial, set_item), (in_a_generator, set_item), (in_a_default, set_item),
+    (in_a_long_list, set_item)], ids=lambda f: f.__name__)
 def test_a_number_is_noticed_and_two_in_turn_have_two_programs(make, change):
     step = same_as_eager(make, change)
     assert step.stats()["replayed"] == 40 - 2 * 4 and step.stats()["outdated"] == 0
@@ -195,6 +306,24 @@ def test_a_number_that_is_new_in_each_call_is_refused_by_name_and_line():
     refusal = step.refusal()
     assert "box['weight']" in refusal and "guards_test.py:" in refusal and "argument that is a tensor" in refusal, refusal
     assert step.stats()["replayed"] == 0
+
+
+def test_a_list_of_numbers_that_is_too_long_to_look_at_is_refused():
+    numbers, at = [1.0] * 5000, [3000]
+    step = overdrive.capture(lambda x: x * numbers[at[0]])
+    for i in range(8):
+        numbers[3000] = float(i // 4)
+        assert step(torch.ones(1)).item() == i // 4
+    assert "`numbers`, which has 5000 items" in step.refusal()
+
+
+def test_a_variable_of_the_environment_is_noticed(monkeypatch):
+    monkeypatch.setenv("A_FACTOR", "1")
+    step = overdrive.capture(lambda x: x * float(os.environ["A_FACTOR"]))
+    for i in range(12):
+        monkeypatch.setenv("A_FACTOR", str(1 + i // 6))
+        assert step(torch.ones(1)).item() == 1 + i // 6
+    assert step.stats()["replayed"] == 4
 
 
 def test_promised_guards_are_not_looked_at():
