@@ -104,6 +104,10 @@ check-versions: setup
 check-arm:
 	JOBS=$(JOBS) tools/check_arm.sh $(ARM_ARGS)
 
+## bare:      follow the README on a new Debian, as root and as a user without sudo; hours, by root; BARE_ARGS: --short, --user, ...
+bare:
+	tools/bare_machine.sh $(BARE_ARGS)
+
 ## gpu-check: on a machine with a GPU: build, test and measure there, into build-gpu/
 gpu-check:
 	tools/gpu_check.sh
@@ -167,6 +171,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results fuzz-capture test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm gpu-check \
+.PHONY: compare results fuzz-capture test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

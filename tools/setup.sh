@@ -227,7 +227,7 @@ torch_from_pip() {
       "are free. $hint PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS may name a place with the CPU build, torch==$kTorchVersion+cpu."
   else
     say "no PyTorch is here, and pip's index has no CPU build of $kTorchVersion: fetching the build that it has into .venv," \
-      "on x86-64 for CUDA, about 2.5 GB with its packages (5 GB on disk). Neither a GPU nor the CUDA toolkit is needed. $hint"
+      "on x86-64 for CUDA, about 2.7 GB with its packages (5 GB on disk). Neither a GPU nor the CUDA toolkit is needed. $hint"
     fetch .venv "torch==$kTorchVersion" && return
   fi
   tail -n 5 $kState/pip.log >&2
