@@ -13,13 +13,14 @@
 namespace overdrive::engine {
 namespace {
 
-// Page faults a backward, of the whole process, from which on something is done. A step that takes none in one
-// process and a few in the next is to take none.
+// Page faults of the process for each backward. From the first number on the keeper begins to hold memory, and
+// from the second on it raises its limits. One fault is enough to begin, because the number of faults of the
+// same step differs from process to process.
 constexpr int64_t kFaultsToKeepMemory = 1;
 constexpr int64_t kFaultsToRaise = 64;
 
-// A quarter of the 64 MiB that a heap of another thread than the first can have. glibc gives such a heap back
-// only when the one before has more than this free: with a larger one it would keep every heap for ever.
+// The largest M_TOP_PAD: a quarter of the 64 MiB of an arena heap, as threads other than the first have. glibc
+// frees such a heap only when the heap before it has more than M_TOP_PAD free, so a larger pad would keep all.
 constexpr size_t kMostTopPad = size_t{16} << 20;
 
 base::HeapThresholds thresholds(size_t mmap, size_t limit) {
@@ -40,8 +41,8 @@ HeapKeeper& HeapKeeper::get() {
 }
 
 bool HeapKeeper::keep(size_t bytes) {
-  base::MutexLock lock(mutex_);
   if (!base::malloc_is_glibcs()) return false;
+  base::MutexLock lock(mutex_);
   if (bytes == 0) {
     way_ = Way::kOff;
     if (!changed_) return true;
@@ -53,13 +54,18 @@ bool HeapKeeper::keep(size_t bytes) {
   return set(thresholds(bytes, bytes));
 }
 
+// See Note [Loader's lock] in install.cpp: malloc_is_glibcs() asks the loader.
 void HeapKeeper::decide_by_yourself() {
-  base::MutexLock lock(mutex_);
-  if (way_ != Way::kUndecided) return;
-  way_ = base::malloc_is_glibcs() && !base::environment_tunes_malloc() ? Way::kLooking : Way::kOff;
+  {
+    const base::MutexLock lock(mutex_);
+    if (way_ != Way::kUndecided) return;
+  }
+  const bool may_decide = base::malloc_is_glibcs() && !base::environment_tunes_malloc();
+  const base::MutexLock lock(mutex_);
+  if (way_ == Way::kUndecided) way_ = may_decide ? Way::kLooking : Way::kOff;
 }
 
-// Waits for nobody: a child of fork() may find the lock held by a thread that is gone.
+// Waits for nobody: where another thread looks or decides already, one look is enough.
 void HeapKeeper::look(uint64_t backwards) {
   if (!mutex_.try_lock()) return;
   try {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "engine/base/glibc_heap.h"
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 
 #include <cstdint>
 
@@ -42,7 +42,7 @@ class HeapKeeper {
   void look_locked(uint64_t backwards) OVERDRIVE_REQUIRES(mutex_);
   bool set(const base::HeapThresholds& wanted) OVERDRIVE_REQUIRES(mutex_);
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"heap keeper"};
   Way way_ OVERDRIVE_GUARDED_BY(mutex_) = Way::kUndecided;
   bool changed_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   base::HeapThresholds before_ OVERDRIVE_GUARDED_BY(mutex_);  // our first change, when there was one

@@ -2,8 +2,8 @@
 
 #include "engine/at_install.h"
 #include "engine/backward.h"
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/devices/worker_group.h"
 #include "engine/heap_keeper.h"
 #include "engine/host/host_rules.h"
@@ -13,7 +13,6 @@
 #include "engine/python_door/python_door.h"
 
 #include <c10/util/Type.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <typeinfo>
@@ -59,13 +58,25 @@ void open_python_door() {
   TORCH_CHECK(problem.empty(), problem);
 }
 
-// Every change of the default engine comes through here, one at a time. Nobody's code but LibTorch's
-// two-line accessors and the engine's own setters runs under the lock.
+// Note [Loader's lock]: the loader holds a lock while it runs the constructors of a library, and dlopen(),
+// dlsym() and dladdr() take that lock. A constructor may install. So a thread must not call the loader while it
+// holds a lock that install() takes, or it waits for the constructor, and the constructor waits for the thread.
+// install() asks the loader first, then locks, then looks whether the answer still holds.
+
+// The default engine, and whether it is Python's.
+struct EngineSeen {
+  Engine& engine;
+  bool is_python;
+};
+EngineSeen see_default_engine() {
+  Engine& now = Engine::get_default_engine();
+  return {now, host::is_python_engine(now)};
+}
+
+// Every change of the default engine comes through here, one at a time. Under the lock run only LibTorch's
+// two-line accessors, the engine's own setters and the listener of the options. See Note [Loader's lock].
 class Switch {
  public:
-  // A child of fork() may not find the lock held by a thread that is gone.
-  Switch() { pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork); }
-
   static Switch& get() {
     static base::NoDestructor<Switch> instance;
     return *instance;
@@ -73,8 +84,12 @@ class Switch {
 
   void on(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
     preloaded_installs_first();
-    MutexLock lock(mutex_);
-    turn_on(options);
+    open_python_door();
+    while (true) {
+      const EngineSeen seen = see_default_engine();
+      const MutexLock lock(mutex_);
+      if (is_default(seen)) return turn_on(options, seen);
+    }
   }
 
   // Null, or the engine that is on top of ours.
@@ -86,12 +101,16 @@ class Switch {
 
   Options enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
     preloaded_installs_first();
-    MutexLock lock(mutex_);
     open_python_door();
-    const Options before = options_;
-    if (scopes_++ == 0) on_before_scopes_ = is_ours(Engine::get_default_engine());
-    turn_on(options);
-    return before;
+    while (true) {
+      const EngineSeen seen = see_default_engine();
+      const MutexLock lock(mutex_);
+      if (!is_default(seen)) continue;
+      const Options before = options_;
+      if (scopes_++ == 0) on_before_scopes_ = is_ours(seen.engine);
+      turn_on(options, seen);
+      return before;
+    }
   }
 
   const Engine* leave_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
@@ -101,12 +120,10 @@ class Switch {
   }
 
  private:
-  // The preload library installs at the first call of this function in a process, and its install() comes here.
+  // In a process that preloads liboverdrive_autoload, the first call of get_default_engine() calls install(),
+  // which enters this class. The call must happen before this class locks its mutex.
   static void preloaded_installs_first() { Engine::get_default_engine(); }
-
-  // Held across fork(), from the one to the other.
-  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
-  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
+  static bool is_default(const EngineSeen& seen) { return &seen.engine == &Engine::get_default_engine(); }
 
   void set_options(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
     if (options == options_) return;  // the engine keeps every set it was ever given
@@ -114,17 +131,16 @@ class Switch {
     OverdriveEngine::get().set_options(options);
   }
 
-  void turn_on(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
-    open_python_door();
+  void turn_on(const Options& options, const EngineSeen& seen) OVERDRIVE_REQUIRES(mutex_) {
     tell_of_options(options);
     set_options(options);
-    Engine& now = Engine::get_default_engine();
+    Engine& now = seen.engine;
     if (is_ours(now)) return;
     // An engine that came on top of ours may call ours for what it does not do itself. Were we
     // to call it in turn, such a call would go round for ever, so we stay with the one below.
     // LibTorch's own engines call nobody, and Python's must be asked for its hooks.
-    const bool may_call_us = below_ && &now != &Engine::get_base_engine() && !host::is_python_engine(now);
-    if (!may_call_us) OverdriveEngine::get().set_previous(now);
+    const bool may_call_us = below_ && &now != &Engine::get_base_engine() && !seen.is_python;
+    if (!may_call_us) OverdriveEngine::get().set_previous(now, seen.is_python);
     below_ = &now;
     torch::autograd::set_default_engine_stub(&OverdriveEngine::stub);
   }
@@ -148,7 +164,7 @@ class Switch {
     return nullptr;
   }
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"switch"};
   // The engine that uninstall() puts back; null when we are not installed.
   Engine* below_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
   Options options_ OVERDRIVE_GUARDED_BY(mutex_);

@@ -48,8 +48,8 @@ void OverdriveEngine::set_options(const Options& options) {
   }
 }
 
-void OverdriveEngine::set_previous(Engine& previous) {
-  previous_is_python_.store(host::is_python_engine(previous), std::memory_order_release);
+void OverdriveEngine::set_previous(Engine& previous, bool is_python) {
+  previous_is_python_.store(is_python, std::memory_order_release);
   previous_.store(&previous, std::memory_order_release);
 }
 

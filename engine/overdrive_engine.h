@@ -28,7 +28,7 @@ class OverdriveEngine final : public HostEngine {
   const Options& options() const { return options_.load(std::memory_order_acquire)->options; }
 
   // The engine that was the default before us.
-  void set_previous(base::Engine& previous);
+  void set_previous(base::Engine& previous, bool is_python);
   base::Engine& previous() const override { return *previous_.load(std::memory_order_acquire); }
 
   // Asked first for every saved tensor; the previous engine is asked when it has none. Filled by hooks/.

@@ -1,7 +1,7 @@
 #include "inspect/forward_places.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/run/watchers.h"
 #include "inspect/call_stack.h"
 
@@ -56,7 +56,7 @@ class Places {
 
  private:
   static constexpr size_t kMost = 65'536;
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"forward places"};
   std::vector<Place> places_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t next_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // the oldest of a full ring
 };

@@ -1,7 +1,7 @@
 #include "inspect/in_place_writes.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/op_inputs.h"
 
@@ -67,7 +67,7 @@ class Writes {
 
  private:
   static constexpr size_t kMost = 4096;
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"in-place writes"};
   std::deque<Write> writes_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 

@@ -2,7 +2,7 @@
 // way to the caller, from thread to thread. Any thread. Leaves the text to its users.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 
 #include <array>
 #include <cstdint>
@@ -41,7 +41,7 @@ class NoteStore {
   static Last& last_here();
   Note* find_note(const std::exception& error) OVERDRIVE_REQUIRES(mutex_);
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"notes of errors"};
   std::array<Note, 16> notes_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t next_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   uint64_t count_ OVERDRIVE_GUARDED_BY(mutex_) = 0;

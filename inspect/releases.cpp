@@ -1,7 +1,7 @@
 #include "inspect/releases.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"
 
@@ -37,7 +37,7 @@ class Releases {
     return (reinterpret_cast<uintptr_t>(&node) >> 4) * 0x9E3779B97F4A7C15ull >> 48;
   }
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"releases"};
   std::vector<Place> places_ OVERDRIVE_GUARDED_BY(mutex_) = std::vector<Place>(kPlaces);
 };
 

@@ -1,8 +1,8 @@
 #include "checkpoint/region/dependency.h"
 
 #include "checkpoint/region/tape.h"
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -37,7 +37,7 @@ struct Token {
 };
 
 struct Tokens {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"tokens of dependencies"};
   std::vector<Token> known OVERDRIVE_GUARDED_BY(mutex);
 };
 

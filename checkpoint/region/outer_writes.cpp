@@ -1,12 +1,11 @@
 #include "checkpoint/region/outer_writes.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
@@ -110,11 +109,7 @@ class UnderWay {
     OuterValue value{};
   };
 
-  UnderWay() { pthread_atfork(hold, let_go, let_go); }
-  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
-  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
-
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"writes outside of a region"};
   std::map<const c10::StorageImpl*, First> first_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 

@@ -3,6 +3,7 @@
 #include "checkpoint/region/phase.h"
 #include "engine/base/autograd_modes.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/base/side_work.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -43,13 +44,13 @@ class RngReplay {
  public:
   explicit RngReplay(const base::GeneratorStates& states) {
     if (states.empty()) return;
-    static base::NoDestructor<std::recursive_mutex> mutex;
+    static base::NoDestructor<base::RecursiveProcessMutex> mutex("random regions");
     alone_ = std::unique_lock(*mutex);
     back_.emplace(states);
   }
 
  private:
-  std::unique_lock<std::recursive_mutex> alone_;  // the last to go
+  std::unique_lock<base::RecursiveProcessMutex> alone_;  // the last to go
   std::optional<base::GeneratorsBack> back_;
 };
 

@@ -1,7 +1,7 @@
 #include "checkpoint/region/write_watch.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -169,9 +169,10 @@ class Kernels final {
 
   bool is_refused_ = false;
   std::atomic<bool> has_new_{false};
-  base::Mutex adding_;  // the first watch of another thread waits until the kernels are there
+  base::ProcessMutex adding_{
+      "kernels that watch writes"};  // the first watch of another thread waits until the kernels are there
   std::vector<c10::RegistrationHandleRAII> handles_ OVERDRIVE_GUARDED_BY(adding_);
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"new operators to watch"};
   std::vector<c10::OperatorHandle> new_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 

@@ -1,7 +1,7 @@
 #include "engine/base/counters.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 namespace overdrive::engine {
 namespace {
 
-// Place 0 takes what one counter too many would count; nobody reads it.
+// Place 0 is never read. A counter that finds no free place counts there.
 constexpr size_t kNamed = 64;
 constexpr size_t kCounters = kNamed + kOwnTypes * kOwnOutcomes;
 
@@ -27,8 +27,6 @@ class Registry {
  public:
   Registry() {
     pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); });
-    // A child of fork() has one thread, and it may not find the mutex held by one that is gone.
-    pthread_atfork(lock_before_fork, unlock_after_fork, begin_anew_in_child);
   }
 
   static Registry& get() {
@@ -90,16 +88,6 @@ class Registry {
  private:
   using Counts = std::array<uint64_t, kCounters>;
 
-  // Held across fork(), from the one to the other.
-  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
-  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
-
-  // The work of its parent is not the child's.
-  static void begin_anew_in_child() {
-    unlock_after_fork();
-    get().reset();
-  }
-
   static void retire(Block* block);
 
   Counts sum() OVERDRIVE_REQUIRES(mutex_) {
@@ -111,7 +99,8 @@ class Registry {
   }
 
   pthread_key_t thread_end_{};
-  base::Mutex mutex_;
+  // The work of its parent is not the child's.
+  base::ProcessMutex mutex_{"counters", [] { get().reset(); }};
   // Of threads that live, and the sums of those that ended.
   Block* blocks_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
   Counts retired_ OVERDRIVE_GUARDED_BY(mutex_){};

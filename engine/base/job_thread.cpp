@@ -9,8 +9,7 @@
 
 namespace overdrive::base {
 
-// The threads of the process. All locks are held across fork(), so that a child finds them open. At exit the
-// threads end before LibTorch's statics go, which were there first.
+// The threads of the process. At exit they end before LibTorch's statics go, which were there first.
 struct JobThread::OfProcess {
   static OfProcess& get() {
     static NoDestructor<OfProcess> all;
@@ -18,21 +17,12 @@ struct JobThread::OfProcess {
   }
 
   OfProcess() {
-    pthread_atfork(hold, let_go, let_go);
     std::atexit([] {
       for (JobThread& thread : get().threads) thread.stop(/*drop_jobs=*/true);
     });
   }
-  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
-    get().mutex.lock();
-    for (JobThread& thread : get().threads) thread.mutex_.lock();
-  }
-  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS {
-    for (JobThread& thread : get().threads) thread.mutex_.unlock();
-    get().mutex.unlock();
-  }
 
-  Mutex mutex;
+  ProcessMutex mutex{"job threads"};
   std::deque<JobThread> threads;  // added to under the lock
 };
 

@@ -3,7 +3,7 @@
 // child of fork() has no such thread and starts its own.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 
 #include <condition_variable>
 #include <deque>
@@ -21,8 +21,8 @@ class JobThread {
   JobThread(const JobThread&) = delete;
   JobThread& operator=(const JobThread&) = delete;
 
-  // A new thread that belongs to the process: its object is never destroyed, and no lock of it is held across
-  // fork(). At exit the thread ends, and drops the jobs that it has not begun.
+  // A new thread that belongs to the process: its object is never destroyed. At exit the thread ends, and
+  // drops the jobs that it has not begun.
   static JobThread& of_process(std::string name);
 
   // Throws std::system_error when the system refuses the thread; the job is not kept then.
@@ -35,7 +35,7 @@ class JobThread {
   void loop() OVERDRIVE_EXCLUDES(mutex_);
 
   const std::string name_;
-  Mutex mutex_;
+  ProcessMutex mutex_{"a job thread"};
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_ OVERDRIVE_GUARDED_BY(mutex_);
   bool stop_ OVERDRIVE_GUARDED_BY(mutex_) = false;

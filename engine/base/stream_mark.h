@@ -2,7 +2,7 @@
 // waits for the work on the stream of the last user. Does nothing on the CPU. Values; any thread.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 #include "engine/base/torch_types.h"
 
 #include <c10/core/Event.h>
@@ -43,7 +43,7 @@ class SideStreams {
   c10::Stream of(c10::Device device) OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  Mutex mutex_;
+  ProcessMutex mutex_{"side streams"};
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Stream> streams_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 

@@ -4,7 +4,6 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <optional>
@@ -34,7 +33,6 @@ WorkerGroup& WorkerGroup::get() {
 
 // At exit before LibTorch's own statics go, which were there first.
 WorkerGroup::WorkerGroup() {
-  pthread_atfork(lock_before_fork, unlock_in_parent, start_afresh_in_child);
   std::atexit(&WorkerGroup::retire_all);
   there_is_a_group.store(true, std::memory_order_release);
 }
@@ -111,15 +109,13 @@ void WorkerGroup::retire() {
   for (const auto& worker : ended) worker->stop();
 }
 
-void WorkerGroup::lock_before_fork() { get().mutex_.lock(); }
-void WorkerGroup::unlock_in_parent() { get().mutex_.unlock(); }
 // The objects stay where they are: their locks may be held by threads that are gone.
-void WorkerGroup::start_afresh_in_child() {
+void WorkerGroup::start_afresh() {
   auto* const lost = new Places;
-  lost->swap(get().places_);
-  get().after_fork_ = true;
+  const MutexLock lock(mutex_);
+  lost->swap(places_);
+  after_fork_ = true;
   Participants::forget_all();
-  get().mutex_.unlock();
 }
 
 }  // namespace overdrive::engine

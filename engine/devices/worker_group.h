@@ -2,7 +2,7 @@
 // thread. Starts workers, counts their users and ends unused ones. Leaves the tasks to the workers.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 #include "engine/devices/worker.h"
 
 #include <map>
@@ -40,12 +40,10 @@ class WorkerGroup {
 
   using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
 
-  // Held across fork(), from the one to the other. The child has none of the threads.
-  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
-  static void unlock_in_parent() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
-  static void start_afresh_in_child() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS;
+  // In a child of fork(), which has none of the threads.
+  void start_afresh() OVERDRIVE_EXCLUDES(mutex_);
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"workers", [] { get().start_afresh(); }};
   Places places_ OVERDRIVE_GUARDED_BY(mutex_);
   bool after_fork_ OVERDRIVE_GUARDED_BY(mutex_) = false;  // in a child, until its first worker starts
 };

@@ -1,5 +1,7 @@
 #include "engine/python_door/python_door.h"
 
+#include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/python_door/linker_slot.h"
 
 #include <dlfcn.h>
@@ -19,6 +21,13 @@ constexpr const char* kConsequence = " Backwards that Python starts cannot be se
 
 std::atomic<Execute> original{nullptr};
 std::atomic<bool> opened{false};
+
+// One thread at a time makes the slot's page writable and read-only again. See Note [Loader's lock] in
+// install.cpp: no look-up of a name happens under this lock.
+base::ProcessMutex& writing() {
+  static base::NoDestructor<base::ProcessMutex> mutex("Python's door");
+  return *mutex;
+}
 
 // LibTorch's function, as the object itself would find it.
 void* find_execute(const link_map& object) {
@@ -48,12 +57,16 @@ std::string redirect(const link_map& object, Execute ours) {
   }
   void* const execute = find_execute(object);
   void* const before = __atomic_load_n(slots[0].place, __ATOMIC_ACQUIRE);
+  if (execute != nullptr && before == reinterpret_cast<void*>(ours))
+    return "";  // another thread was here first
   if (execute == nullptr || (before != execute && !is_unresolved(object, before))) {
     return "The linker slot for Engine::execute() in " + path +
            " does not lead to LibTorch's function: something else in this process has redirected it." +
            kConsequence;
   }
   original.store(reinterpret_cast<Execute>(execute), std::memory_order_release);
+  const base::MutexLock lock(writing());
+  if (__atomic_load_n(slots[0].place, __ATOMIC_ACQUIRE) == reinterpret_cast<void*>(ours)) return "";
   if (!replace_linker_slot(object, slots[0].place, before, reinterpret_cast<void*>(ours))) {
     const int error = errno;
     return "The linker slot for Engine::execute() in " + path + " cannot be written: " +

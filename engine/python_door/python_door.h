@@ -1,8 +1,8 @@
 // The way in for backwards that Python starts. Python calls its own engine object, not the default engine; that
 // object's execute() passes on to Engine::execute(), through one linker slot of libtorch_python.so. The door is
 // that slot, redirected to a function of ours. Parsing, the GIL and Python's errors stay the host's.
-// Process-wide: once open it stays open, and the function decides per call who serves. Any thread may ask;
-// one at a time opens. No header of Python's is used.
+// Process-wide: once open it stays open, and the function decides per call who serves. Any thread may open
+// it. No header of Python's is used.
 #pragma once
 
 #include "engine/base/torch_types.h"

@@ -2,8 +2,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
-
-#include <pthread.h>
+#include "engine/base/process_mutex.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,21 +13,13 @@ namespace {
 using List = std::vector<std::shared_ptr<Watcher>>;
 
 struct Registry {
-  // A child of fork() may not find the lock held by a thread that is gone.
-  Registry() { pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork); }
-
   static Registry& get() {
     static base::NoDestructor<Registry> instance;
     return *instance;
   }
 
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"watchers"};
   List list OVERDRIVE_GUARDED_BY(mutex);
-
- private:
-  // Held across fork(), from the one to the other.
-  static void lock_before_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex.lock(); }
-  static void unlock_after_fork() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex.unlock(); }
 };
 
 List current_watchers() {

@@ -1,7 +1,7 @@
 #include "forward_ad/layers/host_level.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -13,7 +13,7 @@ namespace {
 using StockLevel = torch::autograd::ForwardADLevel;
 
 struct State {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"LibTorch's dual level"};
   int users OVERDRIVE_GUARDED_BY(mutex) = 0;
   bool borrowed OVERDRIVE_GUARDED_BY(mutex) = false;
   bool plain OVERDRIVE_GUARDED_BY(mutex) = false;  // a bare level was opened since it was entered

@@ -1,7 +1,7 @@
 #include "forward_ad/levels/level_registry.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <c10/util/Exception.h>
 
@@ -20,7 +20,7 @@ struct Entry {
 };
 
 struct Registry {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"forward-mode levels"};
   uint64_t next_idx OVERDRIVE_GUARDED_BY(mutex) = 0;
   std::map<uint64_t, Entry> open OVERDRIVE_GUARDED_BY(mutex);
 };

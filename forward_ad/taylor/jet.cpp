@@ -1,7 +1,7 @@
 #include "forward_ad/taylor/jet.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
@@ -30,7 +30,7 @@ at::Tensor mark_of(const at::Tensor& value, Derivatives derivatives) {
 }
 
 struct Reason {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"reason of a Taylor fallback"};
   std::string text OVERDRIVE_GUARDED_BY(mutex);
 };
 Reason& reason() {

@@ -3,9 +3,8 @@
 #include "engine/base/counters.h"
 #include "engine/base/job_thread.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/plan/serial_order.h"
-
-#include <pthread.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -84,11 +83,6 @@ class Saved {
     }
   }
 
-  // A child of fork() has one thread, and it may not find a mutex held by one that is gone.
-  Saved() { pthread_atfork(hold, let_go, let_go); }
-  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.lock(); }
-  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().mutex_.unlock(); }
-
   void forget_dead() OVERDRIVE_REQUIRES(mutex_) {
     const auto is_dead = [](const Entry& one) { return one.unit.expired(); };
     for (auto& [key, entries] : known_) std::erase_if(entries, is_dead);
@@ -96,7 +90,7 @@ class Saved {
     look_for_dead_at_ = std::max<size_t>(64, 2 * known_.size());
   }
 
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"units to fetch"};
   std::unordered_map<Key, std::vector<Entry>, Hash> known_ OVERDRIVE_GUARDED_BY(mutex_);
   size_t look_for_dead_at_ OVERDRIVE_GUARDED_BY(mutex_) = 64;
   std::vector<std::weak_ptr<PackUnit>> expected_ OVERDRIVE_GUARDED_BY(mutex_);  // in line since it last looked

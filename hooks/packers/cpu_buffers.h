@@ -5,7 +5,7 @@
 // copy. The next user's stream waits for that one.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 #include "engine/base/torch_types.h"
 
 #include <c10/core/Stream.h>
@@ -31,7 +31,7 @@ class CpuBuffers {
 
  private:
   const int64_t most_idle_bytes_;
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"offloaded buffers"};
   std::multimap<int64_t, CpuBuffer> idle_ OVERDRIVE_GUARDED_BY(mutex_);  // by size
   int64_t idle_bytes_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
 };

@@ -4,7 +4,7 @@
 // it. Any thread.
 #pragma once
 
-#include "engine/base/mutex.h"
+#include "engine/base/process_mutex.h"
 #include "engine/base/torch_types.h"
 
 #include <map>
@@ -32,7 +32,7 @@ class LargeMemory : public std::enable_shared_from_this<LargeMemory> {
   void give_back(c10::DataPtr piece, int64_t bytes) noexcept OVERDRIVE_EXCLUDES(mutex_);
 
   const int64_t most_idle_bytes_;
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"large packed memory"};
   std::multimap<int64_t, c10::DataPtr> idle_ OVERDRIVE_GUARDED_BY(mutex_);  // by size
   int64_t idle_bytes_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
 };

@@ -1,8 +1,8 @@
 #include "hooks/packers/spill_to_disk.h"
 
 #include "engine/base/job_thread.h"
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/interface/version_check.h"
 #include "hooks/packers/spill_file.h"
@@ -10,7 +10,6 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,22 +26,11 @@ namespace {
 // that was not yet written at the fork stays in the child's memory; the child reads the others from the
 // parent's file, and never writes to it.
 
-// Guards the tensors in memory, for some nanoseconds at a time. One for the process, and held across fork().
-class TensorsLock {
- public:
-  static base::Mutex& get() {
-    static base::NoDestructor<TensorsLock> lock;
-    return lock->mutex_;
-  }
-
- private:
-  friend class base::NoDestructor<TensorsLock>;
-  TensorsLock() { pthread_atfork(hold, let_go, let_go); }
-  static void hold() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().lock(); }
-  static void let_go() OVERDRIVE_NO_THREAD_SAFETY_ANALYSIS { get().unlock(); }
-
-  base::Mutex mutex_;
-};
+// Guards the tensors in memory, for some nanoseconds at a time. One for the process.
+base::ProcessMutex& tensors_lock() {
+  static base::NoDestructor<base::ProcessMutex> lock("spilled tensors");
+  return *lock;
+}
 
 // A tensor on its way to a file, or in it.
 class Spilled {
@@ -68,7 +56,7 @@ class Spilled {
       return std::current_exception();
     }
     at::Tensor written;  // goes without the lock
-    const base::MutexLock lock(TensorsLock::get());
+    const base::MutexLock lock(tensors_lock());
     std::swap(written, tensor_);
     return nullptr;
   }
@@ -91,7 +79,7 @@ class Spilled {
 
  private:
   at::Tensor in_memory() const {
-    const base::MutexLock lock(TensorsLock::get());
+    const base::MutexLock lock(tensors_lock());
     return tensor_;
   }
 
@@ -169,7 +157,7 @@ class Writing {
 
   const int process_ = ::getpid();
   const SpillOptions& options_;
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"a spill file"};
   std::condition_variable room_;
   int64_t waiting_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   std::exception_ptr error_ OVERDRIVE_GUARDED_BY(mutex_);  // of a write, not yet told

@@ -1,7 +1,7 @@
 #include "inspect/cost/allocation_log.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
@@ -13,7 +13,7 @@ namespace {
 
 // Never destroyed, because another thread may allocate while a log ends.
 struct Written {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"allocation log"};
   bool on OVERDRIVE_GUARDED_BY(mutex) = false;
   bool (*marked)() OVERDRIVE_GUARDED_BY(mutex) = nullptr;
   uint32_t mark OVERDRIVE_GUARDED_BY(mutex) = 0;

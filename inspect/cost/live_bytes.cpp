@@ -1,7 +1,7 @@
 #include "inspect/cost/live_bytes.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
@@ -75,7 +75,7 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::Allocator&
       below_;  // the first that was found, always: two that count could stand in front of each other
-  base::Mutex mutex_;
+  base::ProcessMutex mutex_{"live bytes"};
   int objects_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
   c10::Allocator* around_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;  // what leave() puts back
 };

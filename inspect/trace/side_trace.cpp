@@ -1,7 +1,7 @@
 #include "inspect/trace/side_trace.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/process_mutex.h"
 #include "engine/base/side_work.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using Files = std::vector<std::shared_ptr<TraceFile>>;
 
 // Never destroyed, because a thread may end its work after the last trace.
 struct OpenTraces {
-  base::Mutex mutex;
+  base::ProcessMutex mutex{"open traces"};
   Files files OVERDRIVE_GUARDED_BY(mutex);
 };
 

@@ -2,7 +2,8 @@
 
 #include "engine/at_install.h"
 #include "engine/base/no_destructor.h"
-#include "engine/install.h"
+#include "engine/base/process_mutex.h"
+#include "engine/check_installed.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/live_bytes.h"
 #include "inspect/trace/forward_ops.h"
@@ -12,7 +13,6 @@
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -85,11 +85,11 @@ namespace {
 // OVERDRIVE_TRACE: one trace from the first install() to the end of the process. Forward operators are those of
 // the thread that installs.
 void trace_as_environment_says() {
-  static std::mutex mutex;
+  static base::NoDestructor<base::ProcessMutex> mutex("OVERDRIVE_TRACE");
   static TraceFile* file = nullptr;
   const char* path = std::getenv("OVERDRIVE_TRACE");
   if (path == nullptr || *path == '\0') return;
-  const std::lock_guard lock(mutex);
+  const base::MutexLock lock(*mutex);
   if (file != nullptr) return;
   auto made = std::make_shared<TraceFile>("OVERDRIVE_TRACE", path);
   engine::add_watcher(std::make_shared<TraceWatcher>(made, true));

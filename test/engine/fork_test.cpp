@@ -17,6 +17,6 @@ TEST_P(Fork, LeavesAChildThatTrains) {
 INSTANTIATE_TEST_SUITE_P(Program, Fork, testing::ValuesIn(cases_of(OVERDRIVE_FORK_PROGRAM)),
                          [](const auto& row) { return row.param; });
 
-TEST(ForkProgram, HasItsCases) { EXPECT_EQ(cases_of(OVERDRIVE_FORK_PROGRAM).size(), 9); }
+TEST(ForkProgram, HasItsCases) { EXPECT_EQ(cases_of(OVERDRIVE_FORK_PROGRAM).size(), 10); }
 
 }  // namespace

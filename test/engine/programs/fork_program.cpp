@@ -1,11 +1,15 @@
 // Forks with the engine installed: fork_program WHEN. The child runs backwards of its own and
 // leaves by exit(); the parent goes on training. Exit status 0 when both were right.
 #include "checkpoint/checkpoint.h"
+#include "engine/base/process_mutex.h"
 #include "engine/engine.h"
+#include "forward_ad/forward_ad.h"
 #include "hooks/hooks.h"
+#include "inspect/inspect.h"
 
 #include "test/support/pch.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +22,8 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -260,6 +266,69 @@ void while_a_region_runs_ahead() {
       [&] { go_on.set_value(); });
 }
 
+// Makes the library take each lock that it has for the whole process.
+void use_every_part() {
+  const overdrive::ScopedInstall with_errors({.errors = overdrive::engine::Errors::kFull});
+  overdrive::keep_memory(size_t{64} << 20);
+  const auto memory = overdrive::memory_timeline([] { train(1); });
+  for (const auto& hooks : {overdrive::hooks::spill_to_disk({.min_bytes = 0}),
+                            overdrive::hooks::schedulable(overdrive::hooks::spill_to_disk({.min_bytes = 0}))}) {
+    chain(numbers(1), hooks).backward();
+  }
+  Tensor buffer = torch::zeros({});
+  const auto region = [&](const Tensor& t) {
+    buffer.add_(1);
+    return torch::dropout(t, 0.5, true).sin();
+  };
+  using overdrive::CheckpointForm;
+  for (const CheckpointForm form : {CheckpointForm::kEarly, CheckpointForm::kOnDemand}) {
+    overdrive::checkpointed({.form = form}, region, numbers(1)).sum().backward();
+  }
+  overdrive::jvp([](const Tensor& t) { return t.sin(); }, numbers(1).detach(), torch::ones({1024}));
+}
+
+// The thread lets go of its lock when the fork has begun, and long after a fork that does not wait is over.
+std::promise<void>* fork_has_begun = nullptr;
+void while_another_thread_holds_each_lock() {
+  use_every_part();
+  pthread_atfork(
+      [] {
+        if (fork_has_begun != nullptr) fork_has_begun->set_value();
+      },
+      nullptr, nullptr);
+  const auto check_all_are_free = [] {
+    for (auto* lock : overdrive::base::locks_held_at_fork()) {
+      check(lock->try_hold(), lock->name());
+      lock->let_go();
+    }
+    use_every_part();
+    train(2);
+  };
+  std::set<std::string> seen;
+  for (auto* lock : overdrive::base::locks_held_at_fork()) {
+    seen.insert(lock->name());
+    std::promise<void> held, begun;
+    fork_has_begun = &begun;
+    std::thread other([&] {
+      while (!lock->try_hold()) std::this_thread::yield();
+      held.set_value();
+      begun.get_future().wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      lock->let_go();
+    });
+    held.get_future().wait();
+    fork_and_wait(check_all_are_free);
+    other.join();
+  }
+  fork_has_begun = nullptr;
+  for (const char* name :
+       {"switch", "counters", "heap keeper", "watchers", "job threads", "spilled tensors", "units to fetch",
+        "random regions", "writes outside of a region", "forward-mode levels", "LibTorch's dual level",
+        "notes of errors", "forward places", "in-place writes", "releases", "live bytes"}) {
+    check(seen.contains(name), name);
+  }
+}
+
 struct When {
   const char* name;
   void (*fork)();
@@ -275,6 +344,7 @@ const When kWhen[] = {
     {"while_tensors_are_spilled", while_tensors_are_spilled},
     {"while_tensors_are_fetched", while_tensors_are_fetched},
     {"while_a_region_runs_ahead", while_a_region_runs_ahead},
+    {"while_another_thread_holds_each_lock", while_another_thread_holds_each_lock},
 };
 
 }  // namespace
