@@ -167,7 +167,7 @@ class Backward {
       fill_exec_info(*task, memory_->plan, call_.outputs, call_.accumulate_grad);
     }
     if (tables) fill_task_tables(*task, memory_->plan);
-    std::unique_ptr<RunObserver> observer;
+    std::unique_ptr<RunWatch> observer;
     if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
     if (watched_ != nullptr) watched_->also_tell(observer.get());
     const RunOptions options{

@@ -13,7 +13,7 @@ namespace overdrive::engine {
 struct EngineState {
   HostEngine& engine;
   const Options& options;
-  RunObserverSource observers;    // or null
+  RunWatchSource observers;       // or null
   ErrorDescriber describe_error;  // or null
   bool saved_hooks_in_use;        // hooks of saved tensors live or may be called: they run user code
 };

@@ -108,7 +108,7 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
   variable_list captured;
   const EngineState state{.engine = *this,
                           .options = options(),
-                          .observers = run_observers_.load(std::memory_order_acquire),
+                          .observers = run_watch_source_.load(std::memory_order_acquire),
                           .describe_error = describe_error_.load(std::memory_order_acquire),
                           .saved_hooks_in_use = saved_hooks_may_run(call.create_graph)};
   const auto body = [&] { captured = run_backward(state, call); };

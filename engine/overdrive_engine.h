@@ -4,8 +4,8 @@
 #pragma once
 
 #include "engine/host/host_frame.h"
+#include "engine/node/run_watch.h"
 #include "engine/options.h"
-#include "engine/run/run_observer.h"
 #include "engine/run/seat.h"
 
 #include <atomic>
@@ -37,8 +37,8 @@ class OverdriveEngine final : public HostEngine {
   }
 
   // Asked at the beginning of every run. Filled by hooks/ when something is to be fetched ahead.
-  void set_run_observer_source(RunObserverSource source) {
-    run_observers_.store(source, std::memory_order_release);
+  void set_run_watch_source(RunWatchSource source) {
+    run_watch_source_.store(source, std::memory_order_release);
   }
 
   // Told of every error that comes out of a node. Filled by inspect/.
@@ -89,7 +89,7 @@ class OverdriveEngine final : public HostEngine {
 
   std::atomic<const OptionsInUse*> options_;
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
-  std::atomic<RunObserverSource> run_observers_{nullptr};
+  std::atomic<RunWatchSource> run_watch_source_{nullptr};
   std::atomic<ErrorDescriber> describe_error_{nullptr};
   std::atomic<bool> device_pool_owned_{false};
 };

@@ -58,10 +58,27 @@ using engine::NodeFacts;
 using inspect::Stop;
 using StopPtr = std::shared_ptr<Stop>;
 
-// The scopes whose backwards run on this thread: of the thread itself, and of a node that a worker runs.
-std::vector<StopPtr>& stops_here() {
-  thread_local std::vector<StopPtr> stops;
-  return stops;
+// The scopes whose backwards run on this thread: of the thread itself, and of a node that a worker runs. A
+// plain pointer, because the destructor of a late tensor may run a backward when thread-locals are gone.
+struct StopHere {
+  StopPtr stop;
+  StopHere* outer;
+};
+constinit thread_local StopHere* innermost_stop = nullptr;
+
+void enter(const StopPtr& stop) { innermost_stop = new StopHere{stop, innermost_stop}; }
+void leave(const Stop& stop) {
+  for (StopHere** at = &innermost_stop; *at != nullptr; at = &(*at)->outer) {
+    if ((*at)->stop.get() != &stop) continue;
+    const std::unique_ptr<StopHere> left(*at);
+    *at = left->outer;
+    return;
+  }
+}
+bool is_here(const Stop& stop) {
+  const StopHere* at = innermost_stop;
+  while (at != nullptr && at->stop.get() != &stop) at = at->outer;
+  return at != nullptr;
 }
 
 class StoppableRun final : public engine::RunWatch {
@@ -78,15 +95,15 @@ class StoppableRun final : public engine::RunWatch {
   }
 
   // A worker does not know the scope of the thread that it works for.
-  void before_node(const NodeFacts&) override { stops_here().push_back(stop_); }
+  void before_node(const NodeFacts&) override { enter(stop_); }
   void after_node(const NodeFacts& facts, const base::variable_list&, bool) override {
-    stops_here().pop_back();
+    leave(*stop_);
     done_.fetch_add(1);
     if (engine::host::kind_of(facts.node) != engine::host::NodeKind::kAccumulateGrad) return;
     const base::MutexLock lock(mutex_);
     leaves_.push_back(static_cast<torch::autograd::AccumulateGrad&>(facts.node).variable);
   }
-  void node_failed(const NodeFacts&, std::exception&) noexcept override { stops_here().pop_back(); }
+  void node_failed(const NodeFacts&) noexcept override { leave(*stop_); }
 
   void end(const std::exception_ptr& error) override {
     if (error == nullptr) {
@@ -142,9 +159,7 @@ class StopScope::Watching final : public engine::Watcher {
       : stop(std::make_shared<Stop>(std::move(options), depth_of_next_backward())) {}
 
   std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
-    const std::vector<StopPtr>& stops = stops_here();
-    if (std::find(stops.begin(), stops.end(), stop) == stops.end()) return nullptr;
-    return std::make_unique<StoppableRun>(stop, facts);
+    return is_here(*stop) ? std::make_unique<StoppableRun>(stop, facts) : nullptr;
   }
   bool runs_user_code() const override { return static_cast<bool>(stop->options.progress); }
 
@@ -152,13 +167,14 @@ class StopScope::Watching final : public engine::Watcher {
 };
 
 StopScope::StopScope(StopOptions options) : watching_(std::make_shared<Watching>(std::move(options))) {
-  stops_here().push_back(watching_->stop);
+  engine::check_installed("A StopScope stops backwards on Overdrive");
+  enter(watching_->stop);
   engine::add_watcher(watching_);
 }
 
 StopScope::~StopScope() {
   engine::remove_watcher(*watching_);
-  std::erase(stops_here(), watching_->stop);
+  leave(*watching_->stop);
 }
 
 std::vector<at::Tensor> StopScope::accumulated() const { return watching_->stop->accumulated(); }

@@ -36,15 +36,20 @@ class RunWatch {
   // Between two nodes of a thread, before node number `index`: an exception stops the backward and reaches the
   // caller as it is. No node is blamed for it.
   virtual void may_go_on(uint32_t /*index*/) {}
-  // An exception from these two counts as an error of the node.
+  // An exception from these two counts as an error of the node. One of after_node() and node_failed() follows
+  // every before_node() that returned, on the same thread.
   virtual void before_node(const NodeFacts& /*facts*/) {}
   // `own`: the engine ran the node in the place of its apply().
   virtual void after_node(const NodeFacts& /*facts*/, const base::variable_list& /*outputs*/, bool /*own*/) {}
-  virtual void node_failed(const NodeFacts& /*facts*/, std::exception& /*error*/) noexcept {}
+  virtual void node_failed(const NodeFacts& /*facts*/) noexcept {}
   // On the calling thread, after the last node and the callbacks of the backward. `error` is null, or the one
   // that the caller will get. An exception reaches the caller, unless there is an error already.
   virtual void end(const std::exception_ptr& /*error*/) {}
 };
+
+// Makes a watch for a run of this plan, or returns null: for fetching ahead, which hears of may_go_on() alone.
+// May ask serial_order() for the order. Throws nothing.
+using RunWatchSource = std::unique_ptr<RunWatch> (*)(const Plan& plan) noexcept;
 
 // In the order in which their watchers were added; after a node and at the end the other way round.
 using RunWatches = std::vector<std::unique_ptr<RunWatch>>;

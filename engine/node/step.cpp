@@ -13,21 +13,46 @@ bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs) 
   return planned.needed;
 }
 
-void call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
+namespace {
+
+// Tells the watches of a node's begin and end. Every watch whose before_node() returned hears of one end: when
+// the node, another watch or the end of the thread unwinds, that is node_failed().
+class ToldNode {
+ public:
+  ToldNode(const RunWatches& watches, const NodeFacts& facts) : watches_(watches), facts_(facts) {}
+  ~ToldNode() {
+    while (begun_ > 0) watches_[--begun_]->node_failed(facts_);
+  }
+  ToldNode(const ToldNode&) = delete;
+  ToldNode& operator=(const ToldNode&) = delete;
+
+  void begin() {
+    for (const auto& watch : watches_) {
+      watch->before_node(facts_);
+      ++begun_;
+    }
+  }
+  void end(const base::variable_list& outputs, bool own) {
+    while (begun_ > 0) watches_[--begun_]->after_node(facts_, outputs, own);
+  }
+
+ private:
+  const RunWatches& watches_;
+  const NodeFacts& facts_;
+  size_t begun_ = 0;
+};
+
+}  // namespace
+
+bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
                   base::variable_list& outputs, const NodeCall& call) {
   base::Node& node = *step.plan.nodes[index].node;
   const NodeFacts facts{node, index, inputs};
-  const RunWatches& watches = *step.watches;
-  for (const auto& watch : watches) watch->before_node(facts);
-  bool own = false;
-  try {
-    own = call_node(node, inputs, outputs, call);
-  } catch (std::exception& error) {
-    for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch) (*watch)->node_failed(facts, error);
-    throw;
-  }
-  for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch)
-    (*watch)->after_node(facts, outputs, own);
+  ToldNode told(*step.watches, facts);
+  told.begin();
+  const bool own = call_node(node, inputs, outputs, call);
+  told.end(outputs, own);
+  return own;
 }
 
 void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge) {

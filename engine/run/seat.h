@@ -10,7 +10,6 @@
 #include "engine/node/node_call.h"
 #include "engine/node/run_watch.h"
 #include "engine/run/active_run.h"
-#include "engine/run/run_observer.h"
 
 namespace overdrive::engine {
 
@@ -19,14 +18,15 @@ using ErrorDescriber = void (*)(const base::edge_list& roots, base::Node& node, 
 
 struct RunOptions {
   bool keep_graph = false;
-  bool user_code = false;                  // nodes or hooks from outside LibTorch may run
-  base::Engine* previous = nullptr;        // its thread_on_exception() hears of errors
-  base::GraphTask* task = nullptr;         // the host's, when the run is inside a frame
-  host::NodeBits* current_node = nullptr;  // the calling thread's place for get_current_node(), or null
-  bool task_tables = false;                // the task's dependencies_ are kept up to date
-  RunObserver* observer = nullptr;         // hears of every node, or null
-  RunOwn run_own = nullptr;                // runs nodes in the place of their apply(), or null: nothing may
-  const RunWatches* watches = nullptr;     // hear of every node, or null
+  bool user_code = false;                      // nodes or hooks from outside LibTorch may run
+  base::Engine* previous = nullptr;            // its thread_on_exception() hears of errors
+  base::GraphTask* task = nullptr;             // the host's, when the run is inside a frame
+  host::NodeBits* current_node = nullptr;      // the calling thread's place for get_current_node(), or null
+  bool task_tables = false;                    // the task's dependencies_ are kept up to date
+  RunWatch* observer = nullptr;                // its may_go_on() is called before every node; or null
+  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null
+  OwnRefusal own_refusal = OwnRefusal::kNone;  // why none may run so in this run
+  const RunWatches* watches = nullptr;         // hear of every node, or null
   ErrorDescriber describe_error = nullptr;
   const base::edge_list* roots = nullptr;  // of the run
 };
@@ -71,7 +71,7 @@ class Seat {
  private:
   void begin(const ReadyTask& task) {
     if (options_.observer != nullptr) [[unlikely]]
-      options_.observer->begins(task.node);  // may throw, so before anything that is to be undone
+      options_.observer->may_go_on(task.node);  // may throw, so before anything that is to be undone
     ++nodes_run_;
     active.node = task.keep.get();
     if (current_node_ != nullptr) *current_node_ = host::bits_of(*task.keep);

@@ -1,6 +1,5 @@
 #include "engine/run/watchers.h"
 
-#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 
@@ -67,9 +66,9 @@ WatchedRun::WatchedRun(RunFacts facts) {
   }
 }
 
-void WatchedRun::begins(uint32_t node) {
+void WatchedRun::may_go_on(uint32_t node) {
   for (const auto& watch : watches_) watch->may_go_on(node);
-  if (observer_ != nullptr) observer_->begins(node);
+  if (observer_ != nullptr) observer_->may_go_on(node);
 }
 
 void WatchedRun::end(const std::exception_ptr& error) {

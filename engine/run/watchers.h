@@ -4,7 +4,6 @@
 #pragma once
 
 #include "engine/node/run_watch.h"
-#include "engine/run/run_observer.h"
 
 #include <atomic>
 #include <memory>
@@ -41,7 +40,7 @@ extern std::atomic<int> num_watchers;
 inline bool has_watchers() { return num_watchers.load(std::memory_order_relaxed) != 0; }
 
 // The watches of one backward. Lives on the stack of the calling thread, around the run.
-class WatchedRun final : public RunObserver {
+class WatchedRun final : public RunWatch {
  public:
   // Asks every watcher, with a number for the backward. When one throws, those before it hear of the end.
   explicit WatchedRun(RunFacts facts);
@@ -51,13 +50,13 @@ class WatchedRun final : public RunObserver {
   bool runs_user_code() const { return runs_user_code_; }
   const RunWatches* watches() const { return watches_.empty() ? nullptr : &watches_; }
   // The observer that fetches ahead, or null, becomes a part of this one.
-  void also_tell(RunObserver* observer) { observer_ = observer; }
-  void begins(uint32_t node) override;
-  void end(const std::exception_ptr& error);
+  void also_tell(RunWatch* observer) { observer_ = observer; }
+  void may_go_on(uint32_t node) override;
+  void end(const std::exception_ptr& error) override;
 
  private:
   RunWatches watches_;
-  RunObserver* observer_ = nullptr;
+  RunWatch* observer_ = nullptr;
   bool runs_user_code_ = false;
 };
 

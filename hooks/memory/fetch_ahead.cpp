@@ -103,7 +103,7 @@ void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::
   Saved::get().note(info, schedule, unit);
 }
 
-std::unique_ptr<engine::RunObserver> fetch_ahead_in(const engine::Plan& plan) noexcept try {
+std::unique_ptr<engine::RunWatch> fetch_ahead_in(const engine::Plan& plan) noexcept try {
   std::vector<Wanted> found = Saved::get().wanted(plan);
   if (found.empty()) return nullptr;
   const std::vector<uint32_t> order = engine::serial_order(plan);
@@ -132,7 +132,7 @@ FetchAhead::~FetchAhead() {
   }
 }
 
-void FetchAhead::begins(uint32_t node) {
+void FetchAhead::may_go_on(uint32_t node) {
   try {
     for (const auto& unit : passed_by(places_[node])) unit->passed_fetch();
     start(within_reach(places_[node]));

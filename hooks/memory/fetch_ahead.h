@@ -8,7 +8,7 @@
 // when no thread did before. A wrong guess costs an unpack.
 #pragma once
 
-#include "engine/run/run_observer.h"
+#include "engine/node/run_watch.h"
 #include "hooks/memory/pack_unit.h"
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace overdrive::hooks {
 void fetch_ahead_for(const SaveInfo& info, const Schedule& schedule, const std::shared_ptr<PackUnit>& unit);
 
 // The engine calls this at the beginning of a run. Null when no node of the plan has anything to fetch.
-std::unique_ptr<engine::RunObserver> fetch_ahead_in(const engine::Plan& plan) noexcept;
+std::unique_ptr<engine::RunWatch> fetch_ahead_in(const engine::Plan& plan) noexcept;
 
 // A unit that a node of the run will ask for.
 struct Wanted {
@@ -32,7 +32,7 @@ struct Wanted {
   bool started = false;  // the unit was told that the node will ask
 };
 
-class FetchAhead final : public engine::RunObserver {
+class FetchAhead final : public engine::RunWatch {
  public:
   // `places`: of each node of the plan; `wanted`: by place.
   FetchAhead(std::vector<uint32_t> places, std::vector<Wanted> wanted)
@@ -40,7 +40,7 @@ class FetchAhead final : public engine::RunObserver {
   // Drops tensors that were fetched and not used.
   ~FetchAhead() override;
 
-  void begins(uint32_t node) override;
+  void may_go_on(uint32_t node) override;
 
  private:
   static constexpr size_t kNotNow = SIZE_MAX;

@@ -34,7 +34,7 @@ ScopedHooks::ScopedHooks(HooksPtr hooks, HookOptions options) {
       engine::default_engine_owner(), "). Call overdrive::install() first.");
   engine::OverdriveEngine::get().set_saved_hooks_source(&hooks_for_saved_tensor);
   std::optional<Schedule> schedule = hooks != nullptr ? hooks->schedule() : std::nullopt;
-  if (schedule && schedule->depth > 0) engine::OverdriveEngine::get().set_run_observer_source(&fetch_ahead_in);
+  if (schedule && schedule->depth > 0) engine::OverdriveEngine::get().set_run_watch_source(&fetch_ahead_in);
   HookScope* around = HookScope::innermost();
   scope_ = std::make_shared<HookScope>(std::move(hooks), options, around ? around->shared_from_this() : nullptr,
                                        schedule);

@@ -111,7 +111,7 @@ class CostRun final : public engine::RunWatch {
   void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override {
     finish(facts.index, bytes_of(outputs), own);
   }
-  void node_failed(const engine::NodeFacts& facts, std::exception&) noexcept override {
+  void node_failed(const engine::NodeFacts& facts) noexcept override {
     try {
       finish(facts.index, 0, false);
     } catch (...) {  // memory: the error of the node matters more

@@ -64,7 +64,7 @@ void TraceRun::after_node(const engine::NodeFacts& facts, const base::variable_l
   finish(file_->lane(), facts.index, now, bytes_of(outputs), own, false);
 }
 
-void TraceRun::node_failed(const engine::NodeFacts& facts, std::exception&) noexcept {
+void TraceRun::node_failed(const engine::NodeFacts& facts) noexcept {
   try {
     finish(file_->lane(), facts.index, ticks(), 0, false, true);
   } catch (...) {  // memory: the error of the node matters more than its place in the trace
@@ -73,7 +73,7 @@ void TraceRun::node_failed(const engine::NodeFacts& facts, std::exception&) noex
 
 void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool own,
                       bool failed) const {
-  // Above it lie nodes whose end nobody told, because another observer threw.
+  // Above it lie nodes whose before_node() threw here.
   while (!lane.open.empty()) {
     const Lane::Open open = lane.open.back();
     lane.open.pop_back();

@@ -17,7 +17,7 @@ class TraceRun final : public engine::RunWatch {
 
   void before_node(const engine::NodeFacts& facts) override;
   void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override;
-  void node_failed(const engine::NodeFacts& facts, std::exception& error) noexcept override;
+  void node_failed(const engine::NodeFacts& facts) noexcept override;
   void end(const std::exception_ptr& error) override;
 
  private:

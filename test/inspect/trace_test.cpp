@@ -115,6 +115,20 @@ TEST_F(Traces, AreWholeAfterAnErrorInTheMiddle) {
   EXPECT_FALSE(file_.slices({"backward"})[1]["args"].contains("error"));
 }
 
+// The second watch throws before the node: the first has heard of the node's begin and hears of its end.
+TEST_F(Traces, HoldTheNodeBeforeWhichAnotherWatchThrew) {
+  const Tensor loss = leaf().exp().sum();
+  {
+    Trace trace(file_.path);
+    const auto refuses = on_backward({.before_node = [](const auto& at, const auto&) {
+      if (at.node.name() == "ExpBackward0") throw std::runtime_error("not this one");
+    }});
+    EXPECT_EQ(error_of([&] { loss.backward(); }), "not this one");
+  }
+  EXPECT_EQ(file_.node_names(), (Names{"SumBackward0", "ExpBackward0"}));
+  EXPECT_EQ(broken_rule(file_), "");
+}
+
 TEST_F(Traces, ShowNestedBackwardsInsideTheNodeThatCalledThem) {
   const Tensor x = leaf({1}), y = leaf({1});
   const auto outer = make_node("outer", {test::accumulator(x)}, [&](torch::autograd::variable_list&& in) {
