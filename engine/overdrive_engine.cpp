@@ -77,7 +77,10 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
 
 variable_list OverdriveEngine::serve(const BackwardCall& call) {
   const bool nested = thread_context().innermost != nullptr;
-  if (host::compiled_autograd_is_on()) return forward(call, "compiled autograd");
+  const host::CompiledAutograd compiled = host::compiled_autograd();
+  if (compiled == host::CompiledAutograd::kOn) return forward(call, "compiled autograd");
+  if (compiled == host::CompiledAutograd::kUnknown) [[unlikely]]
+    tell_of_unknown_compiled_autograd();
   // A call that stock refuses is stock's to refuse, in its own words.
   const edge_list& outputs = call.outputs;
   const variable_list& inputs = call.gradients;
@@ -102,6 +105,18 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
     return run_with_shadow_check(call, [&] { return run(call, nested); });
   }
   return run(call, nested);
+}
+
+// Only Python sets a compiled autograd function, so only a process with Python is warned.
+void OverdriveEngine::tell_of_unknown_compiled_autograd() const {
+  count(counts::compiled_autograd_unknown);
+  if (!previous_is_python_.load(std::memory_order_acquire)) return;
+  TORCH_WARN_ONCE(
+      "Overdrive cannot see in this build of LibTorch whether compiled autograd is on. Backwards run on "
+      "Overdrive, "
+      "also inside torch._dynamo.compiled_autograd. Call overdrive.uninstall() before you use compiled "
+      "autograd. "
+      "stats() counts such backwards as compiled_autograd_unknown.");
 }
 
 variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {

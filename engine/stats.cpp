@@ -32,6 +32,7 @@ constexpr std::pair<const char*, uint64_t Stats::*> kNumbers[] = {
     {"ahead_bytes", &Stats::ahead_bytes},
     {"waiting_bytes", &Stats::waiting_bytes},
     {"keep_memory_bytes", &Stats::keep_memory_bytes},
+    {"compiled_autograd_unknown", &Stats::compiled_autograd_unknown},
 };
 
 // 1234567 -> "1,234,567"

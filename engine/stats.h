@@ -33,6 +33,8 @@ struct Stats {                    // A copy of the counters.
   uint64_t waiting_bytes = 0;  // of saved tensors that are still to be packed: now, whatever was reset
   uint64_t keep_memory_bytes =
       0;  // that may stay at the top of a heap of glibc's, by keep_memory() or by itself: now
+  // Backwards of which the engine could not know whether compiled autograd was on, and ran them.
+  uint64_t compiled_autograd_unknown = 0;
   // Nodes by type that the engine ran itself, and that it left to their apply() although it has a function.
   std::map<std::string, uint64_t> own_nodes;
   std::map<std::string, uint64_t> declined_nodes;  // "type: reason"

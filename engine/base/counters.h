@@ -49,6 +49,7 @@ inline constinit Counter fresh_stacks{"fresh_stacks"};
 inline constinit Counter threads{"threads"};
 inline constinit Counter checked{"checked"};
 inline constinit Counter check_skipped{"check_skipped"};
+inline constinit Counter compiled_autograd_unknown{"compiled_autograd_unknown"};
 }  // namespace counts
 
 // How often each type of own node ended in which way. Numbers, because only a higher folder knows the types and

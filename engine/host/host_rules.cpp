@@ -52,24 +52,34 @@ const void* loaded_first(const unsigned char* code) {
 }
 #endif
 
-std::atomic<void*>* find_compiled_autograd() {
-  const auto* code = reinterpret_cast<const unsigned char*>(&Engine::set_compiled_autograd);
-  const void* const variable = loaded_first(code);
-  const bool plausible = shared_object_of(code).all.contains(variable) &&
-                         reinterpret_cast<uintptr_t>(variable) % alignof(void*) == 0;
-  return plausible ? static_cast<std::atomic<void*>*>(const_cast<void*>(variable)) : nullptr;
-}
+using Variable = std::atomic<void*>;
 
-std::atomic<void*>* compiled_autograd() {
-  static std::atomic<void*>* const variable = find_compiled_autograd();
+Variable* find_compiled_autograd() {
+  return static_cast<Variable*>(
+      variable_loaded_by(reinterpret_cast<const void*>(&Engine::set_compiled_autograd)));
+}
+std::atomic<Variable*>& compiled_autograd_variable() {
+  static std::atomic<Variable*> variable{find_compiled_autograd()};
   return variable;
 }
 
 }  // namespace
 
-bool compiled_autograd_is_on() {
-  const auto* variable = compiled_autograd();
-  return variable != nullptr && variable->load(std::memory_order_relaxed) != nullptr;
+void* variable_loaded_by(const void* function) {
+  const void* const variable = loaded_first(static_cast<const unsigned char*>(function));
+  const bool plausible = shared_object_of(function).all.contains(variable) &&
+                         reinterpret_cast<uintptr_t>(variable) % alignof(void*) == 0;
+  return plausible ? const_cast<void*>(variable) : nullptr;
+}
+
+CompiledAutograd compiled_autograd() {
+  const Variable* variable = compiled_autograd_variable().load(std::memory_order_relaxed);
+  if (variable == nullptr) return CompiledAutograd::kUnknown;
+  return variable->load(std::memory_order_relaxed) == nullptr ? CompiledAutograd::kOff : CompiledAutograd::kOn;
+}
+
+void disregard_compiled_autograd(bool disregard) {
+  compiled_autograd_variable().store(disregard ? nullptr : find_compiled_autograd(), std::memory_order_relaxed);
 }
 
 // Each install() asks, and dladdr() looks through all symbols of a library: a millisecond for LibTorch's.

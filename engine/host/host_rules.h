@@ -1,6 +1,6 @@
-// LibTorch's rules for a backward beside the rest of the process: other engines that serve a call
-// (compiled autograd, Python's), threads and streams of devices, and loaded objects that read a graph task. Any
-// thread.
+// Questions to LibTorch and the process before a backward runs: whether compiled autograd or Python's engine
+// takes the call, which devices have threads and streams of their own, and whether a loaded object reads graph
+// tasks. No state but caches; any thread.
 #pragma once
 
 #include "engine/base/export.h"
@@ -8,8 +8,16 @@
 
 namespace overdrive::engine::host {
 
-// True while a compiled autograd function is set: stock gives the whole call to that function.
-bool compiled_autograd_is_on();
+// Whether a compiled autograd function is set: stock gives the whole call to that function. The variable that
+// holds it has no exported name, and is found in the code of Engine::set_compiled_autograd(). Unknown where
+// that code is not as expected: on other processors than x86-64, or in another build of LibTorch.
+enum class CompiledAutograd { kOff, kOn, kUnknown };
+CompiledAutograd compiled_autograd();
+
+// The variable that a function's code begins by loading, or null.
+OVERDRIVE_API void* variable_loaded_by(const void* function);
+// For a test: from now on the process counts as one where the variable was not found, or no longer.
+OVERDRIVE_API void disregard_compiled_autograd(bool disregard);
 
 // True when `engine` is Python's, from `import torch`.
 bool is_python_engine(const base::Engine& engine);

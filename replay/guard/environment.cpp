@@ -1,6 +1,7 @@
 #include "replay/guard/environment.h"
 
 #include "engine/base/torch_types.h"
+#include "engine/host/host_rules.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -66,6 +67,8 @@ const char* reason_to_run_eagerly() {
     return "hooks on saved tensors are active";
   }
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a forward-mode level is open";
+  if (engine::host::compiled_autograd() == engine::host::CompiledAutograd::kOn)
+    return "compiled autograd is on";
   return nullptr;
 }
 

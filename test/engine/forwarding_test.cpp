@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "engine/base/torch_types.h"
+#include "engine/host/host_rules.h"
 #include "test/support/pch.h"
 
 namespace {
@@ -78,6 +79,21 @@ TEST_F(Forwarding, NoticesCompiledAutogradInsideABackward) {
   });
   y.sum().backward();
   EXPECT_TRUE(torch::equal(x.grad(), torch::full({2}, 3.0)));
+}
+
+// Another build of LibTorch may begin the function with other code.
+TEST_F(Forwarding, CountsBackwardsThatItRanWithoutKnowingOfCompiledAutograd) {
+  using namespace overdrive::engine;
+  static constexpr unsigned char kOtherCode[64] = {0x55, 0x48, 0x89, 0xe5};
+  EXPECT_EQ(host::variable_loaded_by(kOtherCode), nullptr);
+  EXPECT_NE(host::variable_loaded_by(reinterpret_cast<const void*>(&Engine::set_compiled_autograd)), nullptr);
+  const auto backward = [] { torch::ones({2}, torch::requires_grad()).sum().backward(); };
+  backward();
+  EXPECT_EQ(overdrive::stats().compiled_autograd_unknown, 0u);
+  host::disregard_compiled_autograd(true);
+  backward();
+  host::disregard_compiled_autograd(false);
+  EXPECT_EQ(overdrive::stats().compiled_autograd_unknown, 1u);
 }
 
 TEST_F(Forwarding, LeavesCallsThatStockRefusesToStock) {

@@ -72,7 +72,7 @@ TEST_F(Stats, AreOneLineOfJsonWithEveryCounter) {
   for (const char* counter :
        {"frames_elided", "nested", "slow_validations", "slow_sums", "fresh_stacks", "threads", "checked",
         "check_skipped", "packed_later", "ahead_hits", "ahead_waits", "ahead_misses", "ahead_unused",
-        "ahead_bytes", "waiting_bytes", "keep_memory_bytes"}) {
+        "ahead_bytes", "waiting_bytes", "keep_memory_bytes", "compiled_autograd_unknown"}) {
     EXPECT_TRUE(json.contains(counter)) << counter;
   }
   EXPECT_EQ(json["forwarded"], nlohmann::json::object());
