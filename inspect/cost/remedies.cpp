@@ -1,5 +1,6 @@
 #include "inspect/cost/remedies.h"
 
+#include "hooks/packers/quantise.h"
 #include "inspect/cost/forward_segments.h"
 #include "inspect/cost/saved_blocks.h"
 
@@ -85,6 +86,7 @@ int64_t peak_with_int8(const SavedBlocks& all) {
            return !int8_holds_all(node, all, block);
          }));
   }
+  const int64_t scaled = hooks::QuantiseOptions().block;  // elements that share a scale
   // Tensors of one memory and geometry share their packed form.
   struct Unit {
     size_t made = kNever, end = 0;
@@ -99,7 +101,7 @@ int64_t peak_with_int8(const SavedBlocks& all) {
       Unit& unit = units[{save.memory, save.geometry}];
       unit.made = std::min(unit.made, maker->end);
       unit.end = std::max(unit.end, node.end);
-      unit.bytes = save.elements + (save.elements + 127) / 128 * 4;
+      unit.bytes = save.elements + (save.elements + scaled - 1) / scaled * static_cast<int64_t>(sizeof(float));
       if (node.begin == kNever || !unpacked.insert({save.memory, save.geometry}).second) continue;
       changes.add(node.begin, Changes::kNodeBegins, save.bytes);
       changes.add(node.end, Changes::kNodeEnds, -save.bytes);

@@ -1,6 +1,7 @@
 #include "inspect/cost/step_recorder.h"
 
 #include "engine/plan/plan.h"
+#include "hooks/packers/quantise.h"
 #include "inspect/cost/op_inputs.h"
 #include "inspect/graph/saved_tensors.h"
 
@@ -11,8 +12,6 @@
 
 namespace overdrive::inspect {
 namespace {
-
-constexpr int64_t kInt8MinBytes = 4096;  // QuantiseOptions::min_bytes
 
 bool is_parameter(const at::Tensor& tensor) {
   return (tensor.is_leaf() && tensor.requires_grad()) ||
@@ -29,8 +28,8 @@ RecordedSave read(const at::Tensor& tensor) {
   save.elements = tensor.numel() == 0 ? 0 : 1;
   for (int64_t i = 0; i < tensor.dim(); ++i) save.elements *= tensor.stride(i) == 0 ? 1 : tensor.size(i);
   save.bytes = save.elements * static_cast<int64_t>(tensor.itemsize());
-  save.int8_takes = tensor.is_cpu() && tensor.scalar_type() == at::kFloat && save.bytes >= kInt8MinBytes &&
-                    !is_parameter(tensor);
+  save.int8_takes = tensor.is_cpu() && tensor.scalar_type() == at::kFloat &&
+                    save.bytes >= hooks::QuantiseOptions().min_bytes && !is_parameter(tensor);
   return save;
 }
 
