@@ -1,6 +1,7 @@
 #include "inspect/cancel.h"
 
 #include "engine/base/mutex.h"
+#include "engine/check_installed.h"
 #include "engine/host/shared_object.h"
 #include "engine/run/active_run.h"
 #include "engine/run/watchers.h"

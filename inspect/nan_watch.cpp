@@ -1,6 +1,7 @@
 #include "inspect/nan_watch.h"
 
 #include "engine/base/mutex.h"
+#include "engine/check_installed.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"
 #include "inspect/graph/saved_tensors.h"
@@ -205,7 +206,10 @@ class NanWatch::Watching final : public engine::Watcher {
   const std::shared_ptr<inspect::NanFinding> finding = std::make_shared<inspect::NanFinding>();
 };
 
-NanWatch::NanWatch() : watching_(std::make_shared<Watching>()) { engine::add_watcher(watching_); }
+NanWatch::NanWatch() : watching_(std::make_shared<Watching>()) {
+  engine::check_installed("A NanWatch watches backwards on Overdrive");
+  engine::add_watcher(watching_);
+}
 NanWatch::~NanWatch() { engine::remove_watcher(*watching_); }
 std::optional<NanReport> NanWatch::first() const { return watching_->finding->get(); }
 

@@ -1,5 +1,6 @@
 #include "inspect/on_backward.h"
 
+#include "engine/check_installed.h"
 #include "engine/run/watchers.h"
 
 #include <ATen/ThreadLocalState.h>
@@ -69,6 +70,7 @@ class BackwardScope::Watching final : public engine::Watcher {
 };
 
 BackwardScope::BackwardScope(BackwardHooks hooks) : watching_(std::make_shared<Watching>(std::move(hooks))) {
+  engine::check_installed("on_backward() follows backwards on Overdrive");
   engine::add_watcher(watching_);
 }
 

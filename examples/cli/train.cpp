@@ -51,7 +51,7 @@ void make_folder(const std::string& folder) {
 // Ctrl-C stops a backward only where nobody keeps the step: a checkpoint holds whole steps, and processes that
 // train together wait for each other.
 std::unique_ptr<StopScope> stoppable(const TrainArguments& arguments) {
-  if (!arguments.save.empty() || arguments.rank >= 0) return nullptr;
+  if (!arguments.save.empty() || arguments.rank >= 0 || !installed()) return nullptr;
   return std::make_unique<StopScope>(harness::interrupt_token());
 }
 

@@ -1,5 +1,6 @@
 #include "hooks/scope/hook_stack.h"
 
+#include "engine/check_installed.h"
 #include "engine/engine.h"
 #include "engine/overdrive_engine.h"
 #include "hooks/interface/hook_calls.h"
@@ -27,11 +28,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_for_saved_tensor() {
 
 ScopedHooks::ScopedHooks(HooksPtr hooks, HookOptions options) {
   if (const auto& message = HostHooks::get_disabled_error_message()) TORCH_CHECK(false, *message);
-  TORCH_CHECK(
-      engine::installed(),
-      "Saved-tensor hooks reach LibTorch's ops through Overdrive's engine, which is not the default engine "
-      "now (that is ",
-      engine::default_engine_owner(), "). Call overdrive::install() first.");
+  engine::check_installed("Saved-tensor hooks reach LibTorch's ops through Overdrive's engine");
   engine::OverdriveEngine::get().set_saved_hooks_source(&hooks_for_saved_tensor);
   std::optional<Schedule> schedule = hooks != nullptr ? hooks->schedule() : std::nullopt;
   if (schedule && schedule->depth > 0) engine::OverdriveEngine::get().set_run_watch_source(&fetch_ahead_in);

@@ -1,5 +1,6 @@
 #include "inspect/cost/memory_timeline.h"
 
+#include "engine/check_installed.h"
 #include "hooks/interface/hook_calls.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/memory_owners.h"
@@ -44,6 +45,7 @@ const char* name_of(MemoryKind kind) {
 }
 
 MemoryTimeline memory_timeline(const std::function<void()>& step) {
+  engine::check_installed("A memory timeline names the memory of backwards on Overdrive");
   MemoryTimeline timeline;
   StepRecord record;
   std::vector<Allocation>& allocations = record.allocations;

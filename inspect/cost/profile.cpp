@@ -1,6 +1,7 @@
 #include "inspect/cost/profile.h"
 
 #include "engine/base/mutex.h"
+#include "engine/check_installed.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/gradient_bytes.h"
@@ -164,6 +165,7 @@ class CostWatcher final : public engine::Watcher {
 };
 
 Profile profile(const std::function<void()>& step) {
+  engine::check_installed("A profile shows backwards on Overdrive");
   AllocationLog log;
   const auto watcher = std::make_shared<CostWatcher>();
   const engine::WatcherScope scope(watcher);

@@ -56,9 +56,7 @@ struct Trace::Parts {
 };
 
 Trace::Trace(std::string file, TraceOptions options) {
-  TORCH_CHECK(engine::installed(),
-              "A trace shows backwards on Overdrive, which is not the default engine now (that is ",
-              engine::default_engine_owner(), "). Call overdrive::install() first.");
+  engine::check_installed("A trace shows backwards on Overdrive");
   parts_ = std::make_unique<Parts>("The file of a trace", std::move(file), options);
 }
 
