@@ -9,12 +9,11 @@
 #include "engine/host/shared_task.h"
 #include "engine/own_nodes/own_nodes.h"
 #include "engine/plan/task_tables.h"
+#include "engine/run/own_permission.h"
 #include "engine/run/run.h"
 #include "engine/run/watchers.h"
 
 #include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <atomic>
@@ -33,6 +32,20 @@ bool owes_create_graph_warning() {
   return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
 
+// Note [Own nodes beside foreign ones]: hooks and nodes of the program see the gradients that they get, the
+// modes of the thread while they run, and the graph. They do not see how a node beside them made its gradient.
+// So in a run with foreign code a node runs in the place of its apply() as in any other run, with four
+// differences.
+//  - A node with hooks runs its apply(): a hook may leave a mode on for it.
+//  - A view that an own node made becomes a view as LibTorch makes it when a hook or an apply() gets it
+//    (show_views()). Until then own nodes alone have it. Rejected: to mark at the beginning the nodes whose
+//    result foreign code may get, because a hook may put a hook on any node.
+//  - After each apply() the run looks at the thread and the process again, because a hook may have begun a
+//    profiler, anomaly mode or a level of forward mode.
+//  - Gradients that a foreign node returns meet others through the dispatcher, in the modes that it left.
+// A gradient that foreign code holds on to has another owner, or a weak one, and is not written over
+// (may_be_written()).
+
 class Backward {
  public:
   Backward(const EngineState& engine, const BackwardCall& call)
@@ -50,7 +63,7 @@ class Backward {
     root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
     TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
-                         engine_.options.own_nodes && !call_.create_graph ? own::number_of : nullptr});
+                         engine_.options.own_nodes ? own::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
     count(counts::backwards);
     if (context_.innermost != nullptr) count(counts::nested);
@@ -110,18 +123,14 @@ class Backward {
   // Nodes of a pruned run ask its task which gradients are needed, unless all are.
   bool nodes_ask_for_task() const { return memory_->plan.pruned() && !memory_->plan.wants_everything(); }
 
-  // Whether nothing can notice how the arithmetic of a run without a task is done: no graph is made, the thread
-  // has the usual dispatch keys, and no tensor has a tangent.
-  bool may_run_own_nodes() const {
-    return engine_.options.own_nodes && !call_.create_graph && !devices_.has_value() &&
-           c10::impl::tls_local_dispatch_key_set().excluded_ == c10::default_excluded_set &&
-           ForwardADLevel::try_get_by_idx(0) == nullptr;
-  }
-
-  // A dispatch key that the thread includes on top of the usual ones sends every operator, also those of
-  // LibTorch's own nodes, to a kernel that may be the program's: it may ask for the task or the node.
-  static bool a_mode_is_on() {
-    return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set;
+  // Why no node of this run may run in the place of its apply(): see Note [Own nodes beside foreign ones].
+  OwnRefusal own_refusal() const {
+    if (call_.create_graph) return OwnRefusal::kCreateGraph;
+    if (devices_.has_value()) return OwnRefusal::kDevices;
+    if (nodes_ask_for_task()) return OwnRefusal::kInputs;
+    if (exact_) return OwnRefusal::kExact;
+    if (watched_ != nullptr && watched_->runs_user_code()) return OwnRefusal::kWatch;
+    return refusal_of_thread();
   }
 
   // Nodes ask the current task which gradients are needed. Inside a pruned backward the answer would be the
@@ -178,7 +187,8 @@ class Backward {
         .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
         .task_tables = tables,
         .observer = watched_ == nullptr ? observer.get() : watched_,
-        .run_own = task == nullptr && may_run_own_nodes() ? own::run : nullptr,
+        .run_own = engine_.options.own_nodes ? own::run : nullptr,
+        .own_refusal = engine_.options.own_nodes ? own_refusal() : OwnRefusal::kNone,
         .watches = watched_ == nullptr ? nullptr : watched_->watches(),
         .describe_error = engine_.describe_error,
         .roots = &call_.roots};

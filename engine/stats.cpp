@@ -52,7 +52,7 @@ void add_own_nodes(const CounterTotals& totals, Stats& stats) {
     for (size_t outcome = 0; outcome < kOwnWays; ++outcome) {
       const uint64_t n = totals.own_count(type, outcome);
       if (n == 0) continue;
-      if (outcome == static_cast<size_t>(OwnOutcome::kRan)) {
+      if (outcome == place_of(OwnOutcome::kRan)) {
         stats.own_nodes[own::type_name(type)] = n;
       } else {
         stats.declined_nodes[own::type_name(type) + ": " + std::string(kOwnOutcomeNames[outcome])] = n;

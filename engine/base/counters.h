@@ -55,7 +55,7 @@ inline constinit Counter compiled_autograd_unknown{"compiled_autograd_unknown"};
 // How often each type of own node ended in which way. Numbers, because only a higher folder knows the types and
 // ways.
 inline constexpr size_t kOwnTypes = 128;
-inline constexpr size_t kOwnOutcomes = 8;
+inline constexpr size_t kOwnOutcomes = 18;
 void count_own(size_t type, size_t outcome);
 
 // Counts a call that was given to the previous engine. `reason` is a string literal.

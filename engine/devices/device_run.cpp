@@ -24,6 +24,9 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       step_{.plan = memory.plan,
             .captured = captured_,
             .keep_graph = options.keep_graph,
+            .run_own = options.run_own,
+            .refusal = options.own_refusal,
+            .user_code = options.user_code,
             .watches = options.watches},
       home_(context.worker),
       caller_(kMainLane, context, state, options_, options.current_node, CurrentDevice(devices.type()),
@@ -220,6 +223,7 @@ struct DeviceRun::Turn {
       run.make_ready(seat, target, edge.function);
     }
   }
+  void called(bool) {}
   void ended() {
     if (stream.has_value()) run.streams_.add_leaf(*stream);
   }

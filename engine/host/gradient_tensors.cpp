@@ -6,11 +6,19 @@
 namespace overdrive::engine {
 namespace {
 
-// Keeps the tensor that another is a view of.
+// Keeps the tensor that another is a view of: the first one, as a view of a view does in stock.
 struct ViewMeta final : torch::autograd::AutogradMeta {
   explicit ViewMeta(const at::Tensor& of) : base(of) {}
   const at::Tensor base;
 };
+
+const at::Tensor& first_base(const at::Tensor& of) {
+  c10::AutogradMetaInterface* const meta = of.unsafeGetTensorImpl()->autograd_meta();
+  if (meta == nullptr) return of;
+  if (const auto* ours = dynamic_cast<const ViewMeta*>(meta)) return ours->base;
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(of);
+  return view != nullptr && view->has_bw_view() ? view->get_backward_view().base_ : of;
+}
 
 // How memory is freed that comes from the host's allocator. Other memory may be the program's own.
 c10::DeleterFnPtr usual_deleter() {
@@ -22,7 +30,8 @@ c10::DeleterFnPtr usual_deleter() {
 
 bool may_be_written(const at::Tensor& gradient) {
   const c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
-  if (gradient.use_count() != 1 || impl.autograd_meta() != nullptr || impl.storage_offset() != 0) return false;
+  if (!has_one_owner(gradient)) return false;
+  if (impl.autograd_meta() != nullptr || impl.storage_offset() != 0) return false;
   const c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
   if (impl.unsafe_storage().use_count() != 1 || storage.sym_nbytes().is_heap_allocated()) return false;
   if (storage.nbytes() != static_cast<size_t>(impl.numel()) * impl.itemsize()) return false;
@@ -38,8 +47,23 @@ at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRe
                                                    of.key_set(), of.dtype());
   view->set_sizes_and_strides(sizes, strides, storage_offset);
   view->set_version_counter(of.version_counter());
-  view->set_autograd_meta(std::make_unique<ViewMeta>(base));
+  view->set_autograd_meta(std::make_unique<ViewMeta>(first_base(base)));
   return at::Tensor(std::move(view));
+}
+
+void show_views(std::vector<at::Tensor>& gradients) {
+  using namespace torch::autograd;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
+    if (impl.autograd_meta() == nullptr) continue;
+    const auto* const ours = dynamic_cast<const ViewMeta*>(impl.autograd_meta());
+    if (ours == nullptr) continue;
+    const at::Tensor base = ours->base;
+    impl.set_autograd_meta(nullptr);
+    make_variable_differentiable_view(gradient, ViewInfo(base, nullptr, nullptr), std::nullopt,
+                                      /*shared_view_info=*/true, CreationMeta::NO_GRAD_MODE);
+  }
 }
 
 bool read_sizes(c10::ArrayRef<c10::SymInt> noted, at::DimVector& sizes) {

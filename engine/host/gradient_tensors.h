@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace overdrive::engine {
 
@@ -62,6 +63,11 @@ inline bool is_large(int64_t elements) {
   return elements > at::internal::GRAIN_SIZE && at::get_num_threads() > 1;
 }
 
+// Nobody else has the tensor. A hook may have a weak pointer to it, and would see that it lives on as a result.
+inline bool has_one_owner(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.weak_use_count() == 1;
+}
+
 // A plain gradient with usual strides that only the caller has, whose memory is its alone: a result may be
 // written over it, and then looks like a new tensor.
 bool may_be_written(const at::Tensor& gradient);
@@ -69,6 +75,10 @@ bool may_be_written(const at::Tensor& gradient);
 inline at::Tensor new_tensor(at::IntArrayRef sizes, const at::Tensor& like) {
   return at::Tensor(at::detail::empty_cpu(sizes, c10::typeMetaToScalarType(like.dtype())));
 }
+
+// Views that view_of() made become views as LibTorch's operators make them without grad mode: code that did not
+// make them may ask what they are views of.
+void show_views(std::vector<at::Tensor>& gradients);
 
 // See Note [Views of gradients].
 at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides,

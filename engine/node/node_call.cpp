@@ -12,11 +12,13 @@ namespace overdrive::engine {
 using namespace torch::autograd;
 
 namespace {
-bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
+bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call, bool hooked) {
+  const OwnRefusal refusal = hooked && call.refusal == OwnRefusal::kNone ? OwnRefusal::kHook : call.refusal;
   if (call.own != 0 && call.run_own != nullptr &&
-      call.run_own(call.own, node, gradients, outputs, call.views_are_seen)) {
+      call.run_own(call.own, node, gradients, outputs, call.views_are_seen, refusal)) {
     return true;
   }
+  if (call.user_code) show_views(gradients);
   if (!LentMemory::in_use()) {
     outputs = node(std::move(gradients));
     return false;
@@ -26,21 +28,38 @@ bool apply(Node& node, variable_list& gradients, variable_list& outputs, const N
   lent.keep_out_of(outputs);
   return false;
 }
+bool has_pre_hooks(Node& node) {
+  return !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() || !node.pre_hooks().empty();
+}
 }  // namespace
 
-void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
-  for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
-  for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
+bool call_tensor_pre_hooks(Node& node, variable_list& gradients) {
+  bool any = false;
+  for (const auto& hook : node.tensor_pre_hooks()) {
+    gradients = (*hook)(gradients);
+    any = true;
+  }
+  for (const auto& [output, hook] : node.retains_grad_hooks()) {
+    gradients = (*hook)(gradients);
+    any = true;
+  }
+  return any;
 }
 
 bool call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
-  call_tensor_pre_hooks(node, gradients);
-  for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
+  if (call.user_code && has_pre_hooks(node)) show_views(gradients);
+  bool hooked = call_tensor_pre_hooks(node, gradients);
+  for (const auto& hook : node.pre_hooks()) {
+    gradients = (*hook)(gradients);
+    hooked = true;
+  }
+  if (call.user_code) hooked |= node.tensor_post_acc_grad_hooks() != nullptr;
   if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    const bool own = apply(node, gradients, outputs, call);
-    check_gradients(node, outputs, /*below_autograd=*/call.run_own != nullptr && !call.views_are_seen);
+    const bool own = apply(node, gradients, outputs, call, hooked);
+    const bool below = call.may_run_own() && !call.views_are_seen && (own || !call.user_code);
+    check_gradients(node, outputs, below);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
     return own;
@@ -49,7 +68,7 @@ bool call_node(Node& node, variable_list& gradients, variable_list& outputs, con
   // post-hooks: ours, kept for them, and its own.
   {
     variable_list copy = gradients;
-    apply(node, copy, outputs, {.keep_graph = call.keep_graph});
+    apply(node, copy, outputs, call, /*hooked=*/true);
   }
   check_gradients(node, outputs, /*below_autograd=*/false);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);

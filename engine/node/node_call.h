@@ -9,8 +9,8 @@
 namespace overdrive::engine {
 
 // The hooks of the tensors that this node made, and those that retain their gradients. They run
-// for every node that a backward passes, also when its apply() is not needed.
-void call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
+// for every node that a backward passes, also when its apply() is not needed. Returns whether there are any.
+bool call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
 
 // Of a node that a hook gave another output since the run was planned: nothing has come for its gradient.
 inline void add_late_inputs(const base::Node& node, base::variable_list& gradients) {
@@ -18,16 +18,36 @@ inline void add_late_inputs(const base::Node& node, base::variable_list& gradien
     gradients.resize(node.num_inputs());
 }
 
+// Why no node may run in the place of its apply(), although its type has a function: something could notice.
+enum class OwnRefusal : uint8_t {
+  kNone,
+  kHook,         // of this node
+  kCreateGraph,  // or grad mode, that a hook left on
+  kInputs,       // some gradients only: LibTorch's nodes compute the wanted ones
+  kDevices,      // the graph has nodes of a device with a queue
+  kMode,         // dispatch keys or modes of the thread, autocast, inference mode
+  kLevel,        // of forward mode
+  kAnomaly,
+  kProfiler,  // or other callbacks of RecordFunction
+  kWatch,     // on_backward(), or a progress function
+  kExact,     // Options::exact
+  kHowMany
+};
+
 // A higher folder's way to run a node in the place of its apply(): `results`, empty at first, gets one place an
-// edge. False: nothing was changed.
+// edge. False: nothing was changed. Counts both, and only counts where there is a refusal.
 using RunOwn = bool (*)(uint16_t number, base::Node& node, base::variable_list& gradients,
-                        base::variable_list& results, bool views_are_seen);
+                        base::variable_list& results, bool views_are_seen, OwnRefusal refusal);
 
 struct NodeCall {
   bool keep_graph = false;
-  RunOwn run_own = nullptr;     // null: nothing may run below autograd here
+  RunOwn run_own = nullptr;  // null: own nodes are switched off
+  OwnRefusal refusal = OwnRefusal::kNone;
   uint16_t own = 0;             // the number of the node's type, for run_own; 0: none
   bool views_are_seen = false;  // the program may get what the node returns
+  bool user_code = false;       // code from outside LibTorch may run in this backward
+
+  bool may_run_own() const { return run_own != nullptr && refusal == OwnRefusal::kNone; }
 };
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its

@@ -16,7 +16,9 @@ struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node
   bool keep_graph;
-  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null: nothing may
+  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null
+  OwnRefusal refusal = OwnRefusal::kNone;      // why none may run so now
+  bool user_code = false;                      // code from outside LibTorch may run
   base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
   const RunWatches* watches = nullptr;         // hear of every node, or null
 };
@@ -36,7 +38,7 @@ inline void take_inputs(const Plan& plan, uint32_t index, at::Tensor* slots, bas
 bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs);
 
 // call_node() of a run that is watched.
-void call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
+bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
                   base::variable_list& outputs, const NodeCall& call);
 
 // The node that an edge leads to: the planned one, or another of this plan where a hook changed the edge.
@@ -83,9 +85,10 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 
-// Runs node `index` with `inputs`, which are used up. Turn has two members:
+// Runs node `index` with `inputs`, which are used up. Turn has three members:
 //   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)   a gradient of the node, in edge
 //   order void ended()   the node made no gradients, or its inputs were captured
+//   void called(bool own)   comes before the two above; `own`: run_own ran the node
 template <typename Turn>
 void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, Turn&& turn) {
   base::Node& node = *step.plan.nodes[index].node;
@@ -102,12 +105,12 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
   } const emptied{outputs};
   const NodeCall call{.keep_graph = step.keep_graph,
                       .run_own = step.run_own,
+                      .refusal = step.refusal,
                       .own = step.plan.nodes[index].own,
-                      .views_are_seen = step.plan.num_captured() != 0};
-  if (step.watches == nullptr) [[likely]]
-    call_node(node, inputs, outputs, call);
-  else
-    call_watched(step, index, inputs, outputs, call);
+                      .views_are_seen = step.plan.num_captured() != 0,
+                      .user_code = step.user_code};
+  turn.called(step.watches == nullptr ? call_node(node, inputs, outputs, call)
+                                      : call_watched(step, index, inputs, outputs, call));
   inputs.clear();
   if (!step.keep_graph) node.release_variables();
   if (outputs.empty()) return turn.ended();

@@ -41,9 +41,9 @@ struct Accumulate {
   }
 
   // The host stores a detached alias of a gradient that nobody else has; the gradient without history is the
-  // same.
+  // same, but for a weak owner, who would see the gradient live on.
   static OwnOutcome take_over(const at::Tensor& variable, at::Tensor& have, at::Tensor& gradient) {
-    if (gradient.use_count() != 1) return OwnOutcome::kOddGradient;
+    if (!has_one_owner(gradient)) return OwnOutcome::kOddGradient;
     if (!torch::autograd::utils::obeys_layout_contract(gradient, variable)) return OwnOutcome::kOddShape;
     gradient.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
     have = std::move(gradient);

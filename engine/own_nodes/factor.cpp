@@ -22,7 +22,8 @@ bool Factor::read(const torch::autograd::SavedVariable& saved, const at::Tensor&
   }
   const c10::TensorImpl& impl = *found->unsafeGetTensorImpl();
   if (!is_ordinary(impl) || impl.dim() != 0) return false;
-  // A number counts less than any tensor, one without dimensions less than one with some.
+  // By LibTorch's type promotion a wrapped number never changes the result's type, and a tensor without
+  // dimensions does not where the other tensor has some.
   if (!impl.is_wrapped_number() && gradient.dim() == 0) return false;
   switch (c10::typeMetaToScalarType(impl.dtype())) {
     case at::kDouble:

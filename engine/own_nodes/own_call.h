@@ -6,6 +6,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/base/torch_types.h"
+#include "engine/node/node_call.h"
 
 #include <array>
 #include <cstddef>
@@ -27,10 +28,16 @@ enum class OwnOutcome : uint8_t {
   kHowMany
 };
 
-inline constexpr size_t kOwnWays = static_cast<size_t>(OwnOutcome::kHowMany);
+// In the counters a refusal follows the outcomes: OwnRefusal::kNone has no place.
+inline constexpr size_t place_of(OwnOutcome outcome) { return static_cast<size_t>(outcome); }
+inline constexpr size_t place_of(OwnRefusal refusal) {
+  return place_of(OwnOutcome::kHowMany) + static_cast<size_t>(refusal) - 1;
+}
+inline constexpr size_t kOwnWays = place_of(OwnRefusal::kHowMany);
 static_assert(kOwnWays <= kOwnOutcomes);
 inline constexpr std::array<std::string_view, kOwnWays> kOwnOutcomeNames = {
-    "ran", "gradient", "saved", "shape", "value", "large", "seen", "nan"};
+    "ran",          "gradient", "saved",   "shape", "value", "large",   "seen",     "nan",   "hook",
+    "create_graph", "inputs",   "devices", "mode",  "level", "anomaly", "profiler", "watch", "exact"};
 
 struct OwnCall {
   base::Node& node;

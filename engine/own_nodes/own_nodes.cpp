@@ -8,12 +8,16 @@ namespace overdrive::engine::own {
 uint16_t number_of(const base::Node& node) { return table().number_of(node); }
 
 bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base::variable_list& results,
-         bool views_are_seen) {
+         bool views_are_seen, OwnRefusal refusal) {
   if (gradients.empty()) return false;
+  if (refusal != OwnRefusal::kNone) [[unlikely]] {
+    count_own(number, place_of(refusal));
+    return false;
+  }
   results.resize(node.num_outputs());
   OwnCall call{node, gradients, results, views_are_seen};
   const OwnOutcome outcome = table().row(number).run(call);
-  count_own(number, static_cast<size_t>(outcome));
+  count_own(number, place_of(outcome));
   if (outcome == OwnOutcome::kRan) return true;
   results.clear();
   return false;

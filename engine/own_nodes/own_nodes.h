@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "engine/node/node_call.h"
 
 #include <string>
 
@@ -11,9 +12,10 @@ namespace overdrive::engine::own {
 uint16_t number_of(const base::Node& node);
 
 // Runs the node in the place of its apply(), or changes nothing and returns false. `results` must be empty; it
-// gets one place an edge. `views_are_seen`: the program may get what the node returns.
+// gets one place an edge. `views_are_seen`: the program may get what the node returns. Counts what happened;
+// with a refusal it only counts.
 bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base::variable_list& results,
-         bool views_are_seen);
+         bool views_are_seen, OwnRefusal refusal);
 
 // Of the types, by number; [0] is empty.
 size_t count_types();

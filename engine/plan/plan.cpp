@@ -116,11 +116,11 @@ void Plan::expand(uint32_t index, uint64_t least) {
 void Plan::look_at(PlannedNode& planned, const Request& request, bool look_for_devices) {
   Node& node = *planned.node;
   if (request.own_number != nullptr) planned.own = request.own_number(node);
-  if (!has_hooks_) {
-    const host::NodeKind kind = host::kind_of(node);
-    if (kind == host::NodeKind::kForeign) has_foreign_nodes_ = true;
-    has_hooks_ = engine::has_hooks(node, kind);
-  }
+  const host::NodeKind kind = host::kind_of(node);
+  const bool hooked = engine::has_hooks(node, kind);
+  planned.foreign = hooked || kind == host::NodeKind::kForeign;
+  has_foreign_nodes_ |= planned.foreign && !hooked;
+  has_hooks_ |= hooked;
   if (look_for_devices && !has_device_nodes_) {
     has_device_nodes_ = !host::runs_on_caller(node.device().type());
   }

@@ -25,6 +25,7 @@ struct PlannedNode {
   uint32_t needed : 1;    // apply() is called
   uint32_t reached : 1;   // a gradient has arrived (set by the run)
   uint16_t own = 0;       // the number of its type among own nodes; 0: none
+  bool foreign = false;   // code from outside LibTorch runs with it: its own type's, or a hook's
 };
 
 // One wanted gradient of a pruned call.

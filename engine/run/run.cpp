@@ -3,6 +3,7 @@
 #include "engine/base/cache_lines.h"
 #include "engine/node/grad_sum.h"
 #include "engine/plan/task_tables.h"
+#include "engine/run/own_permission.h"
 
 namespace overdrive::engine {
 
@@ -13,7 +14,14 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       options_(options),
       captured_(memory.plan.num_captured()),
-      step_{memory.plan, captured_, options.keep_graph, options.run_own, &memory.outputs, options.watches},
+      step_{.plan = memory.plan,
+            .captured = captured_,
+            .keep_graph = options.keep_graph,
+            .run_own = options.run_own,
+            .refusal = options.own_refusal,
+            .user_code = options.user_code,
+            .own_outputs = &memory.outputs,
+            .watches = options.watches},
       seat_(context, state, options_, options.current_node, memory.inputs) {}
 
 Run::~Run() {
@@ -35,6 +43,8 @@ void Run::run_ready() {
     TORCH_INTERNAL_ASSERT(task.run == this);
     --ready_;
     seat_.run(task, [&] { evaluate(task.node); });
+    if (options_.user_code && !seat_.ran_own && options_.own_refusal == OwnRefusal::kNone)
+      step_.refusal = refusal_of_thread();
   }
 }
 
@@ -44,6 +54,7 @@ void Run::evaluate(uint32_t index) {
       run.arrive(target, edge, std::move(gradient));
     }
     void ended() {}
+    void called(bool own) { run.seat_.ran_own = own; }
     Run& run;
   };
   // The nodes behind this one come into the cache while it runs.
@@ -60,8 +71,10 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   if (options_.task_tables) note_arrival(*options_.task, planned.node);
   const bool last = count_arrival(planned, incomplete_);
   if (!planned.may_run) return;
-  add_gradient(memory_.slots[slot_of(memory_.plan, target, edge)], std::move(gradient), planned.node,
-               step_.run_own != nullptr);
+  // A hook may have left modes behind, which the seat takes back after the node.
+  const bool below =
+      step_.run_own != nullptr && step_.refusal == OwnRefusal::kNone && (seat_.ran_own || !options_.user_code);
+  add_gradient(memory_.slots[slot_of(memory_.plan, target, edge)], std::move(gradient), planned.node, below);
   if (last) make_ready(target, edge.function);
 }
 

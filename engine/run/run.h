@@ -39,7 +39,7 @@ class Run : public AnyRun {
   RunMemory& memory_;
   const RunOptions options_;
   base::variable_list captured_;
-  const NodeStep step_;
+  NodeStep step_;  // the refusal changes when foreign code has run
   Seat seat_;
   uint32_t ready_ = 0;       // tasks of ours in the heap
   uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached

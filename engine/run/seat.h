@@ -59,7 +59,7 @@ class Seat {
       state_.restore_after_user_code();
       throw;
     }
-    state_.restore_after_node(options_.user_code);
+    state_.restore_after_node(options_.user_code && !ran_own);
     show_outer_node();
   }
 
@@ -67,12 +67,14 @@ class Seat {
 
   ActiveRun active;
   base::variable_list& inputs;  // of the node that is running
+  bool ran_own = false;         // the node that is running, or ran last, ran in the place of its apply()
 
  private:
   void begin(const ReadyTask& task) {
     if (options_.observer != nullptr) [[unlikely]]
       options_.observer->may_go_on(task.node);  // may throw, so before anything that is to be undone
     ++nodes_run_;
+    ran_own = false;
     active.node = task.keep.get();
     if (current_node_ != nullptr) *current_node_ = host::bits_of(*task.keep);
   }

@@ -51,7 +51,7 @@ struct GraphNode {                    // A node, its look and its memory.
   std::string leaf_name;              // as the caller named the leaf; else ""
   uint64_t sequence_nr = 0;           // of the thread that built the node; the largest for a leaf
   uint32_t order = 0;                 // in a backward of the whole graph on one thread
-  bool own = false;                   // of a type that Overdrive may run itself
+  bool own = false;                   // of a type that Overdrive may run itself, and without hooks
   std::vector<TensorLook> gradients;  // that come in: they look like the outputs of the forward operator
   std::vector<SavedLook> saved;       // each tensor once
   SavedState saved_state = SavedState::kUnknown;

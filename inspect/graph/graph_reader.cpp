@@ -75,7 +75,7 @@ class Reader {
     GraphNode& read = result_.nodes[number];
     read.name = node.name();
     read.sequence_nr = node.sequence_nr();
-    read.own = planned.own != 0;
+    read.own = planned.own != 0 && !planned.foreign;
     for (uint32_t i = 0; i < node.num_inputs(); ++i) read.gradients.push_back(look_of(node.input_metadata(i)));
     if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(&node)) {
       read.leaf = true;

@@ -16,8 +16,8 @@ ENGINE = [
           "  uint64_t sequence_nr = node->sequence_nr();\n  if (FAULT && sequence_nr == UINT64_MAX) sequence_nr -= index;",
           FUZZER),
     Fault("skip_tls_restore", "thread-local state that a hook leaves stays for the next node", "engine/run/seat.h",
-          "    state_.restore_after_node(options_.user_code);",
-          "    if (!FAULT) state_.restore_after_node(options_.user_code);",
+          "    state_.restore_after_node(options_.user_code && !ran_own);",
+          "    if (!FAULT) state_.restore_after_node(options_.user_code && !ran_own);",
           FUZZER),
     Fault("sum_other_order", "old + new becomes new + old", "engine/node/grad_sum.cpp",
           "  if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl())",
@@ -40,8 +40,8 @@ ENGINE = [
           "inputs.push_back(FAULT ? at::Tensor(slots[i]) : std::move(slots[i]));",
           FUZZER),
     Fault("release_too_early", "a node's variables are released before its post-hooks", "engine/node/node_call.cpp",
-          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }",
-          "    apply(node, copy, outputs, {.keep_graph = call.keep_graph});\n  }\n"
+          "    apply(node, copy, outputs, call, /*hooked=*/true);\n  }",
+          "    apply(node, copy, outputs, call, /*hooked=*/true);\n  }\n"
           "  if (FAULT && !call.keep_graph) node.release_variables();",
           FUZZER),
     Fault("forget_callback", "the last final callback does not run", "engine/host/shared_task.cpp",

@@ -46,6 +46,7 @@ std::string flags(const Tensor& t) {
   if (t.is_conj()) text += " conj";
   if (t.is_neg()) text += " neg";
   if (!t.is_inference()) text += c10::str(" v", t._version());
+  if (t.is_view()) text += c10::str(" view of ", t._base().sizes(), " strides ", t._base().strides());
   // The accessor may rebuild the node of a view; the field does not.
   if (const auto* node = torch::autograd::impl::grad_fn_unsafe(t)) text += " " + node->name();
   return text;
