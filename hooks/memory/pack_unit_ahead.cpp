@@ -46,7 +46,7 @@ void PackUnit::expect_unpack() {
   const InsideHook inside;
   try {
     memory_.hooks().expect(packed_);
-  } catch (...) {  // what is wrong, unpack() will say
+  } catch (...) {  // expect() is a hint only; an error that matters comes again from unpack()
   }
 }
 
