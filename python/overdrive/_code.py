@@ -23,6 +23,8 @@ _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ct
 _HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data_ptr": "data_ptr()", "__dlpack__": "a DLPack",
          "_to_dlpack": "a DLPack", "untyped_storage": "untyped_storage()", "__float__": "float()", "__int__": "int()"}
 _SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state")
+_THREADS = ("start_new_thread", "start_joinable_thread")
+_NOTED = {*_HOST, *_SEEDS, *_THREADS}
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
@@ -140,7 +142,7 @@ class Watcher:
                 self._returns(frame)
             elif event == _C_CALL and self._refuse is not None:
                 name = getattr(ctypes.cast(argument, ctypes.py_object).value, "__name__", "")
-                if name in _HOST or name in _SEEDS or name.startswith(_SETTINGS):
+                if name in _NOTED or name.startswith(_SETTINGS):
                     self._calls(name, ctypes.cast(argument, ctypes.py_object).value, frame)
         except Exception:  # noqa: BLE001 - nobody is there to take it
             pass
@@ -182,6 +184,8 @@ class Watcher:
                     frame.f_code.co_filename) == "":
                 return
             text = f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
+        elif name in _THREADS:
+            text = "The function starts a thread, whose operators no recording sees; start it outside of the function."
         elif name in _SEEDS:
             if not isinstance(getattr(function, "__self__", None), torch.Generator):
                 return

@@ -644,6 +644,21 @@ def test_random_numbers_that_the_function_seeds_are_refused():
     assert "random numbers (manual_seed)" in step.refusal()
 
 
+def test_a_thread_that_the_function_starts_is_refused():
+    def function(x):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(x.sum()))
+        thread.start()
+        thread.join()
+        return x * found[0]
+
+    step = overdrive.capture(function)
+    for i in range(8):
+        x = torch.full((2,), float(i // 4))
+        assert torch.equal(step(x), x * x.sum())
+    assert "starts a thread" in step.refusal() and "guards_test.py:" in step.refusal()
+
+
 @pytest.mark.parametrize("read", [lambda x: x * x.sum().item(), lambda x: x * x.tolist()[0]], ids=["item", "tolist"])
 def test_a_refusal_has_the_line_of_the_program(read):
     step = overdrive.capture(read)
