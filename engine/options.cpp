@@ -81,6 +81,7 @@ Options Options::from_environment() {
   Options options;
   bool on = true;  // read by the preload library and the Python package; a bad value is an error here too
   read("OVERDRIVE", on);
+  read("OVERDRIVE_CAPTURE", on);  // read by captured steps
   read("OVERDRIVE_THREADS", options.threads);
   read("OVERDRIVE_EXACT", options.exact);
   read("OVERDRIVE_OWN_NODES", options.own_nodes);

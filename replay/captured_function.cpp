@@ -2,41 +2,68 @@
 
 #include "replay/capture.h"
 
+#include <cstdlib>
 #include <sstream>
+#include <string_view>
+#include <thread>
 
 namespace overdrive::replay {
 
 namespace {
 
-// A call that is under way. A second one, of another thread or from inside the function, is an error.
+// A call that is under way. A second one, of another thread, is an error.
 class Busy {
  public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
+  Busy(std::atomic<bool>& flag, std::atomic<std::thread::id>& caller) : flag_(flag), caller_(caller) {
     TORCH_CHECK(!flag_.exchange(true, std::memory_order_acquire),
                 "A captured step was called while another call of it was under way.");
+    caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
-  ~Busy() { flag_.store(false, std::memory_order_release); }
+  ~Busy() {
+    caller_.store({}, std::memory_order_relaxed);
+    flag_.store(false, std::memory_order_release);
+  }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
 
  private:
   std::atomic<bool>& flag_;
+  std::atomic<std::thread::id>& caller_;
 };
+
+bool is_switched_on() {
+  bool on = true;
+  for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
+    const char* text = std::getenv(name);
+    if (!text || !*text) continue;
+    const std::string_view value = text;
+    TORCH_CHECK(value == "0" || value == "1", name, " is \"", value, "\", but must be one of 0|1.");
+    on &= value == "1";
+  }
+  return on;
+}
 
 }  // namespace
 
 CapturedFunction::CapturedFunction(Function function, CaptureOptions options)
-    : function_(std::move(function)), options_(std::move(options)) {
+    : function_(std::move(function)), options_(std::move(options)), is_on_(is_switched_on()) {
   TORCH_CHECK(function_, "capture() was given no function.");
+  for (const auto& module : options_.modules)
+    TORCH_CHECK(module, "capture() was given a null module in .modules.");
 }
 
 std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
   ++stats_.calls;
+  if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (Recorder* outer = Recorder::active()) {
     outer->refuse("A captured step was called inside another one; capture only the outer function.");
     return eager(inputs, "called inside another captured step");
   }
-  const Busy busy(busy_);
+  // The function calls its own step.
+  if (caller_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    return eager(inputs, "called inside itself");
+  }
+  const Busy busy(busy_, caller_);
   current_ = nullptr;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   Entry* entry = entry_for(inputs);
@@ -45,8 +72,8 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
 }
 
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
-  const Busy busy(busy_);
-  if (Recorder::active() || reason_to_run_eagerly()) return false;
+  const Busy busy(busy_, caller_);
+  if (!is_on_ || Recorder::active() || reason_to_run_eagerly()) return false;
   Entry* entry = known_entry_for(inputs);
   return entry && entry->would_replay(inputs);
 }
@@ -85,13 +112,14 @@ std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& i
 }
 
 void CapturedFunction::watch(const void* value, size_t bytes) {
-  const Busy busy(busy_);
+  TORCH_CHECK(value, "watch() was given a null pointer.");
+  const Busy busy(busy_, caller_);
   watched_.emplace_back(value, bytes);
   entries_.clear();
 }
 
 void CapturedFunction::reset() {
-  const Busy busy(busy_);
+  const Busy busy(busy_, caller_);
   entries_.clear();
 }
 
@@ -119,6 +147,15 @@ std::string CapturedFunction::explain() const {
 
 namespace overdrive {
 
+namespace {
+
+replay::CapturedFunction& present(const std::unique_ptr<replay::CapturedFunction>& captured) {
+  TORCH_CHECK(captured, "The captured step was moved to another one; call that one.");
+  return *captured;
+}
+
+}  // namespace
+
 CapturedStep::CapturedStep(replay::Function function, CaptureOptions options)
     : captured_(std::make_unique<replay::CapturedFunction>(std::move(function), std::move(options))) {}
 CapturedStep::~CapturedStep() = default;
@@ -126,15 +163,15 @@ CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
 CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;
 
 std::vector<at::Tensor> CapturedStep::call(const std::vector<at::Tensor>& inputs) {
-  return captured_->call(inputs);
+  return present(captured_).call(inputs);
 }
 bool CapturedStep::would_replay(const std::vector<at::Tensor>& inputs) {
-  return captured_->would_replay(inputs);
+  return present(captured_).would_replay(inputs);
 }
-void CapturedStep::watch_bytes(const void* value, size_t bytes) { captured_->watch(value, bytes); }
-void CapturedStep::reset() { captured_->reset(); }
-CaptureStats CapturedStep::stats() const { return captured_->stats(); }
-std::string CapturedStep::refusal() const { return captured_->refusal(); }
-std::string CapturedStep::explain() const { return captured_->explain(); }
+void CapturedStep::watch_bytes(const void* value, size_t bytes) { present(captured_).watch(value, bytes); }
+void CapturedStep::reset() { present(captured_).reset(); }
+CaptureStats CapturedStep::stats() const { return present(captured_).stats(); }
+std::string CapturedStep::refusal() const { return present(captured_).refusal(); }
+std::string CapturedStep::explain() const { return present(captured_).explain(); }
 
 }  // namespace overdrive

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace overdrive::replay {
@@ -34,6 +35,8 @@ class CapturedFunction {
 
   const Function function_;
   const CaptureOptions options_;
+  // What OVERDRIVE and OVERDRIVE_CAPTURE said when the step was made.
+  const bool is_on_;
   CaptureStats stats_;
   std::vector<std::pair<const void*, size_t>> watched_;
   std::vector<std::unique_ptr<Entry>> entries_;
@@ -41,6 +44,8 @@ class CapturedFunction {
   // Why the last call that no entry took was eager.
   std::string eager_reason_;
   std::atomic<bool> busy_{false};
+  // The thread that is in a call.
+  std::atomic<std::thread::id> caller_;
 };
 
 }  // namespace overdrive::replay

@@ -16,14 +16,17 @@ struct EnvironmentVariable {
 };
 
 inline constexpr EnvironmentVariable kEnvironment[] = {
-    {"OVERDRIVE", "0|1", "whether the preload library and the Python package install the engine (1)"},
+    {"OVERDRIVE", "0|1",
+     "whether the preload library and the Python package install the engine, and captured steps replay (1)"},
     {"OVERDRIVE_THREADS", "auto|caller|device", "which threads run a backward's nodes (auto)"},
     {"OVERDRIVE_EXACT", "auto|always",
      "whether a backward has all of stock's surroundings: where something could notice, or always (auto)"},
     {"OVERDRIVE_OWN_NODES", "0|1", "whether the engine itself runs the nodes that it has a function for (1)"},
     {"OVERDRIVE_CHECK", "n", "run every n-th backward on the stock engine too and compare; 0 for never (0)"},
+    {"OVERDRIVE_CAPTURE", "0|1", "whether captured steps record and replay; 0: every call is eager (1)"},
     {"OVERDRIVE_CAPTURE_CHECK", "n",
-     "run every n-th replay of a captured step eagerly too and compare; 0 for never (0)"},
+     "run every n-th replay of a captured step eagerly too and compare; 0 for never (the 10th, 100th, 1000th "
+     "...)"},
     {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
      "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
      "fault)"},
