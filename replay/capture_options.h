@@ -28,7 +28,7 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // Recordings that are kept: one per set of sizes, types and modes. Calls that fit none of them run eagerly.
   size_t programs = 8;
   // Every n-th replay is taken back, made eagerly and compared; a difference is an error. 0: as
-  // OVERDRIVE_CAPTURE_CHECK says.
+  // OVERDRIVE_CAPTURE_CHECK says, which is the 10th, the 100th, the 1,000th and so on when it is not set.
   uint64_t check_every = 0;
 };
 

@@ -21,10 +21,10 @@ constexpr uint64_t kMostOutdated = 8;
 constexpr uint64_t kMostUndone = 16;
 
 // install() checks the variable as well, but a program that captures a step need not install the engine.
-uint64_t check_every(const CaptureOptions& options) {
+std::optional<uint64_t> check_every(const CaptureOptions& options) {
   if (options.check_every > 0) return options.check_every;
   const char* text = std::getenv("OVERDRIVE_CAPTURE_CHECK");
-  if (!text || !*text) return 0;
+  if (!text || !*text) return std::nullopt;
   int every = -1;
   const char* end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, every);
@@ -33,18 +33,24 @@ uint64_t check_every(const CaptureOptions& options) {
   return static_cast<uint64_t>(every);
 }
 
-// Something that has to happen however a scope ends.
-template <typename Action>
-class AtEnd {
- public:
-  explicit AtEnd(Action action) : action_(std::move(action)) {}
-  ~AtEnd() { action_(); }
-  AtEnd(const AtEnd&) = delete;
-  AtEnd& operator=(const AtEnd&) = delete;
+// Of a recording before the present one.
+std::string still_held(const Program& before) {
+  for (const Memory& memory : before.memories) {
+    if (memory.origin != Origin::kMade || memory.weak.expired()) continue;
+    const bool returned = std::any_of(before.results.begin(), before.results.end(), [&](int value) {
+      return value >= 0 && &before.memory_of(value) == &memory;
+    });
+    if (returned) continue;
+    return c10::str("A tensor that ", before.operators[memory.first].name,
+                    " made in one call is still held after the next; return tensors that are to be kept.");
+  }
+  return "";
+}
 
- private:
-  Action action_;
-};
+bool is_power_of_ten(uint64_t number) {
+  while (number >= 10 && number % 10 == 0) number /= 10;
+  return number == 1;
+}
 
 }  // namespace
 
@@ -101,7 +107,6 @@ void Entry::refuse(std::string reason) {
   refusal_ = std::move(reason);
   recorded_.reset();
   run_.reset();
-  buffers_.clear();
 }
 
 // This call runs eagerly: a value that changed now may have yet another value in the next call.
@@ -115,14 +120,13 @@ void Entry::outdated(std::string reason) {
   }
 }
 
-// With the caller's own tensors: a step that reaches an input's memory in another way as well does here what it
-// does without a capture, and the recording shows it.
 std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& inputs) {
   ++stats_.recorded;
   auto program = std::make_unique<Program>();
   std::vector<at::Tensor> results;
   {
-    Recorder recorder(*program);
+    const std::vector<LeafGradient> unknown;
+    Recorder recorder(*program, unknown);
     results = recorder.run(function_, inputs);
   }
   if (!program->refusal.empty()) {
@@ -137,22 +141,26 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
   }
   recorded_ = std::move(program);
   shared_ = SharedMemory(*recorded_);
+  read_ = ReadMemory(*recorded_);
+  varied_.clear();
   phase_ = Phase::kSecond;
   return results;
 }
 
-void Entry::make_buffers(const std::vector<at::Tensor>& inputs) {
-  buffers_ = buffers_like(inputs);
-  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
+void Entry::fill_buffers(const std::vector<at::Tensor>& inputs) const {
+  const std::vector<at::Tensor>& buffers = run_->bound().buffers();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs_[i].same_as == i) copy_elements(buffers[i], inputs[i]);
+  }
 }
 
-void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs, const Program& program,
-                             bool with_versions) {
+void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs) {
+  const Program& program = run_->program();
   for (const Memory& memory : program.memories) {
     if (memory.origin != Origin::kInput || !memory.written) continue;
     const at::Tensor& input = inputs[memory.input];
-    copy_elements(input, buffers_[memory.input]);
-    if (!with_versions || input.is_inference()) continue;
+    copy_elements(input, run_->bound().buffers()[memory.input]);
+    if (input.is_inference()) continue;
     for (int64_t i = 0; i < program.input_bumps[memory.input]; ++i) input.unsafeGetTensorImpl()->bump_version();
   }
 }
@@ -160,105 +168,144 @@ void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs, const Progra
 std::string Entry::compare(const Program& before, Program& now) {
   if (numbers_) now.refusal = numbers_->find(now, options_.constant_numbers);
   if (!now.refusal.empty()) return now.refusal;
-  return first_difference(
+  std::string text = first_difference(
       before, now, [&](size_t op, size_t argument) { return numbers_ && numbers_->may_differ(op, argument); });
+  // The first recording does not know the gradients.
+  if (text.empty() && !before.gradients.empty()) text = gradient_difference(before.gradients, now.gradients);
+  if (text.empty() && phase_ == Phase::kSecond) text = still_held(before);
+  return text;
+}
+
+void Entry::note_inputs(const Program& before, const Program& now) {
+  varied_.resize(now.inputs.size());
+  for (size_t i = 0; i < now.inputs.size(); ++i) {
+    if (before.inputs[i] != now.inputs[i]) varied_[i] = true;
+  }
+}
+
+bool Entry::knows(const std::vector<at::Tensor>& inputs) const {
+  const auto& recorded = run_->program().inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!varied_[i] && recorded[i]._unsafe_get_target() != inputs[i].unsafeGetTensorImpl()) return false;
+  }
+  return true;
+}
+
+CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
+  const std::vector<at::Tensor> buffers = buffers_like(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers[i], inputs[i]);
+  const Program& before = *recorded_;
+  CheckedCall call = check_call(before, read_,
+                                {.function = function_,
+                                 .inputs = inputs,
+                                 .buffers = buffers,
+                                 .compare = [&](Program& now) { return compare(before, now); },
+                                 .prepare =
+                                     [&](ReplayRun& run) {
+                                       if (numbers_) numbers_->declare(run);
+                                     }});
+  if (!call.run || !call.refusal.empty() || !call.difference.empty()) return call;
+  call.refusal = undeclared(*call.run, options_, numbers_.get());
+  note_inputs(before, call.run->program());
+  // Results that the caller keeps are no part of a later recording's memory.
+  call.results = call.run->results();
+  return call;
+}
+
+void Entry::adopt(std::unique_ptr<ReplayRun> run) {
+  run_ = std::move(run);
+  recorded_.reset();
+  shared_ = SharedMemory(run_->program());
+  read_ = ReadMemory(run_->program());
+  if (numbers_) numbers_->bind(*run_);
 }
 
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
   if (!shared_.harmless(inputs)) return eager(inputs);
+  if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
   ++stats_.recorded;
-  make_buffers(inputs);
-  auto program = std::make_unique<Program>();
-  std::vector<LeafGradient> gradients = gradients_now(*recorded_);
-  std::vector<at::Tensor> results;
-  {
-    const AtEnd inputs_back([&] { give_back_inputs(inputs, *program, !program->input_bumps.empty()); });
-    Recorder recorder(*program);
-    results = recorder.run(function_, buffers_);
-  }
-  if (program->refusal.empty()) program->refusal = note_gradients_after(gradients, *program);
-  if (!program->refusal.empty()) {
-    refuse(program->refusal);
-    return results;
-  }
-  program->gradients = std::move(gradients);
-  std::string difference = compare(*recorded_, *program);
-  for (const Memory& memory : recorded_->memories) {
-    if (!difference.empty() || memory.origin != Origin::kMade || memory.weak.expired()) continue;
-    const bool returned = std::any_of(recorded_->results.begin(), recorded_->results.end(), [&](int value) {
-      return value >= 0 && &recorded_->memory_of(value) == &memory;
-    });
-    if (!returned) {
-      difference = c10::str("A tensor that ", recorded_->operators[memory.first].name,
-                            " made in one call is still held "
-                            "after the next; return tensors that are to be kept.");
-    }
-  }
-  if (!program->refusal.empty()) return refuse(program->refusal), results;
-  recorded_ = std::move(program);
-  shared_ = SharedMemory(*recorded_);
-  // Results that the caller keeps are no part of a later recording's buffers.
-  for (at::Tensor& result : results) {
-    if (result.defined()) result = result.clone();
-  }
-  if (difference.empty()) {
-    phase_ = Phase::kCheck;
-  } else if (++differences_ >= kMostDifferences) {
-    refuse(std::move(difference));
-  } else {
-    outdated_reason_ = std::move(difference);
-  }
-  return results;
-}
-
-CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
-  ++stats_.checked;
-  make_buffers(inputs);
-  CheckedCall call;
-  const Program& before = run_ ? run_->program() : *recorded_;
-  bool finished = false;
-  const AtEnd inputs_back([&] {
-    give_back_inputs(inputs, before, finished);
-    // The function threw: the run that goes on reads its own buffers.
-    if (!finished && run_) buffers_ = run_->bound().buffers();
-  });
-  call = check_call(before, {.function = function_,
-                             .buffers = buffers_,
-                             .compare =
-                                 [&](Program& now) {
-                                   std::string text = compare(before, now);
-                                   return text.empty() ? gradient_difference(before.gradients, now.gradients)
-                                                       : text;
-                                 },
-                             .prepare =
-                                 [&](ReplayRun& run) {
-                                   if (numbers_) numbers_->declare(run);
-                                 }});
-  finished = true;
-  if (call.run && call.refusal.empty()) {
-    call.refusal = undeclared(*call.run, options_, numbers_.get());
-    call.results = call.run->results();
-  }
-  return call;
-}
-
-std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
-  if (!shared_.harmless(inputs)) return eager(inputs);
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty()) {
     refuse(std::move(call.refusal));
-  } else if (!call.difference.empty()) {
-    outdated_reason_ = std::move(call.difference);
-    phase_ = Phase::kFirst;
-    if (++differences_ >= kMostDifferences) refuse(outdated_reason_);
+  } else if (call.difference.empty()) {
+    adopt(std::move(call.run));
+    phase_ = Phase::kCheck;
   } else {
-    run_ = std::move(call.run);
-    shared_ = SharedMemory(run_->program());
-    if (numbers_) numbers_->bind(*run_);
-    recorded_.reset();
-    phase_ = Phase::kReady;
+    varied_.clear();
+    outdated_reason_ = std::move(call.difference);
+    if (call.program) {
+      for (at::Tensor& result : call.results) {
+        if (result.defined()) result = result.clone();
+      }
+      recorded_ = std::move(call.program);
+      shared_ = SharedMemory(*recorded_);
+      read_ = ReadMemory(*recorded_);
+    } else {
+      phase_ = Phase::kFirst;
+    }
+    if (++differences_ >= kMostDifferences) refuse(outdated_reason_);
   }
   return call.results;
+}
+
+std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>& inputs) {
+  if (numbers_) numbers_->set_for_next_step();
+  fill_buffers(inputs);
+  const ReplayedState state(*run_);
+  const ReadMemory read(run_->program());
+  std::string failure;
+  try {
+    if (!run_->run()) return std::nullopt;
+  } catch (const std::exception& error) {
+    failure = c10::str("A replay failed: ", error.what());
+  }
+  const ReplayedState replayed = state.now();
+  state.restore();
+  // The run ends here: what it holds would live longer in the eager call than it does without a capture.
+  recorded_ = std::make_unique<Program>(run_->take_program());
+  run_.reset();
+  phase_ = Phase::kFirst;
+  CheckedCall call = checked_call(inputs);
+  if (!call.refusal.empty() || !call.difference.empty()) return call;
+  if (failure.empty()) failure = replayed.difference_from(*call.run);
+  // Another thread may have filled memory between the two.
+  call.is_unsure = !failure.empty() && (!read.is_complete() || ReadMemory(*recorded_) != read);
+  (call.is_unsure ? call.difference : call.refusal) = std::move(failure);
+  return call;
+}
+
+bool Entry::tells_apart(const Program& program, const std::vector<at::Tensor>& inputs) {
+  return std::none_of(program.outside.begin(), program.outside.end(), [&](const OutsideTensor& outside) {
+    return outside.lives && std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) {
+             return input.unsafeGetTensorImpl() == outside.raw;
+           });
+  });
+}
+
+// The program replays already, other data than those that it was recorded with.
+std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
+  if (const char* reason = outside_difference()) {
+    outdated(reason);
+    return eager(inputs);
+  }
+  if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
+  std::optional<CheckedCall> call = replay_and_check(inputs);
+  if (!call) {
+    ++stats_.undone;
+    return eager(inputs);
+  }
+  ++stats_.checked;
+  if (!call->refusal.empty()) {
+    refuse(std::move(call->refusal));
+  } else if (call->difference.empty()) {
+    adopt(std::move(call->run));
+    phase_ = Phase::kReady;
+  } else {
+    varied_.clear();
+    outdated_reason_ = std::move(call->difference);
+    if (++differences_ >= kMostDifferences) refuse(outdated_reason_);
+  }
+  return call->results;
 }
 
 const char* Entry::outside_difference() {
@@ -267,58 +314,72 @@ const char* Entry::outside_difference() {
 }
 
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
-  return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs);
+  return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
+         !is_compared();
+}
+
+bool Entry::is_compared() const {
+  const uint64_t number = replays_ + 1;
+  if (!check_every_) return number >= 10 && is_power_of_ten(number);
+  return *check_every_ > 0 && number % *check_every_ == 0;
 }
 
 std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
+  if (!knows(inputs)) return check(inputs);
   if (const char* reason = outside_difference()) {
     outdated(reason);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs)) return eager(inputs);
+  if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   if (numbers_) numbers_->set_for_next_step();
-  if (check_every_ > 0 && (replays_ + 1) % check_every_ == 0) return compared_replay(inputs);
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
-  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
-  if (!run_->run()) {
-    ++stats_.undone;
-    if (++undone_in_a_row_ >= kMostUndone)
-      refuse("Replays are taken back in every call: an operator throws on the data.");
-    return eager(inputs);
-  }
+  fill_buffers(inputs);
+  // Before anything is changed, because there may be no memory for them.
+  std::vector<at::Tensor> results = run_->empty_results();
+  if (!run_->run()) return eager_after_throw(inputs);
+  run_->fill_results(results);
   undone_in_a_row_ = 0;
-  give_back_inputs(inputs, run_->program(), true);
+  give_back_inputs(inputs);
   run_->guard().finish_call();
   if (numbers_) numbers_->count_step();
   ++replays_;
   ++stats_.replayed;
-  return run_->results();
+  return results;
+}
+
+std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& inputs) {
+  ++stats_.undone;
+  if (++undone_in_a_row_ >= kMostUndone)
+    refuse("Replays are taken back in every call: an operator throws on the data.");
+  return eager(inputs);
 }
 
 std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& inputs) {
   ++replays_;
-  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(buffers_[i], inputs[i]);
-  const ReplayedState state(*run_);
-  if (!run_->run()) return eager(inputs);
-  const ReplayedState replayed = state.now();
-  state.restore();
-  CheckedCall call = checked_call(inputs);
-  std::string text = call.refusal.empty() ? call.difference : call.refusal;
-  if (text.empty()) text = replayed.difference_from(*call.run);
+  std::optional<CheckedCall> call = replay_and_check(inputs);
+  if (!call) return eager_after_throw(inputs);
+  ++stats_.checked;
+  const std::string& text = call->refusal.empty() ? call->difference : call->refusal;
+  if (call->is_unsure) {
+    outdated("memory that the step reads changed while a replay was compared");
+    return call->results;
+  }
   if (!text.empty()) {
     refuse("OVERDRIVE_CAPTURE_CHECK: a replay differs from the eager call. " + text);
     TORCH_CHECK(false, refusal_);
   }
-  run_ = std::move(call.run);
-  if (numbers_) numbers_->bind(*run_);
-  return call.results;
+  undone_in_a_row_ = 0;
+  adopt(std::move(call->run));
+  phase_ = Phase::kReady;
+  return call->results;
 }
 
 void Entry::explain(std::ostream& out) const {
   for (const InputLooks& input : inputs_)
     out << "input " << at::toString(input.type) << at::IntArrayRef(input.sizes) << "\n";
   static constexpr std::array<const char*, 6> names{"not recorded yet", "to be recorded", "recorded once",
-                                                    "recorded twice",   "replayed",       "refused"};
+                                                    "replayed once",    "replayed",       "refused"};
   out << names[static_cast<size_t>(phase_)] << ", " << replays_ << " replays, recorded anew " << outdated_
       << " times\n";
   if (!refusal_.empty()) out << "refused: " << refusal_ << "\n";

@@ -1,8 +1,9 @@
 // The recordings of one set of looks and modes, from the first eager call to the replays. Owned by a
 // CapturedFunction, called by one thread at a time. The owner finds the entry of a call.
 //
-//   warm -> first -> second -> check -> ready;  a guard that fails: an eager call, then first;  a difference:
-//   first;  a refusal: eager for good
+//   warm -> first (recorded) -> second (recorded, compared, replayed) -> check (replayed, then made eagerly and
+//   compared) -> ready;  a guard that fails: an eager call, then first;  a difference: first;  a refusal: eager
+//   for good
 #pragma once
 
 #include "replay/capture_options.h"
@@ -14,6 +15,7 @@
 #include "replay/run/self_check.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,13 +42,27 @@ class Entry {
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> check(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs);
-  // OVERDRIVE_CAPTURE_CHECK: a replay, taken back, and the same call eagerly; an error when they differ.
+  // A replay, taken back, and the same call eagerly; an error when they differ.
   std::vector<at::Tensor> compared_replay(const std::vector<at::Tensor>& inputs);
 
+  // The call eagerly on the inputs, recorded, and replayed on copies of them.
   CheckedCall checked_call(const std::vector<at::Tensor>& inputs);
+  // The same after a replay of the present program, whose outcome is compared, too. None when the replay threw.
+  std::optional<CheckedCall> replay_and_check(const std::vector<at::Tensor>& inputs);
+  // Whether the call is one of those that are compared.
+  bool is_compared() const;
+  std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs);
   std::string compare(const Program& before, Program& now);
-  void make_buffers(const std::vector<at::Tensor>& inputs);
-  void give_back_inputs(const std::vector<at::Tensor>& inputs, const Program& program, bool with_versions);
+  void note_inputs(const Program& before, const Program& now);
+  // Whether each input was seen as more than one tensor, or is the one that was recorded: if the function also
+  // reaches the only one by another name, a recording cannot tell.
+  bool knows(const std::vector<at::Tensor>& inputs) const;
+  // Whether no input is a tensor that the program knows from outside: a recording of the call would take both
+  // for the input.
+  static bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
+  void adopt(std::unique_ptr<ReplayRun> run);
+  void fill_buffers(const std::vector<at::Tensor>& inputs) const;
+  void give_back_inputs(const std::vector<at::Tensor>& inputs);
   // Why the recording does not fit what it uses from outside, or null.
   const char* outside_difference();
   void refuse(std::string reason);
@@ -60,20 +76,25 @@ class Entry {
   const std::vector<InputLooks> inputs_;
   const ModuleModes modes_;
   const std::vector<WatchedValue> watched_;
-  // Every how many replays one is compared; 0: none.
-  const uint64_t check_every_;
+  // Every how many replays one is compared; 0: none. Not set: the 10th, the 100th, the 1,000th and so on.
+  const std::optional<uint64_t> check_every_;
 
   Phase phase_ = Phase::kWarm;
-  std::vector<at::Tensor> buffers_;
   std::unique_ptr<Program> recorded_;
   // Of the last recording.
   SharedMemory shared_;
+  // What the last recording reads and does not write, at its end.
+  ReadMemory read_;
+  // Of each input: whether two recordings that are equal had another tensor there.
+  std::vector<bool> varied_;
   std::unique_ptr<ReplayRun> run_;
   std::unique_ptr<OptimizerNumbers> numbers_;
   std::string refusal_;
   // Why it was recorded anew, the last time.
   std::string outdated_reason_;
   uint64_t differences_ = 0;
+  // Calls whose inputs tells_apart() could not tell from what the first recording knows.
+  uint64_t alike_ = 0;
   uint64_t outdated_ = 0;
   uint64_t replays_ = 0;
   uint64_t undone_in_a_row_ = 0;

@@ -65,6 +65,7 @@ void BoundProgram::place() {
       hosts.push_back(static_cast<int>(i));
     }
   }
+  host_of_.assign(storages_.size(), -1);
   const MemoryPlan plan = plan_memory(lifetimes, rooms);
   arena_bytes_ = plan.bytes;
   arena_ = c10::GetCPUAllocator()->allocate(plan.bytes);
@@ -72,9 +73,7 @@ void BoundProgram::place() {
     const auto [room, offset] = plan.places[i];
     char* begin = static_cast<char*>(room < 0 ? arena_.get() : storages_[hosts[room]].mutable_data());
     storages_[indices[i]] = storage_at(begin + offset, lifetimes[i].bytes);
-    if (room >= 0 && std::find(hosts_.begin(), hosts_.end(), hosts[room]) == hosts_.end()) {
-      hosts_.push_back(hosts[room]);
-    }
+    if (room >= 0) host_of_[indices[i]] = hosts[room];
   }
 }
 
@@ -98,12 +97,12 @@ bool BoundProgram::intact(int value) const {
          tensor.strides() == noted.strides && tensor.storage_offset() == noted.offset;
 }
 
-void BoundProgram::poison() {
-  if (arena_bytes_ > 0) std::memset(arena_.get(), 0xff, arena_bytes_);
+void BoundProgram::poison(uint8_t byte) {
+  if (arena_bytes_ > 0) std::memset(arena_.get(), byte, arena_bytes_);
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Memory& memory = program_.memories[i];
     if (memory.origin == Origin::kMade && memory.lives && memory.bytes > 0) {
-      std::memset(storages_[i].mutable_data(), 0xff, memory.bytes);
+      std::memset(storages_[i].mutable_data(), byte, memory.bytes);
     }
   }
 }

@@ -16,18 +16,19 @@ class BoundProgram {
   BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program& program() const { return program_; }
+  Program take_program() { return std::move(program_); }
   // Of each input in turn.
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
   const at::Tensor& tensor(int value) const { return tensors_[value]; }
   const c10::Storage& storage(int memory) const { return storages_[memory]; }
   size_t arena_bytes() const { return arena_bytes_; }
-  // Memories that live on, and that other memories of the program lie in before they are made.
-  const std::vector<int>& hosts() const { return hosts_; }
+  // Memory that lives on, and that this one lies in before it is made; -1 for none.
+  int host_of(int memory) const { return host_of_[memory]; }
 
   // Whether the value's tensor still is where it was put.
   bool intact(int value) const;
-  // Memory that an operator of a replay has to fill gets bytes that no one wants: -1 and NaN.
-  void poison();
+  // Memory that an operator of a replay has to fill gets this byte everywhere.
+  void poison(uint8_t byte);
   // The numbers that the program wrote by hand.
   void fill_from_host(int memory) const;
 
@@ -41,7 +42,7 @@ class BoundProgram {
   size_t arena_bytes_ = 0;
   std::vector<c10::Storage> storages_;
   std::vector<at::Tensor> tensors_;
-  std::vector<int> hosts_;
+  std::vector<int> host_of_;
 };
 
 }  // namespace overdrive::replay

@@ -14,6 +14,10 @@ at::Tensor state_of(at::Generator generator) {
   return generator.get_state();
 }
 
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -48,17 +52,39 @@ void Snapshot::restore() const {
   }
 }
 
-int Snapshot::first_difference(const Snapshot& other) const {
+std::vector<int> Snapshot::differences(const Snapshot& other) const {
+  std::vector<int> result;
   for (size_t i = 0; i < memories_.size(); ++i) {
-    if (memories_[i].bytes != other.memories_[i].bytes) return static_cast<int>(i);
+    if (memories_[i].bytes != other.memories_[i].bytes) result.push_back(static_cast<int>(i));
   }
   for (size_t i = 0; i < generators_.size(); ++i) {
-    const at::Tensor &a = generators_[i].state, &b = other.generators_[i].state;
-    if (a.nbytes() != b.nbytes() || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) != 0) {
-      return static_cast<int>(memories_.size() + i);
+    if (!same_bytes(generators_[i].state, other.generators_[i].state)) {
+      result.push_back(static_cast<int>(memories_.size() + i));
     }
   }
-  return -1;
+  return result;
+}
+
+int Snapshot::first_difference(const Snapshot& other) const {
+  const std::vector<int> all = differences(other);
+  return all.empty() ? -1 : all.front();
+}
+
+// Without a copy of the memories.
+std::vector<int> Snapshot::differences() const {
+  std::vector<int> result;
+  for (size_t i = 0; i < memories_.size(); ++i) {
+    const std::string& bytes = memories_[i].bytes;
+    if (!bytes.empty() && std::memcmp(bytes.data(), memories_[i].storage->data(), bytes.size()) != 0) {
+      result.push_back(static_cast<int>(i));
+    }
+  }
+  for (size_t i = 0; i < generators_.size(); ++i) {
+    if (!same_bytes(generators_[i].state, state_of(generators_[i].generator))) {
+      result.push_back(static_cast<int>(memories_.size() + i));
+    }
+  }
+  return result;
 }
 
 std::vector<at::Generator> generators_of(const Program& program) {

@@ -28,6 +28,10 @@ class Snapshot {
   size_t size() const { return memories_.size(); }
   // Index of the first memory that differs, generators after the last; -1 when all are equal.
   int first_difference(const Snapshot& other) const;
+  // Indices of all that differ.
+  std::vector<int> differences(const Snapshot& other) const;
+  // From what is there now.
+  std::vector<int> differences() const;
   // Takes the bytes again, into the same buffers.
   void take();
 

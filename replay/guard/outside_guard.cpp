@@ -28,6 +28,7 @@ std::vector<LeafGradient> gradients_now(const Program& program) {
                       .raw = outside.raw,
                       .defined_before = gradient.defined(),
                       .before = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
+    if (gradient.defined()) result.back().kept_address = WeakTensor(gradient.getIntrusivePtr());
   }
   return result;
 }

@@ -97,6 +97,15 @@ size_t Program::used_bytes(int memory) const {
   return std::min(end, memories[memory].bytes);
 }
 
+bool Program::is_new_gradient(const Memory& memory) const {
+  return memory.origin == Origin::kMade &&
+         std::any_of(gradients.begin(), gradients.end(), [&](const auto& gradient) {
+           const at::Tensor after(gradient.after ? gradient.after->lock() : nullptr);
+           return after.defined() && after.has_storage() &&
+                  after.storage().unsafeGetStorageImpl() == memory.raw;
+         });
+}
+
 bool Program::writes_inputs() const {
   return std::any_of(memories.begin(), memories.end(),
                      [](const Memory& memory) { return memory.origin == Origin::kInput && memory.written; });

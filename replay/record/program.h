@@ -19,7 +19,7 @@ using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 enum class Origin : uint8_t {
   kMade,      // by an operator of the step
-  kInput,     // an input's buffer
+  kInput,     // an input's: in a replay its buffer
   kOutside,   // it was there before the call
   kConstant,  // a number of the program, wrapped in a tensor for one operator
   kGone,      // from outside, died in the call, and no operator of a replay touches it
@@ -109,6 +109,8 @@ struct LeafGradient {
   c10::TensorImpl* raw;
   bool defined_before = false;
   c10::TensorImpl* before = nullptr;
+  // Keeps the address of `before` from being that of another tensor.
+  std::optional<WeakTensor> kept_address = {};
   std::optional<WeakTensor> after = {};
 };
 
@@ -118,11 +120,15 @@ struct Program {
   std::vector<Operator> operators;
   std::vector<OutsideTensor> outside;
   std::vector<LeafGradient> gradients;
+  // Whether no leaf of an earlier recording had a gradient at the first operator: zero_grad() had taken them.
+  bool gradients_cleared = false;
   // Values that the function returned; -1 for an undefined tensor.
   std::vector<int> results;
+  // The tensors that the function was given. The references keep the addresses from being used again.
+  std::vector<WeakTensor> inputs;
   // How often each input was written, as its version counter tells.
   std::vector<int64_t> input_bumps;
-  // Whether an input's memory was used through a tensor that did not come from the input.
+  // Whether an input's memory was used through a tensor that is no input and was made of none.
   bool input_aliased = false;
   // Inputs whose storage begins with them, and must: as_strided() counts from there.
   std::vector<int> begin_of_storage = {};
@@ -139,6 +145,8 @@ struct Program {
   // From the begin of the memory to the last element of any value; what lies behind is nobody's.
   size_t used_bytes(int memory) const;
   bool writes_inputs() const;
+  // Whether the memory lives on as a gradient that the step makes.
+  bool is_new_gradient(const Memory& memory) const;
 
  private:
   bool has_number(const Operator& op) const;

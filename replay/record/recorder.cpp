@@ -4,6 +4,7 @@
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -63,7 +64,8 @@ struct Recording {
 
 }  // namespace
 
-Recorder::Recorder(Program& program) : program_(program) {
+Recorder::Recorder(Program& program, const std::vector<LeafGradient>& leaves)
+    : program_(program), leaves_(leaves) {
   TORCH_INTERNAL_ASSERT(!active_recorder, "A recording is under way on this thread.");
   register_fallback();
   foreign_before_ = foreign_operators.load(std::memory_order_relaxed);
@@ -90,6 +92,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   std::vector<int64_t> versions;
   for (size_t i = 0; i < inputs.size(); ++i) {
     versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
+    program_.inputs.emplace_back(inputs[i].getIntrusivePtr());
     note_input(inputs[i], static_cast<int>(i));
   }
   std::vector<at::Tensor> results;
@@ -123,6 +126,13 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
+  if (program_.operators.empty()) {
+    program_.gradients_cleared =
+        !leaves_.empty() && std::none_of(leaves_.begin(), leaves_.end(), [](const auto& leaf) {
+          const at::Tensor alive(leaf.leaf.lock());
+          return !alive.defined() || alive.grad().defined();
+        });
+  }
   if (std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
       !reason.empty()) {
     refuse(std::move(reason));
@@ -138,7 +148,10 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   const bool is_view =
       !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
                                           [](const auto& result) { return result.alias_info(); });
-  if (!is_view && !is_factory_without_values(op.name)) note_host_values(op);
+  // The program holds a tensor for each use, so that a tensor with other sizes is another one: as with a view,
+  // nothing is left to do.
+  const bool turns_into_view = handle.hasTag(at::Tag::inplace_view);
+  if (!is_view && !turns_into_view && !is_factory_without_values(op.name)) note_host_values(op);
   handle.redispatchBoxed(next, &stack);
   bool any_tensor = false, host_result = false;
   noted_ = &op;
@@ -156,7 +169,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   const bool filled = at::globalContext().deterministicAlgorithms();
   op.vanishes = op.writes.empty() && !schema.is_mutable() && !any_fresh && (any_tensor || host_result) &&
                 !is_checked_result(op.name);
-  if (is_factory_without_values(op.name) && !filled) op.vanishes = true;
+  if ((is_factory_without_values(op.name) && !filled) || turns_into_view) op.vanishes = true;
   if (!op.vanishes) {
     const auto mark = [&](int value) {
       if (value >= 0) program_.memories[program_.values[value].memory].has_values = true;
@@ -187,6 +200,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     program_.results.push_back(index);
   }
+  adopt_passing_copies();
   for (OutsideTensor& outside : program_.outside) {
     const auto alive = outside.weak.lock();
     outside.lives = static_cast<bool>(alive);

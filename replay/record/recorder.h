@@ -16,7 +16,8 @@ using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Ten
 
 class Recorder {
  public:
-  explicit Recorder(Program& program);
+  // The leaves of an earlier recording, if there is one.
+  Recorder(Program& program, const std::vector<LeafGradient>& leaves);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -55,6 +56,7 @@ class Recorder {
   void check_memory(const Operator& op);
 
   Program& program_;
+  const std::vector<LeafGradient>& leaves_;
   uint64_t foreign_before_ = 0;
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
@@ -67,6 +69,9 @@ class Recorder {
     int memory;
   };
   std::vector<Span> spans_;
+  void adopt_passing_copies();
+  bool holds_all(const Span& span, int memory) const;
+  void adopt(const Span& span, int memory);
   // The memory of the inputs and of what operators returned on their memory. The references keep the addresses
   // from being used again.
   std::unordered_map<const c10::TensorImpl*, int> of_inputs_;

@@ -84,12 +84,8 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
                                .requires_grad = tensor.requires_grad()});
   }
   if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
-  if (memory.origin == Origin::kInput) {
-    if (!result) {
-      program_.input_aliased |= !of_inputs_.contains(impl);
-    } else if (of_inputs_.emplace(impl, index).second) {
-      kept_addresses_.emplace_back(tensor.getIntrusivePtr());
-    }
+  if (memory.origin == Origin::kInput && result && of_inputs_.emplace(impl, index).second) {
+    kept_addresses_.emplace_back(tensor.getIntrusivePtr());
   }
   return known->second;
 }
@@ -140,30 +136,72 @@ void Recorder::note_input(const at::Tensor& input, int index) {
 }
 
 // The input that the tensor came from, or -1. A result came from the operator's argument on the same storage. A
-// tensor that no operator made, as data() returns one, belongs to the input that its elements lie in.
+// tensor that no operator made is from outside, whatever memory it has.
 int Recorder::input_memory(const at::Tensor& tensor, bool result) {
   if (const auto known = of_inputs_.find(tensor.unsafeGetTensorImpl()); known != of_inputs_.end()) {
     return known->second;
   }
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  if (result && noted_) {
-    for (const Argument& in : noted_->in) {
-      for (const int value : in.values) {
-        if (value < 0 || program_.memory_of(value).raw != storage) continue;
-        return program_.memory_of(value).origin == Origin::kInput ? program_.values[value].memory : -1;
-      }
-    }
+  if (!result || !noted_) {
+    program_.input_aliased |=
+        std::any_of(spans_.begin(), spans_.end(), [&](const Span& span) { return span.storage == storage; });
     return -1;
   }
-  int found = -1;
-  const size_t begin = tensor.storage_offset() * tensor.element_size();
-  const size_t end = end_of(tensor.sizes(), tensor.strides(), tensor.storage_offset(), tensor.element_size());
-  for (const Span& span : spans_) {
-    if (span.storage != storage || begin < span.begin || end > span.end) continue;
-    if (found >= 0) refuse("Two inputs share memory, and the function reaches it in a third way; give clones.");
-    found = span.memory;
+  for (const Argument& in : noted_->in) {
+    for (const int value : in.values) {
+      if (value < 0 || program_.memory_of(value).raw != storage) continue;
+      return program_.memory_of(value).origin == Origin::kInput ? program_.values[value].memory : -1;
+    }
   }
-  return found;
+  return -1;
+}
+
+// A tensor on an input's memory that died with the call was made of the input without an operator, as data()
+// does it, unless a tensor from outside is on that memory, too.
+void Recorder::adopt_passing_copies() {
+  for (const auto& [storage, index] : memories_) {
+    if (program_.memories[index].origin != Origin::kOutside) continue;
+    const auto is_there = [&](const OutsideTensor& outside) {
+      return program_.values[outside.value].memory == index && !outside.weak.expired();
+    };
+    if (std::any_of(program_.outside.begin(), program_.outside.end(), is_there)) continue;
+    const Span* found = nullptr;
+    for (const Span& span : spans_) {
+      if (span.storage != storage || !holds_all(span, index)) continue;
+      if (found) refuse("Two inputs share memory, and the function reaches it in a third way; give clones.");
+      found = &span;
+    }
+    if (found) adopt(*found, index);
+  }
+}
+
+bool Recorder::holds_all(const Span& span, int memory) const {
+  return std::all_of(program_.values.begin(), program_.values.end(), [&](const Value& value) {
+    const size_t element = c10::elementSize(value.type), begin = value.offset * element;
+    return value.memory != memory ||
+           (begin >= span.begin && value.end() <= span.end && (begin - span.begin) % element == 0);
+  });
+}
+
+void Recorder::adopt(const Span& span, int memory) {
+  Memory &copy = program_.memories[memory], &input = program_.memories[span.memory];
+  for (const Operator& op : program_.operators) {
+    const auto counts = [&](const Argument& in) {
+      return in.is_tensor() && in.values[0] >= 0 && program_.values[in.values[0]].memory == memory;
+    };
+    if (!op.name.starts_with("aten::as_strided") || !counts(op.in[0])) continue;
+    if (span.begin > 0)
+      refuse(c10::str(op.name, " counts from the begin of an input's memory; give its clone()."));
+    program_.begin_of_storage.push_back(input.input);
+  }
+  for (Value& value : program_.values) {
+    if (value.memory == memory) value.offset -= static_cast<int64_t>(span.begin / c10::elementSize(value.type));
+  }
+  input.written |= std::exchange(copy.written, false);
+  copy.origin = Origin::kInput;
+  copy.input = input.input;
+  copy.bytes = input.bytes;
+  copy.address = input.address;
 }
 
 // A replay has a copy of the input's elements, and not of what lies around them.

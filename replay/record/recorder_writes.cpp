@@ -53,9 +53,10 @@ void Recorder::note_writes(Operator& op) {
   const auto& arguments = op.handle.schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!writes_argument(arguments[i])) continue;
-    add(op.in[i]);
-    if (op.handle.hasTag(at::Tag::inplace_view) && op.in[i].is_tensor() && op.in[i].values[0] >= 0 &&
-        program_.memory_of(op.in[i].values[0]).origin != Origin::kMade) {
+    if (!op.handle.hasTag(at::Tag::inplace_view)) {
+      add(op.in[i]);
+    } else if (op.in[i].is_tensor() && op.in[i].values[0] >= 0 &&
+               program_.memory_of(op.in[i].values[0]).origin != Origin::kMade) {
       refuse(
           c10::str(op.name, " changes the sizes of a tensor that was there before the call; do so outside."));
     }

@@ -72,7 +72,7 @@ bool all_are_fresh_tensors(const Operator& op) {
 
 BoxedStep::BoxedStep(const BoundProgram& bound, const Operator& op)
     : bound_(bound), op_(op), form_(Form::kCopied), handle_(op.handle) {
-  for (const Argument& argument : op.in) push(argument);
+  for (const Argument& argument : op.in) arguments_.push_back(made(argument));
   const bool any_fresh = std::find(op.fresh.begin(), op.fresh.end(), true) != op.fresh.end();
   if (op.handle.schema().is_mutable() && !any_fresh) {
     form_ = Form::kInPlace;
@@ -86,28 +86,32 @@ BoxedStep::BoxedStep(const BoundProgram& bound, const Operator& op)
   }
 }
 
-void BoxedStep::push(const Argument& argument) {
+c10::IValue BoxedStep::made(const Argument& argument) const {
   const auto tensor = [&](int value) { return value < 0 ? at::Tensor() : bound_.tensor(value); };
-  switch (argument.kind) {
-    case Argument::Kind::kConstant:
-      arguments_.push_back(argument.constant);
-      return;
-    case Argument::Kind::kTensor:
-      arguments_.emplace_back(tensor(argument.values[0]));
-      return;
-    case Argument::Kind::kTensors: {
-      c10::List<at::Tensor> list;
-      for (const int value : argument.values) list.push_back(tensor(value));
-      arguments_.emplace_back(std::move(list));
-      return;
-    }
-    case Argument::Kind::kOptionalTensors: {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const int value : argument.values) {
-        list.push_back(value < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(tensor(value)));
-      }
-      arguments_.emplace_back(std::move(list));
-      return;
+  if (argument.kind == Argument::Kind::kConstant) return argument.constant;
+  if (argument.kind == Argument::Kind::kTensor) return tensor(argument.values[0]);
+  if (argument.kind == Argument::Kind::kTensors) {
+    c10::List<at::Tensor> list;
+    for (const int value : argument.values) list.push_back(tensor(value));
+    return list;
+  }
+  c10::List<std::optional<at::Tensor>> list;
+  for (const int value : argument.values) {
+    list.push_back(value < 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(tensor(value)));
+  }
+  return list;
+}
+
+void BoxedStep::protect_lists() {
+  for (size_t i = 0; i < op_.in.size(); ++i) {
+    const Argument& argument = op_.in[i];
+    if (!arguments_[i].isList() || argument.kind == Argument::Kind::kConstant) continue;
+    const auto given = arguments_[i].toListRef();
+    for (size_t k = 0; k < given.size(); ++k) {
+      const int value = argument.values[k];
+      const bool kept = value < 0 ? !given[k].isTensor() || !given[k].toTensor().defined()
+                                  : given[k].isTensor() && given[k].toTensor().is_same(bound_.tensor(value));
+      copies_lists_ |= !kept;
     }
   }
 }
@@ -161,6 +165,9 @@ void BoxedStep::use_copies() {
 
 void BoxedStep::run() {
   stack_ = arguments_;
+  for (size_t i = 0; copies_lists_ && i < op_.in.size(); ++i) {
+    if (stack_[i].isList() && op_.in[i].kind != Argument::Kind::kConstant) stack_[i] = made(op_.in[i]);
+  }
   handle_.redispatchBoxed(kCpu, &stack_);
   if (form_ == Form::kCopied) store_results();
   stack_.clear();

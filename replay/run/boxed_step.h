@@ -20,6 +20,8 @@ class BoxedStep final : public Step::State {
   // Whether the out= form leaves its results where they are, which some do not. Runs it into memory of its own.
   bool keeps_results_in_place();
   void use_copies();
+  // Some kernels write to a list that they are given. Where the last run has, later runs give a copy.
+  void protect_lists();
   bool set_number(size_t argument, double value) override {
     arguments_[argument] = c10::IValue(value);
     return true;
@@ -27,7 +29,7 @@ class BoxedStep final : public Step::State {
 
  private:
   void store_results();
-  void push(const Argument& argument);
+  c10::IValue made(const Argument& argument) const;
 
   const BoundProgram& bound_;
   const Operator& op_;
@@ -35,6 +37,7 @@ class BoxedStep final : public Step::State {
   c10::OperatorHandle handle_;
   c10::Stack arguments_;
   c10::Stack stack_;
+  bool copies_lists_ = false;
 };
 
 Step boxed_step(const BoundProgram& bound, const Operator& op);

@@ -24,6 +24,9 @@ bool may_throw_on_data(const Program& program, const Operator& op) {
   });
 }
 
+// Bytes that no program counts on: first -1 and NaN, then another number, for programs that write -1 or NaN.
+constexpr uint8_t kPoison = 0xff, kOtherPoison = 0xa5;
+
 // Copies of what a step needs and nothing of autograd; grad mode is the recorded operator's.
 struct BelowAutograd {
   at::AutoDispatchBelowADInplaceOrView below;
@@ -71,40 +74,60 @@ void ReplayRun::make_steps() {
   }
 }
 
+std::vector<int> ReplayRun::changes(const Operator& op) const {
+  std::vector<int> result;
+  if (op.vanishes) return result;
+  const auto add = [&](int memory) {
+    if (const int host = bound_.host_of(memory); host >= 0) memory = host;
+    const Memory& changed = program().memories[memory];
+    if (!changed.lives || changed.origin == Origin::kInput) return;
+    // Nobody sees the values of a gradient that zero_grad() has taken away before the first operator.
+    if (program().gradients_cleared && program().is_new_gradient(changed)) return;
+    result.push_back(memory);
+  };
+  for (const int memory : op.writes) add(memory);
+  for (const Argument& out : op.out) {
+    for (const int value : out.values) {
+      if (value >= 0) add(program().values[value].memory);
+    }
+  }
+  return result;
+}
+
 void ReplayRun::plan_undo() {
   const auto& operators = program().operators;
+  const int count = static_cast<int>(operators.size());
   int last = -1;
-  for (size_t i = 0; i < operators.size(); ++i) {
-    if (!operators[i].vanishes && may_throw_on_data(program(), operators[i])) last = static_cast<int>(i);
+  bool draws = false;
+  for (int i = 0; i < count; ++i) {
+    if (!operators[i].vanishes && may_throw_on_data(program(), operators[i])) last = i;
   }
-  if (last < 0) return;
-  may_undo_ = true;
-  std::unordered_set<int> written(bound_.hosts().begin(), bound_.hosts().end());
+  std::unordered_set<int> saved;
   for (int i = 0; i <= last; ++i) {
-    if (operators[i].vanishes) continue;
-    for (const int memory : operators[i].writes) written.insert(memory);
-    for (const Argument& out : operators[i].out) {
-      for (const int value : out.values) {
-        if (value >= 0) written.insert(program().values[value].memory);
-      }
+    draws |= operators[i].handle.hasTag(at::Tag::nondeterministic_seeded);
+    for (const int memory : changes(operators[i])) {
+      if (saved.insert(memory).second) undo_.add(bound_.storage(memory).unsafeGetStorageImpl());
     }
   }
-  for (const int memory : written) {
-    if (program().memories[memory].lives && program().memories[memory].origin != Origin::kInput) {
-      undo_.add(bound_.storage(memory).unsafeGetStorageImpl());
-    }
+  for (const at::Generator& generator : draws ? generators_of(program()) : std::vector<at::Generator>()) {
+    undo_.add(generator);
   }
-  if (program().uses_random_numbers()) {
-    for (const at::Generator& generator : generators_of(program())) undo_.add(generator);
+  for (first_unsaved_ = last + 1; first_unsaved_ < count; ++first_unsaved_) {
+    const Operator& op = operators[first_unsaved_];
+    const auto memories = changes(op);
+    const bool unsaved =
+        std::any_of(memories.begin(), memories.end(), [&](int m) { return !saved.contains(m); });
+    if (unsaved || (!draws && op.handle.hasTag(at::Tag::nondeterministic_seeded))) break;
   }
 }
 
-void ReplayRun::run_steps() {
+void ReplayRun::run_steps(size_t& done) {
   const BelowAutograd scope;
   const auto& operators = program().operators;
   bool grad_mode = at::GradMode::is_enabled();
   const bool seen = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
-  for (const ReplayStep& step : steps_) {
+  for (; done < steps_.size(); ++done) {
+    const ReplayStep& step = steps_[done];
     if (step.boxed && operators[step.op].grad_mode != grad_mode) {
       grad_mode = !grad_mode;
       at::GradMode::set_enabled(grad_mode);
@@ -120,25 +143,28 @@ void ReplayRun::run_steps() {
 bool ReplayRun::run() {
   TORCH_CHECK(!is_broken_, broken_.empty() ? "A replay failed in the middle." : broken_);
   if (!undo_.empty()) undo_.take();
+  size_t done = 0;
   try {
-    run_steps();
+    run_steps(done);
     return true;
   } catch (const std::exception& error) {
-    if (may_undo_) {
+    const int op = steps_[done].op;
+    if (op < first_unsaved_) {
       undo_.restore();
       return false;
     }
     is_broken_ = true;  // before the text, which may find no memory
-    broken_ = c10::str(
-        "A replay failed in the middle, and the tensors that the step changes are those of a part of it. "
-        "The error was: ",
-        error.what());
+    broken_ =
+        c10::str("A replay failed in the middle, in ", program().operators[op].name,
+                 ", and the tensors that the step changes are those of a part of it; put them back, and call "
+                 "reset(). The error was: ",
+                 error.what());
     throw;
   }
 }
 
 void ReplayRun::run_checked() {
-  bound_.poison();
+  bound_.poison(kPoison);
   // Forms of operators that are tried and dropped warn that they resize their results.
   struct Silent final : c10::WarningHandler {
     void process(const c10::Warning&) override {}
@@ -155,11 +181,23 @@ void ReplayRun::run_checked() {
   }
 }
 
+void ReplayRun::run_again() {
+  bound_.poison(kOtherPoison);
+  size_t done = 0;
+  run_steps(done);
+  for (size_t i = 0; i < program().values.size(); ++i) {
+    const int first = std::max(program().memory_of(static_cast<int>(i)).first, 0);
+    TORCH_CHECK(bound_.intact(static_cast<int>(i)), "a tensor of ", program().operators[first].name,
+                " has other sizes or other memory after a replay.");
+  }
+}
+
 void ReplayRun::run_checked(ReplayStep& step) {
   const Operator& op = program().operators[step.op];
   if (step.boxed->form() == Form::kOut && !step.boxed->keeps_results_in_place()) step.boxed->use_copies();
   const Snapshot before = memories_of_results(op);
   step.step();
+  step.boxed->protect_lists();
   for (const Argument& out : op.out) {
     for (const int value : out.values) {
       TORCH_CHECK(value < 0 || bound_.intact(value), op.name, " moved its result.");
@@ -196,7 +234,8 @@ void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
   step.boxed = nullptr;
 }
 
-std::vector<at::Tensor> ReplayRun::results() const {
+std::vector<at::Tensor> ReplayRun::empty_results() const {
+  const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> results;
   for (const int value : program().results) {
     if (value < 0) {
@@ -204,11 +243,20 @@ std::vector<at::Tensor> ReplayRun::results() const {
       continue;
     }
     const at::Tensor& kept = bound_.tensor(value);
-    const at::AutoDispatchBelowADInplaceOrView below;
-    at::Tensor result = at::empty_strided(kept.sizes(), kept.strides(), kept.options());
-    copy_elements(result, kept);
-    results.push_back(std::move(result));
+    results.push_back(at::empty_strided(kept.sizes(), kept.strides(), kept.options()));
   }
+  return results;
+}
+
+void ReplayRun::fill_results(const std::vector<at::Tensor>& results) const {
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) copy_elements(results[i], bound_.tensor(program().results[i]));
+  }
+}
+
+std::vector<at::Tensor> ReplayRun::results() const {
+  std::vector<at::Tensor> results = empty_results();
+  fill_results(results);
   return results;
 }
 

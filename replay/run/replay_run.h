@@ -26,19 +26,26 @@ class ReplayRun {
 
   const BoundProgram& bound() const { return bound_; }
   const Program& program() const { return bound_.program(); }
+  // The last thing that is done with a run.
+  Program take_program() { return bound_.take_program(); }
   OutsideGuard& guard() { return guard_; }
   const OutsideGuard& guard() const { return guard_; }
   const std::vector<ReplayStep>& steps() const { return steps_; }
   // Why it cannot be replayed; empty when it can.
   const std::string& refusal() const;
 
-  // Runs the steps. False: an operator threw on its data, everything is as before, and the call is eager's to
-  // make.
+  // Runs the steps. False: an operator threw, everything is as before, and the call is eager's to make. Throws
+  // where that cannot be: memory that lives on was changed after the last operator that may throw on its data.
   bool run();
   // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
   // before.
   void run_checked();
-  // Fresh tensors with what the function returns.
+  // The steps as they are from then on, with other poison. An error where an operator changed the sizes of a
+  // tensor of the program.
+  void run_again();
+  // Fresh tensors for what the function returns, and its values in them.
+  std::vector<at::Tensor> empty_results() const;
+  void fill_results(const std::vector<at::Tensor>& results) const;
   std::vector<at::Tensor> results() const;
 
   // The step of an operator that is no view.
@@ -50,7 +57,10 @@ class ReplayRun {
  private:
   void make_steps();
   void plan_undo();
-  void run_steps();
+  // Memories that live on and that the operator changes.
+  std::vector<int> changes(const Operator& op) const;
+  // Counts the steps that are done.
+  void run_steps(size_t& done);
   void run_checked(ReplayStep& step);
   // Replaces a boxed step, which has just run, by a lean one that does the same.
   void make_lean(ReplayStep& step, const Snapshot& before);
@@ -67,7 +77,8 @@ class ReplayRun {
     double value;
   };
   std::vector<Number> numbers_;
-  bool may_undo_ = false;
+  // The first operator that changes memory that is neither an input's buffer nor in undo_.
+  int first_unsaved_ = 0;
   bool is_broken_ = false;
   std::string broken_;  // why
 };

@@ -1,29 +1,37 @@
 #include "replay/run/self_check.h"
 
+#include "replay/guard/input_signature.h"
+
+#include <array>
+#include <cstring>
+#include <unordered_set>
+
 namespace overdrive::replay {
 
 namespace {
 
-std::string name_of(const Program& program, int memory) {
-  return program.operators[std::max(program.memories[memory].first, 0)].name;
-}
+// Of one memory; a data set in a mapped file may be larger than the machine.
+constexpr size_t kDigestBytes = size_t{64} << 20;
 
-// Memories that live on: those from outside and those that the step leaves behind.
-std::vector<int> lasting(const Program& program) {
+// Memories that a call changes: those from outside and the inputs' where an operator writes there, and those
+// that the step leaves behind.
+std::vector<int> changed(const Program& program) {
   std::vector<int> result;
   for (size_t i = 0; i < program.memories.size(); ++i) {
     const Memory& memory = program.memories[i];
-    if (memory.origin == Origin::kInput || (memory.lives && memory.origin != Origin::kConstant)) {
+    const bool lives = memory.origin == Origin::kInput || memory.lives;
+    if (lives && (memory.written || memory.origin == Origin::kMade) && memory.origin != Origin::kConstant) {
       result.push_back(static_cast<int>(i));
     }
   }
   return result;
 }
 
-// Memory that was there before the call, alive, as the earlier recording knows it.
+// What a call changes of memory that was there before it, as the earlier recording knows it.
 Snapshot snapshot_before(const Program& program, const std::vector<at::Tensor>& buffers) {
   Snapshot result;
   for (const Memory& memory : program.memories) {
+    if (!memory.written) continue;
     if (memory.origin == Origin::kInput) {
       result.add(buffers[memory.input].storage().unsafeGetStorageImpl());
     } else if (memory.origin == Origin::kOutside) {
@@ -34,9 +42,9 @@ Snapshot snapshot_before(const Program& program, const std::vector<at::Tensor>& 
   return result;
 }
 
-Snapshot lasting_state(const ReplayRun& run) {
+Snapshot changed_state(const ReplayRun& run) {
   Snapshot result;
-  for (const int memory : lasting(run.program())) {
+  for (const int memory : changed(run.program())) {
     auto* storage = run.bound().storage(memory).unsafeGetStorageImpl();
     const bool made = run.program().memories[memory].origin == Origin::kMade;
     result.add(storage, made ? run.program().used_bytes(memory) : storage->nbytes());
@@ -45,27 +53,102 @@ Snapshot lasting_state(const ReplayRun& run) {
   return result;
 }
 
-}  // namespace
-
-ReplayedState::ReplayedState(const ReplayRun& run) : state_(lasting_state(run)) {}
-
-std::string ReplayedState::difference_from(const ReplayRun& eager) const {
-  const Snapshot other = lasting_state(eager);
-  const int index = state_.first_difference(other);
-  if (index < 0) return "";
-  const std::vector<int> memories = lasting(eager.program());
-  if (index >= static_cast<int>(memories.size())) return "It drew other random numbers.";
-  return c10::str("It left other values in memory that ", name_of(eager.program(), memories[index]), " uses.");
+// What differs after a replay and an eager call: the first operator that writes there.
+std::string text_of(const Program& program, const std::vector<int>& differences) {
+  const std::vector<int> memories = changed(program);
+  std::unordered_set<int> other;
+  for (const int index : differences) {
+    if (index < static_cast<int>(memories.size())) other.insert(memories[index]);
+  }
+  if (other.empty()) return "A replay draws other random numbers than the call.";
+  const auto differs = [&](int memory) { return other.contains(memory); };
+  const auto lies_there = [&](int value) { return value >= 0 && differs(program.values[value].memory); };
+  for (const Operator& op : program.operators) {
+    if (op.vanishes) continue;
+    const bool makes = std::any_of(op.out.begin(), op.out.end(), [&](const Argument& out) {
+      return std::any_of(out.values.begin(), out.values.end(), lies_there);
+    });
+    if (!makes && std::none_of(op.writes.begin(), op.writes.end(), differs)) continue;
+    return c10::str("A replay leaves other values than the call in memory that ", op.name,
+                    " writes; the function writes through a pointer, or an operator hides what it does.");
+  }
+  return "A replay leaves other values than the call.";
 }
 
-CheckedCall check_call(const Program& before, const CheckParts& parts) {
+// Of eight bytes at a time, in four lanes that do not wait for each other.
+uint64_t digest_of(const char* bytes, size_t size) {
+  constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
+  std::array<uint64_t, 4> lanes{1, 2, 3, size};
+  size_t i = 0;
+  for (; i + sizeof(lanes) <= size; i += sizeof(lanes)) {
+    std::array<uint64_t, 4> words;
+    std::memcpy(words.data(), bytes + i, sizeof(words));
+    for (size_t k = 0; k < lanes.size(); ++k) lanes[k] = (lanes[k] ^ words[k]) * kFactor + (lanes[k] >> 29);
+  }
+  for (; i < size; ++i) lanes[0] = (lanes[0] ^ static_cast<uint8_t>(bytes[i])) * kFactor + (lanes[0] >> 29);
+  return lanes[0] ^ (lanes[1] * 3) ^ (lanes[2] * 5) ^ (lanes[3] * 7);
+}
+
+// An input that is not written by an operator and has other elements after the call than before it.
+bool wrote_to_an_input(const Program& program, const CheckParts& parts) {
+  std::unordered_set<const c10::TensorImpl*> written;
+  for (const Memory& memory : program.memories) {
+    if (memory.origin == Origin::kInput && memory.written) {
+      written.insert(parts.inputs[memory.input].unsafeGetTensorImpl());
+    }
+  }
+  const std::vector<at::Tensor> now = buffers_like(parts.inputs);
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (written.contains(parts.inputs[i].unsafeGetTensorImpl())) continue;
+    copy_elements(now[i], parts.inputs[i]);
+    const c10::Storage &a = now[i].storage(), &b = parts.buffers[i].storage();
+    if (a.nbytes() > 0 && std::memcmp(a.data(), b.data(), a.nbytes()) != 0) return true;
+  }
+  return false;
+}
+
+// A replay from the state before the call, and another one in memory with other bytes in it: the first one
+// shall leave nothing that the second one trips over.
+std::string replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& eager) {
+  for (const bool again : {false, true}) {
+    start.restore();
+    again ? run.run_again() : run.run_checked();
+    if (const auto differences = eager.differences(); !differences.empty())
+      return text_of(run.program(), differences);
+  }
+  return "";
+}
+
+}  // namespace
+
+ReplayedState::ReplayedState(const ReplayRun& run) : state_(changed_state(run)) {}
+
+std::string ReplayedState::difference_from(const ReplayRun& eager) const {
+  const std::vector<int> differences = state_.differences(changed_state(eager));
+  return differences.empty() ? "" : text_of(eager.program(), differences);
+}
+
+ReadMemory::ReadMemory(const Program& program) {
+  for (const Memory& memory : program.memories) {
+    if (memory.origin != Origin::kOutside || memory.written) continue;
+    const auto alive = memory.weak.lock();
+    const size_t bytes = alive ? alive->nbytes() : 0;
+    complete_ &= bytes <= kDigestBytes;
+    digests_.push_back(
+        bytes == 0 ? 0 : digest_of(static_cast<const char*>(alive->data()), std::min(bytes, kDigestBytes)));
+  }
+}
+
+CheckedCall check_call(const Program& before, const ReadMemory& read_before, const CheckParts& parts) {
   CheckedCall call;
   const Snapshot start = snapshot_before(before, parts.buffers);
+  const ReadMemory read(before);
   std::vector<LeafGradient> gradients = gradients_now(before);
-  Program program;
+  call.program = std::make_unique<Program>();
+  Program& program = *call.program;
   {
-    Recorder recorder(program);
-    call.results = recorder.run(parts.function, parts.buffers);
+    Recorder recorder(program, gradients);
+    call.results = recorder.run(parts.function, parts.inputs);
   }
   if (program.refusal.empty()) program.refusal = note_gradients_after(gradients, program);
   program.gradients = std::move(gradients);
@@ -74,25 +157,28 @@ CheckedCall check_call(const Program& before, const CheckParts& parts) {
   call.difference = parts.compare(program);
   call.refusal = program.refusal;
   if (!call.difference.empty() || !call.refusal.empty()) return call;
+  // Memory that others fill changes between calls, too.
+  if (wrote_to_an_input(program, parts) || (read == read_before && ReadMemory(before) != read)) {
+    call.difference =
+        "The function changes memory through a pointer, and no operator writes there; use operators (copy_).";
+    call.is_unsure = true;
+    return call;
+  }
 
   call.run = std::make_unique<ReplayRun>(std::move(program), parts.buffers);
+  call.program.reset();
   call.refusal = call.run->refusal();
   if (!call.refusal.empty()) return call;
-  const Program& recorded = call.run->program();
-  const std::vector<int> memories = lasting(recorded);
-  const Snapshot eager = lasting_state(*call.run);
+  for (const Memory& memory : call.run->program().memories) {
+    if (memory.origin != Origin::kInput || !memory.written) continue;
+    copy_elements(parts.buffers[memory.input], parts.inputs[memory.input]);
+  }
+  const Snapshot eager = changed_state(*call.run);
   parts.prepare(*call.run);
   try {
-    start.restore();
-    call.run->run_checked();
-    const int index = eager.first_difference(eager.now());
-    if (index >= static_cast<int>(memories.size())) {
-      call.refusal = "A replay draws other random numbers than the call.";
-    } else if (index >= 0) {
-      call.refusal = c10::str(
-          "A replay leaves other values than the call in memory that ", name_of(recorded, memories[index]),
-          " uses; the function writes through a pointer, or an operator hides what it does.");
-    }
+    std::string text = replay_twice(*call.run, start, eager);
+    call.is_unsure = !text.empty() && ReadMemory(before) != read;
+    (call.is_unsure ? call.difference : call.refusal) = std::move(text);
   } catch (const std::exception& error) {
     call.refusal = c10::str("A replay failed: ", error.what());
   }

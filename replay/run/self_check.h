@@ -1,4 +1,4 @@
-// The proof that a replay has eager's bits: one call runs eagerly, then once more as a replay from the state
+// The proof that a replay has eager's bits: one call runs eagerly, then twice more as a replay from the state
 // before it, and everything that lives on is compared. Runs on the calling thread; owns nothing after.
 #pragma once
 
@@ -13,14 +13,20 @@ struct CheckedCall {
   std::vector<at::Tensor> results;
   // The program of this call, if it may be replayed from now on.
   std::unique_ptr<ReplayRun> run;
+  // The recording, where there is no run.
+  std::unique_ptr<Program> program;
   // Why not: a difference to `before`, worth another recording, or a refusal.
   std::string difference;
   std::string refusal;
+  // Whether the difference may come from another thread, which wrote to memory that the call reads.
+  bool is_unsure = false;
 };
 
-// Hooks of a caller into a checked call.
+// What the caller brings to a checked call.
 struct CheckParts {
   const Function& function;
+  const std::vector<at::Tensor>& inputs;
+  // With the elements of the inputs; the replay gets these.
   const std::vector<at::Tensor>& buffers;
   // Compares this recording with the one before, notes more in it; a sentence when they differ.
   std::function<std::string(Program&)> compare;
@@ -28,7 +34,7 @@ struct CheckParts {
   std::function<void(ReplayRun&)> prepare;
 };
 
-// Everything that a replay may change, at one moment: to take a replay back, and to compare it with an eager
+// Everything that a replay changes, at one moment: to take a replay back, and to compare it with an eager
 // call.
 class ReplayedState {
  public:
@@ -45,7 +51,23 @@ class ReplayedState {
   Snapshot state_;
 };
 
-// `before`: the recording of an earlier call with the same looks.
-CheckedCall check_call(const Program& before, const CheckParts& parts);
+// Digests of the memory that a program reads and no operator of it writes: another thread may fill it at any
+// time, so that it is neither copied nor put back. Looks at the first bytes of each.
+class ReadMemory {
+ public:
+  ReadMemory() = default;
+  explicit ReadMemory(const Program& program);
+  bool operator==(const ReadMemory& other) const = default;
+  // Whether it is there in full. What is not seen may have changed.
+  bool is_complete() const { return complete_; }
+
+ private:
+  std::vector<uint64_t> digests_;
+  bool complete_ = true;
+};
+
+// `before`: the recording of an earlier call with the same looks. `read_before`: what it reads, at that call's
+// end.
+CheckedCall check_call(const Program& before, const ReadMemory& read_before, const CheckParts& parts);
 
 }  // namespace overdrive::replay

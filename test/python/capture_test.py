@@ -369,7 +369,8 @@ def test_an_exception_of_the_function_arrives_and_the_step_goes_on(call):
                 step(torch.ones(2))
         else:
             assert step(torch.ones(2)).tolist() == [2, 2]
-    assert step.stats()["replayed"] > 4
+    # An exception in the fourth call, which is compared, begins again with the first recording.
+    assert step.stats()["replayed"] >= 3
 
 
 def test_a_replay_runs_without_the_gil():

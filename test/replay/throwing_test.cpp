@@ -1,0 +1,63 @@
+// Operators that throw in the middle of a replay: what lives on is as eager leaves it, or the step says that it
+// is not and does not go on.
+#include "test/replay/replay_fixture.h"
+
+namespace overdrive::test {
+namespace {
+
+using testing::HasSubstr;
+
+Training with_step(torch::nn::Sequential net,
+                   std::function<at::Tensor(const Tensors&, const at::Tensor&)> loss_of,
+                   std::function<Tensors(int)> inputs) {
+  Training training{
+      .model = net.ptr(),
+      .optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1))};
+  auto* raw = training.optimizer.get();
+  training.step = [=](const Tensors& x) mutable {
+    raw->zero_grad();
+    at::Tensor loss = loss_of(x, net->forward(x[0]));
+    loss.backward();
+    raw->step();
+    return loss + at::floor_divide(x[1], x[2]).sum();
+  };
+  training.inputs = std::move(inputs);
+  return training;
+}
+
+// The eighth call and the ninth throw: before the step of the optimizer, or after it.
+Training embedding_that_divides() {
+  return with_step(
+      torch::nn::Sequential(torch::nn::Embedding(5, 3), torch::nn::BatchNorm1d(3)),
+      [](const Tensors&, const at::Tensor& y) { return y.pow(2).sum() + y[0][0]; },
+      [](int i) {
+        return Tensors{torch::tensor({0, 1, i == 8 ? 7 : 2, 3}), torch::tensor({1, 2}),
+                       torch::tensor({1, i == 7 ? 0 : 2})};
+      });
+}
+
+TEST(CaptureThrows, AnOperatorAfterTheStepOfTheOptimizer) {
+  SideBySide both(embedding_that_divides);
+  EXPECT_EQ(both.run(20), "") << both.step().explain();
+  EXPECT_EQ(both.step().stats().undone, 2u) << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 8u) << both.step().explain();
+}
+
+TEST(CaptureThrows, ALossThatLooksAtItsData) {
+  SideBySide both([] {
+    return with_step(
+        torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::BatchNorm1d(3), torch::nn::Linear(3, 1)),
+        [](const Tensors& x, const at::Tensor& y) {
+          return torch::binary_cross_entropy(torch::sigmoid(y) * x[3], torch::full({4, 1}, 0.5));
+        },
+        [](int i) {
+          return Tensors{torch::arange(12, torch::kFloat).reshape({4, 3}) * (i + 1), torch::tensor({1}),
+                         torch::tensor({1}), torch::full({4, 1}, i == 9 ? 100. : 0.5)};
+        });
+  });
+  EXPECT_EQ(both.run(20), "") << both.step().explain();
+  EXPECT_EQ(both.step().stats().undone, 1u) << both.step().explain();
+}
+
+}  // namespace
+}  // namespace overdrive::test
