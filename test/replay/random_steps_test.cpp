@@ -1,5 +1,7 @@
-// Random steps, captured: equal bits or refused, never different. A seed names a step;
-// OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
+// Random steps, captured: equal bits or refused, never different. A seed names a step: its operators, its data
+// (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
+// call in which an operator throws. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run
+// of the suite tries.
 #include "test/replay/replay_fixture.h"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -20,6 +22,8 @@ struct Instruction {
   double number;
 };
 
+enum class Data : uint8_t { kOther, kSameThenOtherThenBack, kOneTensor };
+
 // A step as a list of instructions over a pool of matrices of one shape, which inputs and parameters begin.
 struct RandomStep {
   int rows;
@@ -31,6 +35,12 @@ struct RandomStep {
   bool twice;
   bool touch_input;
   uint64_t check_every;
+  Data data;
+  // Which calls give one tensor as both inputs: none, all, or every third.
+  int same_twice;
+  // The call in which an operator throws, and where; -1 for none.
+  int throws_in;
+  bool throws_at_end;
   std::vector<Instruction> instructions;
 
   explicit RandomStep(uint64_t seed) {
@@ -45,17 +55,22 @@ struct RandomStep {
     twice = below(5) == 0;
     touch_input = below(6) == 0;
     check_every = below(6) == 0 ? 1 + below(4) : 0;
+    data = below(2) == 0 ? Data::kOther : below(2) == 0 ? Data::kSameThenOtherThenBack : Data::kOneTensor;
+    same_twice = below(3) == 0 ? 1 + below(2) : 0;
+    throws_in = below(4) == 0 ? 3 + below(11) : -1;
+    throws_at_end = below(2) == 0;
     const int count = 3 + below(16);
     for (int i = 0; i < count; ++i) {
       instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
     }
   }
 
-  static constexpr int kKinds = 51;
+  static constexpr int kKinds = 57;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
-  at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state) const {
+  at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state,
+                   const Tensors& inputs) const {
     const at::Tensor a = pick(pool, each.a), b = pick(pool, each.b);
     const at::Tensor kept = state[each.b % 2];
     switch (each.kind) {
@@ -174,15 +189,43 @@ struct RandomStep {
         return a.index_put({b.detach() > each.number}, torch::full({}, each.number));
       case 50:
         return torch::minimum(a, b).index({at::indexing::Slice(), b.argsort(true, 1).select(0, 0)});
+      case 51: {
+        at::Tensor turned = a.t().cumsum(0);
+        turned.t_();
+        return turned * b;
+      }
+      case 52: {
+        at::Tensor grown = a * each.number;
+        grown.unsqueeze_(0).transpose_(0, 1).transpose_(0, 1).squeeze_(0);
+        return rows == 1 || columns == 1 ? grown.reshape({rows, columns}) + b : grown + b;
+      }
+      case 53: {
+        at::Tensor made = torch::empty({columns, rows});
+        made.t_();
+        made.copy_(a.detach());
+        return made + b;
+      }
+      case 54:
+        return inputs[0].is_same(inputs[1]) ? a * 0.5 : a * 0.75;
+      case 55:
+        return a.index({throwing_index(inputs)}) + b;
+      case 56:
+        return a + inputs[0].data() * 0.1;
       default:
         return a;
     }
   }
 
+  // The rows in order; in a call that throws, one beyond the last.
+  at::Tensor throwing_index(const Tensors& inputs) const { return inputs[2].narrow(0, 0, rows); }
+
+  // After everything else.
+  at::Tensor throwing_end(const Tensors& inputs) const { return at::floor_divide(inputs[2].sum(), inputs[3]); }
+
   at::Tensor loss(const Tensors& leaves, const Tensors& state, const Tensors& inputs) const {
     Tensors pool = leaves;
-    pool.insert(pool.end(), inputs.begin(), inputs.end());
-    for (const Instruction& each : instructions) pool.push_back(apply(each, pool, state));
+    pool.insert(pool.end(), inputs.begin(), inputs.begin() + 2);
+    for (const Instruction& each : instructions) pool.push_back(apply(each, pool, state, inputs));
     at::Tensor sum = torch::mse_loss(pool.back(), inputs[0]);
     for (const at::Tensor& leaf : leaves) sum = sum + (leaf * pool[pool.size() / 2]).mean() * 0.01;
     return sum;
@@ -237,10 +280,21 @@ Training training_of(const RandomStep& random) {
     if (random.twice) random.loss(leaves, state, inputs).mul(0.5).backward();
     if (random.clip) torch::nn::utils::clip_grad_value_(leaves, 0.02);
     optimizer->step();
-    return loss;
+    return loss + random.throwing_end(inputs);
   };
-  training.inputs = [random](int i) {
-    return batch_of(i, {random.rows, random.columns}, {random.rows, random.columns});
+  training.inputs = [random, kept = std::make_shared<Tensors>()](int i) {
+    // Calls 9 and 10 of a step that has one tensor at first have others.
+    const bool other = random.data == Data::kOther || (i > 6 && i < 11);
+    Tensors inputs = batch_of(other ? i : 0, {random.rows, random.columns}, {random.rows, random.columns});
+    if (random.data == Data::kOneTensor && !other) {
+      if (kept->empty()) *kept = inputs;
+      inputs = *kept;
+    }
+    if (random.same_twice == 1 || (random.same_twice == 2 && i % 3 == 0)) inputs[1] = inputs[0];
+    const bool throws = i == random.throws_in;
+    inputs.push_back(torch::arange(random.rows) + (throws && !random.throws_at_end ? 1 : 0));
+    inputs.push_back(torch::tensor(throws && random.throws_at_end ? 0 : 1));
+    return inputs;
   };
   return training;
 }
@@ -270,6 +324,7 @@ void try_seed(uint64_t seed, Count& count) {
 }
 
 TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
+  unsetenv("OVERDRIVE_CAPTURE_CHECK");
   uint64_t first = 1, number = 60;
   if (const char* range = std::getenv("OVERDRIVE_CAPTURE_FUZZ")) {
     char* end = nullptr;
