@@ -100,7 +100,7 @@ check-headers: setup
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 
-## check-arm: cross-build for 64-bit ARM and run a part of the suite by qemu; ARM_ARGS: arguments for ctest; an hour
+## check-arm: cross-build for 64-bit ARM and run a part of the suite by qemu; hours; ARM_ARGS: arguments for ctest
 check-arm:
 	JOBS=$(JOBS) tools/check_arm.sh $(ARM_ARGS)
 
