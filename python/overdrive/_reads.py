@@ -160,11 +160,16 @@ class Walk:
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         if "param_groups" not in self._attributes:
             return
+        where = self._attributes["param_groups"]
         for index, group in enumerate(optimizer.param_groups):
-            for key in group:
-                if key in self._strings and key != "params":
-                    self._read(ENTRY, group, key, f"{name}.param_groups[{index}][{key!r}]",
-                               self._attributes["param_groups"], depth)
+            keys = [key for key in group if key in self._strings and key != "params"]
+            for key in keys:
+                self._read(ENTRY, group, key, f"{name}.param_groups[{index}][{key!r}]", where, depth)
+            if keys:  # load_state_dict() makes another list of other groups
+                groups = Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups", where)
+                item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
+                for read in (groups, item):
+                    self.reads.setdefault(read.place, read)
 
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
         keys = list(value)

@@ -710,6 +710,19 @@ def test_modules_that_are_found_late_or_made_inside_take_no_program():
     assert step.stats()["replayed"] == 16, step.explain()
 
 
+def test_options_of_an_optimizer_that_was_loaded_anew_are_seen():
+    def make():
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        optimizer.param_groups[0]["mine"] = 1.0
+        return (lambda x: x * optimizer.param_groups[0]["mine"]), optimizer
+
+    def load(optimizer, i):  # other groups, which are changed afterwards
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.param_groups[0]["mine"] = 2.0 ** i
+
+    same_as_eager(make, load)
+
+
 def test_naming_a_module_does_not_make_a_flag_a_constant():
     model, box = nn.Linear(3, 3), [True]
     step = overdrive.capture(lambda x: F.dropout(model(x), 0.5, training=box[0]))
