@@ -2,6 +2,7 @@
 
 #include "replay/capture.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -11,24 +12,23 @@ namespace overdrive::replay {
 
 namespace {
 
+// A program that no call has fitted for this many times as many calls as there are programs makes room.
+constexpr uint64_t kUnusedCalls = 16;
+
 // A call that is under way. A second one, of another thread, is an error.
 class Busy {
  public:
-  Busy(std::atomic<bool>& flag, std::atomic<std::thread::id>& caller) : flag_(flag), caller_(caller) {
-    TORCH_CHECK(!flag_.exchange(true, std::memory_order_acquire),
+  explicit Busy(std::atomic<std::thread::id>& thread) : thread_(thread) {
+    std::thread::id none;
+    TORCH_CHECK(thread_.compare_exchange_strong(none, std::this_thread::get_id(), std::memory_order_acquire),
                 "A captured step was called while another call of it was under way.");
-    caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
-  ~Busy() {
-    caller_.store({}, std::memory_order_relaxed);
-    flag_.store(false, std::memory_order_release);
-  }
+  ~Busy() { thread_.store({}, std::memory_order_release); }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
 
  private:
-  std::atomic<bool>& flag_;
-  std::atomic<std::thread::id>& caller_;
+  std::atomic<std::thread::id>& thread_;
 };
 
 bool is_switched_on() {
@@ -59,11 +59,10 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
     outer->refuse("A captured step was called inside another one; capture only the outer function.");
     return eager(inputs, "called inside another captured step");
   }
-  // The function calls its own step.
-  if (caller_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-    return eager(inputs, "called inside itself");
+  if (busy_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    return eager(inputs, "the function calls its own captured step");
   }
-  const Busy busy(busy_, caller_);
+  const Busy busy(busy_);
   current_ = nullptr;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   Entry* entry = entry_for(inputs);
@@ -72,16 +71,18 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
 }
 
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
-  const Busy busy(busy_, caller_);
+  const Busy busy(busy_);
   if (!is_on_ || Recorder::active() || reason_to_run_eagerly()) return false;
   Entry* entry = known_entry_for(inputs);
   return entry && entry->would_replay(inputs);
 }
 
-Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) const {
+Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) {
   const Environment environment = Environment::now();
-  for (const auto& entry : entries_) {
-    if (entry->fits(environment, inputs)) return entry.get();
+  for (Kept& kept : entries_) {
+    if (!kept.entry->fits(environment, inputs)) continue;
+    kept.used = stats_.calls;
+    return kept.entry.get();
   }
   return nullptr;
 }
@@ -90,6 +91,7 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   if (Entry* known = known_entry_for(inputs)) return known;
   eager_reason_ = refusal_of_inputs(inputs);
   if (!eager_reason_.empty()) return nullptr;
+  if (entries_.size() >= options_.programs) forget_unused();
   if (entries_.size() >= options_.programs) {
     eager_reason_ = c10::str("the step already has ", entries_.size(),
                              " programs, and none fits (CaptureOptions::programs)");
@@ -97,8 +99,16 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   }
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
-  entries_.push_back(std::make_unique<Entry>(function_, options_, stats_, inputs, watched));
-  return entries_.back().get();
+  entries_.push_back({std::make_unique<Entry>(function_, options_, stats_, inputs, watched), stats_.calls});
+  return entries_.back().entry.get();
+}
+
+// One, so that many sets of sizes in turn do not push each other out.
+void CapturedFunction::forget_unused() {
+  const auto oldest = std::min_element(entries_.begin(), entries_.end(),
+                                       [](const Kept& a, const Kept& b) { return a.used < b.used; });
+  if (oldest == entries_.end() || stats_.calls - oldest->used <= kUnusedCalls * entries_.size()) return;
+  entries_.erase(oldest);
 }
 
 std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, std::string reason) {
@@ -113,19 +123,19 @@ std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& i
 
 void CapturedFunction::watch(const void* value, size_t bytes) {
   TORCH_CHECK(value, "watch() was given a null pointer.");
-  const Busy busy(busy_, caller_);
+  const Busy busy(busy_);
   watched_.emplace_back(value, bytes);
   entries_.clear();
 }
 
 void CapturedFunction::reset() {
-  const Busy busy(busy_, caller_);
+  const Busy busy(busy_);
   entries_.clear();
 }
 
 std::string CapturedFunction::refusal() const {
-  for (const auto& entry : entries_) {
-    if (!entry->refusal().empty()) return entry->refusal();
+  for (const Kept& kept : entries_) {
+    if (!kept.entry->refusal().empty()) return kept.entry->refusal();
   }
   return "";
 }
@@ -138,7 +148,7 @@ std::string CapturedFunction::explain() const {
     out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
   for (size_t i = 0; i < entries_.size(); ++i) {
     out << "program " << i << "\n";
-    entries_[i]->explain(out);
+    entries_[i].entry->explain(out);
   }
   return out.str();
 }

@@ -30,7 +30,8 @@ class CapturedFunction {
 
  private:
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
-  Entry* known_entry_for(const std::vector<at::Tensor>& inputs) const;
+  Entry* known_entry_for(const std::vector<at::Tensor>& inputs);
+  void forget_unused();
   Entry* entry_for(const std::vector<at::Tensor>& inputs);
 
   const Function function_;
@@ -39,13 +40,17 @@ class CapturedFunction {
   const bool is_on_;
   CaptureStats stats_;
   std::vector<std::pair<const void*, size_t>> watched_;
-  std::vector<std::unique_ptr<Entry>> entries_;
+  struct Kept {
+    std::unique_ptr<Entry> entry;
+    // The number of the last call that it took.
+    uint64_t used;
+  };
+  std::vector<Kept> entries_;
   const Entry* current_ = nullptr;
   // Why the last call that no entry took was eager.
   std::string eager_reason_;
-  std::atomic<bool> busy_{false};
-  // The thread that is in a call.
-  std::atomic<std::thread::id> caller_;
+  // The thread of the call that is under way; none as a rule.
+  std::atomic<std::thread::id> busy_{};
 };
 
 }  // namespace overdrive::replay

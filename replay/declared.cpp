@@ -13,6 +13,16 @@ bool depends_on_mode(std::string_view name) {
          name.find("rrelu") != name.npos || name.starts_with("aten::bernoulli_");
 }
 
+// A tensor of numbers from outside that goes on from its old values, as a target network or an average.
+// Gradients are an optimizer's to look after.
+bool is_state(const Program& program, size_t op, int memory) {
+  if (program.memories[memory].origin != Origin::kOutside || program.is_gradient(memory)) return false;
+  const bool floats = std::any_of(program.values.begin(), program.values.end(), [&](const Value& value) {
+    return value.memory == memory && c10::isFloatingType(value.type);
+  });
+  return floats && program.carries_on(op, memory);
+}
+
 }  // namespace
 
 ModuleModes::ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots) {
@@ -40,14 +50,15 @@ std::string undeclared(const ReplayRun& run, const CaptureOptions& options, cons
                       " depends on train() and eval(), which a replay does not see; give the module by "
                       ".modules, or promise .constant_modes.");
     }
-    if (options.constant_numbers || (numbers && numbers->sets(i)) || !run.program().changes_by_a_number(i))
+    if (options.constant_numbers || (numbers && numbers->is_update(i)) || !run.program().changes_by_a_number(i))
       continue;
     for (const int memory : op.writes) {
-      if (std::find(leaves.begin(), leaves.end(), memory) == leaves.end()) continue;
+      const bool parameter = std::find(leaves.begin(), leaves.end(), memory) != leaves.end();
+      if (!parameter && !is_state(run.program(), i, memory)) continue;
       return c10::str(
-          op.name,
-          " changes a parameter by a number, and a replay would not see when the number changes; give "
-          "the optimizer by .optimizer (one for each captured step), or promise .constant_numbers.");
+          op.name, " changes a ", parameter ? "parameter" : "tensor that lives on",
+          " by a number, and a replay would not see when the number changes; give the optimizer by .optimizer "
+          "(one for each captured step), keep the number in a tensor, or promise .constant_numbers.");
     }
   }
   return "";

@@ -150,7 +150,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
 void Entry::fill_buffers(const std::vector<at::Tensor>& inputs) const {
   const std::vector<at::Tensor>& buffers = run_->bound().buffers();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs_[i].same_as == i) copy_elements(buffers[i], inputs[i]);
+    if (inputs_[i].same_as == i && !doubts_.holds(i)) copy_elements(buffers[i], inputs[i]);
   }
 }
 
@@ -229,14 +229,13 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
     refuse(std::move(call.refusal));
   } else if (call.difference.empty()) {
     adopt(std::move(call.run));
+    doubts_ = Doubts(run_->program(), run_->bound().buffers());
     phase_ = Phase::kCheck;
   } else {
     varied_.clear();
     outdated_reason_ = std::move(call.difference);
     if (call.program) {
-      for (at::Tensor& result : call.results) {
-        if (result.defined()) result = result.clone();
-      }
+      call.results = copies_of(call.results);
       recorded_ = std::move(call.program);
       shared_ = SharedMemory(*recorded_);
       read_ = ReadMemory(*recorded_);
@@ -246,6 +245,14 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
     if (++differences_ >= kMostDifferences) refuse(outdated_reason_);
   }
   return call.results;
+}
+
+// Before an eager call that is compared: what a run holds would live longer in it than it does without a
+// capture. When the function throws there, the step is recorded anew.
+void Entry::release_run() {
+  recorded_ = std::make_unique<Program>(run_->take_program());
+  run_.reset();
+  phase_ = Phase::kFirst;
 }
 
 std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>& inputs) {
@@ -261,10 +268,7 @@ std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>
   }
   const ReplayedState replayed = state.now();
   state.restore();
-  // The run ends here: what it holds would live longer in the eager call than it does without a capture.
-  recorded_ = std::make_unique<Program>(run_->take_program());
-  run_.reset();
-  phase_ = Phase::kFirst;
+  release_run();
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty() || !call.difference.empty()) return call;
   if (failure.empty()) failure = replayed.difference_from(*call.run);
@@ -289,6 +293,7 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
+  doubts_.settle(inputs);
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) {
     ++stats_.undone;
@@ -299,6 +304,7 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
     refuse(std::move(call->refusal));
   } else if (call->difference.empty()) {
     adopt(std::move(call->run));
+    doubts_.renew(run_->program(), run_->bound().buffers());
     phase_ = Phase::kReady;
   } else {
     varied_.clear();
@@ -315,7 +321,7 @@ const char* Entry::outside_difference() {
 
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
-         !is_compared();
+         !doubts_.difference(inputs) && !is_compared();
 }
 
 bool Entry::is_compared() const {
@@ -331,6 +337,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
     return eager(inputs);
   }
   if (!shared_.harmless(inputs)) return eager(inputs);
+  if (const char* what = doubts_.difference(inputs)) return doubted(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   if (numbers_) numbers_->set_for_next_step();
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
@@ -355,6 +362,32 @@ std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& 
   return eager(inputs);
 }
 
+std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, const char* what) {
+  doubts_.settle(inputs);
+  release_run();
+  ++stats_.checked;
+  CheckedCall call = checked_call(inputs);
+  const std::string& text = call.refusal.empty() ? call.difference : call.refusal;
+  if (!text.empty()) {
+    const bool again = call.refusal.empty() && ++differences_ < kMostDifferences;
+    outdated_reason_ = c10::str(what,
+                                " was the same in all recorded calls and is another one now, and the function "
+                                "reads it through a pointer, "
+                                "as tolist(), an accessor, pack_padded_sequence() and tensor_split() do; make "
+                                "what depends on it outside "
+                                "the function. The difference: ",
+                                text);
+    run_.reset();
+    phase_ = Phase::kFirst;
+    if (!again) refuse(outdated_reason_);
+    return call.results;
+  }
+  adopt(std::move(call.run));
+  doubts_.renew(run_->program(), run_->bound().buffers());
+  phase_ = Phase::kReady;
+  return call.results;
+}
+
 std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& inputs) {
   ++replays_;
   std::optional<CheckedCall> call = replay_and_check(inputs);
@@ -371,6 +404,7 @@ std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& in
   }
   undone_in_a_row_ = 0;
   adopt(std::move(call->run));
+  doubts_.renew(run_->program(), run_->bound().buffers());
   phase_ = Phase::kReady;
   return call->results;
 }

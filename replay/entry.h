@@ -8,9 +8,10 @@
 
 #include "replay/capture_options.h"
 #include "replay/declared.h"
-#include "replay/guard/environment.h"
+#include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/shared_memory.h"
+#include "replay/record/environment.h"
 #include "replay/run/optimizer_numbers.h"
 #include "replay/run/self_check.h"
 
@@ -42,6 +43,8 @@ class Entry {
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> check(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs);
+  // A value that the host may have read is another one: the call is made eagerly, recorded and compared.
+  std::vector<at::Tensor> doubted(const std::vector<at::Tensor>& inputs, const char* what);
   // A replay, taken back, and the same call eagerly; an error when they differ.
   std::vector<at::Tensor> compared_replay(const std::vector<at::Tensor>& inputs);
 
@@ -61,6 +64,7 @@ class Entry {
   // for the input.
   static bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
   void adopt(std::unique_ptr<ReplayRun> run);
+  void release_run();
   void fill_buffers(const std::vector<at::Tensor>& inputs) const;
   void give_back_inputs(const std::vector<at::Tensor>& inputs);
   // Why the recording does not fit what it uses from outside, or null.
@@ -87,6 +91,7 @@ class Entry {
   ReadMemory read_;
   // Of each input: whether two recordings that are equal had another tensor there.
   std::vector<bool> varied_;
+  Doubts doubts_;
   std::unique_ptr<ReplayRun> run_;
   std::unique_ptr<OptimizerNumbers> numbers_;
   std::string refusal_;

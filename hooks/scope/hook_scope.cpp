@@ -1,5 +1,7 @@
 #include "hooks/scope/hook_scope.h"
 
+#include "engine/base/saved_hooks_slot.h"
+
 #include <ATen/SavedTensorHooks.h>
 
 #include <string_view>
@@ -42,6 +44,10 @@ bool HookScope::has_host_hooks_inside() const {
 }
 
 void HookScope::open() {
+  engine::SavedHooksSlot::fill([] {
+    const HookScope* scope = innermost();
+    return scope != nullptr && scope->hooks != nullptr;
+  });
   host_hooks_around_ = at::SavedTensorDefaultHooks::get_tls_state().stack.size();
   c10::ThreadLocalDebugInfo::_push(kKind, shared_from_this());
   place_ = c10::ThreadLocalDebugInfo::current();

@@ -126,4 +126,64 @@ void copy_elements(const at::Tensor& to, const at::Tensor& from) {
   target.copy_(source);
 }
 
+bool same_elements(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0) return true;
+  if (a.is_non_overlapping_and_dense() && a.strides() == b.strides()) {
+    return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+namespace {
+
+// A tensor in a storage as large as its own, which is made when there is none.
+at::Tensor in_storage_of_its_size(const at::Tensor& tensor, c10::Storage& copy) {
+  const c10::Storage& storage = tensor.storage();
+  if (!copy) {
+    at::DataPtr data = c10::GetCPUAllocator()->allocate(storage.nbytes());
+    copy = c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
+                        c10::GetCPUAllocator(), true);
+  }
+  auto result = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(copy), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                      tensor.storage_offset());
+  return result;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  std::vector<at::Tensor> copies;
+  std::vector<c10::Storage> storages(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    size_t first = i, others = 0;
+    for (size_t k = 0; tensor.defined() && k < tensors.size(); ++k) {
+      if (k == i || !tensors[k].defined() || !tensors[k].storage().is_alias_of(tensor.storage())) continue;
+      first = std::min(first, k);
+      ++others;
+    }
+    if (!tensor.defined()) {
+      copies.emplace_back();
+    } else if (others > 0) {
+      copies.push_back(in_storage_of_its_size(tensor, storages[first]));
+    } else {
+      copies.push_back(at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()));
+    }
+  }
+  return copies;
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies = room_for(tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined()) copy_elements(copies[i], tensors[i]);
+  }
+  return copies;
+}
+
 }  // namespace overdrive::replay

@@ -30,6 +30,12 @@ bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& i
 
 // Of each input a tensor of the same looks with memory of its own; one for inputs that are one tensor.
 std::vector<at::Tensor> buffers_like(const std::vector<at::Tensor>& inputs);
+// Whether two tensors of the same looks have the same bits.
+bool same_elements(const at::Tensor& a, const at::Tensor& b);
+// Fresh tensors of the same looks. Those that share memory do so again.
+std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors);
+// The same with the values.
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
 // Between tensors of the same looks.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
 

@@ -62,16 +62,25 @@ std::string operator_difference(const Program& a, const Program& b, const MayDif
   return "";
 }
 
-// Whether the memory is that of a parameter's gradient before the call.
-bool is_gradient(const Program& program, int memory) {
-  return std::any_of(program.outside.begin(), program.outside.end(), [&](const OutsideTensor& outside) {
-    return program.values[outside.value].memory == memory &&
-           std::any_of(program.gradients.begin(), program.gradients.end(),
-                       [&](const LeafGradient& gradient) { return gradient.before == outside.raw; });
-  });
+// A number that is wrapped in a tensor is made for one operator. Memory that looks like one and was there in
+// the recording before is state.
+std::string carried_state(const Program& a, const Program& b) {
+  for (size_t i = 0; i < b.memories.size(); ++i) {
+    const Memory& now = b.memories[i];
+    if (now.origin != Origin::kConstant || b.is_wrapped(static_cast<int>(i))) continue;
+    if (std::any_of(a.memories.begin(), a.memories.end(),
+                    [&](const Memory& before) { return before.raw == now.raw; })) {
+      return str(
+          b.operators[std::max(now.first, 0)].name,
+          " reads a tensor that the function replaces in each call by another one; keep one tensor and copy "
+          "into it.");
+    }
+  }
+  return "";
 }
 
 std::string memory_difference(const Program& a, const Program& b) {
+  if (std::string text = carried_state(a, b); !text.empty()) return text;
   for (size_t i = 0; i < a.memories.size(); ++i) {
     const Memory &x = a.memories[i], &y = b.memories[i];
     const std::string& name = a.operators[std::max(x.first, 0)].name;
@@ -80,7 +89,7 @@ std::string memory_difference(const Program& a, const Program& b) {
       return str(name, " uses memory of another kind or size in each call.");
     }
     if (x.origin == Origin::kOutside && x.raw != y.raw) {
-      if (is_gradient(b, static_cast<int>(i))) {
+      if (b.is_gradient(static_cast<int>(i))) {
         return str(name,
                    " adds to a gradient that was there before the call, another one in each call; take it away "
                    "before the call, or keep it: zero_grad(false), in each step that leaves it.");

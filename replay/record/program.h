@@ -87,6 +87,7 @@ struct Operator {
   // Memories that it changes in place.
   c10::SmallVector<int, 2> writes = {};
   bool grad_mode = false;
+  bool in_backward = false;
   // A view, or memory and no more: nothing is left of it in a replay.
   bool vanishes = false;
 };
@@ -119,6 +120,9 @@ struct Program {
   std::vector<Value> values;
   std::vector<Operator> operators;
   std::vector<OutsideTensor> outside;
+  // Tensors from outside that a composite operator was given, as tensor_split(), and no operator of the
+  // recording.
+  std::vector<WeakTensor> given = {};
   std::vector<LeafGradient> gradients;
   // Whether no leaf of an earlier recording had a gradient at the first operator: zero_grad() had taken them.
   bool gradients_cleared = false;
@@ -136,9 +140,15 @@ struct Program {
   std::string refusal;
 
   const Memory& memory_of(int value) const { return memories[values[value].memory]; }
-  // Whether the operator changes a tensor by a number that is not 1: p.add_(gradient, -rate),
-  // p.sub_(rate * gradient), p.copy_(p - rate * gradient).
+  // Whether a number of the program's reaches what the operator writes, in it or in the arithmetic before it:
+  // p.lerp_(q, rate), p.sub_(rate * gradient), p.copy_(p - rate * gradient). program_numbers.cpp
   bool changes_by_a_number(size_t op) const;
+  // Whether what the operator leaves in the memory is made of what was in it.
+  bool carries_on(size_t op, int memory) const;
+  // Whether the memory is that of a parameter's gradient before the call.
+  bool is_gradient(int memory) const;
+  // Whether the memory is of a number that LibTorch wrapped for one operator.
+  bool is_wrapped(int memory) const;
   bool uses_random_numbers() const;
   // Whether an operator that is replayed reads or writes it.
   bool is_used(int memory) const;
@@ -149,8 +159,10 @@ struct Program {
   bool is_new_gradient(const Memory& memory) const;
 
  private:
+  struct Arithmetic;
   bool has_number(const Operator& op) const;
-  bool made_with_a_number(int value, size_t before, int depth) const;
+  bool is_number(int value) const;
+  void follow(int value, size_t before, Arithmetic& found) const;
 };
 
 }  // namespace overdrive::replay

@@ -5,7 +5,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -55,17 +57,38 @@ bool is_factory_without_values(const std::string& name) {
          name == "aten::new_empty" || name == "aten::new_empty_strided";
 }
 
+// Composite operators are above the key. LibTorch tells their names and arguments to observers.
+std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
+  Recorder* recorder = Recorder::active();
+  const auto schema = function.operator_schema();
+  if (!recorder || !schema || schema->is_mutable()) return nullptr;
+  for (const c10::IValue& argument : function.inputs()) {
+    if (argument.isTensor()) recorder->note_given(argument.toTensor());
+  }
+  return nullptr;
+}
+
 // Whether the thread's operators are noted, undone at the end of the scope.
 struct Recording {
-  explicit Recording(Recorder* recorder) { active_recorder = recorder; }
-  ~Recording() { active_recorder = nullptr; }
+  explicit Recording(Recorder* recorder)
+      : observer(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(&observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
+    active_recorder = recorder;
+  }
+  ~Recording() {
+    active_recorder = nullptr;
+    at::removeCallback(observer);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  const at::CallbackHandle observer;
   c10::impl::IncludeDispatchKeyGuard included{kKey};
 };
 
 }  // namespace
 
 Recorder::Recorder(Program& program, const std::vector<LeafGradient>& leaves)
-    : program_(program), leaves_(leaves) {
+    : program_(program), leaves_(leaves), environment_(Environment::now()) {
   TORCH_INTERNAL_ASSERT(!active_recorder, "A recording is under way on this thread.");
   register_fallback();
   foreign_before_ = foreign_operators.load(std::memory_order_relaxed);
@@ -139,11 +162,23 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
-  Operator op{.handle = handle, .name = std::move(name), .grad_mode = at::GradMode::is_enabled()};
+  if (!environment_.same_settings(Environment::now())) {
+    refuse(c10::str(
+        name,
+        " runs under other settings than the call began with (number of threads, flush-denormal, "
+        "default type, deterministic algorithms, precision, backends); set them outside the function."));
+    handle.redispatchBoxed(next, &stack);
+    return;
+  }
+  Operator op{.handle = handle,
+              .name = std::move(name),
+              .grad_mode = at::GradMode::is_enabled(),
+              .in_backward = torch::autograd::get_current_node() != nullptr};
   const size_t arguments = schema.arguments().size();
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
     op.in.push_back(argument(stack[i], op.name, nullptr));
   }
+  if (op.name == "aten::lift_fresh") note_lifted(op);
   note_writes(op);
   const bool is_view =
       !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
@@ -205,6 +240,11 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     const auto alive = outside.weak.lock();
     outside.lives = static_cast<bool>(alive);
     if (alive && !alive->is_inference()) outside.version_after = alive->version_counter().current_version();
+  }
+  for (const auto& [storage, weak] : given_) {
+    const bool known = std::any_of(program_.memories.begin(), program_.memories.end(),
+                                   [&](const Memory& memory) { return memory.raw == storage; });
+    if (!known && !weak.second.expired()) program_.given.push_back(weak.second);
   }
   for (size_t i = 0; i < program_.memories.size(); ++i) {
     Memory& memory = program_.memories[i];

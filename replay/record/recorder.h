@@ -4,6 +4,7 @@
 // refuses only steps that one run shows to be impossible.
 #pragma once
 
+#include "replay/record/environment.h"
 #include "replay/record/program.h"
 
 #include <functional>
@@ -35,6 +36,8 @@ class Recorder {
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
   static void on_refusal(void (*told)(const char* reason));
 
+  // A tensor that any operator was given, composite ones included.
+  void note_given(const at::Tensor& tensor);
   // For the fallback.
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
 
@@ -53,10 +56,13 @@ class Recorder {
   // recorder_writes.cpp
   void note_writes(Operator& op);
   void note_host_values(const Operator& op);
+  void note_lifted(const Operator& op);
   void check_memory(const Operator& op);
 
   Program& program_;
   const std::vector<LeafGradient>& leaves_;
+  // When the call began.
+  Environment environment_;
   uint64_t foreign_before_ = 0;
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
@@ -76,6 +82,8 @@ class Recorder {
   // from being used again.
   std::unordered_map<const c10::TensorImpl*, int> of_inputs_;
   std::vector<WeakTensor> kept_addresses_;
+  // By storage, kept so that no address is used again.
+  std::unordered_map<const c10::StorageImpl*, std::pair<WeakStorage, WeakTensor>> given_;
   // The operator whose results are noted.
   const Operator* noted_ = nullptr;
 };

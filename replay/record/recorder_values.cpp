@@ -120,6 +120,15 @@ void Recorder::note_outside(const at::Tensor& tensor, int value) {
                               .version_before = impl->is_inference() ? 0 : tensor._version()});
 }
 
+void Recorder::note_given(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
+      !tensor.has_storage()) {
+    return;
+  }
+  given_.try_emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage().getWeakStorageImpl(),
+                     WeakTensor(tensor.getIntrusivePtr()));
+}
+
 void Recorder::note_input(const at::Tensor& input, int index) {
   const int memory = static_cast<int>(program_.memories.size());
   if (!of_inputs_.emplace(input.unsafeGetTensorImpl(), memory).second) return;

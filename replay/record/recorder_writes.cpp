@@ -3,6 +3,7 @@
 #include "replay/record/recorder.h"
 
 #include <ATen/core/enum_tag.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -79,6 +80,22 @@ void Recorder::note_host_values(const Operator& op) {
       memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
     }
   }
+}
+
+// torch.tensor() writes numbers where no operator is seen, and lift_fresh is the first to see the memory.
+// Memory that LibTorch did not allocate, as NumPy's, may change later.
+void Recorder::note_lifted(const Operator& op) {
+  const int now = static_cast<int>(program_.operators.size()), value = op.in[0].values[0];
+  if (value < 0) return;
+  Memory& memory = program_.memories[program_.values[value].memory];
+  if (memory.origin != Origin::kOutside || memory.first != now) return;
+  if (memory.raw->data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) return;
+  memory.origin = Origin::kMade;
+  memory.host_filled = now;
+  memory.has_values = true;
+  memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
+  outside_seen_.erase(program_.outside.back().raw);
+  program_.outside.pop_back();
 }
 
 // A storage that grew or moved is not the memory that was noted.

@@ -152,6 +152,8 @@ std::string OptimizerNumbers::find(const Program& program, bool constant_numbers
                  "for parameters of which each has memory of its own."
                : "The function calls the optimizer's step() more than once; capture one step.";
   }
+  first_ = kept[begin];
+  last_ = kept[end - 1];
   for (size_t i = 0; i < kept.size() && !constant_numbers; ++i) {
     const Operator& op = program.operators[kept[i]];
     if ((i >= begin && i < end) || !program.changes_by_a_number(kept[i])) continue;
@@ -172,13 +174,6 @@ bool OptimizerNumbers::may_differ(size_t op, size_t argument) const {
     }
   }
   return false;
-}
-
-bool OptimizerNumbers::sets(size_t op) const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [&](const Parameter& parameter) {
-    return std::any_of(parameter.places.begin(), parameter.places.end(),
-                       [&](const Place& place) { return place.op == static_cast<int>(op); });
-  });
 }
 
 void OptimizerNumbers::declare(ReplayRun& run) const {

@@ -21,8 +21,8 @@ class OptimizerNumbers {
   // Finds the update in the recording of a call that has just ended. Returns a refusal, or nothing.
   std::string find(const Program& program, bool constant_numbers);
   bool may_differ(size_t op, size_t argument) const;
-  // Whether the operator gets its numbers from here.
-  bool sets(size_t op) const;
+  // Whether the operator is one of the optimizer's step(), whose numbers come from here.
+  bool is_update(size_t op) const { return static_cast<int>(op) >= first_ && static_cast<int>(op) <= last_; }
   // Tells the run of a recorded call which numbers vary. Before its steps are checked.
   void declare(ReplayRun& run) const;
   // The checked run is the one whose numbers are set from now on.
@@ -71,6 +71,9 @@ class OptimizerNumbers {
   std::vector<c10::TensorImpl*> all_;
   std::vector<Parameter> parameters_;
   std::vector<Idle> idle_;
+  // The operators of step(), in the recording.
+  int first_ = 0;
+  int last_ = -1;
   // Of each group: the operators when it was found, and those of the next step with their numbers.
   std::vector<Update> recorded_;
   std::vector<std::vector<std::pair<int64_t, Update>>> next_;

@@ -1,6 +1,5 @@
 #include "replay/run/replay_run.h"
 
-#include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 
 #include "engine/operators/facts.h"
@@ -235,17 +234,9 @@ void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
 }
 
 std::vector<at::Tensor> ReplayRun::empty_results() const {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<at::Tensor> results;
-  for (const int value : program().results) {
-    if (value < 0) {
-      results.emplace_back();
-      continue;
-    }
-    const at::Tensor& kept = bound_.tensor(value);
-    results.push_back(at::empty_strided(kept.sizes(), kept.strides(), kept.options()));
-  }
-  return results;
+  std::vector<at::Tensor> kept;
+  for (const int value : program().results) kept.push_back(value < 0 ? at::Tensor() : bound_.tensor(value));
+  return room_for(kept);
 }
 
 void ReplayRun::fill_results(const std::vector<at::Tensor>& results) const {

@@ -189,7 +189,7 @@ TEST(Capture, ThrowsAsEagerDoesAndGoesOn) {
   };
   auto step = capture(look_up);
   const at::Tensor good = torch::tensor({1, 4}), bad = torch::tensor({1, 7});
-  for (int i = 0; i < 8; ++i) step(good);
+  for (int i = 0; i < 8; ++i) step(i % 2 ? good : good - 1);
   ASSERT_GT(step.stats().replayed, 3u) << step.explain();
   EXPECT_THROW(step(bad), c10::IndexError);
   EXPECT_EQ(step.stats().undone, 1u);
@@ -211,8 +211,9 @@ TEST(Capture, ComparisonsThatComeOutOtherwise) {
     EXPECT_TRUE(same_bits(step(x), torch::equal(x, y) ? x + 1 : x * 2)) << i;
     EXPECT_EQ(count.item<float>(), i + 1);
   }
-  EXPECT_EQ(step.stats().undone, 2u) << step.explain();
-  EXPECT_GT(step.stats().replayed, 20u);
+  // The input was the same until then, so each such call is recorded and found to differ.
+  EXPECT_EQ(step.stats().checked, 5u) << step.explain();
+  EXPECT_EQ(step.stats().replayed, 18u);
 }
 
 }  // namespace

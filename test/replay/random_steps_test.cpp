@@ -308,7 +308,7 @@ struct Count {
 void try_seed(uint64_t seed, Count& count) {
   const RandomStep random(seed);
   SideBySide both([&] { return training_of(random); },
-                  {.constant_modes = true, .check_every = random.check_every});
+                  {.constant_numbers = true, .constant_modes = true, .check_every = random.check_every});
   const std::string difference = both.run(14, [&](Training& training, int i) {
     const torch::NoGradGuard no_grad;
     if (i == 11 || seed % 5 == 0) {

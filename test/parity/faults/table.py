@@ -26,9 +26,8 @@ ENGINE = [
           FUZZER),
     Fault("capture_after_hooks", "grad() returns what the tensor's hooks made of the gradient",
           "engine/node/step.cpp",
-          "  if (!planned.needed) call_tensor_pre_hooks(*planned.node, inputs);",
-          "  if (!planned.needed || (FAULT && plan.first_capture(index) != NodeTable::kNone))\n"
-          "    call_tensor_pre_hooks(*planned.node, inputs);",
+          "  if (!planned.needed) {\n    show_views(inputs);",
+          "  if (!planned.needed || (FAULT && plan.first_capture(index) != NodeTable::kNone)) {\n    show_views(inputs);",
           FUZZER),
     Fault("lose_undefined", "an undefined gradient becomes zeros", "engine/run/run.cpp",
           "  if (!planned.may_run) return;",

@@ -23,6 +23,8 @@ struct Environment {
 
   static Environment now();
   bool operator==(const Environment&) const = default;
+  // Apart from modes that an operator is recorded with, as grad mode.
+  bool same_settings(const Environment& other) const;
 };
 
 // Why a call must run eagerly although it is known: hooks on saved tensors, anomaly mode, an open forward-mode

@@ -1,5 +1,6 @@
-#include "replay/guard/environment.h"
+#include "replay/record/environment.h"
 
+#include "engine/base/saved_hooks_slot.h"
 #include "engine/base/torch_types.h"
 #include "engine/host/host_rules.h"
 
@@ -60,12 +61,18 @@ Environment Environment::now() {
           .inference_mode = c10::InferenceMode::is_enabled()};
 }
 
+bool Environment::same_settings(const Environment& other) const {
+  return settings == other.settings && float_control == other.float_control && threads == other.threads &&
+         in_parallel_region == other.in_parallel_region && default_type == other.default_type;
+}
+
 const char* reason_to_run_eagerly() {
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
     return "hooks on saved tensors are active";
   }
+  if (engine::SavedHooksSlot::active()) return "hooks on saved tensors are active";
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a forward-mode level is open";
   if (engine::host::compiled_autograd() == engine::host::CompiledAutograd::kOn)
     return "compiled autograd is on";
