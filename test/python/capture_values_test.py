@@ -39,8 +39,10 @@ def test_values_that_the_host_reads_are_no_constants(name):
         step(*before)
     for _ in range(3):
         assert torch.equal(function(*after), step(*after))
-    text = "brings data to the program" if name == "tolist" else "was the same in all recorded calls"
-    assert text in step.refusal() + step.explain()
+    if name == "tolist":
+        assert "brings data to the program" in step.refusal()
+    else:  # by other values
+        assert step.stats()["recorded"] > 2, step.explain()
 
 
 @pytest.mark.parametrize("expression", [

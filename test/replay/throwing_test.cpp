@@ -31,8 +31,9 @@ Training embedding_that_divides() {
       torch::nn::Sequential(torch::nn::Embedding(5, 3), torch::nn::BatchNorm1d(3)),
       [](const Tensors&, const at::Tensor& y) { return y.pow(2).sum() + y[0][0]; },
       [](int i) {
-        return Tensors{torch::tensor({0, 1, i == 8 ? 7 : 2, 3}), torch::tensor({1, 2}),
-                       torch::tensor({1, i == 7 ? 0 : 2})};
+        // Other values in each call: those that stay are compared first, and the call is eager when they change.
+        return Tensors{torch::tensor({i % 4, 1, i == 8 ? 7 : 2, 3}), torch::tensor({1, i + 2}),
+                       torch::tensor({i + 1, i == 7 ? 0 : 2})};
       });
 }
 
@@ -51,8 +52,8 @@ TEST(CaptureThrows, ALossThatLooksAtItsData) {
           return torch::binary_cross_entropy(torch::sigmoid(y) * x[3], torch::full({4, 1}, 0.5));
         },
         [](int i) {
-          return Tensors{torch::arange(12, torch::kFloat).reshape({4, 3}) * (i + 1), torch::tensor({1}),
-                         torch::tensor({1}), torch::full({4, 1}, i == 9 ? 100. : 0.5)};
+          return Tensors{torch::arange(12, torch::kFloat).reshape({4, 3}) * (i + 1), torch::tensor({i + 1}),
+                         torch::tensor({i + 1}), torch::full({4, 1}, i == 9 ? 100. : 0.5 / (i + 1))};
         });
   });
   EXPECT_EQ(both.run(20), "") << both.step().explain();

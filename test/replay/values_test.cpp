@@ -72,8 +72,10 @@ TEST(CaptureValues, ThatTheHostReadsAreNoConstants) {
   for (const HostRead& read : host_reads()) {
     CapturedStep step(read.function, {});
     EXPECT_EQ(first_wrong(read.function, read.before, read.after, step), "") << read.name;
-    EXPECT_NE(step.refusal().find("An input was the same in all recorded calls"), std::string::npos)
-        << read.name << ": " << step.refusal();
+    // Whether the doubt found it, or two recordings with other values.
+    const bool told = step.refusal().find("An input was the same in all recorded calls") != std::string::npos ||
+                      step.refusal().find(" varies") != std::string::npos;
+    EXPECT_TRUE(told) << read.name << ": " << step.refusal();
   }
 }
 
