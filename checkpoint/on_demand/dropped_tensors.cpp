@@ -1,7 +1,5 @@
 #include "checkpoint/on_demand/dropped_tensors.h"
 
-#include "checkpoint/region/differentiated.h"
-
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -12,16 +10,13 @@ namespace overdrive::checkpoint {
 
 namespace {
 
-// Ends the second run early: thrown by pack() through the region's function when the last dropped tensor has
-// been recomputed. Not a std::exception, so that a catch block for those in the function does not catch it.
+// Thrown through the region's function once nothing of it is wanted any more. Not a std::exception: a
+// function that handles those must not handle this.
 struct NothingLeftToDo {
   const void* capture;
 };
 
-constexpr const char* kNone = "none";  // in the place of an operator's name
-
-// Whether this is another thread than the region's, which the function started. A worker that runs a node of a
-// backward inside the region does not count.
+// Whether this thread computes beside that one. One that works for a backward inside the region does not.
 bool is_beside(std::thread::id runner) {
   return std::this_thread::get_id() != runner && torch::autograd::get_current_graph_task_id() == -1;
 }
@@ -31,8 +26,8 @@ bool is_beside(std::thread::id runner) {
 // Of the second run: collects what the nodes save, in the order of the first.
 class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
  public:
-  Capture(const Region& region, std::vector<Expected> expected, const std::vector<std::string>& operators)
-      : region_(region), expected_(std::move(expected)), operators_(operators) {
+  Capture(const Region& region, std::vector<Expected> expected)
+      : region_(region), expected_(std::move(expected)) {
     found.reserve(expected_.size());
     for (size_t i = 0; i < expected_.size(); ++i) {
       if (expected_[i].dropped) needed_ = i + 1;
@@ -60,11 +55,8 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
   // The outputs, or nothing where the function was stopped.
   std::optional<Tensors> run(const Function& function, const Tensors& inputs) {
     std::optional<Tensors> outputs;
-    if (region_.options().check_determinism) called_.emplace();
-    const auto stop_listening = c10::make_scope_exit([this] { called_.reset(); });
     try {
       outputs = function(inputs);
-      if (called_.has_value()) all_called_ = called_->names();
     } catch (const NothingLeftToDo& stop) {
       if (stop.capture != this) throw;
     }
@@ -73,48 +65,28 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
   }
 
   // Too few are an error in any case: some node would never get its tensor.
-  void check_complete() {
+  void check_complete() const {
     if (stopped_) return;
     TORCH_CHECK(found.size() == expected_.size() && (surplus_ == 0 || !region_.options().check_determinism),
                 "The recomputation of ", region_.name(), " saved ", found.size() + surplus_,
                 " tensors for its backward, the first run ", expected_.size(),
                 ". A region must do the same each time it runs.");
-    if (!region_.options().check_determinism) return;
-    compare_operators(all_called_);
-    if (compared_ < operators_.size()) compare_operator(compared_, kNone);
   }
 
   Tensors found;
 
  private:
   // A wrong size would be an error in the node that asks; this one says where it comes from.
-  void compare(const at::Tensor& tensor) {
+  void compare(const at::Tensor& tensor) const {
     if (!region_.options().check_determinism) return;
     const Looks again(tensor, region_.options().checksum);
     const size_t index = found.size();
     const Looks& first = expected_[index].looks;
     if (!(again == first)) region_.refuse("saved tensor", index, first, again);
-    compare_operators(called_->names());
-    if (const std::string now = called_->current(); !now.empty())
-      compare_operator(called_->names().size(), now);
-  }
-
-  void compare_operators(const std::vector<std::string>& names) {
-    for (; compared_ < names.size(); ++compared_) compare_operator(compared_, names[compared_]);
-  }
-  void compare_operator(size_t index, const std::string& name) const {
-    const std::string first = index < operators_.size() ? operators_[index] : kNone;
-    TORCH_CHECK(name == first, "The recomputation of ", region_.name(), " called other operators: operator ",
-                index, " with a gradient is ", name, ", and was ", first,
-                " in the first run. A region must do the same each time it runs.");
   }
 
   const Region& region_;
   const std::vector<Expected> expected_;
-  const std::vector<std::string>& operators_;  // of the first run
-  std::optional<Differentiated> called_;
-  std::vector<std::string> all_called_;  // by the function that ran to its end
-  size_t compared_ = 0;
   const std::thread::id runner_ = std::this_thread::get_id();
   size_t needed_ = 0;  // behind these, nothing was dropped
   size_t surplus_ = 0;
@@ -132,10 +104,7 @@ Tensors DroppedTensors::run(const Tensors& inputs) {
   };
   set_open(true);
   const auto close = c10::make_scope_exit([&] { set_open(false); });
-  std::optional<Differentiated> called;
-  if (options().check_determinism) called.emplace();
   Tensors outputs = region_.run_first(inputs, /*graph=*/true);
-  if (called.has_value()) operators_ = called->names();
   const base::MutexLock lock(mutex_);
   TORCH_CHECK(
       !others_saved_, "The function of ", name(),
@@ -204,7 +173,7 @@ std::vector<DroppedTensors::Expected> DroppedTensors::expected() const {
 }
 
 Tensors DroppedTensors::recompute() const {
-  const auto capture = std::make_shared<Capture>(region_, expected(), operators_);
+  const auto capture = std::make_shared<Capture>(region_, expected());
   // The scope is opened inside the modes of the first run.
   region_.run_again_within(inputs_.unpack(), [&capture](const Function& function, const Tensors& arguments) {
     const hooks::ScopedHooks scope(capture, kOfARegion);

@@ -72,7 +72,6 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   // Unchanged after the first run.
   Region region_;
   SavedInputs inputs_;
-  std::vector<std::string> operators_;  // that the first run called and that made nodes
 
   mutable base::Mutex mutex_;
   bool open_ OVERDRIVE_GUARDED_BY(mutex_) = false;

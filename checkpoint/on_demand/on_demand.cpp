@@ -17,21 +17,18 @@ struct PackedElsewhere {
   hooks::Packed packed;
 };
 
-// The name of the node that made a tensor; empty for a leaf.
 std::string maker_of(const at::Tensor& tensor) {
   const base::NodePtr& node = tensor.grad_fn();
   return node && !tensor.is_leaf() ? node->name() : std::string();
 }
 
-// The saved-tensor hooks of a region's first run. They drop each saved tensor, or keep or pack it where the
-// policy of the program says so.
+// Of the first run: drops, or does what the program chose.
 class DropHooks final : public hooks::SavedTensorHooks {
  public:
   explicit DropHooks(std::shared_ptr<DroppedTensors> dropped) : dropped_(std::move(dropped)) {}
 
-  // A region of the early form inside this one runs again in the modes of its forward, which hold this scope of
-  // hooks. This region's first run is over then, and the tensors that the inner region saves are not this
-  // one's.
+  // An early region inside runs again in the modes of its forward, this scope among them, when ours has long
+  // got its tensors. What it saves then is its own.
   bool wants(const at::Tensor& tensor, const hooks::SaveInfo& info) override {
     if (!dropped_->is_open()) return false;
     // Here the tensor still has its history.

@@ -34,8 +34,7 @@ struct Options {  // Of one region, copied when it runs.
   // as they were.
   bool preserve_rng = true;
   // An error when the recomputation gives other tensors than the first run, by number, shape, type and
-  // device of the outputs and, on demand, of the saved tensors; on demand also when it calls other operators,
-  // by the names of those that have a gradient.
+  // device of the outputs and, on demand, of the saved tensors.
   bool check_determinism = true;
   // Compare their bits, too; the first run then reads each of these tensors once more.
   bool checksum = false;
