@@ -31,7 +31,8 @@ Training embedding_that_divides() {
       torch::nn::Sequential(torch::nn::Embedding(5, 3), torch::nn::BatchNorm1d(3)),
       [](const Tensors&, const at::Tensor& y) { return y.pow(2).sum() + y[0][0]; },
       [](int i) {
-        // Other values in each call: those that stay are compared first, and the call is eager when they change.
+        // Other values in each call: those that stay are compared first, and the call is eager when they
+        // change.
         return Tensors{torch::tensor({i % 4, 1, i == 8 ? 7 : 2, 3}), torch::tensor({1, i + 2}),
                        torch::tensor({i + 1, i == 7 ? 0 : 2})};
       });
