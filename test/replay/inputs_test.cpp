@@ -44,7 +44,7 @@ TEST(CaptureInputs, ThatShareMemoryWithWhatTheStepChanges) {
     state.add_(1);
     return x * 2;
   });
-  for (int i = 0; i < 8; ++i) step(torch::ones({4}));
+  for (int i = 0; i < 8; ++i) step(torch::full({4}, i));
   ASSERT_GT(step.stats().replayed, 2u);
   const at::Tensor same = torch::from_blob(state.data_ptr(), {4});
   EXPECT_EQ(step(same)[0].item<float>(), 20);

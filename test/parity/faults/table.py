@@ -129,7 +129,7 @@ REPLAY = [
           "  const auto* key = FAULT ? static_cast<const c10::StorageImpl*>(storage->data()) : storage;\n"
           "  const auto [known, added] = memories_.emplace(key, static_cast<int>(program_.memories.size()));\n"
           "  if (fresh) *fresh = added;",
-          tests("replay_tests", "Capture.TrainsAsEagerDoes")),
+          tests("replay_tests", "Capture.AccumulatesOverSmallBatches")),
     Fault("short_life", "the memory of a tensor is given away before its last use", "replay/bind/bound_program.cpp",
           "      lifetimes.push_back({memory.first, memory.last, memory.bytes});",
           "      lifetimes.push_back({memory.first, FAULT ? memory.first : memory.last, memory.bytes});",
