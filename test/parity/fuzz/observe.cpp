@@ -40,13 +40,19 @@ std::string dense_bits(const Tensor& t) {
   return text;
 }
 
+// Sizes and strides, which nested and sparse tensors do not tell.
+std::string look_of(const Tensor& t) {
+  if (t.layout() != at::kStrided || t.is_nested()) return "one that is not dense";
+  return c10::str(t.sizes(), " strides ", t.strides());
+}
+
 std::string flags(const Tensor& t) {
   std::string text;
   if (t.requires_grad()) text += " requires_grad";
   if (t.is_conj()) text += " conj";
   if (t.is_neg()) text += " neg";
   if (!t.is_inference()) text += c10::str(" v", t._version());
-  if (t.is_view()) text += c10::str(" view of ", t._base().sizes(), " strides ", t._base().strides());
+  if (t.is_view()) text += " view of " + look_of(t._base());
   // The accessor may rebuild the node of a view; the field does not.
   if (const auto* node = torch::autograd::impl::grad_fn_unsafe(t)) text += " " + node->name();
   return text;
