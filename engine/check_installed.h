@@ -10,9 +10,9 @@
 
 namespace overdrive::engine {
 
-// An error also where install() comes later: a tool that sees half a program is worse. With OVERDRIVE=0 the program
-// asked for stock, as `compare` does, and its tools see nothing. `what` is the beginning of a sentence and ends with
-// the engine's name.
+// An error also where install() comes later: a tool that sees half a program is worse. With OVERDRIVE=0 the
+// program asked for stock, as `compare` does, and its tools see nothing. `what` is the beginning of a sentence
+// and ends with the engine's name.
 inline void check_installed(const char* what) {
   const char* asked = std::getenv("OVERDRIVE");
   if (asked && std::string_view(asked) == "0") return;
