@@ -41,7 +41,7 @@ std::string dense_bits(const Tensor& t) {
 }
 
 // Sizes and strides, which nested and sparse tensors do not tell.
-std::string look_of(const Tensor& t) {
+std::string look_of(const at::TensorBase& t) {
   if (t.layout() != at::kStrided || t.is_nested()) return "one that is not dense";
   return c10::str(t.sizes(), " strides ", t.strides());
 }
