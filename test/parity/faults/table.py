@@ -151,7 +151,7 @@ REPLAY = [
           "replay/guard/shared_memory.cpp",
           "      if (outside.meets(range)) return false;",
           "      if (!FAULT && outside.meets(range)) return false;",
-          tests("replay_tests", "CaptureInputs.ThatShareMemory*")),
+          tests("replay_tests", "Capture.ReachesAnInputAlsoThroughTheTensorItself")),
     Fault("bake_in_numbers", "the numbers of an optimizer stay those of the recording",
           "replay/run/optimizer_numbers.cpp",
           "    set(parameter, found->second);",
