@@ -1,6 +1,7 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/host/op_inputs.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
@@ -62,9 +63,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   Recorder* recorder = Recorder::active();
   const auto schema = function.operator_schema();
   if (!recorder || !schema || schema->is_mutable()) return nullptr;
-  for (const c10::IValue& argument : function.inputs()) {
-    if (argument.isTensor()) recorder->note_given(argument.toTensor());
-  }
+  engine::host::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
   return nullptr;
 }
 

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
-namespace overdrive::inspect {
+namespace overdrive::engine::host {
 
 namespace op_inputs {
 
@@ -33,4 +33,4 @@ void for_each_input(const at::RecordFunction& op, Note&& note) {
   }
 }
 
-}  // namespace overdrive::inspect
+}  // namespace overdrive::engine::host
