@@ -14,14 +14,7 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       options_(options),
       captured_(memory.plan.num_captured()),
-      step_{.plan = memory.plan,
-            .captured = captured_,
-            .keep_graph = options.keep_graph,
-            .run_own = options.run_own,
-            .refusal = options.own_refusal,
-            .user_code = options.user_code,
-            .own_outputs = &memory.outputs,
-            .watches = options.watches},
+      step_(step_of(memory.plan, captured_, options, &memory.outputs)),
       seat_(context, state, options_, options.current_node, memory.inputs) {}
 
 Run::~Run() {

@@ -7,8 +7,7 @@
 #include "engine/host/current_node.h"
 #include "engine/host/host_frame.h"
 #include "engine/host/thread_state.h"
-#include "engine/node/node_call.h"
-#include "engine/node/run_watch.h"
+#include "engine/node/step.h"
 #include "engine/run/active_run.h"
 
 namespace overdrive::engine {
@@ -30,6 +29,19 @@ struct RunOptions {
   ErrorDescriber describe_error = nullptr;
   const base::edge_list* roots = nullptr;  // of the run
 };
+
+// The part of the options that the run of a node needs. `own_outputs` is for a run on one thread.
+inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOptions& options,
+                        base::variable_list* own_outputs = nullptr) {
+  return {.plan = plan,
+          .captured = captured,
+          .keep_graph = options.keep_graph,
+          .run_own = options.run_own,
+          .refusal = options.own_refusal,
+          .user_code = options.user_code,
+          .own_outputs = own_outputs,
+          .watches = options.watches};
+}
 
 class Seat {
  public:
