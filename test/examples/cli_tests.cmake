@@ -46,11 +46,13 @@ overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.
                        JSON "comparisons;1;step_ratio;median")
 overdrive_add_cli_test(compare_all CALL compare --all --steps 4 --block 2 --json out.json PRINTS "bits equal in all"
                        JSON "comparisons;8;step_ratio;median" TIMEOUT 300)
+# The tenth replay of a step is compared with an eager call. Where two steps leave each other gradients, the other step is
+# recorded anew after that.
 overdrive_add_cli_test(compare_captured CALL compare digits_mlp --capture --steps 30 --json out.json
                        PRINTS "captured: 25 of 30 calls were replayed.*equal after each of 30 steps"
                        JSON "comparisons;0;captured;step_ratio;median")
 overdrive_add_cli_test(compare_captured_shared_gradients CALL compare wgan_gp --capture --steps 8
-                       PRINTS "captured: 1[0-9] of 24 calls were replayed.*equal after each of 8 steps")
+                       PRINTS "captured: 13 of 24 calls were replayed.*equal after each of 8 steps")
 overdrive_add_cli_test(compare_not_captured CALL compare newton_cg --capture --steps 4 --json out.json
                        PRINTS "captured: not, because its solver" JSON "comparisons;0;captured;refusal")
 overdrive_add_cli_test(compare_double CALL compare digits_mlp --dtype float64 --steps 6 PRINTS "equal after each of 6 steps")
