@@ -13,8 +13,8 @@ static constinit engine::Counter packed_later{"packed_later"};
 static constinit engine::Counter waiting_bytes{"waiting_bytes", engine::Counter::Kind::kNow};
 }  // namespace counts
 
-PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
-                   const SaveInfo& info, Timing timing)
+PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry,
+                   engine::host::VersionCheck version, const SaveInfo& info, Timing timing)
     : memory_(std::move(hooks), source, geometry, std::move(version), info),
       keys_(source.key_set()),
       source_(timing.may_share ? source.storage().getWeakStorageImpl()

@@ -38,7 +38,7 @@ class PackUnit {
   };
   // Of `source`, see SavedMemory. Gives it to the hook, unless it is to be packed later. Inside a hook
   // (InsideHook) and without grad mode. Throws what pack() throws.
-  PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, VersionCheck version,
+  PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry, engine::host::VersionCheck version,
            const SaveInfo& info, Timing timing);
   ~PackUnit();
   PackUnit(const PackUnit&) = delete;

@@ -27,7 +27,7 @@ int64_t bytes_of(const Packed& packed) {
 }  // namespace
 
 SavedMemory::SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry,
-                         VersionCheck version, const SaveInfo& info)
+                         engine::host::VersionCheck version, const SaveInfo& info)
     : hooks_(std::move(hooks)),
       geometry_(geometry),
       info_(without_node(info)),
@@ -80,7 +80,7 @@ at::Tensor SavedMemory::cut(at::Tensor whole, const Geometry* part) const {
   const c10::VariableVersion& counter = version_.counter();
   const Geometry& wanted = part != nullptr ? *part : geometry_;
   if ((part == nullptr || wanted == geometry_) && !whole.requires_grad()) {
-    if (same_counter(version_counter(whole), counter)) return whole;
+    if (engine::host::same_counter(version_counter(whole), counter)) return whole;
     if (whole.use_count() == 1) {  // made for us
       torch::autograd::impl::set_version_counter(whole, counter);
       return whole;

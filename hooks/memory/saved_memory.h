@@ -3,9 +3,9 @@
 // changes, so any thread may use it. Leaves the result of pack() to its owner.
 #pragma once
 
+#include "engine/host/version_check.h"
 #include "hooks/interface/geometry.h"
 #include "hooks/interface/saved_tensor_hooks.h"
-#include "hooks/interface/version_check.h"
 
 #include <optional>
 
@@ -14,13 +14,13 @@ namespace overdrive::hooks {
 class SavedMemory {
  public:
   // Of `source`: a tensor without history, conjugation or negation, of this geometry and at this version.
-  SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
-              const SaveInfo& info);
+  SavedMemory(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry,
+              engine::host::VersionCheck version, const SaveInfo& info);
 
   const Geometry& geometry() const { return geometry_; }
   const SaveInfo& info() const { return info_; }
   // All tensors that share the memory were saved at it.
-  const VersionCheck& version() const { return version_; }
+  const engine::host::VersionCheck& version() const { return version_; }
   caffe2::TypeMeta dtype() const { return dtype_; }
   c10::Device device() const { return device_; }
   std::optional<c10::Device> accelerator() const {
@@ -49,7 +49,7 @@ class SavedMemory {
   const SaveInfo info_;
   const caffe2::TypeMeta dtype_;
   const c10::Device device_;
-  const VersionCheck version_;
+  const engine::host::VersionCheck version_;
 };
 
 }  // namespace overdrive::hooks

@@ -17,7 +17,8 @@ size_t SharedUnits::first_place(const c10::StorageImpl* storage) const {
   return (mixed >> 32) & (slots_.size() - 1);
 }
 
-std::shared_ptr<PackUnit> SharedUnits::holder_of(const at::Tensor& tensor, const VersionCheck& version,
+std::shared_ptr<PackUnit> SharedUnits::holder_of(const at::Tensor& tensor,
+                                                 const engine::host::VersionCheck& version,
                                                  const Geometry& place, bool lossless) {
   c10::SmallVector<std::shared_ptr<PackUnit>, 2>
       alive;  // outlives the lock: the last owner of a unit may be here
@@ -32,7 +33,8 @@ std::shared_ptr<PackUnit> SharedUnits::holder_of(const at::Tensor& tensor, const
   }
   for (const auto& unit : alive) {
     const SavedMemory& held = unit->memory();
-    if (held.dtype() == tensor.dtype() && same_counter(held.version().counter(), version.counter()) &&
+    if (held.dtype() == tensor.dtype() &&
+        engine::host::same_counter(held.version().counter(), version.counter()) &&
         (lossless ? held.contains(place) : held.holds_exactly(place))) {
       return unit;
     }

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "engine/base/mutex.h"
-#include "hooks/interface/version_check.h"
+#include "engine/host/version_check.h"
 #include "hooks/memory/pack_unit.h"
 
 #include <memory>
@@ -21,7 +21,7 @@ class SharedUnits {
  public:
   // The living unit that a tensor of this geometry and version can be cut out of, or null. Without `lossless`
   // only a unit of the same geometry.
-  std::shared_ptr<PackUnit> holder_of(const at::Tensor& tensor, const VersionCheck& version,
+  std::shared_ptr<PackUnit> holder_of(const at::Tensor& tensor, const engine::host::VersionCheck& version,
                                       const Geometry& place, bool lossless) OVERDRIVE_EXCLUDES(mutex_);
   // `unit` was made of `tensor`, as it is now.
   void add(const at::Tensor& tensor, const std::shared_ptr<PackUnit>& unit) OVERDRIVE_EXCLUDES(mutex_);

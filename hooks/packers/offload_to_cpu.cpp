@@ -2,8 +2,8 @@
 
 #include "engine/base/stream_mark.h"
 #include "engine/base/torch_types.h"
+#include "engine/host/version_check.h"
 #include "hooks/interface/hook_calls.h"
-#include "hooks/interface/version_check.h"
 #include "hooks/packers/cpu_buffers.h"
 
 #include <ATen/ATen.h>
@@ -69,7 +69,7 @@ class Offloaded {
 
   const c10::Device device_;
   const c10::Stream copies_;
-  const VersionCheck version_;
+  const engine::host::VersionCheck version_;
   const std::shared_ptr<CpuBuffers> buffers_;
   CpuBuffer buffer_;
   at::Tensor on_cpu_;

@@ -3,8 +3,8 @@
 #include "engine/base/job_thread.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/host/version_check.h"
 #include "hooks/interface/hook_calls.h"
-#include "hooks/interface/version_check.h"
 #include "hooks/packers/spill_file.h"
 
 #include <ATen/ATen.h>
@@ -86,7 +86,7 @@ class Spilled {
   const at::DimVector sizes_, strides_;
   const at::ScalarType dtype_;
   const int64_t bytes_;
-  const VersionCheck version_;
+  const engine::host::VersionCheck version_;
   const std::shared_ptr<SpillFile> file_;
   const int64_t at_;
   at::Tensor tensor_;  // until it is written; guarded by TensorsLock

@@ -62,7 +62,7 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   engine::LentMemory::use();
   HookScope& scope = *scope_;
   check_in_place_ = scope.options.check_in_place;
-  VersionCheck version(tensor);
+  engine::host::VersionCheck version(tensor);
   const History history = history_of(tensor);
   SaveInfo info = describe(tensor, history, scope);
   if (history.node != nullptr) {
@@ -89,7 +89,7 @@ void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   scope_.reset();
 }
 
-void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+void HookedSave::pack(const at::Tensor& tensor, engine::host::VersionCheck version, const Geometry& place,
                       const PackUnit::Timing& timing, const SaveInfo& info) {
   HookScope& scope = *scope_;  // lives as long as its units
   if (timing.may_share) unit_ = scope.units.holder_of(tensor, version, place, scope.hooks->lossless());
@@ -105,7 +105,7 @@ void HookedSave::pack(const at::Tensor& tensor, VersionCheck version, const Geom
   scope_.reset();
 }
 
-void HookedSave::make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+void HookedSave::make_new(const at::Tensor& tensor, engine::host::VersionCheck version, const Geometry& place,
                           const PackUnit::Timing& timing, const SaveInfo& info) {
   HookScope& scope = *scope_;
   const std::optional<Geometry> other = other_than(place);
@@ -151,8 +151,9 @@ void HookedSave::refuse_changed() const {
   const at::Tensor looks_like = packed != nullptr ? packed->looks() : kept_;
   const at::IntArrayRef sizes =
       packed != nullptr ? (part_ ? *part_ : packed->geometry()).sizes() : sizes_of(kept_);
-  hooks::refuse_changed({looks_like, sizes, version().counter().current_version(), version().saved_version(),
-                         producer.get(), output_nr_});
+  engine::host::refuse_changed({looks_like, sizes, version().counter().current_version(),
+                                version().saved_version(), engine::host::producer_name(producer.get()),
+                                output_nr_});
 }
 
 }  // namespace overdrive::hooks

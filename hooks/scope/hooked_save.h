@@ -5,8 +5,8 @@
 #pragma once
 
 #include "engine/base/live_saved_hooks.h"
+#include "engine/host/version_check.h"
 #include "hooks/interface/tensor_kinds.h"
-#include "hooks/interface/version_check.h"
 #include "hooks/memory/pack_unit.h"
 #include "hooks/scope/hook_scope.h"
 
@@ -30,21 +30,21 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
  private:
   // A tensor that shares nothing and was packed when it was saved needs no unit, and so no lock.
   struct Plain {
-    Plain(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry, VersionCheck version,
-          const SaveInfo& info)
+    Plain(HooksPtr hooks, const at::Tensor& source, const Geometry& geometry,
+          engine::host::VersionCheck version, const SaveInfo& info)
         : memory(std::move(hooks), source, geometry, std::move(version), info),
           packed(memory.pack(source, info)) {}
     const SavedMemory memory;
     Packed packed;
   };
 
-  void pack(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+  void pack(const at::Tensor& tensor, engine::host::VersionCheck version, const Geometry& place,
             const PackUnit::Timing& timing, const SaveInfo& info);
-  void make_new(const at::Tensor& tensor, VersionCheck version, const Geometry& place,
+  void make_new(const at::Tensor& tensor, engine::host::VersionCheck version, const Geometry& place,
                 const PackUnit::Timing& timing, const SaveInfo& info);
   // The packed memory, or null.
   const SavedMemory* memory() const { return plain_ ? &plain_->memory : unit_ ? &unit_->memory() : nullptr; }
-  const VersionCheck& version() const {
+  const engine::host::VersionCheck& version() const {
     const SavedMemory* packed = memory();
     return packed != nullptr ? packed->version() : version_;
   }
@@ -55,7 +55,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<HookScope> scope_;  // until packed
   // One of three: a tensor that is not packed, or the packed memory in one of two forms.
   at::Tensor kept_;
-  VersionCheck version_;
+  engine::host::VersionCheck version_;
   std::optional<Plain> plain_;
   std::shared_ptr<PackUnit> unit_;
   std::unique_ptr<const Geometry> part_;  // of that memory; null for all of it

@@ -1,9 +1,9 @@
 #include "hooks/scope/saved_tensor.h"
 
 #include "engine/base/torch_types.h"
+#include "engine/host/version_check.h"
 #include "forward_ad/levels/tangents.h"
 #include "hooks/interface/hook_calls.h"
-#include "hooks/interface/version_check.h"
 #include "hooks/scope/hook_scope.h"
 #include "hooks/scope/hooked_save.h"
 
@@ -26,7 +26,7 @@ struct SavedTensor::Metadata {
   base::WeakNodePtr weak_grad_fn{base::NodePtr()};  // kInPlaceOnView
   base::NodePtr grad_accumulator;                   // of a leaf
   bool requires_grad = false;
-  VersionCheck version;
+  engine::host::VersionCheck version;
   at::TensorOptions options;  // and sizes: for the message about versions
   at::DimVector sizes;
   // Tangents: LibTorch's own level, or, of a tensor on levels of forward_ad/, all of those.
@@ -105,7 +105,7 @@ SavedTensor::SavedTensor(const at::Tensor& tensor, SavedAs as) : as_(as) {
 void SavedTensor::note_metadata(const at::Tensor& tensor) {
   if (metadata_ == nullptr) metadata_ = std::make_unique<Metadata>();
   Metadata& metadata = *metadata_;
-  metadata.version = VersionCheck(tensor);
+  metadata.version = engine::host::VersionCheck(tensor);
   if (is_leaf_) {
     metadata.grad_accumulator = impl::grad_accumulator(tensor);
     metadata.requires_grad = tensor.requires_grad();
@@ -228,12 +228,14 @@ void SavedTensor::check_version(const base::Node* producer) const {
     const Metadata& metadata = *metadata_;
     const uint32_t current = metadata.version.counter().current_version();
     if (current == version_) return;
-    refuse_changed({at::empty({0}, metadata.options), metadata.sizes, current, version_, producer, output_nr_});
+    engine::host::refuse_changed({at::empty({0}, metadata.options), metadata.sizes, current, version_,
+                                  engine::host::producer_name(producer), output_nr_});
   }
   const uint32_t current = impl::version_counter(tensor_).current_version();
   if (current != version_) {
     const at::IntArrayRef sizes = tensor_.is_nested() ? at::IntArrayRef() : tensor_.sizes();
-    refuse_changed({tensor_, sizes, current, version_, producer, output_nr_});
+    engine::host::refuse_changed(
+        {tensor_, sizes, current, version_, engine::host::producer_name(producer), output_nr_});
   }
 }
 

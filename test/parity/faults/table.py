@@ -72,7 +72,7 @@ DEVICES = [
 
 HOOKS = [
     Fault("skip_version", "a tensor that was changed after it was saved is not noticed",
-          "hooks/interface/version_check.h",
+          "engine/host/version_check.h",
           "return counter_.current_version() == saved_; }",
           "return FAULT || counter_.current_version() == saved_; }",
           tests("hooks_tests", "Spilling.ATensorThatIsChangedIsAnError")),

@@ -1,11 +1,11 @@
-#include "hooks/interface/version_check.h"
+#include "engine/host/version_check.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <cstring>
 #include <sstream>
 
-namespace overdrive::hooks {
+namespace overdrive::engine::host {
 
 using torch::autograd::impl::version_counter;
 
@@ -24,6 +24,8 @@ std::string op_name(const Producer& producer) {
 VersionCheck::VersionCheck(const at::Tensor& tensor)
     : counter_(version_counter(tensor)), saved_(counter_.current_version()) {}
 
+std::string producer_name(const base::Node* producer) { return producer ? op_name(*producer) : ""; }
+
 void refuse_changed(const ChangedTensor& changed) {
   std::ostringstream text;
   text << "one of the variables needed for gradient computation has been modified by an inplace operation: ["
@@ -34,8 +36,8 @@ void refuse_changed(const ChangedTensor& changed) {
     text << changed.sizes;
   }
   text << "]";
-  if (changed.producer != nullptr) {
-    text << ", which is output " << changed.output_nr << " of " << op_name(*changed.producer) << ",";
+  if (!changed.producer.empty()) {
+    text << ", which is output " << changed.output_nr << " of " << changed.producer << ",";
   }
   text << " is at version " << changed.version << "; expected version " << changed.saved_version << " instead.";
   if (torch::autograd::AnomalyMode::is_enabled()) {
@@ -54,4 +56,4 @@ bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b) 
   return std::memcmp(static_cast<const void*>(&a), static_cast<const void*>(&b), sizeof a) == 0;
 }
 
-}  // namespace overdrive::hooks
+}  // namespace overdrive::engine::host

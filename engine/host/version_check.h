@@ -4,7 +4,9 @@
 
 #include "engine/base/torch_types.h"
 
-namespace overdrive::hooks {
+#include <string>
+
+namespace overdrive::engine::host {
 
 class VersionCheck {
  public:
@@ -26,13 +28,15 @@ struct ChangedTensor {
   at::IntArrayRef sizes;
   uint32_t version;
   uint32_t saved_version;
-  const base::Node* producer;  // the node that made it, may be null
-  uint32_t output_nr;          // of the producer
+  std::string producer;  // of producer_name(); empty: none
+  uint32_t output_nr;    // of the producer
 };
+// The node that made a tensor, as the error has it; null: none.
+std::string producer_name(const base::Node* producer);
 // Throws stock's error.
 [[noreturn]] void refuse_changed(const ChangedTensor& changed);
 
 // Whether two tensors share one counter, which views and detached tensors do and `data()` does not.
 bool same_counter(const c10::VariableVersion& a, const c10::VariableVersion& b);
 
-}  // namespace overdrive::hooks
+}  // namespace overdrive::engine::host
