@@ -28,7 +28,7 @@ using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Ten
 
 class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for two threads at once.
  public:
-  CapturedStep(replay::Function function, CaptureOptions options);
+  CapturedStep(replay::Function function, CaptureOptions options, bool is_part = false);
   ~CapturedStep();
   CapturedStep(CapturedStep&&) noexcept;
   CapturedStep& operator=(CapturedStep&&) noexcept;
@@ -91,8 +91,8 @@ class TypedStep : public CapturedStep {
                 "A captured function takes tensors, or one std::vector of them.");
 
  public:
-  TypedStep(std::function<Result(Inputs...)> function, CaptureOptions options)
-      : CapturedStep(as_list_function(std::move(function)), std::move(options)) {}
+  TypedStep(std::function<Result(Inputs...)> function, CaptureOptions options, bool is_part = false)
+      : CapturedStep(as_list_function(std::move(function)), std::move(options), is_part) {}
 
   Result operator()(const std::decay_t<Inputs>&... inputs) {  // As call().
     if constexpr (kList) {

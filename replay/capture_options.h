@@ -42,6 +42,9 @@ struct CaptureStats {  // Calls of a captured step by their outcome.
   uint64_t undone = 0;
   // Recordings that did not fit any more what the step uses from outside.
   uint64_t outdated = 0;
+  // Of a part: backwards that were replayed, and those that ran the function once more.
+  uint64_t backwards = 0;
+  uint64_t again = 0;
 };
 
 }  // namespace overdrive

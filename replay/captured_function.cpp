@@ -45,14 +45,22 @@ bool is_switched_on() {
 
 }  // namespace
 
-CapturedFunction::CapturedFunction(Function function, CaptureOptions options)
-    : function_(std::move(function)), options_(std::move(options)), is_on_(is_switched_on()) {
+CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Kind kind)
+    : function_(std::move(function)),
+      options_(std::move(options)),
+      counts_(kind == Kind::kPart ? std::make_shared<PartCounts>() : nullptr),
+      is_on_(is_switched_on()) {
   TORCH_CHECK(function_, "capture() was given no function.");
   for (const auto& module : options_.modules)
     TORCH_CHECK(module, "capture() was given a null module in .modules.");
 }
 
 std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
+  // To an outer recording, and to a call that is under way, a part is its function.
+  if (counts_ && (Recorder::active() || busy_.load(std::memory_order_relaxed) != std::thread::id())) {
+    calls_beside_.fetch_add(1, std::memory_order_relaxed);
+    return function_(inputs);
+  }
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (Recorder* outer = Recorder::active()) {
@@ -89,7 +97,7 @@ Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) 
 
 Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   if (Entry* known = known_entry_for(inputs)) return known;
-  eager_reason_ = refusal_of_inputs(inputs);
+  eager_reason_ = refusal_of_inputs(inputs, counts_ != nullptr);
   if (!eager_reason_.empty()) return nullptr;
   if (entries_.size() >= options_.programs) forget_unused();
   if (entries_.size() >= options_.programs) {
@@ -99,7 +107,8 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   }
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
-  entries_.push_back({std::make_unique<Entry>(function_, options_, stats_, inputs, watched), stats_.calls});
+  entries_.push_back(
+      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, counts_), stats_.calls});
   return entries_.back().entry.get();
 }
 
@@ -115,6 +124,7 @@ std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& i
   ++stats_.eager;
   eager_reason_ = std::move(reason);
   std::vector<at::Tensor> results = function_(inputs);
+  if (counts_) return results;
   for (at::Tensor& result : results) {
     if (result.defined()) result = result.detach();
   }
@@ -131,6 +141,18 @@ void CapturedFunction::watch(const void* value, size_t bytes) {
 void CapturedFunction::reset() {
   const Busy busy(busy_);
   entries_.clear();
+}
+
+CaptureStats CapturedFunction::stats() const {
+  CaptureStats stats = stats_;
+  const uint64_t beside = calls_beside_.load(std::memory_order_relaxed);
+  stats.calls += beside;
+  stats.eager += beside;
+  if (counts_) {
+    stats.backwards = counts_->replayed.load(std::memory_order_relaxed);
+    stats.again = counts_->again.load(std::memory_order_relaxed);
+  }
+  return stats;
 }
 
 std::string CapturedFunction::refusal() const {
@@ -166,8 +188,10 @@ replay::CapturedFunction& present(const std::unique_ptr<replay::CapturedFunction
 
 }  // namespace
 
-CapturedStep::CapturedStep(replay::Function function, CaptureOptions options)
-    : captured_(std::make_unique<replay::CapturedFunction>(std::move(function), std::move(options))) {}
+CapturedStep::CapturedStep(replay::Function function, CaptureOptions options, bool is_part)
+    : captured_(std::make_unique<replay::CapturedFunction>(
+          std::move(function), std::move(options),
+          is_part ? replay::CapturedFunction::Kind::kPart : replay::CapturedFunction::Kind::kStep)) {}
 CapturedStep::~CapturedStep() = default;
 CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
 CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;

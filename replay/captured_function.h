@@ -15,7 +15,8 @@ namespace overdrive::replay {
 
 class CapturedFunction {
  public:
-  CapturedFunction(Function function, CaptureOptions options);
+  enum class Kind : uint8_t { kStep, kPart };
+  CapturedFunction(Function function, CaptureOptions options, Kind kind = Kind::kStep);
 
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
   bool would_replay(const std::vector<at::Tensor>& inputs);
@@ -24,7 +25,7 @@ class CapturedFunction {
   // The entry that the last call belonged to, or that of the call under way; null: none. For comparing only.
   const Entry* current() const { return current_; }
 
-  const CaptureStats& stats() const { return stats_; }
+  CaptureStats stats() const;
   std::string refusal() const;
   std::string explain() const;
 
@@ -36,9 +37,13 @@ class CapturedFunction {
 
   const Function function_;
   const CaptureOptions options_;
+  // Of a part; null for a whole step.
+  const std::shared_ptr<PartCounts> counts_;
   // What OVERDRIVE and OVERDRIVE_CAPTURE said when the step was made.
   const bool is_on_;
   CaptureStats stats_;
+  // Calls of a part while another one was under way.
+  std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
   struct Kept {
     std::unique_ptr<Entry> entry;

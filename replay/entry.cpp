@@ -19,6 +19,8 @@ namespace {
 constexpr uint64_t kMostDifferences = 4;
 constexpr uint64_t kMostOutdated = 8;
 constexpr uint64_t kMostUndone = 16;
+// A cell in a loop is recorded until the last call of a loop, after which its graph goes.
+constexpr uint64_t kMostHeld = 1000;
 
 // install() checks the variable as well, but a program that captures a step need not install the engine.
 std::optional<uint64_t> check_every(const CaptureOptions& options) {
@@ -55,8 +57,11 @@ bool is_power_of_ten(uint64_t number) {
 }  // namespace
 
 Entry::Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
-             const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched)
-    : function_(function),
+             const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
+             std::shared_ptr<PartCounts> counts)
+    : part_(counts ? std::make_unique<Part>(function, std::move(counts)) : nullptr),
+      function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
+                      : function),
       options_(options),
       stats_(stats),
       environment_(Environment::now()),
@@ -75,12 +80,27 @@ bool Entry::fits(const Environment& environment, const std::vector<at::Tensor>& 
 }
 
 std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
+  if (!part_) return call_phase(inputs);
+  PartFunction& function = part_->function();
+  (void)function.take_outputs();  // of a call that threw
+  if (!function.refusal().empty() && phase_ != Phase::kRefused) refuse(function.refusal());
+  if (function.wants_recording() && phase_ == Phase::kReady) {
+    outdated("the gradients of the outputs arrive in another form");
+  } else if (function.wants_recording() && (phase_ == Phase::kSecond || phase_ == Phase::kCheck)) {
+    phase_ = Phase::kFirst;
+  }
+  std::vector<at::Tensor> results = call_phase(inputs);
+  std::optional<std::vector<at::Tensor>> outputs = function.take_outputs();
+  return outputs ? std::move(*outputs) : results;
+}
+
+std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs) {
   switch (phase_) {
     case Phase::kWarm:
       phase_ = Phase::kFirst;
       return eager(inputs);
     case Phase::kFirst:
-      return record_first(inputs);
+      return part_ && !part_->function().knows_gradients() ? eager(inputs) : record_first(inputs);
     case Phase::kSecond:
       return record_second(inputs);
     case Phase::kCheck:
@@ -95,6 +115,7 @@ std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
 
 std::vector<at::Tensor> Entry::eager(const std::vector<at::Tensor>& inputs) {
   ++stats_.eager;
+  if (part_) return part_->function().eager(inputs);
   std::vector<at::Tensor> results = function_(inputs);
   for (at::Tensor& result : results) {
     if (result.defined()) result = result.detach();
@@ -107,6 +128,7 @@ void Entry::refuse(std::string reason) {
   refusal_ = std::move(reason);
   recorded_.reset();
   run_.reset();
+  if (part_) part_->forget();
 }
 
 // This call runs eagerly: a value that changed now may have yet another value in the next call.
@@ -122,6 +144,7 @@ void Entry::outdated(std::string reason) {
 
 std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& inputs) {
   ++stats_.recorded;
+  const auto placeholders = take_placeholders();
   auto program = std::make_unique<Program>();
   std::vector<at::Tensor> results;
   {
@@ -139,6 +162,10 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
         "input.");
     return results;
   }
+  if (program->writes_inputs() && program->is_part()) {
+    refuse("The function changes an input in place, which its graph would not know; change a clone() of it.");
+    return results;
+  }
   recorded_ = std::move(program);
   shared_ = SharedMemory(*recorded_);
   read_ = ReadMemory(*recorded_);
@@ -150,7 +177,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
 void Entry::fill_buffers(const std::vector<at::Tensor>& inputs) const {
   const std::vector<at::Tensor>& buffers = run_->bound().buffers();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs_[i].same_as == i && !doubts_.holds(i)) copy_elements(buffers[i], inputs[i]);
+    if (inputs_[i].same_as == i && (part_ || !doubts_.holds(i))) copy_elements(buffers[i], inputs[i]);
   }
 }
 
@@ -172,7 +199,7 @@ std::string Entry::compare(const Program& before, Program& now) {
       before, now, [&](size_t op, size_t argument) { return numbers_ && numbers_->may_differ(op, argument); });
   // The first recording does not know the gradients.
   if (text.empty() && !before.gradients.empty()) text = gradient_difference(before.gradients, now.gradients);
-  if (text.empty() && phase_ == Phase::kSecond) text = still_held(before);
+  if (text.empty() && phase_ == Phase::kSecond && !before.is_part()) text = still_held(before);
   return text;
 }
 
@@ -189,6 +216,13 @@ bool Entry::knows(const std::vector<at::Tensor>& inputs) const {
     if (!varied_[i] && recorded[i]._unsafe_get_target() != inputs[i].unsafeGetTensorImpl()) return false;
   }
   return true;
+}
+
+std::unique_lock<std::recursive_mutex> Entry::take_placeholders() {
+  if (!part_) return {};
+  auto lock = part_->lock();
+  part_->function().refill();
+  return lock;
 }
 
 CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
@@ -212,8 +246,9 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
   return call;
 }
 
-void Entry::adopt(std::unique_ptr<ReplayRun> run) {
+void Entry::adopt(std::shared_ptr<ReplayRun> run) {
   run_ = std::move(run);
+  if (part_) part_->adopt(run_);
   recorded_.reset();
   shared_ = SharedMemory(run_->program());
   read_ = ReadMemory(run_->program());
@@ -223,6 +258,8 @@ void Entry::adopt(std::unique_ptr<ReplayRun> run) {
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
   if (!shared_.harmless(inputs)) return eager(inputs);
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
+  if (is_held()) return phase_ == Phase::kRefused ? eager(inputs) : record_first(inputs);
+  const auto placeholders = take_placeholders();
   ++stats_.recorded;
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty()) {
@@ -247,15 +284,27 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
   return call.results;
 }
 
+bool Entry::is_held() {
+  if (!recorded_->is_part()) return false;
+  std::string text = still_held(*recorded_);
+  if (text.empty()) return false;
+  if (++held_ > kMostHeld) refuse(std::move(text));
+  return true;
+}
+
 // Before an eager call that is compared: what a run holds would live longer in it than it does without a
 // capture. When the function throws there, the step is recorded anew.
 void Entry::release_run() {
-  recorded_ = std::make_unique<Program>(run_->take_program());
+  // A graph that lives may still have the run.
+  recorded_ = std::make_unique<Program>(part_ ? Program(run_->program()) : run_->take_program());
+  if (part_) part_->forget();
   run_.reset();
   phase_ = Phase::kFirst;
 }
 
 std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>& inputs) {
+  const auto placeholders = take_placeholders();
+  if (part_) run_ = part_->free_run();
   if (numbers_) numbers_->set_for_next_step();
   fill_buffers(inputs);
   const ReplayedState state(*run_);
@@ -293,6 +342,7 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
+  const auto placeholders = take_placeholders();
   doubts_.settle(inputs);
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) {
@@ -341,6 +391,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   if (numbers_) numbers_->set_for_next_step();
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
+  if (part_ && run_->program().is_part()) return replay_part(inputs);
   fill_buffers(inputs);
   // Before anything is changed, because there may be no memory for them.
   std::vector<at::Tensor> results = run_->empty_results();
@@ -355,6 +406,15 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   return results;
 }
 
+std::vector<at::Tensor> Entry::replay_part(const std::vector<at::Tensor>& inputs) {
+  std::optional<std::vector<at::Tensor>> outputs = part_->replay(inputs, run_->guard());
+  if (!outputs) return eager_after_throw(inputs);
+  undone_in_a_row_ = 0;
+  ++replays_;
+  ++stats_.replayed;
+  return std::move(*outputs);
+}
+
 std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& inputs) {
   ++stats_.undone;
   if (++undone_in_a_row_ >= kMostUndone)
@@ -363,6 +423,7 @@ std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& 
 }
 
 std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, const char* what) {
+  const auto placeholders = take_placeholders();
   doubts_.settle(inputs);
   release_run();
   ++stats_.checked;

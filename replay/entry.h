@@ -11,6 +11,7 @@
 #include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/shared_memory.h"
+#include "replay/part/part.h"
 #include "replay/record/environment.h"
 #include "replay/run/optimizer_numbers.h"
 #include "replay/run/self_check.h"
@@ -24,8 +25,10 @@ namespace overdrive::replay {
 
 class Entry {
  public:
+  // `counts`: of a part; null for a whole step.
   Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
-        const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched);
+        const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
+        std::shared_ptr<PartCounts> counts);
 
   bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
@@ -38,11 +41,13 @@ class Entry {
  private:
   enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
 
+  std::vector<at::Tensor> call_phase(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_first(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> check(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> replay_part(const std::vector<at::Tensor>& inputs);
   // A value that the host may have read is another one: the call is made eagerly, recorded and compared.
   std::vector<at::Tensor> doubted(const std::vector<at::Tensor>& inputs, const char* what);
   // A replay, taken back, and the same call eagerly; an error when they differ.
@@ -52,6 +57,11 @@ class Entry {
   CheckedCall checked_call(const std::vector<at::Tensor>& inputs);
   // The same after a replay of the present program, whose outcome is compared, too. None when the replay threw.
   std::optional<CheckedCall> replay_and_check(const std::vector<at::Tensor>& inputs);
+  // Of a part: whether what it made in the last recorded call lives still, and the recording proves nothing
+  // yet.
+  bool is_held();
+  // Of a part, before a call that is recorded: the placeholders are this thread's, and have new values.
+  std::unique_lock<std::recursive_mutex> take_placeholders();
   // Whether the call is one of those that are compared.
   bool is_compared() const;
   std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs);
@@ -63,7 +73,7 @@ class Entry {
   // Whether no input is a tensor that the program knows from outside: a recording of the call would take both
   // for the input.
   static bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
-  void adopt(std::unique_ptr<ReplayRun> run);
+  void adopt(std::shared_ptr<ReplayRun> run);
   void release_run();
   void fill_buffers(const std::vector<at::Tensor>& inputs) const;
   void give_back_inputs(const std::vector<at::Tensor>& inputs);
@@ -72,7 +82,9 @@ class Entry {
   void refuse(std::string reason);
   void outdated(std::string reason);
 
-  const Function& function_;
+  // Null for a whole step.
+  const std::unique_ptr<Part> part_;
+  const Function function_;
   const CaptureOptions& options_;
   CaptureStats& stats_;
   // The looks and modes of the calls that belong here.
@@ -92,7 +104,7 @@ class Entry {
   // Of each input: whether two recordings that are equal had another tensor there.
   std::vector<bool> varied_;
   Doubts doubts_;
-  std::unique_ptr<ReplayRun> run_;
+  std::shared_ptr<ReplayRun> run_;
   std::unique_ptr<OptimizerNumbers> numbers_;
   std::string refusal_;
   // Why it was recorded anew, the last time.
@@ -100,6 +112,8 @@ class Entry {
   uint64_t differences_ = 0;
   // Calls whose inputs tells_apart() could not tell from what the first recording knows.
   uint64_t alike_ = 0;
+  // Recordings of a part that is_held() could not use.
+  uint64_t held_ = 0;
   uint64_t outdated_ = 0;
   uint64_t replays_ = 0;
   uint64_t undone_in_a_row_ = 0;

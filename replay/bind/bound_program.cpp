@@ -58,7 +58,7 @@ void BoundProgram::place() {
     const Memory& memory = program_.memories[i];
     if (memory.origin != Origin::kMade) continue;
     if (!memory.lives) {
-      lifetimes.push_back({memory.first, memory.last, memory.bytes});
+      lifetimes.push_back({memory.first, program_.last_use(static_cast<int>(i)), memory.bytes});
       indices.push_back(static_cast<int>(i));
     } else if (reinterpret_cast<uintptr_t>(memory.address) % kArenaAlignment == 0) {
       rooms.push_back({memory.first, memory.bytes});

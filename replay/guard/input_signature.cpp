@@ -44,13 +44,14 @@ InputLooks::InputLooks(const std::vector<at::Tensor>& inputs, size_t index)
       strides(inputs[index].strides()),
       type(inputs[index].scalar_type()),
       keys(inputs[index].key_set()),
+      requires_grad(inputs[index].requires_grad()),
       alignment(alignment_of(inputs[index])),
       same_as(first_same(inputs, index)) {}
 
 bool InputLooks::fits(const std::vector<at::Tensor>& inputs, size_t index) const {
   const at::Tensor& input = inputs[index];
   return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
-         input.sizes() == sizes && input.strides() == strides && !input.requires_grad() &&
+         input.sizes() == sizes && input.strides() == strides && input.requires_grad() == requires_grad &&
          same_as == first_same(inputs, index);
 }
 
@@ -60,13 +61,13 @@ std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs) {
   return looks;
 }
 
-std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs) {
+std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_part) {
   for (const at::Tensor& input : inputs) {
     if (!input.defined()) return "An input is undefined.";
     if (!refusal_of(input, "").empty()) {
       return "An input is not an ordinary dense tensor on the CPU.";
     }
-    if (input.requires_grad()) {
+    if (input.requires_grad() && !is_part) {
       return "An input requires a gradient; give it detached, and call requires_grad_() inside the function.";
     }
   }

@@ -14,6 +14,7 @@ struct InputLooks {
   c10::DimVector strides;
   at::ScalarType type;
   c10::DispatchKeySet keys;
+  bool requires_grad;
   // Of the first element, modulo what decides a kernel's bits: Note [Alignment of inputs] in the source.
   uint8_t alignment;
   // The first of the inputs that is the same tensor.
@@ -23,8 +24,8 @@ struct InputLooks {
   bool fits(const std::vector<at::Tensor>& inputs, size_t index) const;
 };
 
-// Why these inputs cannot be given to a captured step; empty when they can.
-std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs);
+// Why these inputs cannot be given to a captured step, or part; empty when they can.
+std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_part);
 std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs);
 bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& inputs);
 

@@ -142,6 +142,8 @@ std::string first_difference(const Program& a, const Program& b, const MayDiffer
   if (std::string text = memory_difference(a, b); !text.empty()) return text;
   if (std::string text = value_difference(a, b); !text.empty()) return text;
   if (std::string text = version_difference(a, b); !text.empty()) return text;
+  if (a.backward_begins != b.backward_begins || a.outputs != b.outputs)
+    return "The outputs have a graph in one call and none, or another one, in the next.";
   return a.results == b.results ? "" : "The function returns another tensor in each call.";
 }
 

@@ -15,6 +15,20 @@ size_t end_of(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, si
   return static_cast<size_t>(last + 1) * element;
 }
 
+bool Program::is_result(int memory) const {
+  return std::any_of(results.begin(), results.end(),
+                     [&](int value) { return value >= 0 && values[value].memory == memory; });
+}
+
+// What the backward of a part reads is still there for a second backward, and results are copied out at the
+// end.
+int Program::last_use(int memory) const {
+  const Memory& used = memories[memory];
+  if (!is_part()) return used.last;
+  const bool crosses = used.first < backward_begins && used.last >= backward_begins;
+  return crosses || is_result(memory) ? static_cast<int>(operators.size()) : used.last;
+}
+
 bool Program::is_gradient(int memory) const {
   return std::any_of(outside.begin(), outside.end(), [&](const OutsideTensor& tensor) {
     return values[tensor.value].memory == memory &&

@@ -136,9 +136,18 @@ struct Program {
   bool input_aliased = false;
   // Inputs whose storage begins with them, and must: as_strided() counts from there.
   std::vector<int> begin_of_storage = {};
+  // Of a part: the operator with which its backward begins, and how many of the results are the function's. The
+  // others are gradients. -1 and 0: a whole step.
+  int backward_begins = -1;
+  size_t outputs = 0;
   // Why it cannot be replayed; empty when it can.
   std::string refusal;
 
+  bool is_part() const { return backward_begins >= 0; }
+  // Whether the function returned the memory, or it is a gradient of a part.
+  bool is_result(int memory) const;
+  // The last operator before which the memory must keep its bytes.
+  int last_use(int memory) const;
   const Memory& memory_of(int value) const { return memories[values[value].memory]; }
   // Whether a number of the program's reaches what the operator writes, in it or in the arithmetic before it:
   // p.lerp_(q, rate), p.sub_(rate * gradient), p.copy_(p - rate * gradient). program_numbers.cpp

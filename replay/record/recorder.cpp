@@ -112,8 +112,10 @@ void Recorder::refuse(std::string reason) {
 
 std::vector<at::Tensor> Recorder::run(const Function& function, const std::vector<at::Tensor>& inputs) {
   std::vector<int64_t> versions;
+  std::vector<bool> required;
   for (size_t i = 0; i < inputs.size(); ++i) {
     versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
+    required.push_back(inputs[i].requires_grad());
     program_.inputs.emplace_back(inputs[i].getIntrusivePtr());
     note_input(inputs[i], static_cast<int>(i));
   }
@@ -128,7 +130,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     program_.input_bumps.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version() - versions[i]);
-    if (inputs[i].requires_grad()) {
+    if (inputs[i].requires_grad() != required[i]) {
       refuse("The function calls requires_grad_() on an input; call it on input.detach().");
     }
   }
@@ -215,29 +217,54 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   program_.operators.push_back(std::move(op));
 }
 
+void Recorder::begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients) {
+  program_.backward_begins = static_cast<int>(program_.operators.size());
+  program_.outputs = outputs;
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.defined()) value(gradient, "The gradient of an output", false);
+  }
+  outside_of_forward_ = program_.outside.size();
+}
+
+// A gradient may lie in memory from before the call: it is that of an output, or a view of it.
+bool Recorder::note_result(const at::Tensor& result, bool is_output) {
+  if (!result.defined()) {
+    program_.results.push_back(-1);
+    return true;
+  }
+  bool fresh = false;
+  const int index = value(result, "The function's result", false, &fresh);
+  if (index < 0) return false;
+  if (fresh || (is_output && program_.memory_of(index).origin != Origin::kMade)) {
+    refuse("The function returns a tensor that was there before the call; return its clone().");
+    return false;
+  }
+  program_.results.push_back(index);
+  return true;
+}
+
+bool Recorder::is_of_graph(size_t index) const {
+  if (!program_.is_part()) return false;
+  const OutsideTensor& outside = program_.outside[index];
+  const bool is_saved =
+      index >= outside_of_forward_ && program_.memory_of(outside.value).first < program_.backward_begins;
+  return is_saved || views_of_outside_.contains(outside.raw);
+}
+
 void Recorder::finish(const std::vector<at::Tensor>& results) {
   if (foreign_operators.load(std::memory_order_relaxed) != foreign_before_) {
     refuse("Operators ran on another thread during the recording; only steps on one thread can be replayed.");
   }
   if (!program_.refusal.empty()) return;
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
-  for (const at::Tensor& result : results) {
-    if (!result.defined()) {
-      program_.results.push_back(-1);
-      continue;
-    }
-    bool fresh = false;
-    const int index = value(result, "The function's result", false, &fresh);
-    if (index < 0) return;
-    if (fresh || program_.memory_of(index).origin != Origin::kMade) {
-      return refuse("The function returns a tensor that was there before the call; return its clone().");
-    }
-    program_.results.push_back(index);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!note_result(results[i], !program_.is_part() || i < program_.outputs)) return;
   }
   adopt_passing_copies();
-  for (OutsideTensor& outside : program_.outside) {
+  for (size_t i = 0; i < program_.outside.size(); ++i) {
+    OutsideTensor& outside = program_.outside[i];
     const auto alive = outside.weak.lock();
-    outside.lives = static_cast<bool>(alive);
+    outside.lives = static_cast<bool>(alive) && !is_of_graph(i);
     if (alive && !alive->is_inference()) outside.version_after = alive->version_counter().current_version();
   }
   for (const auto& [storage, weak] : given_) {
@@ -247,7 +274,8 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   }
   for (size_t i = 0; i < program_.memories.size(); ++i) {
     Memory& memory = program_.memories[i];
-    memory.lives = !memory.weak.expired();
+    // What a part makes is the graph's as long as that lives, and never the program's.
+    memory.lives = !memory.weak.expired() && (!program_.is_part() || memory.origin != Origin::kMade);
     if (memory.origin != Origin::kOutside || memory.lives) continue;
     if (!program_.is_used(static_cast<int>(i))) {
       memory.origin = Origin::kGone;

@@ -36,6 +36,10 @@ class Recorder {
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
   static void on_refusal(void (*told)(const char* reason));
 
+  // From here on the operators are those of a part's backward. The function has made the outputs, and the
+  // backward begins with the gradients.
+  void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
+
   // A tensor that any operator was given, composite ones included.
   void note_given(const at::Tensor& tensor);
   // For the fallback.
@@ -43,6 +47,9 @@ class Recorder {
 
  private:
   void finish(const std::vector<at::Tensor>& results);
+  // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.
+  bool is_of_graph(size_t outside) const;
+  bool note_result(const at::Tensor& result, bool is_output);
 
   // recorder_values.cpp
   Argument argument(const c10::IValue& value, const std::string& name, std::vector<bool>* fresh);
@@ -82,6 +89,11 @@ class Recorder {
   // from being used again.
   std::unordered_map<const c10::TensorImpl*, int> of_inputs_;
   std::vector<WeakTensor> kept_addresses_;
+  // Views that operators returned on memory from outside. The graph of a part keeps them, and the program need
+  // not.
+  std::unordered_set<const c10::TensorImpl*> views_of_outside_;
+  // Of a part: how many tensors from outside the forward saw. The backward sees saved ones under other names.
+  size_t outside_of_forward_ = 0;
   // By storage, kept so that no address is used again.
   std::unordered_map<const c10::StorageImpl*, std::pair<WeakStorage, WeakTensor>> given_;
   // The operator whose results are noted.

@@ -84,6 +84,10 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
                                .requires_grad = tensor.requires_grad()});
   }
   if (!result && memory.origin == Origin::kOutside) note_outside(tensor, known->second);
+  if (memory.origin == Origin::kOutside && result && !outside_seen_.contains(impl) &&
+      views_of_outside_.insert(impl).second) {
+    kept_addresses_.emplace_back(tensor.getIntrusivePtr());
+  }
   if (memory.origin == Origin::kInput && result && of_inputs_.emplace(impl, index).second) {
     kept_addresses_.emplace_back(tensor.getIntrusivePtr());
   }

@@ -116,6 +116,11 @@ void BoxedStep::protect_lists() {
   }
 }
 
+void BoxedStep::do_as(const BoxedStep& tried) {
+  if (tried.form_ == Form::kCopied && form_ != Form::kCopied) use_copies();
+  copies_lists_ = tried.copies_lists_;
+}
+
 bool BoxedStep::keeps_results_in_place() {
   // No more memory than the result needs, and a storage that refuses to grow: some forms use a result for more.
   std::vector<std::string> memories(op_.out.size());

@@ -22,6 +22,8 @@ class BoxedStep final : public Step::State {
   void use_copies();
   // Some kernels write to a list that they are given. Where the last run has, later runs give a copy.
   void protect_lists();
+  // The same form as another step of the operator, which was tried.
+  void do_as(const BoxedStep& tried);
   bool set_number(size_t argument, double value) override {
     arguments_[argument] = c10::IValue(value);
     return true;

@@ -32,6 +32,11 @@ struct BelowAutograd {
   at::AutoGradMode grad_mode{at::GradMode::is_enabled()};
 };
 
+at::Tensor empty_as(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+}
+
 // The event is the one that LibTorch's dispatcher emits around the operator.
 [[gnu::noinline]] void run_in_event(const ReplayStep& step, const Operator& op) {
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
@@ -48,6 +53,21 @@ ReplayRun::ReplayRun(Program program, const std::vector<at::Tensor>& buffers)
   if (!refusal().empty()) return;
   make_steps();
   plan_undo();
+}
+
+ReplayRun::ReplayRun(const ReplayRun& other)
+    : ReplayRun(Program(other.program()), buffers_like(other.bound().buffers())) {
+  if (!refusal().empty()) return;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    ReplayStep& step = steps_[i];
+    if (step.fills) continue;
+    if (other.steps_[i].boxed) {
+      step.boxed->do_as(*other.steps_[i].boxed);
+    } else {
+      step.step = *lean_step(bound_, program().operators[step.op]);
+      step.boxed = nullptr;
+    }
+  }
 }
 
 const std::string& ReplayRun::refusal() const {
@@ -71,6 +91,9 @@ void ReplayRun::make_steps() {
     auto* boxed = static_cast<BoxedStep*>(&step.state());
     steps_.push_back({std::move(step), static_cast<int>(i), boxed});
   }
+  const auto is_forward = [&](const ReplayStep& step) { return step.op < program().backward_begins; };
+  forward_steps_ =
+      program().is_part() ? std::count_if(steps_.begin(), steps_.end(), is_forward) : steps_.size();
 }
 
 std::vector<int> ReplayRun::changes(const Operator& op) const {
@@ -95,7 +118,8 @@ std::vector<int> ReplayRun::changes(const Operator& op) const {
 
 void ReplayRun::plan_undo() {
   const auto& operators = program().operators;
-  const int count = static_cast<int>(operators.size());
+  // A backward changes nothing that was there before it.
+  const int count = program().is_part() ? program().backward_begins : static_cast<int>(operators.size());
   int last = -1;
   bool draws = false;
   for (int i = 0; i < count; ++i) {
@@ -120,12 +144,12 @@ void ReplayRun::plan_undo() {
   }
 }
 
-void ReplayRun::run_steps(size_t& done) {
+void ReplayRun::run_steps(size_t& done, size_t end) {
   const BelowAutograd scope;
   const auto& operators = program().operators;
   bool grad_mode = at::GradMode::is_enabled();
   const bool seen = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
-  for (; done < steps_.size(); ++done) {
+  for (; done < end; ++done) {
     const ReplayStep& step = steps_[done];
     if (step.boxed && operators[step.op].grad_mode != grad_mode) {
       grad_mode = !grad_mode;
@@ -139,12 +163,21 @@ void ReplayRun::run_steps(size_t& done) {
   }
 }
 
-bool ReplayRun::run() {
+bool ReplayRun::run() { return run_until(steps_.size()); }
+
+bool ReplayRun::run_forward() { return run_until(forward_steps_); }
+
+void ReplayRun::run_backward() {
+  size_t done = forward_steps_;
+  run_steps(done, steps_.size());
+}
+
+bool ReplayRun::run_until(size_t end) {
   TORCH_CHECK(!is_broken_, broken_.empty() ? "A replay failed in the middle." : broken_);
   if (!undo_.empty()) undo_.take();
   size_t done = 0;
   try {
-    run_steps(done);
+    run_steps(done, end);
     return true;
   } catch (const std::exception& error) {
     const int op = steps_[done].op;
@@ -183,7 +216,9 @@ void ReplayRun::run_checked() {
 void ReplayRun::run_again() {
   bound_.poison(kOtherPoison);
   size_t done = 0;
-  run_steps(done);
+  run_steps(done, steps_.size());
+  // A graph that is kept has more than one backward.
+  if (program().is_part()) run_backward();
   for (size_t i = 0; i < program().values.size(); ++i) {
     const int first = std::max(program().memory_of(static_cast<int>(i)).first, 0);
     TORCH_CHECK(bound_.intact(static_cast<int>(i)), "a tensor of ", program().operators[first].name,
@@ -240,8 +275,37 @@ std::vector<at::Tensor> ReplayRun::empty_results() const {
 }
 
 void ReplayRun::fill_results(const std::vector<at::Tensor>& results) const {
-  for (size_t i = 0; i < results.size(); ++i) {
+  for (size_t i = 0; i < results.size(); ++i) {  // a part's outputs come first
     if (results[i].defined()) copy_elements(results[i], bound_.tensor(program().results[i]));
+  }
+}
+
+std::vector<at::Tensor> ReplayRun::empty_outputs() const {
+  std::vector<at::Tensor> outputs;
+  for (size_t i = 0; i < program().outputs; ++i) {
+    const int value = program().results[i];
+    outputs.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
+  }
+  return outputs;
+}
+
+// Two may be one tensor in eager, which its two leaves then copy; here each takes its own.
+std::vector<at::Tensor> ReplayRun::gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = program().outputs; i < program().results.size(); ++i) {
+    const int value = program().results[i];
+    gradients.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
+    if (value >= 0) copy_elements(gradients.back(), bound_.tensor(value));
+  }
+  return gradients;
+}
+
+void ReplayRun::take_results(const std::vector<at::Tensor>& eager) const {
+  for (size_t i = 0; program().is_part() && i < eager.size(); ++i) {
+    const int value = program().results[i];
+    if (value < 0 || program().memory_of(value).origin != Origin::kMade) continue;
+    const c10::Storage& storage = bound_.storage(program().values[value].memory);
+    if (storage.nbytes() > 0) std::memcpy(storage.mutable_data(), eager[i].storage().data(), storage.nbytes());
   }
 }
 

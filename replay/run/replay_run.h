@@ -7,6 +7,7 @@
 #include "replay/guard/outside_guard.h"
 #include "replay/run/boxed_step.h"
 
+#include <atomic>
 #include <iosfwd>
 
 namespace overdrive::replay {
@@ -23,6 +24,8 @@ struct ReplayStep {
 class ReplayRun {
  public:
   ReplayRun(Program program, const std::vector<at::Tensor>& buffers);
+  // The program of another run, which was checked, in memory of its own.
+  explicit ReplayRun(const ReplayRun& other);
 
   const BoundProgram& bound() const { return bound_; }
   const Program& program() const { return bound_.program(); }
@@ -37,6 +40,10 @@ class ReplayRun {
   // Runs the steps. False: an operator threw, everything is as before, and the call is eager's to make. Throws
   // where that cannot be: memory that lives on was changed after the last operator that may throw on its data.
   bool run();
+  // Of a part: its operators before the backward, as run() does it, and those of the backward, as often as
+  // wanted.
+  bool run_forward();
+  void run_backward();
   // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
   // before.
   void run_checked();
@@ -47,6 +54,16 @@ class ReplayRun {
   std::vector<at::Tensor> empty_results() const;
   void fill_results(const std::vector<at::Tensor>& results) const;
   std::vector<at::Tensor> results() const;
+  // Of a part: what the function returns, and the gradients. No two of them share memory.
+  std::vector<at::Tensor> empty_outputs() const;
+  std::vector<at::Tensor> gradients() const;
+  // The results of an eager call take the place of the part's own.
+  void take_results(const std::vector<at::Tensor>& eager) const;
+
+  // Of a part: whether a call has its memory, from the forward to the last backward. Any thread gives it back.
+  bool try_lease() { return !is_leased_.exchange(true, std::memory_order_acquire); }
+  void give_back() { is_leased_.store(false, std::memory_order_release); }
+  bool is_leased() const { return is_leased_.load(std::memory_order_relaxed); }
 
   // The step of an operator that is no view.
   Step::State& state_of(int op);
@@ -60,7 +77,8 @@ class ReplayRun {
   // Memories that live on and that the operator changes.
   std::vector<int> changes(const Operator& op) const;
   // Counts the steps that are done.
-  void run_steps(size_t& done);
+  void run_steps(size_t& done, size_t end);
+  bool run_until(size_t end);
   void run_checked(ReplayStep& step);
   // Replaces a boxed step, which has just run, by a lean one that does the same.
   void make_lean(ReplayStep& step, const Snapshot& before);
@@ -79,8 +97,11 @@ class ReplayRun {
   std::vector<Number> numbers_;
   // The first operator that changes memory that is neither an input's buffer nor in undo_.
   int first_unsaved_ = 0;
+  // Steps before a part's backward; all of a whole step.
+  size_t forward_steps_ = 0;
   bool is_broken_ = false;
   std::string broken_;  // why
+  std::atomic<bool> is_leased_ = false;
 };
 
 // A replay as text: its operators, their form, its memory. Its body is in explain.cpp.

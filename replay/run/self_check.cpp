@@ -19,7 +19,8 @@ std::vector<int> changed(const Program& program) {
   std::vector<int> result;
   for (size_t i = 0; i < program.memories.size(); ++i) {
     const Memory& memory = program.memories[i];
-    const bool lives = memory.origin == Origin::kInput || memory.lives;
+    const bool lives =
+        memory.origin == Origin::kInput || memory.lives || program.is_result(static_cast<int>(i));
     if (lives && (memory.written || memory.origin == Origin::kMade) && memory.origin != Origin::kConstant) {
       result.push_back(static_cast<int>(i));
     }
@@ -140,14 +141,15 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
   CheckedCall call;
   const Snapshot start = snapshot_before(before, parts.buffers);
   const ReadMemory read(before);
-  std::vector<LeafGradient> gradients = gradients_now(before);
+  // A part leaves the gradients of leaves to its graph.
+  std::vector<LeafGradient> gradients = before.is_part() ? std::vector<LeafGradient>() : gradients_now(before);
   call.program = std::make_unique<Program>();
   Program& program = *call.program;
   {
     Recorder recorder(program, gradients);
     call.results = recorder.run(parts.function, parts.inputs);
   }
-  if (program.refusal.empty()) program.refusal = note_gradients_after(gradients, program);
+  if (program.refusal.empty() && !program.is_part()) program.refusal = note_gradients_after(gradients, program);
   program.gradients = std::move(gradients);
   call.refusal = program.refusal;
   if (!call.refusal.empty()) return call;
@@ -170,6 +172,7 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
     if (memory.origin != Origin::kInput || !memory.written) continue;
     copy_elements(parts.buffers[memory.input], parts.inputs[memory.input]);
   }
+  call.run->take_results(call.results);
   const Snapshot eager = changed_state(*call.run);
   parts.prepare(*call.run);
   try {

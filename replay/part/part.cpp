@@ -1,0 +1,73 @@
+#include "replay/part/part.h"
+
+#include <algorithm>
+
+namespace overdrive::replay {
+
+namespace {
+
+void fill_buffers(const ReplayRun& run, const std::vector<at::Tensor>& inputs) {
+  const std::vector<at::Tensor>& buffers = run.bound().buffers();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto first = std::find_if(buffers.begin(), buffers.end(),
+                                    [&](const at::Tensor& buffer) { return buffer.is_same(buffers[i]); });
+    if (first - buffers.begin() == static_cast<ptrdiff_t>(i)) copy_elements(buffers[i], inputs[i]);
+  }
+}
+
+// What the forward changes of what was there before it.
+Snapshot state_of(const ReplayRun& run) {
+  Snapshot result;
+  const Program& program = run.program();
+  for (size_t i = 0; i < program.memories.size(); ++i) {
+    const Memory& memory = program.memories[i];
+    if (memory.origin == Origin::kOutside && memory.written)
+      result.add(run.bound().storage(static_cast<int>(i)).unsafeGetStorageImpl());
+  }
+  if (program.uses_random_numbers()) {
+    for (const at::Generator& generator : generators_of(program)) result.add(generator);
+  }
+  return result;
+}
+
+}  // namespace
+
+Part::Part(Function function, std::shared_ptr<PartCounts> counts)
+    : function_(std::make_shared<PartFunction>(std::move(function))), counts_(std::move(counts)) {}
+
+void Part::adopt(const std::shared_ptr<ReplayRun>& run) {
+  runs_ = {run};
+  plan_ = run->program().is_part() ? std::make_shared<PartPlan>(run->program(), *function_) : nullptr;
+}
+
+void Part::forget() {
+  runs_.clear();
+  plan_.reset();
+}
+
+std::shared_ptr<ReplayRun> Part::free_run() {
+  for (const auto& run : runs_) {
+    if (!run->is_leased()) return run;
+  }
+  runs_.push_back(std::make_shared<ReplayRun>(*runs_.front()));
+  TORCH_CHECK(runs_.back()->refusal().empty(), "A captured part could not be bound again. ",
+              runs_.back()->refusal());
+  return runs_.back();
+}
+
+std::optional<std::vector<at::Tensor>> Part::replay(const std::vector<at::Tensor>& inputs,
+                                                    OutsideGuard& guard) {
+  std::shared_ptr<ReplayRun> run = free_run();
+  run->try_lease();
+  Lease lease(std::move(run));
+  fill_buffers(*lease, inputs);
+  std::vector<at::Tensor> outputs = lease->empty_outputs();
+  Snapshot before = plan_->has_state ? state_of(*lease) : Snapshot();
+  if (!lease->run_forward()) return std::nullopt;
+  lease->fill_results(outputs);
+  guard.finish_call();
+  PartNode::attach(function_, plan_, counts_, std::move(lease), inputs, outputs, std::move(before));
+  return outputs;
+}
+
+}  // namespace overdrive::replay

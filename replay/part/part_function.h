@@ -1,0 +1,102 @@
+// The function of a part as an entry calls it: eagerly; recorded, with a backward by placeholders after it; and
+// once more in a backward that no recording fits. Shared by the entry and the nodes of its calls. The entry's
+// thread records, any thread runs a backward.
+#pragma once
+
+#include "replay/guard/input_signature.h"
+#include "replay/part/part_graph.h"
+#include "replay/record/recorder.h"
+
+#include <ATen/core/Generator.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+// In which form the gradients of a recorded backward come and go. Shared by the recording and the nodes of its
+// calls.
+struct PartForm {
+  // Of each output; none where no gradient arrives.
+  std::vector<std::optional<InputLooks>> looks;
+  // Of each use, whether its gradient is.
+  std::vector<bool> wanted;
+  // Where a backward puts the gradients of the outputs before it runs the part's.
+  std::vector<at::Tensor> placeholders;
+
+  bool fits(const std::vector<at::Tensor>& gradients, const std::vector<bool>& those_wanted) const;
+};
+
+class PartFunction : public std::enable_shared_from_this<PartFunction> {
+ public:
+  explicit PartFunction(Function function);
+
+  // With a graph as it comes. Sees in which form the gradients of the outputs arrive.
+  std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
+  // For a recorder: the outputs, then the gradients of the uses. The outputs with their graph are kept.
+  std::vector<at::Tensor> record(const std::vector<at::Tensor>& inputs);
+  // Of the last recorded call; none when it made no graph.
+  std::optional<std::vector<at::Tensor>> take_outputs();
+  // Other numbers in the placeholders: what was the same in two recordings would be taken for a constant.
+  void refill();
+
+  // Of the last recording.
+  const std::vector<PartUse>& uses() const { return uses_; }
+  // Whether an output requires a gradient.
+  bool is_differentiable(size_t output) const { return differentiable_[output]; }
+  // The node that made an output in the last recording, as an error names it, and which output of the node it
+  // is.
+  const std::pair<std::string, uint32_t>& producer(size_t output) const { return producers_[output]; }
+  bool is_placeholder(const c10::TensorImpl* tensor) const;
+  const std::shared_ptr<const PartForm>& form() const { return form_; }
+  // Held by whoever runs a recorded backward, and by the entry while it records. Recursive: a function may run
+  // backwards of its own.
+  std::recursive_mutex& mutex() { return mutex_; }
+
+  // Whether a backward was seen, or so many calls without one that none is expected.
+  bool knows_gradients() const;
+  // Gradients have arrived at a replay. Another form than the recorded one that comes more often is the next
+  // recording's.
+  void note_gradients(bool fit, const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
+  // Whether the next recording has another form of gradients than the last one.
+  bool wants_recording() const { return wants_recording_; }
+  // Why gradients arrive in other forms again and again; empty as a rule.
+  const std::string& refusal() const { return refusal_; }
+
+  // After a backward with create_graph.
+  void refuse_second_derivatives();
+  // The gradients of the uses by the function itself, in a backward. Throws where its graph is another one now.
+  std::vector<at::Tensor> again(const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
+                                const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
+                                bool create_graph) const;
+
+ private:
+  void watch_gradients(const std::vector<at::Tensor>& outputs);
+  void arrived(size_t output, const at::Tensor& gradient);
+  void note_outputs(const std::vector<at::Tensor>& outputs);
+  void make_placeholders(const std::vector<at::Tensor>& outputs);
+
+  const Function function_;
+  std::recursive_mutex mutex_;
+  std::vector<PartUse> uses_;
+  std::vector<bool> differentiable_;
+  std::vector<std::pair<std::string, uint32_t>> producers_;
+  std::optional<std::vector<at::Tensor>> outputs_;
+  at::Generator generator_;
+  // That of the recording, if there is one, and what was seen last.
+  std::shared_ptr<const PartForm> form_;
+  PartForm seen_;
+  bool any_seen_ = false;
+  bool makes_graphs_ = false;
+  bool wants_recording_ = false;
+  uint64_t calls_ = 0;
+  uint64_t hits_ = 0;
+  uint64_t misses_ = 0;
+  uint64_t new_forms_ = 0;
+  std::string refusal_;
+};
+
+}  // namespace overdrive::replay

@@ -1,0 +1,111 @@
+// The node that stands for one call of a captured part. Owned by the graph; any thread may run it. It has the
+// memory of the call (a leased run) and replays the backward there. What no recording fits (create_graph,
+// gradients in another form, some of the gradients alone) comes from the function itself, which then runs once
+// more.
+#pragma once
+
+#include "engine/host/version_check.h"
+#include "replay/part/part_function.h"
+#include "replay/run/replay_run.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+struct PartCounts {  // Backwards of the calls, over all threads.
+  std::atomic<uint64_t> replayed{0};
+  std::atomic<uint64_t> again{0};
+};
+
+// A run that one call has to itself until it lets go.
+class Lease {
+ public:
+  explicit Lease(std::shared_ptr<ReplayRun> run) : run_(std::move(run)) {}
+  ~Lease() {
+    if (run_) run_->give_back();
+  }
+  Lease(Lease&&) noexcept = default;
+  Lease& operator=(Lease&&) = delete;
+
+  ReplayRun& operator*() const { return *run_; }
+  ReplayRun* operator->() const { return run_.get(); }
+
+ private:
+  std::shared_ptr<ReplayRun> run_;
+};
+
+struct PartPlan {  // What all calls of one recording have in common; never changed.
+  PartPlan(const Program& program, const PartFunction& function);
+
+  // A tensor that the backward reads. What made it, for the error text.
+  struct Read {
+    int index;
+    std::string producer = {};
+    uint32_t output_nr = 0;
+  };
+  std::shared_ptr<const PartForm> form;
+  std::vector<PartUse> uses;
+  std::vector<bool> differentiable;
+  // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
+  // forward alone.
+  std::vector<c10::TensorImpl*> outside;
+  size_t saved = 0;
+  std::vector<Read> inputs;
+  std::vector<Read> outputs;
+  // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
+  // that the function runs again.
+  bool has_state = false;
+  // Tensors from before the call that the forward changes.
+  std::vector<bool> written;
+};
+
+class PartNode final : public base::HoldingNode {
+ public:
+  // After the forward; the guard has found the tensors from outside in their place. `before`: what the forward
+  // changes, as it was.
+  static void attach(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
+                     std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
+                     const std::vector<at::Tensor>& outputs, Snapshot before);
+
+  PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
+           std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
+           Snapshot before);
+
+  std::string name() const override { return "CapturedPart"; }
+  base::variable_list apply(base::variable_list&& gradients) override;
+  void release_variables() override;
+  void release_resources() override;
+
+ private:
+  // Of the forward, kept for the backward.
+  struct Kept {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    c10::Storage storage;
+    engine::host::VersionCheck version;
+  };
+  void keep_outside();
+  void check_saved() const;
+  void check_outside(size_t begin, size_t end) const;
+  // Of each output of the function; undefined where none arrived.
+  std::vector<at::Tensor> of_outputs(const base::variable_list& gradients) const;
+  base::variable_list replayed(const std::vector<at::Tensor>& gradients);
+  base::variable_list again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
+                            bool create_graph);
+
+  const std::shared_ptr<PartFunction> function_;
+  const std::shared_ptr<const PartPlan> plan_;
+  const std::shared_ptr<PartCounts> counts_;
+  std::mutex release_mutex_;
+  std::optional<Lease> lease_;
+  std::vector<Kept> outside_;
+  std::vector<at::Tensor> inputs_;
+  std::vector<engine::host::VersionCheck> input_versions_;
+  std::vector<engine::host::VersionCheck> output_versions_;
+  Snapshot before_;
+};
+
+}  // namespace overdrive::replay
