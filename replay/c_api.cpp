@@ -24,26 +24,34 @@ int write_text(const overdrive_capture* capture, char* buffer, size_t size, cons
 extern "C" {
 
 overdrive_capture* overdrive_capture_new(overdrive_capture_function function, int constant_numbers,
-                                         int constant_modes, size_t programs, uint64_t check_every) {
+                                         int constant_modes, size_t programs, uint64_t check_every,
+                                         int is_part) {
   return without_throwing<overdrive_capture*>(nullptr, [&] {
     TORCH_CHECK(function != nullptr, "capture() was given no function.");
     overdrive::replay::register_python_operators();
     // The step calls the object that it lies in, which therefore has an address first.
     auto address = std::make_shared<overdrive_capture*>(nullptr);
     auto call = [address](const std::vector<at::Tensor>& inputs) {
+      TORCH_CHECK(*address, "The captured part is gone, and its function would have to run again; keep the part.");
       return overdrive::replay::call_outside(**address, inputs);
     };
     *address = new overdrive_capture{.function = function,
+                                     .address = address,
                                      .step = {std::move(call),
                                               {.constant_numbers = constant_numbers != 0,
                                                .constant_modes = constant_modes != 0,
                                                .programs = programs,
-                                               .check_every = check_every}}};
+                                               .check_every = check_every},
+                                              is_part != 0 ? overdrive::replay::CapturedFunction::Kind::kPart
+                                                           : overdrive::replay::CapturedFunction::Kind::kStep}};
     return *address;
   });
 }
 
-void overdrive_capture_free(overdrive_capture* capture) { delete capture; }
+void overdrive_capture_free(overdrive_capture* capture) {
+  if (capture) *capture->address = nullptr;
+  delete capture;
+}
 
 int overdrive_capture_watch(overdrive_capture* capture, const int64_t* number) {
   return without_throwing(0, [&] {
@@ -61,12 +69,13 @@ int overdrive_capture_reset(overdrive_capture* capture) {
   });
 }
 
-int overdrive_capture_stats(const overdrive_capture* capture, uint64_t counts[7]) {
+int overdrive_capture_stats(const overdrive_capture* capture, uint64_t counts[9]) {
   return without_throwing(0, [&] {
     TORCH_CHECK(capture != nullptr, "a captured step is missing.");
     const overdrive::CaptureStats stats = capture->step.stats();
     const auto all = {stats.calls,    stats.eager,  stats.recorded, stats.checked,
-                      stats.replayed, stats.undone, stats.outdated};
+                      stats.replayed, stats.undone, stats.outdated,
+                      stats.backwards, stats.again};
     std::copy(all.begin(), all.end(), counts);
     return 1;
   });
@@ -85,6 +94,8 @@ uint64_t overdrive_capture_current(const overdrive_capture* capture) {
 }
 
 int overdrive_capture_recording(void) { return overdrive::replay::Recorder::active() != nullptr; }
+
+int64_t overdrive_capture_again(void) { return overdrive::replay::PartFunction::running_again(); }
 
 void overdrive_capture_pause(int paused) { overdrive::replay::Recorder::pause(paused != 0); }
 

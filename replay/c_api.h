@@ -19,15 +19,15 @@ typedef int (*overdrive_capture_function)(void);
 /* The options are those of CaptureOptions. */
 __attribute__((visibility("default"))) overdrive_capture* overdrive_capture_new(
     overdrive_capture_function function, int constant_numbers, int constant_modes, size_t programs,
-    uint64_t check_every);
+    uint64_t check_every, int is_part);
 __attribute__((visibility("default"))) void overdrive_capture_free(overdrive_capture* capture);
 /* A recording for each value of the number, which must outlive the capture. */
 __attribute__((visibility("default"))) int overdrive_capture_watch(overdrive_capture* capture,
                                                                    const int64_t* number);
 __attribute__((visibility("default"))) int overdrive_capture_reset(overdrive_capture* capture);
-/* calls, eager, recorded, checked, replayed, undone, outdated. */
+/* calls, eager, recorded, checked, replayed, undone, outdated, backwards, again. */
 __attribute__((visibility("default"))) int overdrive_capture_stats(const overdrive_capture* capture,
-                                                                   uint64_t counts[7]);
+                                                                   uint64_t counts[9]);
 /* As snprintf: cut to size, always terminated; returns the whole length, or -1. */
 __attribute__((visibility("default"))) int overdrive_capture_refusal(const overdrive_capture* capture,
                                                                      char* buffer, size_t size);
@@ -40,6 +40,9 @@ __attribute__((visibility("default"))) uint64_t overdrive_capture_current(const 
 
 /* Of this thread: 1 while a function is recorded. */
 __attribute__((visibility("default"))) int overdrive_capture_recording(void);
+/* Of this thread, while the function of a part runs once more in a backward: the number that was watched in its call;
+   else -1. */
+__attribute__((visibility("default"))) int64_t overdrive_capture_again(void);
 /* Operators are left out of the recording, or noted again. */
 __attribute__((visibility("default"))) void overdrive_capture_pause(int paused);
 /* Is called with the reasons for which the recording under way on its thread is refused, the first of them

@@ -6,6 +6,8 @@
 #include "replay/capture_options.h"
 #include "replay/run/optimizer_numbers.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -32,6 +34,12 @@ struct WatchedValue {
   std::string bytes;
 
   WatchedValue(const void* value, size_t size) : address(value), bytes(static_cast<const char*>(value), size) {}
+  // Of eight bytes.
+  int64_t as_number() const {
+    int64_t number = 0;
+    std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof number));
+    return number;
+  }
   bool holds() const { return std::memcmp(address, bytes.data(), bytes.size()) == 0; }
 };
 

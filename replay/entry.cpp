@@ -49,6 +49,11 @@ std::string still_held(const Program& before) {
   return "";
 }
 
+// The first watched number, by which a caller knows its functions apart.
+int64_t number_of(const std::vector<WatchedValue>& watched) {
+  return watched.empty() ? 0 : watched.front().as_number();
+}
+
 bool is_power_of_ten(uint64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;
   return number == 1;
@@ -59,7 +64,7 @@ bool is_power_of_ten(uint64_t number) {
 Entry::Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
              const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
              std::shared_ptr<PartCounts> counts)
-    : part_(counts ? std::make_unique<Part>(function, std::move(counts)) : nullptr),
+    : part_(counts ? std::make_unique<Part>(function, std::move(counts), number_of(watched)) : nullptr),
       function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
                       : function),
       options_(options),

@@ -17,22 +17,31 @@ std::vector<at::Tensor> call(int64_t handle, const std::vector<at::Tensor>& inpu
   return capture_of(handle).step.call(inputs);
 }
 
-std::vector<at::Tensor> inputs_of(int64_t handle) { return capture_of(handle).inputs; }
+// A call of a function that lives outside. A backward on another thread may run the function as well.
+struct OutsideCall {
+  const std::vector<at::Tensor>& inputs;
+  std::vector<at::Tensor> results = {};
+};
+thread_local OutsideCall* call_under_way = nullptr;
 
-void leave_results(int64_t handle, std::vector<at::Tensor> results) {
-  capture_of(handle).results = std::move(results);
+OutsideCall& under_way() {
+  TORCH_CHECK(call_under_way, "no captured function runs on this thread.");
+  return *call_under_way;
 }
+
+std::vector<at::Tensor> inputs_of(int64_t) { return under_way().inputs; }
+
+void leave_results(int64_t, std::vector<at::Tensor> results) { under_way().results = std::move(results); }
 
 }  // namespace
 
 std::vector<at::Tensor> call_outside(overdrive_capture& capture, const std::vector<at::Tensor>& inputs) {
-  capture.inputs = inputs;
+  OutsideCall call{.inputs = inputs};
+  OutsideCall* const before = std::exchange(call_under_way, &call);
   const bool done = capture.function() != 0;
-  capture.inputs.clear();
-  std::vector<at::Tensor> results = std::move(capture.results);
-  capture.results.clear();
+  call_under_way = before;
   TORCH_CHECK(done, "The captured function failed.");
-  return results;
+  return std::move(call.results);
 }
 
 void register_python_operators() {

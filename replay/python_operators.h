@@ -5,15 +5,15 @@
 
 #include "replay/captured_function.h"
 
+#include <memory>
 #include <vector>
 
 // A name of c_api.h.
 struct overdrive_capture {
   int (*function)();
+  // Where this lies; null when it is gone and a graph that lives runs the function once more.
+  std::shared_ptr<overdrive_capture*> address;
   overdrive::replay::CapturedFunction step;
-  // Of the call under way.
-  std::vector<at::Tensor> inputs = {};
-  std::vector<at::Tensor> results = {};
 };
 
 namespace overdrive::replay {

@@ -8,7 +8,7 @@
 step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spill_to_disk`, :func:`offload_to_cpu`:
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
 :func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
-a training step recorded once and replayed.
+a training step recorded once and replayed. :func:`captured`: a model, an optimizer or a function, the same way.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
@@ -21,6 +21,7 @@ from overdrive._inspect import join_traces, trace
 from overdrive._library import OverdriveError, built_for
 from overdrive._library import folder as _folder
 from overdrive._look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
+from overdrive._part import CapturedPart, captured, part_of
 from overdrive._saved_tensors import (
     Packer,
     compose,
@@ -37,6 +38,7 @@ __version__ = "0.2.0"
 __all__ = [
     "CancelToken",
     "Cancelled",
+    "CapturedPart",
     "CapturedStep",
     "Comparison",
     "Graph",
@@ -47,6 +49,7 @@ __all__ = [
     "Profile",
     "built_for",
     "capture",
+    "captured",
     "checkpoint_sequential",
     "compare",
     "compose",
@@ -62,6 +65,7 @@ __all__ = [
     "memory_timeline",
     "min_bytes",
     "offload_to_cpu",
+    "part_of",
     "profile",
     "quantise",
     "reset_stats",

@@ -20,7 +20,7 @@ from overdrive._guards import ENTRY, Read, Reads, is_number, structure_of
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._reads import Walk
 
-_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated")
+_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
@@ -39,7 +39,7 @@ class CapturedStep:
 
     def __init__(self, function: Callable[..., Any], optimizer: Any, modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
-                 check_every: int, guarded: bool = True) -> None:
+                 check_every: int, guarded: bool = True, is_part: bool = False) -> None:
         import torch
 
         self._function = function
@@ -54,7 +54,7 @@ class CapturedStep:
         # Modes and flags that the function reads are looked at in every call.
         modes = constant_modes or guarded or bool(self._modules)
         self._handle = self._library.overdrive_capture_new(self._callback, int(constant_numbers), int(modes), programs,
-                                                           check_every)
+                                                           check_every, int(is_part))
         if not self._handle:
             raise OverdriveError(last_error())
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
@@ -168,8 +168,14 @@ class CapturedStep:
         self._eager_reason = reason
         self._count_run()
         leaves: list[Any] = []
-        form = form_of(self._function(*inputs), leaves)
+        form = form_of(self._apply(inputs), leaves)
         return filled(form, iter([leaf.detach() for leaf in leaves]))
+
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        return _merged(template, tensors)
+
+    def _apply(self, inputs: Any) -> Any:
+        return self._function(*inputs)
 
     def _find_variant(self, key: tuple[Any, ...]) -> _Variant:
         """The values that the call has: known ones, or new ones."""
@@ -256,7 +262,7 @@ class CapturedStep:
                 tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
             variant = self._variant
             assert variant is not None
-            inputs = _merged(variant.key[0], tensors)
+            inputs = self._inputs(variant.key[0], tensors)
             entry = self._library.overdrive_capture_current(self._handle)
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
             with telling(self):
@@ -282,7 +288,7 @@ class CapturedStep:
             self._running = 0
 
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
-        run = self._record if recorded else lambda inputs: self._function(*inputs)
+        run = self._record if recorded else self._apply
         if not self._guarded:
             return run(inputs)
         try:
@@ -354,7 +360,7 @@ class CapturedStep:
         if ours is not None:
             ours.begin()
         try:
-            value = self._function(*inputs)
+            value = self._apply(inputs)
         finally:
             if ours is not None:
                 ours.end()
@@ -401,7 +407,8 @@ class CapturedStep:
         self._resets = self._new_variants = 0
 
     def stats(self) -> dict[str, int]:
-        """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated"."""
+        """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
+        also the replayed "backwards", and those that ran the function "again"."""
         counts = (ctypes.c_uint64 * len(_COUNTS))()
         if not self._library.overdrive_capture_stats(self._handle, counts):
             raise OverdriveError(last_error())
@@ -420,6 +427,11 @@ class CapturedStep:
             if counts["replayed"] == 0 and counts["calls"] > 4:
                 text = self._eager_reason or self._reason_of_last_call()
         return with_lines(text, self.reasons.get(text, {}))
+
+    def refused_for_good(self) -> str:
+        """Why no call is ever replayed; "" as long as one is or may be."""
+        text = self._given_up or self._text(self._library.overdrive_capture_refusal)
+        return "" if not text or self.stats()["replayed"] else text
 
     def _reason_of_last_call(self) -> str:
         for line in self._text(self._library.overdrive_capture_explain).splitlines():

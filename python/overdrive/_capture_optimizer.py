@@ -21,7 +21,8 @@ class Optimizer:
         import torch
 
         self.optimizer = optimizer
-        kind = type(optimizer)
+        # A captured optimizer has a class of its own above it.
+        kind = self._kind = getattr(type(optimizer), "_overdrive_base", type(optimizer))
         self._is_sgd = kind is torch.optim.SGD
         self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
         self._numbers: list[Any] = []
@@ -161,7 +162,7 @@ class Optimizer:
         if closure is not None or self.steps > 1:
             library().overdrive_capture_refuse(b"The function calls the optimizer's step() more than once; "
                                                b"capture one step.")
-            type(self.optimizer).step(self.optimizer, closure)
+            self._kind.step(self.optimizer, closure)
             return
         import torch
 

@@ -1,8 +1,25 @@
-"""The structure of what a captured function returns: tensors in tuples, lists and dicts."""
+"""The structure of what a captured function takes and returns: tensors in tuples, lists, dicts, dataclasses and whatever
+else PyTorch's pytrees know."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from overdrive._guards import is_number
+from overdrive._capture_texts import Number
+
+
+class _Node:
+    """A container of another class: how to take it apart, and how to make it again."""
+
+    def __init__(self, kind: type, context: Any, make: Callable[[list[Any]], Any]) -> None:
+        self.kind, self.context, self.make = kind, context, make
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Node) and self.kind is other.kind and bool(self.context == other.context)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def form_of(value: Any, leaves: list[Any]) -> Any:
@@ -12,20 +29,65 @@ def form_of(value: Any, leaves: list[Any]) -> Any:
     if isinstance(value, torch.Tensor):
         leaves.append(value)
         return "tensor"
-    if type(value) in (tuple, list):
-        return (type(value), tuple(form_of(part, leaves) for part in value))
-    if type(value) is dict:
+    if value is None:
+        return None
+    kind = type(value)
+    if kind in (tuple, list):
+        return (kind, tuple(form_of(part, leaves) for part in value))
+    if kind is dict:
         return (dict, tuple((key, form_of(part, leaves)) for key, part in value.items()))
-    return None if value is None else ("other", value)
+    if is_number(value):
+        return ("number", Number(value))
+    if (node := _node_of(value)) is not None:
+        return (node[0], tuple(form_of(part, leaves) for part in node[1]))
+    return ("other", value)
+
+
+def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
+    from torch.utils import _pytree
+
+    kind = type(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return _Node(kind, None, lambda parts: kind(*parts)), list(value)
+    if kind in _pytree.SUPPORTED_NODES:
+        known = _pytree.SUPPORTED_NODES[kind]
+        parts, context = known.flatten_fn(value)
+        return _Node(kind, context, lambda parts: known.unflatten_fn(parts, context)), list(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        if set(vars(value)) == set(names):
+            return _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), [vars(value)[name] for name in names]
+    return None
+
+
+def _dataclass(kind: type, names: list[str], parts: list[Any]) -> Any:
+    made = object.__new__(kind)
+    for name, part in zip(names, parts):
+        object.__setattr__(made, name, part)
+    return made
 
 
 def only_tensors(form: Any) -> bool:
-    if form is None or form == "tensor":
-        return True
+    return others_in(form) is None and not _has(form, "number")
+
+
+def others_in(form: Any) -> Any:
+    """The first value that is neither a tensor nor a number nor a container of them; None: there is none."""
+    if form is None or form == "tensor" or form[0] == "number":
+        return None
     kind, parts = form
     if kind == "other":
+        return parts
+    return next((other for part in parts if (other := others_in(part[1] if kind is dict else part)) is not None), None)
+
+
+def _has(form: Any, name: str) -> bool:
+    if form is None or form == "tensor":
         return False
-    return all(only_tensors(part[1] if kind is dict else part) for part in parts)
+    kind, parts = form
+    if isinstance(kind, str):
+        return kind == name
+    return any(_has(part[1] if kind is dict else part, name) for part in parts)
 
 
 def filled(form: Any, leaves: Iterator[Any]) -> Any:
@@ -34,8 +96,11 @@ def filled(form: Any, leaves: Iterator[Any]) -> Any:
     if form is None:
         return None
     kind, parts = form
+    if kind == "number":
+        return parts.value
     if kind == "other":
         return parts
     if kind is dict:
         return {key: filled(part, leaves) for key, part in parts}
-    return kind(filled(part, leaves) for part in parts)
+    made = [filled(part, leaves) for part in parts]
+    return kind.make(made) if isinstance(kind, _Node) else kind(made)

@@ -37,7 +37,7 @@ def explain() -> str:
     else:
         text = "The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.\n"
     known = sorted(steps, key=lambda step: step.title())
-    text += f"{len(known)} captured steps.\n"
+    text += f"{len(known)} captured steps and parts.\n"
     for step in known:
         made = step.stats()
         text += (f"  {step.title()}: {made['calls']} calls, {made['replayed']} replayed, "

@@ -32,8 +32,8 @@ Snapshot state_of(const ReplayRun& run) {
 
 }  // namespace
 
-Part::Part(Function function, std::shared_ptr<PartCounts> counts)
-    : function_(std::make_shared<PartFunction>(std::move(function))), counts_(std::move(counts)) {}
+Part::Part(Function function, std::shared_ptr<PartCounts> counts, int64_t number)
+    : function_(std::make_shared<PartFunction>(std::move(function), number)), counts_(std::move(counts)) {}
 
 void Part::adopt(const std::shared_ptr<ReplayRun>& run) {
   runs_ = {run};

@@ -16,7 +16,7 @@ namespace overdrive::replay {
 
 class Part {
  public:
-  Part(Function function, std::shared_ptr<PartCounts> counts);
+  Part(Function function, std::shared_ptr<PartCounts> counts, int64_t number);
 
   PartFunction& function() const { return *function_; }
   // The placeholders are the holder's.

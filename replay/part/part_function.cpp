@@ -15,6 +15,16 @@ constexpr uint64_t kCallsWithoutBackward = 256;
 // Of gradients in turn: another form is recorded so often, and no more.
 constexpr uint64_t kMostForms = 8;
 
+thread_local int64_t number_of_run = -1;
+
+struct RunningAgain {
+  explicit RunningAgain(int64_t number) : before(std::exchange(number_of_run, number)) {}
+  ~RunningAgain() { number_of_run = before; }
+  RunningAgain(const RunningAgain&) = delete;
+  RunningAgain& operator=(const RunningAgain&) = delete;
+  const int64_t before;
+};
+
 // Operators in between are no part of the recording.
 struct Unrecorded {
   Unrecorded() { Recorder::pause(true); }
@@ -50,8 +60,10 @@ std::string refusal_of_tensors(const std::vector<at::Tensor>& outputs, const std
 
 }  // namespace
 
-PartFunction::PartFunction(Function function)
-    : function_(std::move(function)), generator_(at::detail::createCPUGenerator(20261123)) {}
+PartFunction::PartFunction(Function function, int64_t number)
+    : function_(std::move(function)), number_(number), generator_(at::detail::createCPUGenerator(20261123)) {}
+
+int64_t PartFunction::running_again() { return number_of_run; }
 
 std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> outputs = function_(inputs);
@@ -218,6 +230,7 @@ std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& input
                                             const std::vector<bool>& wanted, bool create_graph) const {
   const at::AutoGradMode with_graph(true);
   const uint64_t first_node = at::sequence_number::peek();
+  const RunningAgain scope(number_);
   const std::vector<at::Tensor> outputs = function_(inputs);
   const PartGraph graph(outputs, inputs, first_node);
   TORCH_CHECK(graph.refusal().empty() && graph.uses() == uses,

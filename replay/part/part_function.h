@@ -32,7 +32,11 @@ struct PartForm {
 
 class PartFunction : public std::enable_shared_from_this<PartFunction> {
  public:
-  explicit PartFunction(Function function);
+  // `number`: the caller's for this function, told while it runs again.
+  PartFunction(Function function, int64_t number);
+
+  // Of this thread, while a function runs once more in a backward: its number; else -1.
+  static int64_t running_again();
 
   // With a graph as it comes. Sees in which form the gradients of the outputs arrive.
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
@@ -80,6 +84,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   void make_placeholders(const std::vector<at::Tensor>& outputs);
 
   const Function function_;
+  const int64_t number_;
   std::recursive_mutex mutex_;
   std::vector<PartUse> uses_;
   std::vector<bool> differentiable_;

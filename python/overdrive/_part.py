@@ -1,0 +1,231 @@
+"""A part of a program that is recorded once and replayed afterwards, forward and backward."""
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from overdrive._capture import _REPLAYED, CapturedStep
+from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._capture_results import filled, form_of, others_in
+from overdrive._capture_texts import levels_to_caller
+from overdrive._library import whole_number
+
+# Templates of calls whose graph may still run the function once more.
+_MOST_TEMPLATES = 4096
+
+
+class CapturedPart(CapturedStep):
+    """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
+    replayed, and others beside it run the function."""
+
+    def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
+                 guarded: bool, name: str = "") -> None:
+        super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True)
+        self._name = name
+        self._inside = False
+        self._templates: dict[int, Any] = {}
+        if not name:
+            functools.update_wrapper(self, function)
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if self._given_up or self._inside or any(count() for count in self._modes):
+            return self._beside(inputs, keywords)
+        tensors: list[Any] = []
+        template = form_of((inputs, keywords), tensors)
+        if (other := others_in(template)) is not None:
+            self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
+                                  "name it.")
+            return self._beside(inputs, keywords)
+        if self._structure is not None and (changed := self._structure.changed()) is not None:
+            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        variant = self._variant
+        if variant is None or variant.key[0] != template or variant.reads.changed() is not None:
+            variant = self._find_variant((template, None, ()))
+            if self._given_up:
+                return self._beside(inputs, keywords)
+            if len(self._templates) >= _MOST_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
+            self._templates[variant.number] = template
+        self._form = _REPLAYED
+        self._inside = True
+        try:
+            results = self._call(self._handle, tensors)
+        except BaseException:
+            error, self._error = self._error, None
+            if error is None:
+                raise
+            raise error from None
+        finally:
+            self._inside = False
+        form = self._form
+        if form is _REPLAYED:
+            form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
+        return filled(form, iter(results))
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def ran(self) -> bool:
+        """Whether the last call ran the function."""
+        return self._form is not _REPLAYED
+
+    def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self._python_calls += 1
+        return self._function(*inputs, **keywords)
+
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        return filled(template, iter(tensors))
+
+    def _apply(self, inputs: Any) -> Any:
+        return self._function(*inputs[0], **inputs[1])
+
+    def _run(self) -> int:
+        number = self._library.overdrive_capture_again()
+        return super()._run() if number < 0 else self._run_again(number)
+
+    def _run_again(self, number: int) -> int:
+        """In a backward, on any thread: nothing is recorded or learned."""
+        import torch
+
+        try:
+            tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
+            leaves: list[Any] = []
+            form_of(self._apply(self._inputs(self._templates[number], tensors)), leaves)
+            torch.ops.overdrive.capture_results.default(self._handle, leaves)
+            return 1
+        except BaseException as error:
+            warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
+                          stacklevel=2)
+            return 0
+
+    def _check_form(self, entry: int) -> None:
+        if (other := others_in(self._form)) is not None:
+            _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
+        elif self._forms.setdefault(entry, self._form) != self._form:
+            _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")
+        forms = list(self._forms.values())
+        self._one_form = forms[0] if forms and all(form == forms[0] for form in forms) else None
+
+    def _note_own(self, changed: dict[Any, Any]) -> None:
+        super()._note_own(changed)
+        for read in changed.values():
+            if isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
+                _refuse(f"The function gives {read.told()}, a tensor; return it.")
+
+    def _count_run(self) -> None:
+        """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
+
+    def title(self) -> str:
+        return self._name or super().title()
+
+
+class _ModuleCall:
+    """What a captured module does when it is called: its part, or, where that is refused, the parts of its children."""
+
+    def __init__(self, module: Any, name: str, options: dict[str, Any]) -> None:
+        self._module = weakref.ref(module)
+        self._name, self._options = name, options
+        self.part: CapturedPart | None = CapturedPart(_Forward(module), [module], name=name, **options)
+        self.reason = ""
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        part = self.part
+        if part is None:
+            return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
+        result = part(*inputs, **keywords)
+        if part.ran() and (reason := part.refused_for_good()):
+            self._descend(reason)
+        return result
+
+    def _descend(self, reason: str) -> None:
+        module = self._module()
+        if module is None or not any(_is_worth_it(child) for child in module.modules() if child is not module):
+            return
+        self.part, self.reason = None, reason
+        _capture_children(module, self._name, self._options)
+
+
+class _Forward:
+    """The plain call of a module, which does not keep the module alive."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
+
+
+def _is_worth_it(module: Any) -> bool:
+    """A layer of one or two operators gains nothing alone."""
+    import torch
+
+    own_class = not type(module).__module__.startswith("torch.nn")
+    return own_class or isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.MultiheadAttention,
+                                            torch.nn.Sequential, torch.nn.TransformerEncoderLayer,
+                                            torch.nn.TransformerDecoderLayer))
+
+
+def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
+    import torch
+
+    for key, child in module.named_children():
+        path = f"{name}.{key}"
+        if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+            _capture_children(child, path, options)
+        elif child._compiled_call_impl is None and _is_worth_it(child):
+            child._compiled_call_impl = _ModuleCall(child, path, options)
+
+
+def part_of(module: Any) -> CapturedPart | None:
+    """The part that stands for a captured module; None where there is none, or where its children are captured."""
+    call = module._compiled_call_impl
+    return call.part if isinstance(call, _ModuleCall) else None
+
+
+def captured(target: Any = None, *, programs: int = 8, check_every: int = 0, guards: str = "checked") -> Any:
+    """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
+
+    A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are
+    replayed, and so are their backwards. Where it cannot be recorded, its children are. An optimizer stays itself, too;
+    its ``step()`` is replayed. A function takes and returns tensors and numbers, alone or in containers, and may be
+    decorated. docs/guide/parts.md has the contract, and ``overdrive.explain()`` says what is replayed.
+
+    >>> import overdrive, torch
+    >>> model = overdrive.captured(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)))
+    >>> optimizer = overdrive.captured(torch.optim.Adam(model.parameters()))
+    >>> for _ in range(10):
+    ...     x = torch.randn(4, 8)
+    ...     optimizer.zero_grad()
+    ...     loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> print(overdrive.explain().splitlines()[1])
+    2 captured steps and parts.
+    """
+    import torch
+
+    if guards not in ("checked", "promised"):
+        raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
+    options = {"programs": whole_number("captured", "programs", programs, least=0),
+               "check_every": whole_number("captured", "check_every", check_every, least=0),
+               "guarded": guards == "checked"}
+    if target is None:
+        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards)
+    if isinstance(target, torch.nn.Module):
+        if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
+            raise ValueError("captured() was given a module that is compiled; capture it, or compile it")
+        target._compiled_call_impl = _ModuleCall(target, type(target).__name__, options)
+        return target
+    if isinstance(target, torch.optim.Optimizer):
+        from overdrive._part_optimizer import captured_optimizer
+
+        return captured_optimizer(target, options)
+    if not callable(target):
+        raise TypeError(f"captured() was given {type(target).__name__} and takes a module, an optimizer or a function")
+    if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
+        raise TypeError("captured() takes a plain function, and was given a coroutine or a generator")
+    return CapturedPart(target, [], **options)

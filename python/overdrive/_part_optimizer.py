@@ -1,0 +1,60 @@
+"""An optimizer whose ``step()`` is replayed: a captured step of its own, with the gradients as inputs."""
+from __future__ import annotations
+
+import copyreg
+import weakref
+from typing import Any
+
+from overdrive._capture import CapturedStep
+
+_captured: weakref.WeakKeyDictionary[Any, _Update] = weakref.WeakKeyDictionary()
+
+
+class _Update:
+    """The captured update of one optimizer, which it does not keep alive."""
+
+    def __init__(self, optimizer: Any, options: dict[str, Any]) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.inside = False
+        self.captured = CapturedStep(self._step, optimizer, [], None, False, False, options["programs"],
+                                     options["check_every"], options["guarded"])
+
+    def _step(self, *_: Any) -> None:
+        self._optimizer().step()  # type: ignore[union-attr]
+
+    def __call__(self, optimizer: Any) -> None:
+        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]
+                     if parameter.grad is not None]
+        self.inside = True
+        try:
+            self.captured(*gradients)
+        finally:
+            self.inside = False
+
+
+def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
+    if optimizer not in _captured:
+        optimizer.__class__ = _class_for(type(optimizer))
+    _captured[optimizer] = _Update(optimizer, options)
+    return optimizer
+
+
+def _class_for(base: Any) -> Any:
+    """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
+
+    def step(self: Any, closure: Any = None) -> Any:
+        update = _captured.get(self)
+        if update is None or update.inside or closure is not None:
+            return base.step(self, closure)
+        return update(self)
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        parts = list(super(made, self).__reduce_ex__(protocol))
+        if parts[0] is copyreg.__newobj__:
+            parts[1] = (base, *parts[1][1:])
+        return tuple(parts)
+
+    step.__wrapped__ = base.step  # type: ignore[attr-defined]
+    made = type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
+                                         "__qualname__": base.__qualname__, "_overdrive_base": base})
+    return made
