@@ -39,10 +39,10 @@ class CapturedStep:
 
     def __init__(self, function: Callable[..., Any], optimizer: Any, modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
-                 check_every: int, guarded: bool = True, is_part: bool = False) -> None:
+                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "") -> None:
         import torch
 
-        self._function = function
+        self._function, self._name = function, name
         self._guarded = guarded
         self._optimizer = None if optimizer is None else Optimizer(optimizer)
         self._roots = list(modules)
@@ -393,6 +393,8 @@ class CapturedStep:
                           f"{self.refusal()}", stacklevel=levels_to_caller())
 
     def title(self) -> str:
+        if self._name:
+            return self._name
         function = self._function
         while isinstance(function, functools.partial):
             function = function.func

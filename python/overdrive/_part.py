@@ -24,8 +24,7 @@ class CapturedPart(CapturedStep):
 
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
                  guarded: bool, name: str = "") -> None:
-        super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True)
-        self._name = name
+        super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
         self._inside = False
         self._templates: dict[int, Any] = {}
         if not name:
@@ -118,9 +117,6 @@ class CapturedPart(CapturedStep):
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
-
-    def title(self) -> str:
-        return self._name or super().title()
 
 
 class _ModuleCall:

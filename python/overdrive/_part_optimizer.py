@@ -17,7 +17,7 @@ class _Update:
         self._optimizer = weakref.ref(optimizer)
         self.inside = False
         self.captured = CapturedStep(self._step, optimizer, [], None, False, False, options["programs"],
-                                     options["check_every"], options["guarded"])
+                                     options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}")
 
     def _step(self, *_: Any) -> None:
         self._optimizer().step()  # type: ignore[union-attr]
@@ -39,6 +39,10 @@ def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
     return optimizer
 
 
+def _plain(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
 
@@ -51,7 +55,7 @@ def _class_for(base: Any) -> Any:
     def reduced(self: Any, protocol: Any) -> Any:
         parts = list(super(made, self).__reduce_ex__(protocol))
         if parts[0] is copyreg.__newobj__:
-            parts[1] = (base, *parts[1][1:])
+            parts[:2] = _plain, (base,)
         return tuple(parts)
 
     step.__wrapped__ = base.step  # type: ignore[attr-defined]

@@ -66,9 +66,11 @@ PartFunction::PartFunction(Function function, int64_t number)
 int64_t PartFunction::running_again() { return number_of_run; }
 
 std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& inputs) {
+  const uint64_t first_node = at::sequence_number::peek();
   std::vector<at::Tensor> outputs = function_(inputs);
   const std::lock_guard lock(mutex_);
   ++calls_;
+  feed_others_ = feed_others(outputs, first_node);
   watch_gradients(outputs);
   return outputs;
 }
@@ -90,6 +92,8 @@ void PartFunction::arrived(size_t output, const at::Tensor& gradient) {
   // What is seen in calls after the first is compared when a replay meets it.
   if (form_) return;
   any_seen_ = true;
+  // The gradient comes from another output; what nobody uses has none from outside.
+  if (output < feed_others_.size() && feed_others_[output]) return;
   if (seen_.looks.size() <= output) seen_.looks.resize(output + 1);
   seen_.looks[output] = InputLooks({gradient.detach()}, 0);
 }

@@ -95,6 +95,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::shared_ptr<const PartForm> form_;
   PartForm seen_;
   bool any_seen_ = false;
+  std::vector<bool> feed_others_;
   bool makes_graphs_ = false;
   bool wants_recording_ = false;
   uint64_t calls_ = 0;

@@ -89,8 +89,10 @@ void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node)
       return leads_to(exit.node->next_edge(exit.edge), each);
     });
     const bool is_leaf = input == inputs.end();
+    const size_t before = uses_.empty() ? 0 : uses_.back().node;
+    const bool same_node = uses_.empty() || exit.node == exits_[uses_.size() - 1].node;
     uses_.push_back({is_leaf ? PartUse::kLeaf : static_cast<int>(input - inputs.begin()),
-                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr});
+                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr, same_node ? before : before + 1});
   }
 }
 
@@ -121,6 +123,25 @@ void PartGraph::note_exits(const NodePtr& node, const std::vector<at::Tensor>& i
       found.push_back(edge.function);
     }
   }
+}
+
+std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t first_node) {
+  std::vector<const Node*> found;
+  std::unordered_set<const Node*> below;
+  const auto look_below = [&](const Node& node) {
+    for (const Edge& edge : node.next_edges()) {
+      if (!edge.is_valid() || edge.function->sequence_nr() < first_node) continue;
+      if (below.insert(edge.function.get()).second) found.push_back(edge.function.get());
+    }
+  };
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && output.grad_fn()) look_below(*output.grad_fn());
+  }
+  for (size_t next = 0; next < found.size(); ++next) look_below(*found[next]);
+  std::vector<bool> result;
+  for (const at::Tensor& output : outputs)
+    result.push_back(output.defined() && output.grad_fn() && below.contains(output.grad_fn().get()));
+  return result;
 }
 
 namespace {

@@ -17,6 +17,8 @@ struct PartUse {
   int input;
   // The leaf.
   c10::TensorImpl* leaf;
+  // Which of the nodes with such edges it is, in the order in which they run.
+  size_t node;
 
   bool operator==(const PartUse&) const = default;
 };
@@ -56,5 +58,9 @@ class PartGraph {
   std::vector<Exit> exits_;
   std::vector<PartUse> uses_;
 };
+
+// Of each output, whether another one was made of it: then its gradient in eager is not only what comes from
+// outside.
+std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t first_node);
 
 }  // namespace overdrive::replay

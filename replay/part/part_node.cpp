@@ -1,5 +1,7 @@
 #include "replay/part/part_node.h"
 
+#include "replay/guard/outside_guard.h"
+
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -30,8 +32,55 @@ bool reads_in_backward(const Program& program, int memory) {
 
 }  // namespace
 
+// Note [Hooks behind a part]
+// In eager a leaf's node runs as soon as the node before it has its gradient, so that hooks of parameters, and
+// a reducer's, see them one after the other from the last layer to the first. The gradients of a part are ready
+// at once, and a heap of equal nodes has no order. Where a leaf has hooks, one relay stands behind the part for
+// each of eager's nodes that had an edge to a leaf: the first gives its gradients away and then wakes the next
+// one, whose rank is below that of leaves.
+class Relay final : public base::Node {
+ public:
+  Relay(std::shared_ptr<Relayed> relayed, size_t begin, size_t end, bool is_last)
+      : relayed_(std::move(relayed)), begin_(begin), end_(end), is_last_(is_last) {
+    add_input_metadata(Node::undefined_input());
+  }
+
+  std::string name() const override { return "CapturedPartRelay"; }
+  variable_list apply(variable_list&&) override {
+    const bool ends_here = is_last_ || !task_should_compute_output(0);
+    variable_list gradients =
+        relayed_->take(torch::autograd::get_current_graph_task_id(), begin_, end_, ends_here);
+    if (!is_last_) gradients.insert(gradients.begin(), at::Tensor());
+    return gradients;
+  }
+
+ private:
+  const std::shared_ptr<Relayed> relayed_;
+  const size_t begin_;
+  const size_t end_;
+  const bool is_last_;
+};
+
+void Relayed::put(int backward, variable_list gradients) {
+  const std::lock_guard lock(mutex_);
+  gradients_[backward] = std::move(gradients);
+}
+
+variable_list Relayed::take(int backward, size_t begin, size_t end, bool is_last) {
+  const std::lock_guard lock(mutex_);
+  const auto found = gradients_.find(backward);
+  TORCH_INTERNAL_ASSERT(found != gradients_.end(), "A relay runs before its part.");
+  variable_list taken;
+  for (size_t i = begin; i < end; ++i) taken.push_back(std::move(found->second[i]));
+  if (is_last) gradients_.erase(found);
+  return taken;
+}
+
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
     : form(function.form()), uses(function.uses()) {
+  is_watched = std::any_of(uses.begin(), uses.end(), [](const PartUse& use) {
+    return use.input == PartUse::kLeaf && HookLooks::of(*use.leaf) != HookLooks();
+  });
   for (size_t i = 0; i < program.outputs; ++i) differentiable.push_back(function.is_differentiable(i));
   std::vector<int> memories;
   for (const bool is_saved : {true, false}) {
@@ -74,11 +123,11 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
   }
   const base::NodePtr node = base::make_node<PartNode>(std::move(function), plan, std::move(counts),
                                                        std::move(lease), inputs, std::move(before));
-  node->set_next_edges(std::move(edges));
+  auto& part = static_cast<PartNode&>(*node);
+  part.add_edges(std::move(edges));
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (plan->differentiable[i]) torch::autograd::set_history(outputs[i], node);
   }
-  auto& part = static_cast<PartNode&>(*node);
   for (const PartPlan::Read& read : plan->outputs) part.output_versions_.emplace_back(outputs[read.index]);
 }
 
@@ -93,6 +142,42 @@ PartNode::PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const
       before_(std::move(before)) {
   for (const at::Tensor& input : inputs_) input_versions_.emplace_back(input);
   keep_outside();
+}
+
+void PartNode::add_edges(edge_list edges) {
+  const std::vector<PartUse>& uses = plan_->uses;
+  if (!plan_->is_watched || uses.back().node == 0) return set_next_edges(std::move(edges));
+  relayed_ = std::make_shared<Relayed>();
+  base::NodePtr next;
+  size_t end = uses.size();
+  while (end > 0) {
+    size_t begin = end;
+    while (begin > 0 && uses[begin - 1].node == uses[end - 1].node) --begin;
+    edge_list own;
+    if (next) own.emplace_back(next, 0);
+    for (size_t i = begin; i < end; ++i) own.push_back(std::move(edges[i]));
+    if (begin == 0) {
+      first_relayed_ = end;
+      return set_next_edges(std::move(own));
+    }
+    base::NodePtr relay = base::make_node<Relay>(relayed_, begin, end, !next);
+    relay->set_next_edges(std::move(own));
+    next = std::move(relay);
+    end = begin;
+  }
+}
+
+// Of each use, wherever its edge is.
+std::vector<bool> PartNode::wanted() const {
+  std::vector<bool> result;
+  const base::Node* node = this;
+  while (result.size() < plan_->uses.size()) {
+    const bool has_next = relayed_ && dynamic_cast<const Relay*>(node->next_edge(0).function.get());
+    for (size_t i = has_next ? 1 : 0; i < node->num_outputs(); ++i)
+      result.push_back(node->task_should_compute_output(i));
+    node = has_next ? node->next_edge(0).function.get() : nullptr;
+  }
+  return result;
 }
 
 // The memory stays while a backward may read it, as what eager's nodes save does.
@@ -135,14 +220,20 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const std::lock_guard lock(release_mutex_);
   TORCH_CHECK(lease_.has_value(), torch::autograd::ERR_BACKWARD_TWICE);
   const bool create_graph = at::GradMode::is_enabled();
-  std::vector<bool> wanted;
-  for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
+  const std::vector<bool> those = wanted();
   check_saved();
   const std::lock_guard part_lock(function_->mutex());
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
-  const bool fits = !create_graph && plan_->form->fits(arrived, wanted);
-  if (!create_graph) function_->note_gradients(fits, arrived, wanted);
-  return fits ? replayed(arrived) : again(arrived, wanted, create_graph);
+  const bool fits = !create_graph && plan_->form->fits(arrived, those);
+  if (!create_graph) function_->note_gradients(fits, arrived, those);
+  variable_list result = fits ? replayed(arrived) : again(arrived, those, create_graph);
+  if (!relayed_) return result;
+  variable_list own(result.begin(), result.begin() + static_cast<ptrdiff_t>(first_relayed_));
+  own.insert(own.begin(), at::Tensor());
+  for (size_t i = 0; i < first_relayed_; ++i) result[i].reset();
+  if (task_should_compute_output(0))
+    relayed_->put(torch::autograd::get_current_graph_task_id(), std::move(result));
+  return own;
 }
 
 std::vector<at::Tensor> PartNode::of_outputs(const variable_list& gradients) const {

@@ -9,6 +9,7 @@
 #include "replay/run/replay_run.h"
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,6 +50,9 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   };
   std::shared_ptr<const PartForm> form;
   std::vector<PartUse> uses;
+  // Whether a leaf has hooks, which see in which order the gradients arrive: Note [Hooks behind a part] in the
+  // source.
+  bool is_watched = false;
   std::vector<bool> differentiable;
   // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
   // forward alone.
@@ -61,6 +65,18 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   bool has_state = false;
   // Tensors from before the call that the forward changes.
   std::vector<bool> written;
+};
+
+// Gradients on their way to the relays behind a node, by the backward that brings them.
+class Relayed {
+ public:
+  void put(int backward, base::variable_list gradients);
+  // Those of some of the uses.
+  base::variable_list take(int backward, size_t begin, size_t end, bool is_last);
+
+ private:
+  std::mutex mutex_;
+  std::map<int, base::variable_list> gradients_;
 };
 
 class PartNode final : public base::HoldingNode {
@@ -88,6 +104,8 @@ class PartNode final : public base::HoldingNode {
     engine::host::VersionCheck version;
   };
   void keep_outside();
+  void add_edges(base::edge_list edges);
+  std::vector<bool> wanted() const;
   void check_saved() const;
   void check_outside(size_t begin, size_t end) const;
   // Of each output of the function; undefined where none arrived.
@@ -99,6 +117,9 @@ class PartNode final : public base::HoldingNode {
   const std::shared_ptr<PartFunction> function_;
   const std::shared_ptr<const PartPlan> plan_;
   const std::shared_ptr<PartCounts> counts_;
+  // Null without relays.
+  std::shared_ptr<Relayed> relayed_;
+  size_t first_relayed_ = 0;
   std::mutex release_mutex_;
   std::optional<Lease> lease_;
   std::vector<Kept> outside_;

@@ -143,7 +143,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   const auto& schema = handle.schema();
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
     // Whoever is told of refusals hears of the others, too.
-    if (!program_.refusal.empty() && told_of_refusals.load(std::memory_order_relaxed)) {
+    if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {
       std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
       if (!reason.empty()) refuse(std::move(reason));
     }
@@ -248,7 +248,14 @@ bool Recorder::is_of_graph(size_t index) const {
   const OutsideTensor& outside = program_.outside[index];
   const bool is_saved =
       index >= outside_of_forward_ && program_.memory_of(outside.value).first < program_.backward_begins;
-  return is_saved || views_of_outside_.contains(outside.raw);
+  return is_saved || views_of_outside_.contains(outside.raw) ||
+         is_saved_number(program_.values[outside.value].memory);
+}
+
+bool Recorder::is_saved_number(int index) const {
+  const Memory& memory = program_.memories[index];
+  return program_.is_part() && memory.origin == Origin::kOutside && !memory.written &&
+         !memory.constant.empty() && program_.is_wrapped(index);
 }
 
 void Recorder::finish(const std::vector<at::Tensor>& results) {
@@ -276,6 +283,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     Memory& memory = program_.memories[i];
     // What a part makes is the graph's as long as that lives, and never the program's.
     memory.lives = !memory.weak.expired() && (!program_.is_part() || memory.origin != Origin::kMade);
+    if (is_saved_number(static_cast<int>(i))) memory.lives = false;
     if (memory.origin != Origin::kOutside || memory.lives) continue;
     if (!program_.is_used(static_cast<int>(i))) {
       memory.origin = Origin::kGone;

@@ -49,6 +49,8 @@ class Recorder {
   void finish(const std::vector<at::Tensor>& results);
   // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.
   bool is_of_graph(size_t outside) const;
+  // A wrapped number that the graph of a part keeps, as that of a product does.
+  bool is_saved_number(int memory) const;
   bool note_result(const at::Tensor& result, bool is_output);
 
   // recorder_values.cpp

@@ -94,6 +94,33 @@ TEST(Part, AnInputInTheMiddleOfAGraph) {
   EXPECT_GE(both.part().stats().replayed, 24u) << both.part().explain();
 }
 
+// Hooks of parameters see the gradients from the last layer to the first, as in eager.
+TEST(Part, HooksOfParametersRunInEagersOrder) {
+  static std::vector<int> order;
+  PartBesideEager both([] {
+    PartProgram program = part_of_net(Sequential(Linear(8, 16), LayerNorm(LayerNormOptions({16})), Tanh(),
+                                                 Linear(16, 16), BatchNorm1d(16), Linear(16, 4)),
+                                      {5, 8}, {5, 4});
+    const Tensors parameters = program.model->parameters();
+    for (int i = 0; i < static_cast<int>(parameters.size()); ++i) {
+      parameters[i].register_hook([i](const at::Tensor& gradient) {
+        order.push_back(i);
+        return gradient * 2;
+      });
+    }
+    program.step = [train = program.step](const PartFunction& part, int i) {
+      order.clear();
+      Tensors results = train(part, i);
+      std::vector<double> seen(order.begin(), order.end());
+      results.push_back(torch::tensor(seen));
+      return results;
+    };
+    return program;
+  });
+  EXPECT_EQ(both.run(30), "") << both.part().explain();
+  EXPECT_GE(both.part().stats().backwards, 25u) << both.part().explain();
+}
+
 // Second derivatives lead into the nodes of the function, so that a part that is used for them stays eager.
 TEST(Part, SecondDerivatives) {
   PartBesideEager both([] {

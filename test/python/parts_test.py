@@ -1,0 +1,424 @@
+"""overdrive.captured: modules, optimizers and functions with the bits of the same program without it."""
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import overdrive
+from overdrive._part_optimizer import _captured
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.2),
+                         nn.Linear(16, 2))
+
+
+class Cell(nn.Module):
+    """A recurrent net that calls its cell in a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.last = nn.GRUCell(4, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[0], 8)
+        for t in range(5):
+            h = self.cell(x[:, t], h)
+        return self.last(h)
+
+
+@dataclass
+class Output:
+    prediction: torch.Tensor
+    loss: torch.Tensor
+    note: str = "mean"
+
+
+class WithOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 2)
+
+    def forward(self, x, *, target=None, scale=1.0, extra=None):
+        y = self.net(x) * scale
+        if extra is not None:
+            y = y + extra["bias"][0]
+        return Output(y, F.mse_loss(y, target))
+
+
+def state(model):
+    tensors = [*model.parameters(), *model.buffers()]
+    return tensors + [p.grad for p in model.parameters() if p.grad is not None] + [torch.get_rng_state()]
+
+
+def same(a, b):
+    return len(a) == len(b) and all(x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num()) for x, y in zip(a, b))
+
+
+def side_by_side(make, step, steps=30, optimizer=lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), capture=overdrive.captured,
+                 captured_optimizer=False):
+    """Both programs step by step; the generator is each one's own. The captured model, and its optimizer."""
+    made = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        model = make()
+        update = optimizer(model.parameters())
+        if captured:
+            model = capture(model) or model
+            update = overdrive.captured(update) if captured_optimizer else update
+        made.append([model, update, torch.get_rng_state()])
+    for i in range(steps):
+        results = []
+        for one in made:
+            torch.set_rng_state(one[2])
+            results.append(step(one[0], one[1], i))
+            one[2] = torch.get_rng_state()
+        assert same(results[0], results[1]), f"step {i}: the results"
+        torch.set_rng_state(made[0][2])
+        expected = state(made[0][0])
+        torch.set_rng_state(made[1][2])
+        assert same(expected, state(made[1][0])), f"step {i}: what the step leaves behind"
+    return made[1][0], made[1][1]
+
+
+def batch(i, *sizes):
+    generator = torch.Generator().manual_seed(i)
+    return [torch.randn(size, generator=generator) for size in sizes]
+
+
+def train(model, optimizer, i):
+    x, y = batch(i, (6, 8), (6, 2))
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return [loss.detach()]
+
+
+def replays(model):
+    return overdrive.part_of(model).stats()
+
+
+@pytest.fixture(autouse=True)
+def no_comparisons(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_CHECK", "0")
+
+
+def test_a_module_trains_as_eager_does():
+    model, _ = side_by_side(mlp, train)
+    stats = replays(model)
+    assert stats["replayed"] >= 25 and stats["backwards"] == stats["replayed"] and stats["again"] == 0
+    assert overdrive.part_of(model).refusal() == ""
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda p: torch.optim.SGD(p, 0.05), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    lambda p: torch.optim.Adam(p, 1e-2), lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1, amsgrad=True)])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_an_optimizer_updates_as_eager_does(optimizer, scheduled):
+    schedulers = {}
+
+    def step(model, update, i):
+        if scheduled and update not in schedulers:
+            schedulers[update] = torch.optim.lr_scheduler.StepLR(update, 3, 0.9)
+        result = train(model, update, i)
+        if scheduled:
+            schedulers[update].step()
+        return result
+
+    _, update = side_by_side(mlp, step, optimizer=optimizer, captured_optimizer=True)
+    captured = _captured[update].captured
+    assert captured.refusal() == "" and captured.stats()["replayed"] >= 24, captured.explain()
+    assert isinstance(update, (torch.optim.SGD, torch.optim.Adam))
+
+
+def test_an_optimizer_that_is_not_understood_updates_eagerly():
+    _, update = side_by_side(mlp, train, optimizer=lambda p: torch.optim.RMSprop(p, 1e-3), captured_optimizer=True)
+    assert "RMSprop" in _captured[update].captured.refusal()
+
+
+def test_copies_and_files_of_a_captured_module_and_optimizer_are_plain():
+    model = overdrive.captured(mlp())
+    optimizer = overdrive.captured(torch.optim.Adam(model.parameters()))
+    for i in range(6):
+        train(model, optimizer, i)
+    for other, update in ((copy.deepcopy(model), copy.deepcopy(optimizer)), pickle.loads(pickle.dumps((model, optimizer)))):
+        assert overdrive.part_of(other) is None and type(update) is torch.optim.Adam
+        assert same(list(model.state_dict().values()), list(other.state_dict().values()))
+        assert isinstance(model, nn.Sequential) and list(other.state_dict()) == list(model.state_dict())
+
+
+def test_keywords_numbers_and_dataclasses():
+    def step(model, optimizer, i):
+        x, y = batch(i, (6, 8), (6, 2))
+        optimizer.zero_grad()
+        scale = 0.5 if i % 2 else 2.0
+        out = model(x, target=y, scale=scale, extra={"bias": [y.mean(0)]})
+        assert type(out) is Output and out.note == "mean"
+        out.loss.backward()
+        optimizer.step()
+        return [out.prediction.detach(), out.loss.detach()]
+
+    model, _ = side_by_side(WithOutput, step, steps=40)
+    assert replays(model)["replayed"] >= 25, overdrive.part_of(model).explain()
+
+
+def test_a_function_of_tensors():
+    model = mlp().eval()
+
+    @overdrive.captured
+    def penalty(x, weight):
+        """A text."""
+        return {"sum": (model(x) * weight).sum(), "all": (x.sin(), None)}
+
+    assert penalty.__doc__ == "A text." and penalty.__name__ == "penalty"
+    for i in range(12):
+        x = batch(i, (6, 8))[0].requires_grad_()
+        twin = x.detach().clone().requires_grad_()
+        result = penalty(x, 3.0)
+        assert list(result) == ["sum", "all"] and result["all"][1] is None
+        (result["sum"] + result["all"][0].sum()).backward()
+        ((model(twin) * 3.0).sum() + twin.sin().sum()).backward()
+        assert torch.equal(x.grad, twin.grad)
+    assert penalty.stats()["replayed"] >= 6, penalty.explain()
+
+
+def test_a_cell_in_a_loop_of_a_module_that_is_not_captured():
+    model, _ = side_by_side(Cell, lambda m, o, i: train_sequence(m, o, i), steps=20,
+                            capture=lambda m: overdrive.captured(m.cell) and None)
+    assert replays(model.cell)["replayed"] >= 60, overdrive.part_of(model.cell).explain()
+
+
+def train_sequence(model, optimizer, i):
+    x, y = batch(i, (3, 5, 4), (3, 2))
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return [loss.detach()]
+
+
+class Reads(nn.Module):
+    """Looks at a value in its middle, so that only its children can be captured."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = mlp(), nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+        self.seen = []
+
+    def forward(self, x):
+        h = self.first(x)
+        self.seen.append(h.sum().item())
+        return self.second(h)
+
+
+def test_where_a_module_is_refused_its_children_are_captured():
+    model, _ = side_by_side(Reads, train)
+    assert overdrive.part_of(model) is None
+    assert len(model.seen) == 30
+    for child in (model.first, model.second):
+        assert replays(child)["replayed"] >= 20, overdrive.part_of(child).explain()
+    assert "item()" in model._compiled_call_impl.reason
+
+
+def test_evaluation_and_training_in_turn():
+    def step(model, optimizer, i):
+        result = train(model.train(), optimizer, i)
+        with torch.no_grad():
+            result.append(model.eval()(batch(i, (6, 8))[0]))
+        return result
+
+    model, _ = side_by_side(mlp, step, steps=40)
+    assert replays(model)["replayed"] >= 60, overdrive.part_of(model).explain()
+
+
+def test_accumulation_and_several_backwards():
+    def step(model, optimizer, i):
+        optimizer.zero_grad(set_to_none=i % 2 == 0)
+        losses = []
+        for k in range(3):
+            x, y = batch(3 * i + k, (6, 8), (6, 2))
+            losses.append(F.mse_loss(model(x), y))
+            if k < 2:
+                losses[-1].backward()
+        (losses[-1] * 2).backward(retain_graph=True)
+        losses[-1].backward()
+        optimizer.step()
+        return [loss.detach() for loss in losses]
+
+    model, _ = side_by_side(mlp, step)
+    assert replays(model)["replayed"] >= 80, overdrive.part_of(model).explain()
+
+
+def test_two_optimizers_and_a_frozen_half():
+    """As a GAN trains: the gradients of a net that is only passed through are wanted in one of the two steps."""
+    def make():
+        return nn.ModuleDict({"g": nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8)),
+                              "d": nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))})
+
+    optimizers = {}
+
+    def step(model, _, i):
+        if model not in optimizers:
+            optimizers[model] = [torch.optim.Adam(model[name].parameters(), 1e-2) for name in "gd"]
+        of_g, of_d = optimizers[model]
+        z, real = batch(i, (5, 4), (5, 8))
+        of_d.zero_grad()
+        loss_d = F.softplus(model["d"](model["g"](z).detach())).mean() + F.softplus(-model["d"](real)).mean()
+        loss_d.backward()
+        of_d.step()
+        of_g.zero_grad()
+        loss_g = F.softplus(-model["d"](model["g"](z))).mean()
+        loss_g.backward()
+        of_g.step()
+        return [loss_d.detach(), loss_g.detach()]
+
+    def capture(model):
+        for name in "gd":
+            overdrive.captured(model[name])
+
+    model, _ = side_by_side(make, step, steps=40, capture=capture)
+    for name in "gd":
+        assert replays(model[name])["replayed"] >= 60, overdrive.part_of(model[name]).explain()
+
+
+def test_hooks_of_parameters_run_in_their_order():
+    def step(model, optimizer, i):
+        order = []
+        handles = [p.register_hook(lambda g, n=n: order.append(n)) for n, p in model.named_parameters()] if i == 0 else []
+        result = train(model, optimizer, i)
+        for handle in handles:
+            handle.remove()
+        return [*result, torch.tensor([hash(n) % 1000 for n in order])]
+
+    side_by_side(mlp, step)
+
+
+def test_a_hook_that_stays():
+    orders = {}
+
+    def step(model, optimizer, i):
+        order = orders.setdefault(model, [])
+        if i == 0:
+            for n, p in model.named_parameters():
+                p.register_hook(lambda g, n=n: order.append(n) or g * 2)
+        order.clear()
+        return [*train(model, optimizer, i), torch.tensor([hash(n) % 1000 for n in order])]
+
+    model, _ = side_by_side(mlp, step)
+    assert replays(model)["replayed"] >= 25
+
+
+def test_a_second_derivative_keeps_the_module_eager():
+    def step(model, optimizer, i):
+        x = batch(i, (6, 8))[0].requires_grad_()
+        optimizer.zero_grad()
+        slope, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        loss = slope.square().sum()
+        loss.backward()
+        optimizer.step()
+        return [loss.detach()]
+
+    model, _ = side_by_side(lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), step)
+    assert "create_graph" in overdrive.part_of(model).refusal()
+
+
+def test_errors_of_the_function_are_its_own():
+    model = overdrive.captured(mlp())
+    for i in range(8):
+        train(model, torch.optim.SGD(model.parameters(), 0.1), i)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        model(torch.zeros(2, 3))
+    x = batch(0, (6, 8))[0]
+    y = model(x)
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    y = model(x)
+    y.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+    assert replays(model)["replayed"] >= 5
+
+
+def test_threads_and_the_end_of_a_model():
+    model = overdrive.captured(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)))
+    plain = copy.deepcopy(model)
+    for i in range(8):
+        model(batch(i, (6, 8))[0]).sum().backward()
+    failed = []
+
+    def work(seed):
+        for i in range(60):
+            x = batch(seed * 100 + i, (6, 8))[0].requires_grad_()
+            twin = x.detach().clone().requires_grad_()
+            ours, = torch.autograd.grad(model(x).sum(), x)
+            theirs, = torch.autograd.grad(plain(twin).sum(), twin)
+            if not torch.equal(ours, theirs):
+                failed.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    x = batch(1, (6, 8))[0]
+    loss, expected = model(x).sum(), plain(x).sum()
+    alive = weakref.ref(model)
+    weights = list(model.parameters())
+    del model
+    gc.collect()
+    assert alive() is None
+    for weight in [*weights, *plain.parameters()]:
+        weight.grad = None
+    loss.backward()
+    expected.backward()
+    assert same([w.grad for w in weights], [w.grad for w in plain.parameters()])
+
+
+def test_values_that_the_module_reads_are_looked_at():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.scale = nn.Linear(8, 2), 1.0
+
+        def forward(self, x):
+            return self.net(x) * self.scale
+
+    def step(model, optimizer, i):
+        model.scale = 1.0 if i < 15 else 3.0
+        return train(model, optimizer, i)
+
+    model, _ = side_by_side(Scaled, step)
+    assert replays(model)["replayed"] >= 15
+
+
+def test_wrong_arguments():
+    for wrong in (3, "text"):
+        with pytest.raises(TypeError, match="captured"):
+            overdrive.captured(wrong)
+    with pytest.raises(ValueError, match="guards"):
+        overdrive.captured(mlp(), guards="none")
+
+    async def later(x):
+        return x
+
+    with pytest.raises(TypeError, match="plain function"):
+        overdrive.captured(later)
+
+
+def test_explain_tells_of_parts():
+    model = overdrive.captured(Reads())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for i in range(10):
+        train(model, optimizer, i)
+    text = overdrive.explain()
+    assert "Reads.first" in text and "Reads.second" in text
