@@ -1,13 +1,14 @@
 // A part of a program that is recorded once and replayed afterwards, forward and backward, with eager's bits:
-// overdrive::captured(model) or overdrive::captured(function). Called as the model or the function is; its
-// outputs have a graph, in which one node stands for the part. docs/guide/parts.md says what is replayed and
-// what is not.
+// overdrive::captured(model), overdrive::captured(optimizer) or overdrive::captured(function). Called as the
+// model or the function is; its outputs have a graph, in which one node stands for the part.
+// docs/guide/parts.md says what is replayed and what is not.
 #pragma once
 
 #include "replay/capture.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/optim/optimizer.h>
 
 #include <memory>
 #include <utility>
@@ -55,6 +56,50 @@ auto captured(std::shared_ptr<Module> module, CaptureOptions options = {}) {
                                   [module](const at::Tensor& input) { return module->forward(input); }),
                               std::move(options));
   }
+}
+
+// An optimizer whose step() is replayed. It must outlive this.
+class CapturedOptimizer {
+ public:
+  explicit CapturedOptimizer(torch::optim::Optimizer& optimizer, CaptureOptions options = {})
+      : optimizer_(&optimizer), update_(update_of(optimizer), with(optimizer, std::move(options))) {}
+
+  void step() {
+    std::vector<at::Tensor> gradients;
+    for (const auto& group : optimizer_->param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+      }
+    }
+    update_.call(gradients);
+  }
+  void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
+
+  // The captured step that this is, with its counters, refusal() and explain().
+  CapturedStep& update() { return update_; }
+
+ private:
+  static replay::Function update_of(torch::optim::Optimizer& optimizer) {
+    return [&optimizer](const std::vector<at::Tensor>&) {
+      // step() reaches parameters by data() alone, and a recording wants to see them.
+      for (const auto& group : optimizer.param_groups()) {
+        for (const at::Tensor& parameter : group.params()) (void)parameter.detach();
+      }
+      optimizer.step();
+      return std::vector<at::Tensor>();
+    };
+  }
+  static CaptureOptions with(torch::optim::Optimizer& optimizer, CaptureOptions options) {
+    options.optimizer = &optimizer;
+    return options;
+  }
+
+  torch::optim::Optimizer* optimizer_;
+  CapturedStep update_;
+};
+
+inline CapturedOptimizer captured(torch::optim::Optimizer& optimizer, CaptureOptions options = {}) {
+  return CapturedOptimizer(optimizer, std::move(options));
 }
 
 template <typename Module>

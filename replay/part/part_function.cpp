@@ -237,7 +237,10 @@ std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& input
   const RunningAgain scope(number_);
   const std::vector<at::Tensor> outputs = function_(inputs);
   const PartGraph graph(outputs, inputs, first_node);
-  TORCH_CHECK(graph.refusal().empty() && graph.uses() == uses,
+  const bool is_as_before =
+      std::equal(uses.begin(), uses.end(), graph.uses().begin(), graph.uses().end(),
+                 [](const PartUse& before, const PartUse& now) { return before.is_as(now); });
+  TORCH_CHECK(graph.refusal().empty() && is_as_before,
               "A captured part makes another graph in the backward than it did in the forward. ",
               graph.refusal());
   return graph.pull(gradients, wanted, create_graph, create_graph);

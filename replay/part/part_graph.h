@@ -15,12 +15,16 @@ struct PartUse {
   static constexpr int kLeaf = -1;
   // Which input; kLeaf for a leaf that is none.
   int input;
-  // The leaf.
+  // The leaf; null for one that the function made itself, whose gradient nobody sees.
   c10::TensorImpl* leaf;
   // Which of the nodes with such edges it is, in the order in which they run.
   size_t node;
 
-  bool operator==(const PartUse&) const = default;
+  bool leads_nowhere() const { return input == kLeaf && !leaf; }
+  // Whether another run of the function has the same use.
+  bool is_as(const PartUse& other) const {
+    return input == other.input && node == other.node && (!leaf || leaf == other.leaf);
+  }
 };
 
 class PartGraph {

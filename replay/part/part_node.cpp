@@ -78,8 +78,15 @@ variable_list Relayed::take(int backward, size_t begin, size_t end, bool is_last
 
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
     : form(function.form()), uses(function.uses()) {
+  for (PartUse& use : uses) {
+    const bool is_outside =
+        std::any_of(program.outside.begin(), program.outside.end(),
+                    [&](const OutsideTensor& each) { return each.lives && each.raw == use.leaf; });
+    if (!is_outside) use.leaf = nullptr;
+    seen.push_back(!use.leads_nowhere());
+  }
   is_watched = std::any_of(uses.begin(), uses.end(), [](const PartUse& use) {
-    return use.input == PartUse::kLeaf && HookLooks::of(*use.leaf) != HookLooks();
+    return use.leaf && HookLooks::of(*use.leaf) != HookLooks();
   });
   for (size_t i = 0; i < program.outputs; ++i) differentiable.push_back(function.is_differentiable(i));
   std::vector<int> memories;
@@ -114,6 +121,10 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
   edge_list edges;
   edges.reserve(plan->uses.size());
   for (const PartUse& use : plan->uses) {
+    if (use.leads_nowhere()) {
+      edges.emplace_back();
+      continue;
+    }
     if (use.input != PartUse::kLeaf) {
       edges.push_back(torch::autograd::impl::gradient_edge(inputs[use.input]));
       continue;
@@ -174,7 +185,7 @@ std::vector<bool> PartNode::wanted() const {
   while (result.size() < plan_->uses.size()) {
     const bool has_next = relayed_ && dynamic_cast<const Relay*>(node->next_edge(0).function.get());
     for (size_t i = has_next ? 1 : 0; i < node->num_outputs(); ++i)
-      result.push_back(node->task_should_compute_output(i));
+      result.push_back(!plan_->seen[result.size()] || node->task_should_compute_output(i));
     node = has_next ? node->next_edge(0).function.get() : nullptr;
   }
   return result;
@@ -251,7 +262,7 @@ variable_list PartNode::replayed(const std::vector<at::Tensor>& gradients) {
     if (placeholders[i].defined()) copy_elements(placeholders[i], gradients[i]);
   }
   (*lease_)->run_backward();
-  return (*lease_)->gradients();
+  return (*lease_)->gradients(plan_->seen);
 }
 
 // What the forward left behind stays as it is: running statistics, random numbers.

@@ -53,6 +53,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   // Whether a leaf has hooks, which see in which order the gradients arrive: Note [Hooks behind a part] in the
   // source.
   bool is_watched = false;
+  // Of each use, whether its gradient goes anywhere.
+  std::vector<bool> seen;
   std::vector<bool> differentiable;
   // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
   // forward alone.

@@ -290,10 +290,10 @@ std::vector<at::Tensor> ReplayRun::empty_outputs() const {
 }
 
 // Two may be one tensor in eager, which its two leaves then copy; here each takes its own.
-std::vector<at::Tensor> ReplayRun::gradients() const {
+std::vector<at::Tensor> ReplayRun::gradients(const std::vector<bool>& wanted) const {
   std::vector<at::Tensor> gradients;
   for (size_t i = program().outputs; i < program().results.size(); ++i) {
-    const int value = program().results[i];
+    const int value = wanted[gradients.size()] ? program().results[i] : -1;
     gradients.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
     if (value >= 0) copy_elements(gradients.back(), bound_.tensor(value));
   }

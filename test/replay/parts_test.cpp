@@ -254,6 +254,57 @@ TEST(Part, AnOutputThatNobodyUses) {
   EXPECT_GT(both.part().stats().again, 0u);
 }
 
+TEST(Part, UpdatesOfAnOptimizer) {
+  for (const MakeOptimizer& make : {sgd(), adam()}) {
+    torch::manual_seed(5);
+    Sequential stock(Linear(6, 8), Tanh(), Linear(8, 2));
+    Sequential ours(Linear(6, 8), Tanh(), Linear(8, 2));
+    for (size_t i = 0; i < 4; ++i) ours->parameters()[i].detach().copy_(stock->parameters()[i].detach());
+    const auto of_stock = make(stock->parameters()), of_ours = make(ours->parameters());
+    auto net = captured(ours);
+    CapturedOptimizer update = captured(*of_ours);
+    for (int i = 0; i < 30; ++i) {
+      const Tensors batch = batch_of(i, {5, 6}, {5, 2});
+      for (auto& group : of_stock->param_groups()) group.options().set_lr(0.1 / (1 + i));
+      for (auto& group : of_ours->param_groups()) group.options().set_lr(0.1 / (1 + i));
+      of_stock->zero_grad();
+      torch::mse_loss(stock->forward(batch[0]), batch[1]).backward();
+      of_stock->step();
+      update.zero_grad();
+      torch::mse_loss(net(batch[0]), batch[1]).backward();
+      update.step();
+      for (size_t k = 0; k < 4; ++k) ASSERT_TRUE(same_bits(stock->parameters()[k], ours->parameters()[k])) << i;
+    }
+    EXPECT_GE(update.update().stats().replayed, 25u) << update.update().explain();
+    EXPECT_GE(net.stats().replayed, 25u) << net.explain();
+  }
+}
+
+// x of the derivative is made inside, so that its own gradient leads nowhere.
+TEST(Part, DerivativesInsideThePart) {
+  PartBesideEager both([] {
+    Sequential net(Linear(1, 8), Tanh(), Linear(8, 1));
+    return PartProgram{.model = net.ptr(),
+                       .function =
+                           [net](const Tensors& in) mutable {
+                             const at::Tensor x = in[0].detach().requires_grad_();
+                             const at::Tensor y = net->forward(x);
+                             const at::Tensor slope = torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0];
+                             return Tensors{(slope - y).square().mean()};
+                           },
+                       .step =
+                           [net](const PartFunction& part, int i) mutable {
+                             net->zero_grad();
+                             const at::Tensor loss = part({batch_of(i, {7, 1}, {1})[0]})[0];
+                             loss.backward();
+                             return Tensors{loss};
+                           }};
+  });
+  EXPECT_EQ(both.run(20), "") << both.part().explain();
+  EXPECT_GE(both.part().stats().backwards, 15u) << both.part().explain();
+  EXPECT_EQ(both.part().stats().again, 0u);
+}
+
 TEST(Part, ReasonsToRefuse) {
   const auto refusal_of = [](const PartFunction& function) {
     CapturedStep part(function, {.constant_modes = true}, true);
