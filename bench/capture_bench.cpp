@@ -2,6 +2,7 @@
 #include "bench/capture_models.h"
 #include "bench/statistics.h"
 #include "engine/engine.h"
+#include "replay/captured.h"
 #include "replay/replay.h"
 
 #include <algorithm>
@@ -34,12 +35,16 @@ bool same_bits(const Tensors& a, const Tensors& b) {
   });
 }
 
-// The same model three times, each with its own way of making a step.
+// The same model four times, each with its own way of making a step.
 struct Contest {
   explicit Contest(const CaptureModelKind& kind)
       : stock(made(kind)),
         ours(made(kind)),
         captured(made(kind)),
+        parts(made(kind)),
+        loss([this](const Tensors& inputs) { return Tensors{parts.loss_of(inputs)}; }, {.constant_modes = true},
+             true),
+        update(*parts.optimizer),
         step([this](const Tensors& inputs) { return Tensors{captured.step(inputs)}; },
              {.optimizer = captured.optimizer.get(), .constant_modes = true}) {}
 
@@ -48,7 +53,16 @@ struct Contest {
     return kind.build();
   }
 
-  CaptureModel stock, ours, captured;
+  // The loss and the update are parts, and the backward is the engine's.
+  void step_by_parts() {
+    update.zero_grad();
+    loss.call(parts.inputs).at(0).backward();
+    update.step();
+  }
+
+  CaptureModel stock, ours, captured, parts;
+  CapturedStep loss;
+  CapturedOptimizer update;
   CapturedStep step;
 };
 
@@ -59,18 +73,21 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   const auto stock = [&] { stock_loss = contest.stock.step(contest.stock.inputs); };
   const auto ours = [&] { contest.ours.step(contest.ours.inputs); };
   const auto captured = [&] { captured_loss = contest.step.call(contest.captured.inputs).at(0); };
-  for (int i = 0; i < 6; ++i) stock(), ours(), captured();
+  const auto by_parts = [&] { contest.step_by_parts(); };
+  for (int i = 0; i < 6; ++i) stock(), ours(), captured(), by_parts();
   const int rounds = options.quick ? 2 : options.rounds;
   const int calls = options.quick ? 2 : std::max(2, static_cast<int>(20'000 / microseconds_of(4, stock)));
-  if (!options.quick) microseconds_of(4, captured), microseconds_of(4, ours);
-  std::vector<double> of_stock, of_ours, of_captured, ratios;
+  if (!options.quick) microseconds_of(4, captured), microseconds_of(4, ours), microseconds_of(4, by_parts);
+  std::vector<double> of_stock, of_ours, of_captured, of_parts, ratios, ratios_of_parts;
   for (int round = 0; round < rounds; ++round) {
     of_stock.push_back(microseconds_of(calls, stock));
     install();
     of_ours.push_back(microseconds_of(calls, ours));
     uninstall();
     of_captured.push_back(microseconds_of(calls, captured));
+    of_parts.push_back(microseconds_of(calls, by_parts));
     ratios.push_back(of_captured.back() / of_stock.back());
+    ratios_of_parts.push_back(of_parts.back() / of_stock.back());
   }
   // Every call looks at the guards; this looks at them and does nothing else.
   const std::vector<at::Tensor>& inputs = contest.captured.inputs;
@@ -85,18 +102,24 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
       {"overdrive_us", median(of_ours)},
       {"captured_us", median(of_captured)},
       {"guards_us", median(of_guards)},
+      {"parts_us", median(of_parts)},
+      {"parts_ratio", median(ratios_of_parts)},
+      {"parts_replayed", contest.loss.stats().backwards > 0},
+      {"parts_refusal", contest.loss.refusal() + contest.update.update().refusal()},
       {"ratio", ratio.middle},
       {"ratio_lo", ratio.lo},
       {"ratio_hi", ratio.hi},
       {"replayed", contest.step.stats().replayed > 0},
       {"refusal", contest.step.refusal()},
       {"same_bits", same_bits(contest.stock.parameters, contest.captured.parameters) &&
+                        same_bits(contest.stock.parameters, contest.parts.parameters) &&
                         same_bits({stock_loss.detach()}, {captured_loss})},
   };
 }
 
 // A row for each model: stock_us, overdrive_us, captured_us, guards_us; ratio of captured to stock with its
-// interval; replayed, refusal, same_bits (of parameters and the last loss).
+// interval; parts_us, parts_ratio for loss and update as parts; replayed, refusal, same_bits (of parameters and
+// the last loss).
 void capture_bench(const Options& options, const OnRow& on_row) {
   const bool was_installed = installed();
   for (const CaptureModelKind& kind : capture_models()) {
@@ -123,6 +146,8 @@ const TextTable& capture_table() {
                                   {"overdrive us", 12},
                                   {"captured us", 11},
                                   {"guards us", 9},
+                                  {"parts us", 9},
+                                  {"by stock", 9},
                                   {"  captured by stock [95 %]", -26},
                                   {"", 0}});
   return columns;
@@ -132,7 +157,8 @@ std::string row_as_text(const nlohmann::json& row) {
   const std::string bits = row["same_bits"].get<bool>() ? "same bits" : "OTHER BITS";
   return capture_table().row(
       {row["model"], cell(row, "stock_us", "%.1f"), cell(row, "overdrive_us", "%.1f"),
-       cell(row, "captured_us", "%.1f"), cell(row, "guards_us", "%.2f"), "  " + ratio_of(row),
+       cell(row, "captured_us", "%.1f"), cell(row, "guards_us", "%.2f"), cell(row, "parts_us", "%.1f"),
+       row["parts_replayed"].get<bool>() ? cell(row, "parts_ratio", "%.3f") : "-", "  " + ratio_of(row),
        row["replayed"].get<bool>() ? bits : bits + ", not replayed: " + row["refusal"].get<std::string>()});
 }
 

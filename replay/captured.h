@@ -66,12 +66,19 @@ class CapturedOptimizer {
 
   void step() {
     std::vector<at::Tensor> gradients;
+    size_t bytes = 0;
     for (const auto& group : optimizer_->param_groups()) {
       for (const at::Tensor& parameter : group.params()) {
-        if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+        if (!parameter.grad().defined()) continue;
+        gradients.push_back(parameter.grad());
+        bytes += parameter.grad().nbytes();
       }
     }
-    update_.call(gradients);
+    if (bytes <= kMostBytes) {
+      update_.call(gradients);
+    } else {
+      optimizer_->step();
+    }
   }
   void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
 
@@ -93,6 +100,9 @@ class CapturedOptimizer {
     options.optimizer = &optimizer;
     return options;
   }
+
+  // A replay copies the gradients first. Of more than this, the copies cost more than the update's overhead.
+  static constexpr size_t kMostBytes = size_t{512} << 10;
 
   torch::optim::Optimizer* optimizer_;
   CapturedStep update_;

@@ -7,6 +7,8 @@ from typing import Any
 
 from overdrive._capture import CapturedStep
 
+# A replay copies the gradients first. Of more than this, the copies cost more than what they save.
+_MOST_BYTES = 512 << 10
 _captured: weakref.WeakKeyDictionary[Any, _Update] = weakref.WeakKeyDictionary()
 
 
@@ -27,7 +29,10 @@ class _Update:
                      if parameter.grad is not None]
         self.inside = True
         try:
-            self.captured(*gradients)
+            if sum(gradient.nbytes for gradient in gradients) > _MOST_BYTES:
+                optimizer.step()
+            else:
+                self.captured(*gradients)
         finally:
             self.inside = False
 

@@ -37,6 +37,7 @@ Part::Part(Function function, std::shared_ptr<PartCounts> counts, int64_t number
 
 void Part::adopt(const std::shared_ptr<ReplayRun>& run) {
   runs_ = {run};
+  run->make_large_gradients_fresh();
   plan_ = run->program().is_part() ? std::make_shared<PartPlan>(run->program(), *function_) : nullptr;
 }
 
@@ -50,6 +51,7 @@ std::shared_ptr<ReplayRun> Part::free_run() {
     if (!run->is_leased()) return run;
   }
   runs_.push_back(std::make_shared<ReplayRun>(*runs_.front()));
+  runs_.back()->make_large_gradients_fresh();
   TORCH_CHECK(runs_.back()->refusal().empty(), "A captured part could not be bound again. ",
               runs_.back()->refusal());
   return runs_.back();

@@ -29,6 +29,27 @@ int Program::last_use(int memory) const {
   return crosses || is_result(memory) ? static_cast<int>(operators.size()) : used.last;
 }
 
+int Program::only_maker(int memory) const {
+  const auto lies_there = [&](int value) { return value >= 0 && values[value].memory == memory; };
+  const auto touches = [&](const Argument& argument) {
+    return std::any_of(argument.values.begin(), argument.values.end(), lies_there);
+  };
+  if (!is_part() || memories[memory].origin != Origin::kMade || memories[memory].first < backward_begins ||
+      std::count_if(results.begin(), results.end(), lies_there) != 1) {
+    return -1;
+  }
+  int maker = -1;
+  for (size_t i = 0; i < operators.size(); ++i) {
+    const Operator& op = operators[i];
+    if (op.vanishes) continue;
+    const bool reads = std::any_of(op.in.begin(), op.in.end(), touches);
+    const bool makes = std::any_of(op.out.begin(), op.out.end(), touches);
+    if (reads || (makes && maker >= 0)) return -1;
+    if (makes) maker = static_cast<int>(i);
+  }
+  return maker;
+}
+
 bool Program::is_gradient(int memory) const {
   return std::any_of(outside.begin(), outside.end(), [&](const OutsideTensor& tensor) {
     return values[tensor.value].memory == memory &&

@@ -146,6 +146,9 @@ struct Program {
   bool is_part() const { return backward_begins >= 0; }
   // Whether the function returned the memory, or it is a gradient of a part.
   bool is_result(int memory) const;
+  // Of a part: the only operator that touches the memory of a gradient, which it makes in the backward; -1:
+  // there is none, or other results lie there.
+  int only_maker(int memory) const;
   // The last operator before which the memory must keep its bytes.
   int last_use(int memory) const;
   const Memory& memory_of(int value) const { return memories[values[value].memory]; }

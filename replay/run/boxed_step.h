@@ -22,6 +22,9 @@ class BoxedStep final : public Step::State {
   void use_copies();
   // Some kernels write to a list that they are given. Where the last run has, later runs give a copy.
   void protect_lists();
+  // Of the out= form with one result: where the next run puts it.
+  bool has_one_result() const { return form_ == Form::kOut && op_.out.size() == 1; }
+  void put_result_in(at::Tensor tensor) { arguments_.back() = std::move(tensor); }
   // The same form as another step of the operator, which was tried.
   void do_as(const BoxedStep& tried);
   bool set_number(size_t argument, double value) override {

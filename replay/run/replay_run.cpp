@@ -23,6 +23,9 @@ bool may_throw_on_data(const Program& program, const Operator& op) {
   });
 }
 
+// Below, a copy costs less than a step through the dispatcher.
+constexpr size_t kLargeGradient = size_t{32} << 10;
+
 // Bytes that no program counts on: first -1 and NaN, then another number, for programs that write -1 or NaN.
 constexpr uint8_t kPoison = 0xff, kOtherPoison = 0xa5;
 
@@ -163,11 +166,41 @@ void ReplayRun::run_steps(size_t& done, size_t end) {
   }
 }
 
-bool ReplayRun::run() { return run_until(steps_.size()); }
+bool ReplayRun::run() {
+  // Whoever runs all of a part compares what lies in its memory.
+  for (const Fresh& fresh : fresh_) {
+    const ReplayStep& step = steps_[fresh.step];
+    step.boxed->put_result_in(bound_.tensor(program().operators[step.op].out[0].values[0]));
+  }
+  return run_until(steps_.size());
+}
 
 bool ReplayRun::run_forward() { return run_until(forward_steps_); }
 
+void ReplayRun::make_large_gradients_fresh() {
+  for (size_t i = program().outputs; i < program().results.size(); ++i) {
+    const int value = program().results[i];
+    const int memory = value < 0 ? -1 : program().values[value].memory;
+    if (memory < 0 || program().memories[memory].bytes < kLargeGradient) continue;
+    const int maker = program().only_maker(memory);
+    for (size_t k = forward_steps_; k < steps_.size() && maker >= 0; ++k) {
+      if (steps_[k].op != maker || steps_[k].fills) continue;
+      Step step = boxed_step(bound_, program().operators[maker]);
+      auto* boxed = static_cast<BoxedStep*>(&step.state());
+      if (!boxed->has_one_result() || (steps_[k].boxed && !steps_[k].boxed->has_one_result())) break;
+      steps_[k].step = std::move(step);
+      steps_[k].boxed = boxed;
+      fresh_.push_back({i, k});
+    }
+  }
+}
+
 void ReplayRun::run_backward() {
+  for (Fresh& fresh : fresh_) {
+    const ReplayStep& step = steps_[fresh.step];
+    fresh.made = empty_as(bound_.tensor(program().operators[step.op].out[0].values[0]));
+    step.boxed->put_result_in(fresh.made);
+  }
   size_t done = forward_steps_;
   run_steps(done, steps_.size());
 }
@@ -290,10 +323,27 @@ std::vector<at::Tensor> ReplayRun::empty_outputs() const {
 }
 
 // Two may be one tensor in eager, which its two leaves then copy; here each takes its own.
-std::vector<at::Tensor> ReplayRun::gradients(const std::vector<bool>& wanted) const {
+// The maker's result may be seen as another view of its memory, as a transposed one.
+at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& looks) {
+  steps_[fresh.step].boxed->put_result_in(at::Tensor());
+  const at::Tensor made = std::exchange(fresh.made, at::Tensor());
+  if (made.sizes() == looks.sizes() && made.strides() == looks.strides()) return made;
+  auto result = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(made.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), made.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(looks.sizes(), looks.strides(), looks.storage_offset());
+  return result;
+}
+
+std::vector<at::Tensor> ReplayRun::gradients(const std::vector<bool>& wanted) {
   std::vector<at::Tensor> gradients;
   for (size_t i = program().outputs; i < program().results.size(); ++i) {
     const int value = wanted[gradients.size()] ? program().results[i] : -1;
+    const auto fresh =
+        std::find_if(fresh_.begin(), fresh_.end(), [&](const Fresh& each) { return each.result == i; });
+    if (value >= 0 && fresh != fresh_.end()) {
+      gradients.push_back(take_fresh(*fresh, bound_.tensor(value)));
+      continue;
+    }
     gradients.push_back(value < 0 ? at::Tensor() : empty_as(bound_.tensor(value)));
     if (value >= 0) copy_elements(gradients.back(), bound_.tensor(value));
   }

@@ -56,7 +56,7 @@ class ReplayRun {
   std::vector<at::Tensor> results() const;
   // Of a part: what the function returns, and the gradients. No two of them share memory.
   std::vector<at::Tensor> empty_outputs() const;
-  std::vector<at::Tensor> gradients(const std::vector<bool>& wanted) const;
+  std::vector<at::Tensor> gradients(const std::vector<bool>& wanted);
   // The results of an eager call take the place of the part's own.
   void take_results(const std::vector<at::Tensor>& eager) const;
 
@@ -67,6 +67,9 @@ class ReplayRun {
 
   // The step of an operator that is no view.
   Step::State& state_of(int op);
+  // Of a part, after the checks: large gradients are made in fresh memory in each backward, and not copied
+  // there.
+  void make_large_gradients_fresh();
   // An operator's argument that is set before every run. Before run_checked().
   void declare_number(int op, int argument, double value) { numbers_.push_back({op, argument, value}); }
   size_t lean_steps() const;
@@ -97,6 +100,14 @@ class ReplayRun {
   std::vector<Number> numbers_;
   // The first operator that changes memory that is neither an input's buffer nor in undo_.
   int first_unsaved_ = 0;
+  // A gradient that its step makes in fresh memory.
+  struct Fresh {
+    size_t result;
+    size_t step;
+    at::Tensor made = {};
+  };
+  at::Tensor take_fresh(Fresh& fresh, const at::Tensor& looks);
+  std::vector<Fresh> fresh_;
   // Steps before a part's backward; all of a whole step.
   size_t forward_steps_ = 0;
   bool is_broken_ = false;
