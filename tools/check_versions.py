@@ -5,7 +5,7 @@
 
 Builds everything and runs the whole suite. Each version has an environment, FOLDER/VERSION/venv, and a build folder beside it.
 --library: builds and links the library alone, against headers and two libraries (torch_wheels.py), in FOLDER/VERSION/check. Not
-optimised, which takes a third of the time.
+optimised, which takes a third of the time. Where --only-build was before, that folder is built anew: the next wheel wants it.
 --only-build: the same for a wheel, optimised, in FOLDER/VERSION/library; the page is left alone.
 The folders are kept and used again, so that a second run builds what has changed. JOBS compiles and tests at a time.
 """
@@ -92,7 +92,10 @@ def build_library(folder, version, name="library", options=()):
 
 
 def check_library(folder, version):
-    built = build_library(folder, version, "check", ["-DOVERDRIVE_OPTIMISATION=-O0"])
+    if (folder / "library" / "CMakeCache.txt").exists():
+        built = build_library(folder, version)
+    else:
+        built = build_library(folder, version, "check", ["-DOVERDRIVE_OPTIMISATION=-O0"])
     note(version, "library", "yes" if built else "NO")
     return built
 
