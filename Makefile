@@ -10,9 +10,9 @@ CTEST_ARGS ?=
 # The newest of every minor version that Overdrive supports.
 TORCH_VERSIONS = 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
-ifneq ($(shell command -v ninja),)
-export CMAKE_GENERATOR ?= Ninja
-endif
+# Asked anew by each recipe, because set-up may have installed ninja in the meantime.
+CMAKE_GENERATOR ?= $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+export CMAKE_GENERATOR
 export CTEST_OUTPUT_ON_FAILURE := 1
 
 # A thread sanitizer needs a memory layout that some kernels randomise too far.
