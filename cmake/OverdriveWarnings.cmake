@@ -9,4 +9,8 @@ target_compile_options(overdrive_warnings INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A header compiled with other flags must be noticed, not silently parsed again.
   target_compile_options(overdrive_warnings INTERFACE -Winvalid-pch)
+  # 64-bit ARM: GCC notes at every use of some of LibTorch's types that GCC 10 changed how they are passed.
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+    target_compile_options(overdrive_warnings INTERFACE -Wno-psabi)
+  endif()
 endif()
