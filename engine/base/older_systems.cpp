@@ -5,11 +5,22 @@
 #include <sys/single_threaded.h>
 
 #include <condition_variable>
+#include <sstream>
+#include <string>
 
 // GCC 12 gave the function a new version, and the compiled headers name the newest.
 void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) {
   pthread_cond_wait(native_handle(), lock.mutex()->native_handle());
 }
+
+// GCC 11 split the function in two for C++20. Some versions of LibTorch export one of the two, LibTorch 2.11
+// exports none.
+#if defined(__GLIBCXX__) && _GLIBCXX_RELEASE >= 11
+template std::string std::stringbuf::str() const&;
+template std::string std::stringbuf::str() &&;
+template std::string std::ostringstream::str() const&;
+template std::string std::ostringstream::str() &&;
+#endif
 
 namespace overdrive_older_systems {
 namespace {
