@@ -90,7 +90,7 @@ int overdrive_capture_explain(const overdrive_capture* capture, char* buffer, si
 }
 
 uint64_t overdrive_capture_current(const overdrive_capture* capture) {
-  return capture ? reinterpret_cast<uintptr_t>(capture->step.current()) : 0;
+  return capture ? capture->step.current() : 0;
 }
 
 int overdrive_capture_recording(void) { return overdrive::replay::Recorder::active() != nullptr; }

@@ -34,8 +34,8 @@ __attribute__((visibility("default"))) int overdrive_capture_refusal(const overd
 __attribute__((visibility("default"))) int overdrive_capture_explain(const overdrive_capture* capture,
                                                                      char* buffer, size_t size);
 
-/* A number for the recordings that the last call belonged to, or the call under way; 0: there are none. Another
-   recording has the same number only when the first is gone. */
+/* A number for the recordings that the last call belonged to, or the call under way; 0: there are none. No two
+   recordings of a process have the same number. */
 __attribute__((visibility("default"))) uint64_t overdrive_capture_current(const overdrive_capture* capture);
 
 /* Of this thread: 1 while a function is recorded. */

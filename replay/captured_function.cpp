@@ -71,10 +71,10 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
     return eager(inputs, "the function calls its own captured step");
   }
   const Busy busy(busy_);
-  current_ = nullptr;
+  current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   Entry* entry = entry_for(inputs);
-  current_ = entry;
+  current_ = entry ? entry->number() : 0;
   return entry ? entry->call(inputs) : eager(inputs, eager_reason_);
 }
 

@@ -22,8 +22,8 @@ class CapturedFunction {
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   void reset();
-  // The entry that the last call belonged to, or that of the call under way; null: none. For comparing only.
-  const Entry* current() const { return current_; }
+  // The number of the entry that the last call belonged to, or that of the call under way; 0: none.
+  uint64_t current() const { return current_; }
 
   CaptureStats stats() const;
   std::string refusal() const;
@@ -51,7 +51,7 @@ class CapturedFunction {
     uint64_t used;
   };
   std::vector<Kept> entries_;
-  const Entry* current_ = nullptr;
+  uint64_t current_ = 0;
   // Why the last call that no entry took was eager.
   std::string eager_reason_;
   // The thread of the call that is under way; none as a rule.

@@ -5,6 +5,7 @@
 
 #include <ATen/record_function.h>
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -77,6 +78,11 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
   if (!options.optimizer) return;
   numbers_ = std::make_unique<OptimizerNumbers>(*options.optimizer);
   if (!numbers_->refusal().empty()) refuse(numbers_->refusal());
+}
+
+uint64_t Entry::next_number() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 bool Entry::fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const {

@@ -37,6 +37,8 @@ class Entry {
 
   const std::string& refusal() const { return refusal_; }
   void explain(std::ostream& out) const;
+  // Not 0, and never that of another entry of the process.
+  uint64_t number() const { return number_; }
 
  private:
   enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
@@ -81,6 +83,7 @@ class Entry {
   const char* outside_difference();
   void refuse(std::string reason);
   void outdated(std::string reason);
+  static uint64_t next_number();
 
   // Null for a whole step.
   const std::unique_ptr<Part> part_;
@@ -94,6 +97,7 @@ class Entry {
   const std::vector<WatchedValue> watched_;
   // Every how many replays one is compared; 0: none. Not set: the 10th, the 100th, the 1,000th and so on.
   const std::optional<uint64_t> check_every_;
+  const uint64_t number_ = next_number();
 
   Phase phase_ = Phase::kWarm;
   std::unique_ptr<Program> recorded_;

@@ -18,6 +18,7 @@ from overdrive._code import Watcher, name_of
 from overdrive._compare import _named_in
 from overdrive._guards import ENTRY, Read, Reads, is_number, structure_of
 from overdrive._library import OverdriveError, last_error, library, whole_number
+from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
@@ -91,6 +92,7 @@ class CapturedStep:
         self._python_calls = 0
         self._runs_of_python = 0
         steps.add(self)
+        let_go_before_swaps()
 
     def __call__(self, *inputs: Any) -> Any:
         template: tuple[Any, ...] = ()
@@ -230,6 +232,14 @@ class CapturedStep:
         self._forget()
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
             self._given_up = f"In nearly every call {reason}."
+
+    def let_go(self) -> None:
+        """Before tensors are swapped, which must have no weak references, as recordings hold them."""
+        if self._running:
+            raise OverdriveError("torch.utils.swap_tensors() was called while a captured step was under way; call it outside of "
+                                 f"the function. The step: {self.title()}.")
+        if self._variants:
+            self._start_again("tensors are swapped (torch.utils.swap_tensors)")
 
     def _forget(self) -> None:
         if not self._library.overdrive_capture_reset(self._handle):

@@ -21,7 +21,10 @@ _C_CALL, _RETURN = 4, 3
 _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 # What brings data to the program, or changes how later operators compute, below every operator.
 _HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data_ptr": "data_ptr()", "__dlpack__": "a DLPack",
-         "_to_dlpack": "a DLPack", "untyped_storage": "untyped_storage()", "__float__": "float()", "__int__": "int()"}
+         "_to_dlpack": "a DLPack", "_to_dlpack_versioned": "a DLPack", "untyped_storage": "untyped_storage()",
+         "__float__": "float()", "__int__": "int()"}
+# PyTorch's own functions by which others read a tensor.
+_READERS = ("__array__", "__dlpack__", "storage", "_typed_storage")
 _SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state")
 _THREADS = ("start_new_thread", "start_joinable_thread")
 _NOTED = {*_HOST, *_SEEDS, *_THREADS}
@@ -180,8 +183,12 @@ class Watcher:
         import torch
 
         if name in _HOST:
-            if not isinstance(getattr(function, "__self__", None), torch.Tensor) or kind_of(
-                    frame.f_code.co_filename) == "":
+            # Of tensors alone: dicts and numbers have functions of these names, too.
+            if "dlpack" not in name and not isinstance(getattr(function, "__self__", None), torch.Tensor):
+                return
+            while frame is not None and frame.f_code.co_name in _READERS and kind_of(frame.f_code.co_filename) == "":
+                frame = frame.f_back
+            if frame is None or kind_of(frame.f_code.co_filename) == "":
                 return
             text = f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
         elif name in _THREADS:

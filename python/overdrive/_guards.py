@@ -5,13 +5,15 @@ import contextlib
 import ctypes
 import enum
 import math
+import sys
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
 from overdrive._library import under_the_gil
 
 # Kinds of replay/c_api.h, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS, CONTENTS = range(8)
+ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS, CONTENTS, BYTES = range(9)
 _FIRST_SLOW = ATTRIBUTE
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
@@ -23,7 +25,26 @@ class _Value(ctypes.Structure):
 
 def is_number(value: Any) -> bool:
     """Whether the value counts, and not which object it is."""
-    return value is None or isinstance(value, (int, float, str, bytes, complex)) or is_setting(value)
+    return value is None or isinstance(value, (int, float, str, bytes, complex)) or is_setting(value) or is_scalar(value)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether it is a number of NumPy's, as ``numpy.float32(2)``."""
+    return type(value).__module__ == "numpy" and isinstance(value, sys.modules["numpy"].generic)
+
+
+def is_array(value: Any) -> bool:
+    """Whether the program may change its bytes in place: an array of NumPy's or Python's own."""
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, (array, bytearray, memoryview)) or numpy is not None and isinstance(
+        value, getattr(numpy, "ndarray", ()))
+
+
+def bytes_of(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (array, bytearray, memoryview)):
+        view = memoryview(value)
+        return view.shape, view.format, view.tobytes()
+    return value.shape, value.dtype.str, value.tobytes()
 
 
 def is_setting(value: Any) -> bool:
@@ -40,6 +61,8 @@ def same_value(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    if is_scalar(a):
+        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(map(same_value, a, b))
     if isinstance(a, dict):
@@ -81,6 +104,8 @@ class Read:
             return vars(holder).get(key, NOTHING)
         if kind == CONTENTS:
             return list(holder)
+        if kind == BYTES:
+            return bytes_of(holder)
         return getattr(holder, key, NOTHING)
 
     def accepts(self, now: Any) -> bool:
@@ -88,6 +113,8 @@ class Read:
             return len(now) == len(self.expected) and all(map(same_value, now, self.expected))
         if self.kind == VALUES:
             return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
+        if self.kind == BYTES:
+            return bool(now == self.expected)
         return now is self.expected or is_number(now) and same_value(now, self.expected)
 
     def told(self) -> str:

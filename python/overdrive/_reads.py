@@ -16,10 +16,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from overdrive._code import Watcher, kind_of, names_of
-from overdrive._guards import ATTRIBUTE, CELL, CLASS, CONTENTS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_number
+from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CLASS, CONTENTS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_array,
+                               is_number)
 
-# Items of a container that are looked at.
+# Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
+_MOST_BYTES = 16 << 10
 _DEEPEST = 8
 
 
@@ -117,6 +119,8 @@ class Walk:
                 self._read(CONTENTS, value, None, f"the content of {name}", where, depth)
         elif kind is types.CellType:
             return
+        elif is_array(value):
+            self._array(value, name, where, depth)
         elif isinstance(value, types.ModuleType):
             if kind_of(getattr(value, "__file__", None) or "<frozen") == "user":
                 self._entries(vars(value), self._attributes, name, depth)
@@ -186,6 +190,16 @@ class Walk:
             self._too_long(value, len(value), name)
         for index in range(min(len(value), _MOST_ITEMS)):
             self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
+
+    def _array(self, value: Any, name: str, where: str, depth: int) -> None:
+        size = memoryview(value).nbytes if not hasattr(value, "nbytes") else value.nbytes
+        of_objects = getattr(getattr(value, "dtype", None), "hasobject", False)
+        if size <= _MOST_BYTES and not of_objects:
+            self._read(BYTES, value, None, f"the content of {name}", where, depth)
+            return
+        many = "objects" if of_objects else f"{size} bytes, and no more than {_MOST_BYTES} are looked at"
+        self.refusals.append(f"The function reads `{name}`, an array of {many}; make it a tensor outside of the function "
+                             "(torch.from_numpy), or promise by guards=\"promised\" that it does not change.")
 
     def _too_long(self, values: Iterable[Any], count: int, name: str) -> None:
         if is_number(next(iter(values))):

@@ -100,3 +100,14 @@ def test_steps_that_are_switched_off_are_eager(monkeypatch):
             step(torch.ones(2))
         assert step.stats()["eager"] == 8
         monkeypatch.delenv(name)
+
+
+def test_recordings_have_numbers_that_no_other_has():
+    # By its address, a recording had the structure of the results of an earlier one, and was refused.
+    step = overdrive.capture(lambda x: x * 2)
+    numbers = []
+    for _ in range(20):
+        step(torch.ones(2))
+        numbers.append(step._library.overdrive_capture_current(step._handle))
+        step.reset()
+    assert 0 not in numbers and len(set(numbers)) == 20, numbers
