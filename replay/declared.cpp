@@ -28,7 +28,7 @@ bool is_state(const Program& program, size_t op, int memory) {
 ModuleModes::ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots) {
   for (const auto& root : roots) {
     for (const auto& module : root->modules()) {
-      modes_.push_back({module, module->is_training(), module->children()});
+      modes_.push_back({module, module->is_training(), module->children(), options_of(*module)});
     }
   }
 }
@@ -36,6 +36,9 @@ ModuleModes::ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& 
 bool ModuleModes::hold() const {
   for (const Mode& mode : modes_) {
     if (mode.module->is_training() != mode.training || mode.module->children() != mode.children) return false;
+    for (const WatchedValue& value : mode.options) {
+      if (!value.holds()) return false;
+    }
   }
   return true;
 }

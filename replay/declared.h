@@ -14,21 +14,6 @@
 
 namespace overdrive::replay {
 
-// The modes of modules and of all their children, as they were when it was made, and which children they are.
-class ModuleModes {
- public:
-  explicit ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots);
-  bool hold() const;
-
- private:
-  struct Mode {
-    std::shared_ptr<torch::nn::Module> module;
-    bool training;
-    std::vector<std::shared_ptr<torch::nn::Module>> children;
-  };
-  std::vector<Mode> modes_;
-};
-
 struct WatchedValue {
   const void* address;
   std::string bytes;
@@ -41,6 +26,27 @@ struct WatchedValue {
     return number;
   }
   bool holds() const { return std::memcmp(address, bytes.data(), bytes.size()) == 0; }
+};
+
+// What one of LibTorch's modules was made with, as the p of dropout; nothing of another's. Each value is in its
+// place while those before it hold. module_options.cpp
+std::vector<WatchedValue> options_of(const torch::nn::Module& module);
+
+// The modes and options of modules and of all their children, as they were when it was made, and which children
+// they are.
+class ModuleModes {
+ public:
+  explicit ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots);
+  bool hold() const;
+
+ private:
+  struct Mode {
+    std::shared_ptr<torch::nn::Module> module;
+    bool training;
+    std::vector<std::shared_ptr<torch::nn::Module>> children;
+    std::vector<WatchedValue> options;
+  };
+  std::vector<Mode> modes_;
 };
 
 // A value that the program uses and the options do not declare, as a sentence; empty when none is missing.
