@@ -354,9 +354,14 @@ class CapturedStep:
             if threading.get_ident() == thread and module not in self._modules:
                 called.append(weakref.ref(module))
 
+        stepped = [] if self._optimizer is None else [self._optimizer.optimizer]
+
         def note_optimizer(stepping: Any, *_: Any) -> None:
             if threading.get_ident() == thread:
-                _refuse(f"The function calls step() of an optimizer ({type(stepping).__name__}) that the step does "
+                others = [other for other in stepped if other is not stepping]
+                stepped.append(stepping)
+                _refuse(_second_optimizer(stepping, others[0]) if others else
+                        f"The function calls step() of an optimizer ({type(stepping).__name__}) that the step does "
                         "not know; give it by optimizer=, and call its step() by that name, once.")
 
         ours = self._optimizer
@@ -533,6 +538,12 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     return CapturedStep(function, optimizer, roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked")
+
+
+def _second_optimizer(stepping: Any, other: Any) -> str:
+    return (f"The function calls step() of two optimizers ({type(other).__name__}, then {type(stepping).__name__}), and a captured "
+            "step makes the updates of one. Give one by optimizer=, and call the step() of the other after the captured step; "
+            "or capture a step for each.")
 
 
 def _merged(template: tuple[Any, ...], tensors: Sequence[Any]) -> Sequence[Any]:

@@ -279,6 +279,9 @@ def test_refusals_say_what_to_do():
     assert "RMSprop, and SGD, Adam and AdamW are understood" in refused(
         stepping(other := torch.optim.RMSprop([p]), p), x, optimizer=other)
     assert "does not know; give it by optimizer=" in refused(stepping(sgd, p), x)
+    second = torch.optim.Adam([torch.ones(1, requires_grad=True)])
+    for given in (sgd, second, None):
+        assert "step() of two optimizers" in refused(stepping(sgd, p, second.step), x, optimizer=given)
     assert "has foreach=True" in refused(
         stepping(other := torch.optim.Adam([p], foreach=True), p), x, optimizer=other)
     assert "a tensor as lr" in refused(

@@ -126,6 +126,38 @@ TEST(CaptureRefusals, WhatIsNotDeclared) {
               HasSubstr(".modules"));
 }
 
+// Given one of the two, the step named numbers of the other as if there were no optimizer.
+TEST(CaptureRefusals, TwoOptimizersInOneStep) {
+  for (const bool adam : {true, false}) {
+    torch::nn::Linear first(4, 4), second(4, 1);
+    torch::optim::SGD sgd(first->parameters(), 0.1);
+    torch::optim::Adam other_adam(second->parameters(), 0.1);
+    torch::optim::SGD other_sgd(second->parameters(), 0.1);
+    torch::optim::Optimizer& other = adam ? static_cast<torch::optim::Optimizer&>(other_adam) : other_sgd;
+    bool inside = true;
+    const auto train = [&](at::Tensor x) {
+      sgd.zero_grad();
+      other.zero_grad();
+      at::Tensor loss = second(first(x)).square().mean();
+      loss.backward();
+      sgd.step();
+      if (inside) other.step();
+      return loss;
+    };
+    auto step = capture(train, {.optimizer = &sgd});
+    for (int i = 0; i < 8; ++i) step(torch::randn({3, 4}));
+    EXPECT_THAT(step.refusal(), HasSubstr("call the other's step() after the captured step"));
+    // As it says.
+    inside = false;
+    auto one = capture(train, {.optimizer = &sgd});
+    for (int i = 0; i < 8; ++i) {
+      one(torch::randn({3, 4}));
+      other.step();
+    }
+    EXPECT_EQ(one.stats().replayed, 4u) << one.explain();
+  }
+}
+
 TEST(CaptureRefusals, InputsThatRequireAGradient) {
   auto inside = capture([](at::Tensor x) {
     x.requires_grad_();
