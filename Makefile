@@ -128,6 +128,11 @@ fuzz-capture: setup-python configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 600)
 
+## op-database: every operator of PyTorch's database captured, beside eager; half an hour; DATABASE_ARGS: --seconds S, --only TEXT, --from NAME
+op-database: setup-database configure-release
+	$(call BUILD,release) --target overdrive
+	PYTHONPATH=build/python:.deps/database .deps/python/bin/python -B test/python/op_database.py $(DATABASE_ARGS)
+
 ## mutate:    seed small mistakes in the library, one at a time, and look which of them the tests see; minutes
 ##            MUTATE_ARGS: --again, --only TEXT, --table FILE; a run that was stopped goes on
 mutate: build
@@ -171,6 +176,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results fuzz-capture test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
+.PHONY: compare results fuzz-capture op-database test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
   format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

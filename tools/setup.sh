@@ -2,11 +2,12 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [python] [peers] [clang] [format] [tidy] [docs] [--again]
+#   tools/setup.sh [build] [python] [peers] [database] [clang] [format] [tidy] [docs] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
 # peers: an environment in .deps/peers with JAX, for `make bench-peers`.
+# database: NumPy and expecttest in .deps/database, for `make op-database`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 # docs: doxygen, for `make docs`.
 #
@@ -320,6 +321,15 @@ setup_peers() {
   fail "pip could not install jax[cpu], for bench/peers."
 }
 
+# Beside the environment of `python`, because users have captured steps with NumPy and without.
+setup_database() {
+  [[ -x $kState/python/bin/python ]] || fail "this LibTorch came without Python, so that there is no database of operators."
+  say "fetching NumPy with pip into $kState/database, about 20 MB, for PyTorch's database of operators"
+  fetch $kState/python --upgrade --target $kState/database numpy expecttest && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install numpy and expecttest, for PyTorch's database of operators."
+}
+
 # --- the parts -------------------------------------------------------------------------------
 
 setup_tool() {  # PART TOOL, which is also the name of its package
@@ -342,11 +352,15 @@ setup_part() {
       setup_part build
       is_done peers || { setup_peers && mark_done peers; }
       ;;
+    database)
+      setup_part python
+      is_done database || { setup_database && mark_done database; }
+      ;;
     clang) setup_tool clang clang-16 ;;
     format) setup_tool format clang-format-16 ;;
     tidy) setup_tool tidy clang-tidy-16 ;;
     docs) setup_tool docs doxygen ;;
-    *) fail "unknown part '$1'; known are build, python, peers, clang, format, tidy and docs" ;;
+    *) fail "unknown part '$1'; known are build, python, peers, database, clang, format, tidy and docs" ;;
   esac
 }
 
