@@ -32,7 +32,8 @@ overdrive_capture* overdrive_capture_new(overdrive_capture_function function, in
     // The step calls the object that it lies in, which therefore has an address first.
     auto address = std::make_shared<overdrive_capture*>(nullptr);
     auto call = [address](const std::vector<at::Tensor>& inputs) {
-      TORCH_CHECK(*address, "The captured part is gone, and its function would have to run again; keep the part.");
+      TORCH_CHECK(*address,
+                  "The captured part is gone, and its function would have to run again; keep the part.");
       return overdrive::replay::call_outside(**address, inputs);
     };
     *address = new overdrive_capture{.function = function,
@@ -73,9 +74,8 @@ int overdrive_capture_stats(const overdrive_capture* capture, uint64_t counts[9]
   return without_throwing(0, [&] {
     TORCH_CHECK(capture != nullptr, "a captured step is missing.");
     const overdrive::CaptureStats stats = capture->step.stats();
-    const auto all = {stats.calls,    stats.eager,  stats.recorded, stats.checked,
-                      stats.replayed, stats.undone, stats.outdated,
-                      stats.backwards, stats.again};
+    const auto all = {stats.calls,  stats.eager,    stats.recorded,  stats.checked, stats.replayed,
+                      stats.undone, stats.outdated, stats.backwards, stats.again};
     std::copy(all.begin(), all.end(), counts);
     return 1;
   });
@@ -101,6 +101,10 @@ void overdrive_capture_pause(int paused) { overdrive::replay::Recorder::pause(pa
 
 void overdrive_capture_on_refusal(void (*told)(const char* reason)) {
   overdrive::replay::Recorder::on_refusal(told);
+}
+
+void overdrive_capture_on_operator(void (*told)(const char* name)) {
+  overdrive::replay::Recorder::on_operator(told);
 }
 
 void overdrive_capture_refuse(const char* reason) {

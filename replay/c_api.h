@@ -48,6 +48,9 @@ __attribute__((visibility("default"))) void overdrive_capture_pause(int paused);
 /* Is called with the reasons for which the recording under way on its thread is refused, the first of them
    first, where the operator is called; null: nothing is. One for the process. */
 __attribute__((visibility("default"))) void overdrive_capture_on_refusal(void (*told)(const char* reason));
+/* Is called with the name of each operator that a recording of this thread notes, where it is called; null: nothing
+   is. */
+__attribute__((visibility("default"))) void overdrive_capture_on_operator(void (*told)(const char* name));
 /* The call under way cannot be replayed, and this sentence says why. */
 __attribute__((visibility("default"))) void overdrive_capture_refuse(const char* reason);
 

@@ -89,6 +89,8 @@ class CapturedStep:
         self._eager_reason = ""
         # Of each refusal those of the same recording, with their lines.
         self.reasons: dict[str, dict[str, str]] = {}
+        # Of the last recording each operator with the lines that called it.
+        self.lines: dict[str, dict[str, None]] = {}
         self._python_calls = 0
         self._runs_of_python = 0
         steps.add(self)
@@ -443,7 +445,7 @@ class CapturedStep:
             counts = self.stats()
             if counts["replayed"] == 0 and counts["calls"] > 4:
                 text = self._eager_reason or self._reason_of_last_call()
-        return with_lines(text, self.reasons.get(text, {}))
+        return with_lines(text, self.reasons.get(text, {}), self.lines)
 
     def refused_for_good(self) -> str:
         """Why no call is ever replayed; "" as long as one is or may be."""

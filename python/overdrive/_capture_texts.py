@@ -16,6 +16,7 @@ from overdrive._guards import same_value
 from overdrive._library import library
 
 _MOST_REASONS = 4
+_MOST_LINES = 4
 
 steps: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -79,13 +80,15 @@ def levels_to_caller() -> int:
 @contextlib.contextmanager
 def telling(step: Any) -> Iterator[None]:
     """Remembers why the recording of the block is refused, and the lines of the program at which it is."""
-    _told.step, _told.reasons = step, {}
+    _told.step, _told.reasons, _told.lines = step, {}, None
     if not _Told.registered:
         library().overdrive_capture_on_refusal(ctypes.cast(_note_refusal, ctypes.c_void_p))
         _Told.registered = True
+    library().overdrive_capture_on_operator(ctypes.cast(_note_operator, ctypes.c_void_p))
     try:
         yield
     finally:
+        library().overdrive_capture_on_operator(None)
         _told.step = None
 
 
@@ -93,6 +96,7 @@ class _Told(threading.local):
     registered = False
     step: Any = None
     reasons: dict[str, str] = {}
+    lines: Any = None
 
 
 _told = _Told()
@@ -110,11 +114,31 @@ def _note_refusal(reason: bytes) -> None:
         _told.reasons.setdefault(text, line_of_caller())
 
 
-def with_lines(text: str, reasons: dict[str, str]) -> str:
-    """A refusal with its line, and the others of the same recording."""
-    told = [text + (f" ({reasons[text]})" if reasons.get(text) else "")]
-    told += [reason + (f" ({line})" if line else "") for reason, line in reasons.items() if reason != text]
-    return " Also: ".join(map(in_python, told))
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _note_operator(name: bytes) -> None:
+    if _told.step is None:
+        return
+    if _told.lines is None:
+        _told.lines = _told.step.lines = {}
+    _told.lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
+
+
+def with_lines(text: str, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:
+    """A refusal with its line, and the others of the same recording. A difference between two recordings has no line; its
+    operator has those at which the last recording called it."""
+    where = reasons.get(text, "") or _line_of_operator(text, lines)
+    told = [in_python(text) + (f" ({where})" if where else "")]
+    told += [in_python(reason) + (f" ({line})" if line else "") for reason, line in reasons.items() if reason != text]
+    return " Also: ".join(told)
+
+
+def _line_of_operator(text: str, lines: dict[str, dict[str, None]]) -> str:
+    for name in re.findall(r"\w+::\w+(?:\.\w+)?", text):
+        known = [line for line in lines.get(name, ()) if line]
+        if known:
+            return known[0] if len(known) == 1 else "one of " + ", ".join(known[:_MOST_LINES]) + (
+                " ..." if len(known) > _MOST_LINES else "")
+    return ""
 
 
 def in_python(text: str) -> str:

@@ -27,6 +27,7 @@ thread_local Recorder* active_recorder = nullptr;
 // key.
 std::atomic<uint64_t> foreign_operators{0};
 std::atomic<void (*)(const char*)> told_of_refusals{nullptr};
+thread_local void (*told_of_operators)(const char*) = nullptr;
 
 void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, c10::Stack* stack) {
   // Operators that a kernel calls in turn are a part of the kernel.
@@ -105,6 +106,8 @@ void Recorder::on_refusal(void (*told)(const char* reason)) {
   told_of_refusals.store(told, std::memory_order_relaxed);
 }
 
+void Recorder::on_operator(void (*told)(const char* name)) { told_of_operators = told; }
+
 void Recorder::refuse(std::string reason) {
   if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(reason.c_str());
   if (program_.refusal.empty()) program_.refusal = std::move(reason);
@@ -171,6 +174,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
+  if (told_of_operators) told_of_operators(name.c_str());
   Operator op{.handle = handle,
               .name = std::move(name),
               .grad_mode = at::GradMode::is_enabled(),

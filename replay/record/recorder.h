@@ -35,6 +35,9 @@ class Recorder {
   void refuse(std::string reason);
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
   static void on_refusal(void (*told)(const char* reason));
+  // Is called with each operator that a recording of this thread notes, before the operator runs; null: nothing
+  // is.
+  static void on_operator(void (*told)(const char* name));
 
   // From here on the operators are those of a part's backward. The function has made the outputs, and the
   // backward begins with the gradients.

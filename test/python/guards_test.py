@@ -818,3 +818,35 @@ def test_steps_on_two_threads_see_their_own_reads():
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_a_difference_between_two_recordings_names_the_lines_of_its_operator():
+    values = iter(range(1000))
+
+    def varies(x):
+        y = x + 1
+        return y * next(values)  # this line
+
+    line = varies.__code__.co_firstlineno + 2
+    step = overdrive.capture(varies)
+    for _ in range(12):
+        step(torch.ones(2))
+    assert "aten::mul" in step.refusal() and f"guards_test.py:{line})" in step.refusal(), step.refusal()
+
+    def twice(x):
+        y = x * 2  # one of the two
+        return y * next(values)
+
+    step = overdrive.capture(twice)
+    for _ in range(12):
+        step(torch.ones(2))
+    first = twice.__code__.co_firstlineno + 1
+    assert f"guards_test.py:{first}, " in step.refusal() and f"guards_test.py:{first + 1})" in step.refusal(), step.refusal()
+
+    def table(x):
+        return x * torch.tensor([float(next(values)), 1.0])
+
+    step = overdrive.capture(table)
+    for _ in range(12):
+        step(torch.ones(2))
+    assert f"guards_test.py:{table.__code__.co_firstlineno + 1})" in step.refusal(), step.refusal()
