@@ -205,7 +205,7 @@ TEST(CaptureOutside, NumbersOfAnotherOptimizerAreRefused) {
       },
       {.optimizer = training.optimizer.get(), .modules = {training.model}});
   for (int i = 0; i < 8; ++i) step.call(training.inputs(i));
-  EXPECT_THAT(step.refusal(), HasSubstr("one for each captured step"));
+  EXPECT_THAT(step.refusal(), HasSubstr("call the other's step() after the captured step"));
 }
 
 TEST(CaptureOutside, AStepThatIsCalledInAParallelRegion) {
