@@ -40,16 +40,16 @@ __attribute__((visibility("default"))) uint64_t overdrive_capture_current(const 
 
 /* Of this thread: 1 while a function is recorded. */
 __attribute__((visibility("default"))) int overdrive_capture_recording(void);
-/* Of this thread, while the function of a part runs once more in a backward: the number that was watched in its call;
-   else -1. */
+/* Of this thread, while the function of a part runs once more in a backward: the number that was watched in its
+   call; else -1. */
 __attribute__((visibility("default"))) int64_t overdrive_capture_again(void);
 /* Operators are left out of the recording, or noted again. */
 __attribute__((visibility("default"))) void overdrive_capture_pause(int paused);
 /* Is called with the reasons for which the recording under way on its thread is refused, the first of them
    first, where the operator is called; null: nothing is. One for the process. */
 __attribute__((visibility("default"))) void overdrive_capture_on_refusal(void (*told)(const char* reason));
-/* Is called with the name of each operator that a recording of this thread notes, where it is called; null: nothing
-   is. */
+/* Is called with the name of each operator that a recording of this thread notes, where it is called; null:
+   nothing is. */
 __attribute__((visibility("default"))) void overdrive_capture_on_operator(void (*told)(const char* name));
 /* The call under way cannot be replayed, and this sentence says why. */
 __attribute__((visibility("default"))) void overdrive_capture_refuse(const char* reason);
