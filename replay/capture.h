@@ -36,8 +36,8 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for tw
   // The function's results: detached, and in replays fresh.
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
 
-  // A number that the function reads. A call in which it has another value is recorded anew. Of a part, it keeps its
-  // value until the backward of the call.
+  // A number that the function reads. A call in which it has another value is recorded anew. Of a part, it
+  // keeps its value until the backward of the call.
   template <typename T>
   void watch(const T* value) {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>, "watch() takes a pointer to a number");

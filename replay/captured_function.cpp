@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -15,20 +16,26 @@ namespace {
 // A program that no call has fitted for this many times as many calls as there are programs makes room.
 constexpr uint64_t kUnusedCalls = 16;
 
-// A call that is under way. A second one, of another thread, is an error.
+// A call that is under way. A second one, of another thread, is an error, or not the first.
 class Busy {
  public:
-  explicit Busy(std::atomic<std::thread::id>& thread) : thread_(thread) {
-    std::thread::id none;
-    TORCH_CHECK(thread_.compare_exchange_strong(none, std::this_thread::get_id(), std::memory_order_acquire),
-                "A captured step was called while another call of it was under way.");
+  explicit Busy(std::atomic<std::thread::id>& thread) : Busy(thread, std::try_to_lock) {
+    TORCH_CHECK(is_first_, "A captured step was called while another call of it was under way.");
   }
-  ~Busy() { thread_.store({}, std::memory_order_release); }
+  Busy(std::atomic<std::thread::id>& thread, std::try_to_lock_t) : thread_(thread) {
+    std::thread::id none;
+    is_first_ = thread_.compare_exchange_strong(none, std::this_thread::get_id(), std::memory_order_acquire);
+  }
+  ~Busy() {
+    if (is_first_) thread_.store({}, std::memory_order_release);
+  }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
+  bool is_first() const { return is_first_; }
 
  private:
   std::atomic<std::thread::id>& thread_;
+  bool is_first_;
 };
 
 bool is_switched_on() {
@@ -56,11 +63,7 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
 }
 
 std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
-  // To an outer recording, and to a call that is under way, a part is its function.
-  if (counts_ && (Recorder::active() || busy_.load(std::memory_order_relaxed) != std::thread::id())) {
-    calls_beside_.fetch_add(1, std::memory_order_relaxed);
-    return function_(inputs);
-  }
+  if (counts_) return call_part(inputs);
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (Recorder* outer = Recorder::active()) {
@@ -71,6 +74,23 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
     return eager(inputs, "the function calls its own captured step");
   }
   const Busy busy(busy_);
+  return call_entry(inputs);
+}
+
+// To an outer recording, to another part that runs once more, and to a call that is under way, a part is its
+// function.
+std::vector<at::Tensor> CapturedFunction::call_part(const std::vector<at::Tensor>& inputs) {
+  const Busy busy(busy_, std::try_to_lock);
+  if (!busy.is_first() || Recorder::active() || PartFunction::is_running_again()) {
+    calls_beside_.fetch_add(1, std::memory_order_relaxed);
+    return function_(inputs);
+  }
+  ++stats_.calls;
+  if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
+  return call_entry(inputs);
+}
+
+std::vector<at::Tensor> CapturedFunction::call_entry(const std::vector<at::Tensor>& inputs) {
   current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   Entry* entry = entry_for(inputs);

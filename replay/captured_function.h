@@ -30,6 +30,8 @@ class CapturedFunction {
   std::string explain() const;
 
  private:
+  std::vector<at::Tensor> call_part(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call_entry(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
   Entry* known_entry_for(const std::vector<at::Tensor>& inputs);
   void forget_unused();

@@ -94,7 +94,7 @@ std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
   if (!part_) return call_phase(inputs);
   PartFunction& function = part_->function();
   (void)function.take_outputs();  // of a call that threw
-  if (!function.refusal().empty() && phase_ != Phase::kRefused) refuse(function.refusal());
+  if (function.is_refused() && phase_ != Phase::kRefused) refuse(function.refusal());
   if (function.wants_recording() && phase_ == Phase::kReady) {
     outdated("the gradients of the outputs arrive in another form");
   } else if (function.wants_recording() && (phase_ == Phase::kSecond || phase_ == Phase::kCheck)) {
@@ -298,6 +298,8 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
 bool Entry::is_held() {
   if (!recorded_->is_part()) return false;
   std::string text = still_held(*recorded_);
+  if (text.empty() && part_->function().is_leaf_held())
+    text = "A leaf that the function made in one call is still held after the next, and has a gradient.";
   if (text.empty()) return false;
   if (++held_ > kMostHeld) refuse(std::move(text));
   return true;
@@ -490,6 +492,7 @@ void Entry::explain(std::ostream& out) const {
       << " times\n";
   if (!refusal_.empty()) out << "refused: " << refusal_ << "\n";
   if (!outdated_reason_.empty()) out << "recorded anew the last time because: " << outdated_reason_ << "\n";
+  if (part_ && part_->runs() > 1) out << part_->runs() << " runs, for calls whose graphs live\n";
   if (run_) explain_run(*run_, out);
 }
 

@@ -6,6 +6,9 @@ namespace overdrive::replay {
 
 namespace {
 
+// Memory of calls whose graphs lived at once is given back after so many calls that did not need it.
+constexpr uint64_t kIdleCalls = 256;
+
 void fill_buffers(const ReplayRun& run, const std::vector<at::Tensor>& inputs) {
   const std::vector<at::Tensor>& buffers = run.bound().buffers();
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -36,7 +39,7 @@ Part::Part(Function function, std::shared_ptr<PartCounts> counts, int64_t number
     : function_(std::make_shared<PartFunction>(std::move(function), number)), counts_(std::move(counts)) {}
 
 void Part::adopt(const std::shared_ptr<ReplayRun>& run) {
-  runs_ = {run};
+  runs_ = {{run, calls_}};
   run->make_large_gradients_fresh();
   plan_ = run->program().is_part() ? std::make_shared<PartPlan>(run->program(), *function_) : nullptr;
 }
@@ -47,14 +50,25 @@ void Part::forget() {
 }
 
 std::shared_ptr<ReplayRun> Part::free_run() {
-  for (const auto& run : runs_) {
-    if (!run->is_leased()) return run;
+  if (++calls_ % kIdleCalls == 0) forget_idle();
+  for (Kept& kept : runs_) {
+    if (kept.run->is_leased()) continue;
+    kept.used = calls_;
+    return kept.run;
   }
-  runs_.push_back(std::make_shared<ReplayRun>(*runs_.front()));
-  runs_.back()->make_large_gradients_fresh();
-  TORCH_CHECK(runs_.back()->refusal().empty(), "A captured part could not be bound again. ",
-              runs_.back()->refusal());
-  return runs_.back();
+  auto run = std::make_shared<ReplayRun>(*runs_.front().run);
+  TORCH_CHECK(run->refusal().empty(), "A captured part could not be bound again. ", run->refusal());
+  run->make_large_gradients_fresh();
+  runs_.push_back({std::move(run), calls_});
+  return runs_.back().run;
+}
+
+// The first one is the entry's, and that of which the others are made.
+void Part::forget_idle() {
+  const auto is_idle = [&](const Kept& kept) {
+    return !kept.run->is_leased() && calls_ - kept.used >= kIdleCalls;
+  };
+  runs_.erase(std::remove_if(runs_.begin() + 1, runs_.end(), is_idle), runs_.end());
 }
 
 std::optional<std::vector<at::Tensor>> Part::replay(const std::vector<at::Tensor>& inputs,

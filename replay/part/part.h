@@ -37,7 +37,15 @@ class Part {
   const std::shared_ptr<PartFunction> function_;
   const std::shared_ptr<PartCounts> counts_;
   std::shared_ptr<const PartPlan> plan_;
-  std::vector<std::shared_ptr<ReplayRun>> runs_;
+  void forget_idle();
+
+  struct Kept {
+    std::shared_ptr<ReplayRun> run;
+    // The number of the last call that had it.
+    uint64_t used;
+  };
+  std::vector<Kept> runs_;
+  uint64_t calls_ = 0;
 };
 
 }  // namespace overdrive::replay

@@ -1,6 +1,7 @@
 #include "replay/part/part_function.h"
 
 #include "engine/host/version_check.h"
+#include "replay/record/refusals.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -15,16 +16,6 @@ constexpr uint64_t kCallsWithoutBackward = 256;
 // Of gradients in turn: another form is recorded so often, and no more.
 constexpr uint64_t kMostForms = 8;
 
-thread_local int64_t number_of_run = -1;
-
-struct RunningAgain {
-  explicit RunningAgain(int64_t number) : before(std::exchange(number_of_run, number)) {}
-  ~RunningAgain() { number_of_run = before; }
-  RunningAgain(const RunningAgain&) = delete;
-  RunningAgain& operator=(const RunningAgain&) = delete;
-  const int64_t before;
-};
-
 // Operators in between are no part of the recording.
 struct Unrecorded {
   Unrecorded() { Recorder::pause(true); }
@@ -32,6 +23,19 @@ struct Unrecorded {
   Unrecorded(const Unrecorded&) = delete;
   Unrecorded& operator=(const Unrecorded&) = delete;
 };
+
+thread_local const int64_t* number_of_run = nullptr;
+
+struct RunningAgain {
+  explicit RunningAgain(const int64_t& number) : before(std::exchange(number_of_run, &number)) {}
+  ~RunningAgain() { number_of_run = before; }
+  RunningAgain(const RunningAgain&) = delete;
+  RunningAgain& operator=(const RunningAgain&) = delete;
+  const int64_t* const before;
+};
+
+// A sparse one and a conjugated view are not; their bytes alone do not tell what they are.
+bool is_ordinary(const at::Tensor& gradient) { return refusal_of(gradient, "").empty(); }
 
 // A tensor that looks so.
 at::Tensor made(const InputLooks& looks) {
@@ -41,6 +45,8 @@ at::Tensor made(const InputLooks& looks) {
   const at::Tensor memory = at::empty({static_cast<int64_t>(bytes / element)}, options);
   return memory.as_strided(looks.sizes, looks.strides, looks.alignment / element);
 }
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string refusal_of_tensors(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& input : inputs) {
@@ -62,8 +68,6 @@ std::string refusal_of_tensors(const std::vector<at::Tensor>& outputs, const std
 
 PartFunction::PartFunction(Function function, int64_t number)
     : function_(std::move(function)), number_(number), generator_(at::detail::createCPUGenerator(20261123)) {}
-
-int64_t PartFunction::running_again() { return number_of_run; }
 
 std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& inputs) {
   const uint64_t first_node = at::sequence_number::peek();
@@ -88,7 +92,7 @@ void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
 void PartFunction::arrived(size_t output, const at::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
   if (at::GradMode::is_enabled()) refuse_second_derivatives();
-  if (!gradient.defined()) return;
+  if (!gradient.defined() || !is_ordinary(gradient)) return;
   // What is seen in calls after the first is compared when a replay meets it.
   if (form_) return;
   any_seen_ = true;
@@ -100,10 +104,25 @@ void PartFunction::arrived(size_t output, const at::Tensor& gradient) {
 
 // The graph of a gradient leads into the nodes of the function, of which a replay has none.
 void PartFunction::refuse_second_derivatives() {
-  refusal_ =
+  refuse(
       "A backward with create_graph ran through the part, whose graph a replay does not have; calls run "
-      "eagerly.";
+      "eagerly.");
   wants_recording_ = true;
+}
+
+void PartFunction::refuse(std::string reason) {
+  if (is_refused()) return;
+  refusal_ = std::move(reason);
+  is_refused_.store(true, std::memory_order_release);
+}
+
+bool PartFunction::is_running_again() { return number_of_run != nullptr; }
+
+int64_t PartFunction::running_again() { return number_of_run ? *number_of_run : -1; }
+
+bool PartFunction::is_leaf_held() const {
+  return std::any_of(inner_leaves_.begin(), inner_leaves_.end(),
+                     [](const WeakTensor& leaf) { return !leaf.expired(); });
 }
 
 bool PartFunction::knows_gradients() const {
@@ -114,14 +133,18 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   outputs_.reset();
   const uint64_t first_node = at::sequence_number::peek();
   std::vector<at::Tensor> results = function_(inputs);
-  const bool has_graph =
-      at::GradMode::is_enabled() && std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
-        return each.defined() && each.requires_grad();
-      });
-  if (!has_graph) return results;
+  const bool has_graph = std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
+    return each.defined() && each.requires_grad();
+  });
   Recorder& recorder = *Recorder::active();
+  if (!has_graph) {
+    if (std::string reason = refusal_of_tensors(results, {}); !reason.empty())
+      recorder.refuse(std::move(reason));
+    return results;
+  }
   outputs_ = results;
-  const PartGraph graph(results, inputs, first_node);
+  const PartGraph graph(results, inputs, first_node,
+                        [&](const at::Tensor& leaf) { return !recorder.knows_outside(leaf); });
   if (!graph.refusal().empty()) {
     recorder.refuse(graph.refusal());
     return results;
@@ -132,12 +155,19 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   }
   note_outputs(results);
   uses_ = graph.uses();
+  shared_nodes_ = graph.shared_nodes();
+  inner_leaves_.clear();
+  for (const at::Tensor& leaf : graph.inner_leaves()) inner_leaves_.emplace_back(leaf.getIntrusivePtr());
   make_placeholders(results);
   const std::vector<at::Tensor>& placeholders = form_->placeholders;
   recorder.begin_backward(results.size(), placeholders);
-  for (at::Tensor& gradient :
-       graph.pull(placeholders, form_->wanted, /*keep_graph=*/true, /*create_graph=*/false)) {
-    results.push_back(std::move(gradient));
+  try {
+    for (at::Tensor& gradient :
+         graph.pull(placeholders, form_->wanted, /*keep_graph=*/true, /*create_graph=*/false)) {
+      results.push_back(std::move(gradient));
+    }
+  } catch (const std::exception& error) {  // the caller's to see, in a backward of its own
+    recorder.refuse(c10::str("The backward of the part throws: ", first_line(error.what())));
   }
   return results;
 }
@@ -206,7 +236,7 @@ bool PartForm::fits(const std::vector<at::Tensor>& gradients, const std::vector<
   if (those_wanted != wanted || gradients.size() != looks.size()) return false;
   for (size_t i = 0; i < looks.size(); ++i) {
     if (looks[i].has_value() != gradients[i].defined()) return false;
-    if (looks[i] && !looks[i]->fits({gradients[i]}, 0)) return false;
+    if (looks[i] && !(is_ordinary(gradients[i]) && looks[i]->fits({gradients[i]}, 0))) return false;
   }
   return true;
 }
@@ -215,6 +245,14 @@ void PartFunction::note_gradients(bool fit, const std::vector<at::Tensor>& gradi
                                   const std::vector<bool>& wanted) {
   ++(fit ? hits_ : misses_);
   if (fit) return;
+  const bool ordinary = std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
+    return !gradient.defined() || is_ordinary(gradient);
+  });
+  if (!ordinary) {
+    if (misses_ > hits_ && ++new_forms_ > kMostForms)
+      refuse("The gradients of the outputs are not ordinary dense tensors in nearly every backward.");
+    return;
+  }
   any_seen_ = true;
   seen_.wanted = wanted;
   seen_.looks.assign(gradients.size(), std::nullopt);
@@ -224,23 +262,26 @@ void PartFunction::note_gradients(bool fit, const std::vector<at::Tensor>& gradi
   if (misses_ <= hits_) return;
   wants_recording_ = true;
   if (++new_forms_ > kMostForms)
-    refusal_ =
-        "The gradients of the outputs arrive in other sizes, strides or choices in nearly every backward.";
+    refuse("The gradients of the outputs arrive in other sizes, strides or choices in nearly every backward.");
 }
 
-std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& inputs,
-                                            const std::vector<PartUse>& uses,
-                                            const std::vector<at::Tensor>& gradients,
-                                            const std::vector<bool>& wanted, bool create_graph) const {
+std::vector<at::Tensor> PartFunction::again(
+    const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
+    const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted, bool create_graph,
+    const std::function<void(const std::vector<at::Tensor>&)>& check) const {
   const at::AutoGradMode with_graph(true);
   const uint64_t first_node = at::sequence_number::peek();
-  const RunningAgain scope(number_);
-  const std::vector<at::Tensor> outputs = function_(inputs);
-  const PartGraph graph(outputs, inputs, first_node);
-  const bool is_as_before =
-      std::equal(uses.begin(), uses.end(), graph.uses().begin(), graph.uses().end(),
-                 [](const PartUse& before, const PartUse& now) { return before.is_as(now); });
-  TORCH_CHECK(graph.refusal().empty() && is_as_before,
+  const std::vector<at::Tensor> outputs = [&] {
+    const RunningAgain scope(number_);
+    return function_(inputs);
+  }();
+  check(outputs);
+  const auto is_inner = [&](const at::Tensor& leaf) {
+    return std::none_of(uses.begin(), uses.end(),
+                        [&](const PartUse& use) { return use.leaf == leaf.unsafeGetTensorImpl(); });
+  };
+  const PartGraph graph(outputs, inputs, first_node, is_inner);
+  TORCH_CHECK(graph.refusal().empty() && graph.uses() == uses,
               "A captured part makes another graph in the backward than it did in the forward. ",
               graph.refusal());
   return graph.pull(gradients, wanted, create_graph, create_graph);

@@ -9,6 +9,8 @@
 
 #include <ATen/core/Generator.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,9 +37,6 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // `number`: the caller's for this function, told while it runs again.
   PartFunction(Function function, int64_t number);
 
-  // Of this thread, while a function runs once more in a backward: its number; else -1.
-  static int64_t running_again();
-
   // With a graph as it comes. Sees in which form the gradients of the outputs arrive.
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
   // For a recorder: the outputs, then the gradients of the uses. The outputs with their graph are kept.
@@ -49,6 +48,9 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
   // Of the last recording.
   const std::vector<PartUse>& uses() const { return uses_; }
+  const std::vector<std::vector<bool>>& shared_nodes() const { return shared_nodes_; }
+  // Whether a leaf that the last recorded call has made lives still.
+  bool is_leaf_held() const;
   // Whether an output requires a gradient.
   bool is_differentiable(size_t output) const { return differentiable_[output]; }
   // The node that made an output in the last recording, as an error names it, and which output of the node it
@@ -67,19 +69,27 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   void note_gradients(bool fit, const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
   // Whether the next recording has another form of gradients than the last one.
   bool wants_recording() const { return wants_recording_; }
-  // Why gradients arrive in other forms again and again; empty as a rule.
+  // Whether calls shall run eagerly from now on, because of what backwards have met, and why.
+  bool is_refused() const { return is_refused_.load(std::memory_order_acquire); }
   const std::string& refusal() const { return refusal_; }
 
   // After a backward with create_graph.
   void refuse_second_derivatives();
-  // The gradients of the uses by the function itself, in a backward. Throws where its graph is another one now.
+  // The gradients of the uses by the function itself, in a backward. `check` looks at the outputs first. Throws
+  // where the graph is another one now.
   std::vector<at::Tensor> again(const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
                                 const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
-                                bool create_graph) const;
+                                bool create_graph,
+                                const std::function<void(const std::vector<at::Tensor>&)>& check) const;
+  // Whether again() runs on this thread. To it, another part in the function is its function.
+  static bool is_running_again();
+  // The number of the function that does; -1: none.
+  static int64_t running_again();
 
  private:
   void watch_gradients(const std::vector<at::Tensor>& outputs);
   void arrived(size_t output, const at::Tensor& gradient);
+  void refuse(std::string reason);
   void note_outputs(const std::vector<at::Tensor>& outputs);
   void make_placeholders(const std::vector<at::Tensor>& outputs);
 
@@ -87,6 +97,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   const int64_t number_;
   std::recursive_mutex mutex_;
   std::vector<PartUse> uses_;
+  std::vector<std::vector<bool>> shared_nodes_;
+  std::vector<WeakTensor> inner_leaves_;
   std::vector<bool> differentiable_;
   std::vector<std::pair<std::string, uint32_t>> producers_;
   std::optional<std::vector<at::Tensor>> outputs_;
@@ -94,15 +106,18 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // That of the recording, if there is one, and what was seen last.
   std::shared_ptr<const PartForm> form_;
   PartForm seen_;
-  bool any_seen_ = false;
-  std::vector<bool> feed_others_;
+  // Backwards write these, and calls read them without the lock. The reason is fixed when it is there.
+  std::atomic<bool> any_seen_ = false;
+  std::atomic<bool> wants_recording_ = false;
+  std::atomic<bool> is_refused_ = false;
+  std::string refusal_;
   bool makes_graphs_ = false;
-  bool wants_recording_ = false;
+  // Of each output of the last eager call.
+  std::vector<bool> feed_others_;
   uint64_t calls_ = 0;
   uint64_t hits_ = 0;
   uint64_t misses_ = 0;
   uint64_t new_forms_ = 0;
-  std::string refusal_;
 };
 
 }  // namespace overdrive::replay

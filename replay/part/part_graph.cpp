@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <queue>
 #include <string_view>
 #include <typeinfo>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace overdrive::replay {
@@ -50,20 +52,20 @@ bool leads_to(const Edge& edge, const at::Tensor& tensor) {
 }  // namespace
 
 PartGraph::PartGraph(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
-                     uint64_t first_node) {
+                     uint64_t first_node, const IsInner& is_inner) {
   for (const at::Tensor& output : outputs) {
     const bool differentiable = output.defined() && output.requires_grad();
     roots_.push_back(differentiable ? torch::autograd::impl::gradient_edge(output) : Edge());
     if (differentiable && output.is_leaf()) refuse("The function returns a leaf that requires a gradient.");
   }
-  if (refusal_.empty()) walk(inputs, first_node);
+  if (refusal_.empty()) walk(inputs, first_node, is_inner);
 }
 
 void PartGraph::refuse(std::string reason) {
   if (refusal_.empty()) refusal_ = std::move(reason);
 }
 
-void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node) {
+void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node, const IsInner& is_inner) {
   std::vector<NodePtr> found;
   std::unordered_set<const Node*> seen;
   for (const Edge& root : roots_) {
@@ -75,29 +77,88 @@ void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node)
   }
   for (size_t next = 0; next < found.size() && refusal_.empty(); ++next) {
     std::vector<NodePtr> inner;
-    note_exits(NodePtr(found[next]), inputs, first_node, inner);
+    note_exits(NodePtr(found[next]), inputs, first_node, is_inner, inner);
     for (NodePtr& node : inner) {
       if (seen.insert(node.get()).second) found.push_back(std::move(node));
     }
   }
   if (!refusal_.empty()) return;
-  // A backward runs nodes in this order, whatever else is in the graph.
-  std::stable_sort(exits_.begin(), exits_.end(),
-                   [](const Exit& a, const Exit& b) { return a.node->sequence_nr() > b.node->sequence_nr(); });
+  nodes_ = std::move(found);
+  sort_exits();
   for (const Exit& exit : exits_) {
+    if (exit.is_inner) {
+      inner_leaves_.push_back(exit.tensor);
+      continue;
+    }
     const auto input = std::find_if(inputs.begin(), inputs.end(), [&](const at::Tensor& each) {
       return leads_to(exit.node->next_edge(exit.edge), each);
     });
     const bool is_leaf = input == inputs.end();
-    const size_t before = uses_.empty() ? 0 : uses_.back().node;
-    const bool same_node = uses_.empty() || exit.node == exits_[uses_.size() - 1].node;
     uses_.push_back({is_leaf ? PartUse::kLeaf : static_cast<int>(input - inputs.begin()),
-                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr, same_node ? before : before + 1});
+                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr});
   }
 }
 
+// A backward runs the ready node with the highest number, whatever else is in the graph. A node may have a
+// higher number than the one before it: that of a view whose base was changed is made when it is asked for.
+void PartGraph::sort_exits() {
+  std::unordered_map<const Node*, size_t> indices;
+  for (size_t i = 0; i < nodes_.size(); ++i) indices.emplace(nodes_[i].get(), i);
+  std::vector<size_t> missing(nodes_.size()), turn(nodes_.size());
+  const auto for_each_next = [&](const Node& node, const auto& action) {
+    for (const Edge& edge : node.next_edges()) {
+      if (const auto next = indices.find(edge.function.get()); edge.is_valid() && next != indices.end())
+        action(next->second);
+    }
+  };
+  for (const NodePtr& node : nodes_) for_each_next(*node, [&](size_t next) { ++missing[next]; });
+  using Numbered = std::pair<uint64_t, size_t>;
+  std::priority_queue<Numbered> ready;
+  const auto push = [&](size_t index) { ready.emplace(nodes_[index]->sequence_nr(), index); };
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (missing[i] == 0) push(i);
+  }
+  for (size_t count = 0; !ready.empty(); ++count) {
+    const size_t index = ready.top().second;
+    ready.pop();
+    turn[index] = count;
+    for_each_next(*nodes_[index], [&](size_t next) {
+      if (--missing[next] == 0) push(next);
+    });
+  }
+  std::stable_sort(exits_.begin(), exits_.end(), [&](const Exit& a, const Exit& b) {
+    return turn[indices.at(a.node.get())] < turn[indices.at(b.node.get())];
+  });
+}
+
+std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
+  std::vector<std::unordered_set<const Node*>> reached(roots_.size());
+  const std::unordered_set<const Node*> inside = [&] {
+    std::unordered_set<const Node*> all;
+    for (const NodePtr& node : nodes_) all.insert(node.get());
+    return all;
+  }();
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    std::vector<const Node*> next{roots_[i].function.get()};
+    while (!next.empty()) {
+      const Node* node = next.back();
+      next.pop_back();
+      if (!inside.contains(node) || !reached[i].insert(node).second) continue;
+      for (const Edge& edge : node->next_edges()) next.push_back(edge.function.get());
+    }
+  }
+  std::vector<std::vector<bool>> shared(roots_.size(), std::vector<bool>(roots_.size()));
+  for (size_t i = 0; i < roots_.size(); ++i) {
+    for (size_t k = 0; k < roots_.size(); ++k) {
+      shared[i][k] = std::any_of(reached[i].begin(), reached[i].end(),
+                                 [&](const Node* node) { return reached[k].contains(node); });
+    }
+  }
+  return shared;
+}
+
 void PartGraph::note_exits(const NodePtr& node, const std::vector<at::Tensor>& inputs, uint64_t first_node,
-                           std::vector<NodePtr>& found) {
+                           const IsInner& is_inner, std::vector<NodePtr>& found) {
   if (has_hooks(*node)) {
     return refuse(c10::str("A tensor inside has a hook or retain_grad() (", node->name(),
                            "), which a replay would not call; put it on a tensor outside."));
@@ -115,7 +176,7 @@ void PartGraph::note_exits(const NodePtr& node, const std::vector<at::Tensor>& i
     if (input != inputs.end()) {
       exits_.push_back({node, i, *input});
     } else if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get())) {
-      exits_.push_back({node, i, leaf->variable});
+      exits_.push_back({node, i, leaf->variable, is_inner(leaf->variable)});
     } else if (edge.function->sequence_nr() < first_node) {
       return refuse(c10::str("The function uses a tensor with a graph (", edge.function->name(),
                              ") that is none of its arguments; give it as an argument."));
@@ -176,25 +237,28 @@ std::vector<at::Tensor> PartGraph::pull(const std::vector<at::Tensor>& gradients
     roots.push_back(roots_[i]);
     seeds.push_back(gradients[i]);
   }
-  std::vector<at::Tensor> received(exits_.size());
+  std::vector<at::Tensor> received(uses_.size());
   if (roots.empty()) return received;
   TurnedEdges turned;
   std::vector<NodePtr> collectors;
   base::edge_list ends;
-  for (size_t i = 0; i < exits_.size(); ++i) {
+  for (size_t i = 0, use = 0; i < exits_.size(); ++i) {
     collectors.push_back(base::make_node<Collector>(exits_[i].tensor));
     turned.turn(exits_[i].node->next_edges()[exits_[i].edge], collectors.back());
-    if (wanted[i]) ends.emplace_back(collectors.back(), 0);
+    if (exits_[i].is_inner) continue;
+    if (wanted[use++]) ends.emplace_back(collectors.back(), 0);
   }
-  const bool all = ends.size() == exits_.size();
+  const bool all = ends.size() == uses_.size();
   base::variable_list captured = base::Engine::get_default_engine().execute(
       roots, seeds, keep_graph, create_graph, /*accumulate_grad=*/all, all ? base::edge_list() : ends);
-  for (size_t i = 0, next = 0; i < exits_.size(); ++i) {
+  for (size_t i = 0, use = 0, next = 0; i < exits_.size(); ++i) {
+    if (exits_[i].is_inner) continue;
     if (all) {
-      received[i] = static_cast<Collector&>(*collectors[i]).received;
-    } else if (wanted[i]) {
-      received[i] = captured[next++];
+      received[use] = static_cast<Collector&>(*collectors[i]).received;
+    } else if (wanted[use]) {
+      received[use] = captured[next++];
     }
+    ++use;
   }
   return received;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/base/torch_types.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,28 +16,30 @@ struct PartUse {
   static constexpr int kLeaf = -1;
   // Which input; kLeaf for a leaf that is none.
   int input;
-  // The leaf; null for one that the function made itself, whose gradient nobody sees.
+  // The leaf.
   c10::TensorImpl* leaf;
-  // Which of the nodes with such edges it is, in the order in which they run.
-  size_t node;
 
-  bool leads_nowhere() const { return input == kLeaf && !leaf; }
-  // Whether another run of the function has the same use.
-  bool is_as(const PartUse& other) const {
-    return input == other.input && node == other.node && (!leaf || leaf == other.leaf);
-  }
+  bool operator==(const PartUse&) const = default;
 };
 
 class PartGraph {
  public:
+  // Whether a leaf was made in the call.
+  using IsInner = std::function<bool(const at::Tensor& leaf)>;
+
   // Nodes from `first_node` on belong to the call.
-  PartGraph(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, uint64_t first_node);
+  PartGraph(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, uint64_t first_node,
+            const IsInner& is_inner);
 
   // Why the part cannot stand for this graph; empty when it can.
   const std::string& refusal() const { return refusal_; }
   // In the order in which eager adds the gradients: one for each edge, so that sums over several calls round as
   // eager's do.
   const std::vector<PartUse>& uses() const { return uses_; }
+  // Leaves that the call has made. Their gradients are nobody's as soon as the graph is gone.
+  const std::vector<at::Tensor>& inner_leaves() const { return inner_leaves_; }
+  // Of each output, the outputs whose backward frees something that its own needs, itself included.
+  std::vector<std::vector<bool>> shared_nodes() const;
 
   // A backward from the outputs to the edges, which leaves parameters and hooks alone. The gradients of the
   // uses in turn, undefined where they are not wanted: eager's nodes leave those out. Outputs with an undefined
@@ -50,16 +53,22 @@ class PartGraph {
     size_t edge;
     // The leaf or the input.
     at::Tensor tensor;
+    // A leaf of the call's own.
+    bool is_inner = false;
   };
-  void walk(const std::vector<at::Tensor>& inputs, uint64_t first_node);
+  void walk(const std::vector<at::Tensor>& inputs, uint64_t first_node, const IsInner& is_inner);
   void note_exits(const base::NodePtr& node, const std::vector<at::Tensor>& inputs, uint64_t first_node,
-                  std::vector<base::NodePtr>& found);
+                  const IsInner& is_inner, std::vector<base::NodePtr>& found);
+  void sort_exits();
   void refuse(std::string reason);
 
   std::string refusal_;
   // Of each output; invalid where it needs no gradient.
   base::edge_list roots_;
+  // Nodes of the call, without those of leaves.
+  std::vector<base::NodePtr> nodes_;
   std::vector<Exit> exits_;
+  std::vector<at::Tensor> inner_leaves_;
   std::vector<PartUse> uses_;
 };
 

@@ -1,9 +1,13 @@
 #include "replay/part/part_node.h"
 
-#include "replay/guard/outside_guard.h"
+#include "replay/guard/input_signature.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <limits>
 
 namespace overdrive::replay {
 
@@ -24,6 +28,52 @@ bool reads_in_backward(const Program& program, int memory) {
       [&](const Operator& op) { return !op.vanishes && std::any_of(op.in.begin(), op.in.end(), touches); });
 }
 
+// Memory that the forward has made, or read.
+bool is_of_forward(const Program& program, const PartFunction& function, size_t index) {
+  const Memory& memory = program.memories[index];
+  if (memory.origin == Origin::kMade || memory.origin == Origin::kConstant)
+    return memory.origin == Origin::kMade && memory.first < program.backward_begins;
+  return std::none_of(program.outside.begin(), program.outside.end(), [&](const OutsideTensor& tensor) {
+    return program.values[tensor.value].memory == static_cast<int>(index) &&
+           function.is_placeholder(tensor.raw);
+  });
+}
+
+// Note [Order of leaves]: eager's backward runs the node of a leaf as soon as the last gradient for it is
+// there, one leaf after the other, and hooks on parameters see this order. A part has all gradients at once,
+// and the engine promises no order among nodes of leaves that are ready together. So where a leaf has hooks, a
+// node with a number of its own stands before each leaf. Without hooks nobody sees the order, and there are
+// none.
+class LeafTurn final : public base::Node {
+ public:
+  explicit LeafTurn(size_t turn) : Node(std::numeric_limits<uint64_t>::max() - 1 - turn) {}
+  std::string name() const override { return "CapturedPartLeaf"; }
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+};
+
+bool is_leaf_node(const base::Node& node) {
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr;
+}
+
+bool has_leaf_hooks(base::Node& leaf) {
+  return !leaf.pre_hooks().empty() || !leaf.post_hooks().empty() || !leaf.tensor_pre_hooks().empty() ||
+         leaf.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+void keep_order(edge_list& edges) {
+  const bool is_seen =
+      edges.size() > 1 && std::any_of(edges.begin(), edges.end(), [](const Edge& edge) {
+        return edge.is_valid() && is_leaf_node(*edge.function) && has_leaf_hooks(*edge.function);
+      });
+  for (size_t i = 0; is_seen && i < edges.size(); ++i) {
+    if (!edges[i].is_valid() || !is_leaf_node(*edges[i].function)) continue;
+    base::NodePtr turn = base::make_node<LeafTurn>(i);
+    turn->add_input_metadata(static_cast<torch::autograd::AccumulateGrad&>(*edges[i].function).variable);
+    turn->add_next_edge(std::move(edges[i]));
+    edges[i] = Edge(std::move(turn), 0);
+  }
+}
+
 // A tensor from before the call that is changed later is no longer what the forward read.
 [[noreturn]] void refuse(const at::Tensor& tensor, const VersionCheck& version, const PartPlan::Read& read) {
   engine::host::refuse_changed({tensor, tensor.sizes(), version.counter().current_version(),
@@ -32,62 +82,8 @@ bool reads_in_backward(const Program& program, int memory) {
 
 }  // namespace
 
-// Note [Hooks behind a part]
-// In eager a leaf's node runs as soon as the node before it has its gradient, so that hooks of parameters, and
-// a reducer's, see them one after the other from the last layer to the first. The gradients of a part are ready
-// at once, and a heap of equal nodes has no order. Where a leaf has hooks, one relay stands behind the part for
-// each of eager's nodes that had an edge to a leaf: the first gives its gradients away and then wakes the next
-// one, whose rank is below that of leaves.
-class Relay final : public base::Node {
- public:
-  Relay(std::shared_ptr<Relayed> relayed, size_t begin, size_t end, bool is_last)
-      : relayed_(std::move(relayed)), begin_(begin), end_(end), is_last_(is_last) {
-    add_input_metadata(Node::undefined_input());
-  }
-
-  std::string name() const override { return "CapturedPartRelay"; }
-  variable_list apply(variable_list&&) override {
-    const bool ends_here = is_last_ || !task_should_compute_output(0);
-    variable_list gradients =
-        relayed_->take(torch::autograd::get_current_graph_task_id(), begin_, end_, ends_here);
-    if (!is_last_) gradients.insert(gradients.begin(), at::Tensor());
-    return gradients;
-  }
-
- private:
-  const std::shared_ptr<Relayed> relayed_;
-  const size_t begin_;
-  const size_t end_;
-  const bool is_last_;
-};
-
-void Relayed::put(int backward, variable_list gradients) {
-  const std::lock_guard lock(mutex_);
-  gradients_[backward] = std::move(gradients);
-}
-
-variable_list Relayed::take(int backward, size_t begin, size_t end, bool is_last) {
-  const std::lock_guard lock(mutex_);
-  const auto found = gradients_.find(backward);
-  TORCH_INTERNAL_ASSERT(found != gradients_.end(), "A relay runs before its part.");
-  variable_list taken;
-  for (size_t i = begin; i < end; ++i) taken.push_back(std::move(found->second[i]));
-  if (is_last) gradients_.erase(found);
-  return taken;
-}
-
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
     : form(function.form()), uses(function.uses()) {
-  for (PartUse& use : uses) {
-    const bool is_outside =
-        std::any_of(program.outside.begin(), program.outside.end(),
-                    [&](const OutsideTensor& each) { return each.lives && each.raw == use.leaf; });
-    if (!is_outside) use.leaf = nullptr;
-    seen.push_back(!use.leads_nowhere());
-  }
-  is_watched = std::any_of(uses.begin(), uses.end(), [](const PartUse& use) {
-    return use.leaf && HookLooks::of(*use.leaf) != HookLooks();
-  });
   for (size_t i = 0; i < program.outputs; ++i) differentiable.push_back(function.is_differentiable(i));
   std::vector<int> memories;
   for (const bool is_saved : {true, false}) {
@@ -113,6 +109,9 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
     outputs.push_back({static_cast<int>(i), function.producer(i).first, function.producer(i).second});
   }
   has_state |= program.uses_random_numbers();
+  shared_nodes = function.shared_nodes();
+  for (size_t i = 0; i < program.memories.size() && !saves; ++i)
+    saves = is_of_forward(program, function, i) && reads_in_backward(program, static_cast<int>(i));
 }
 
 void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
@@ -121,10 +120,6 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
   edge_list edges;
   edges.reserve(plan->uses.size());
   for (const PartUse& use : plan->uses) {
-    if (use.leads_nowhere()) {
-      edges.emplace_back();
-      continue;
-    }
     if (use.input != PartUse::kLeaf) {
       edges.push_back(torch::autograd::impl::gradient_edge(inputs[use.input]));
       continue;
@@ -132,13 +127,14 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
     const at::Tensor leaf(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(use.leaf));
     edges.push_back(torch::autograd::impl::gradient_edge(leaf));
   }
+  keep_order(edges);
   const base::NodePtr node = base::make_node<PartNode>(std::move(function), plan, std::move(counts),
                                                        std::move(lease), inputs, std::move(before));
-  auto& part = static_cast<PartNode&>(*node);
-  part.add_edges(std::move(edges));
+  node->set_next_edges(std::move(edges));
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (plan->differentiable[i]) torch::autograd::set_history(outputs[i], node);
   }
+  auto& part = static_cast<PartNode&>(*node);
   for (const PartPlan::Read& read : plan->outputs) part.output_versions_.emplace_back(outputs[read.index]);
 }
 
@@ -148,47 +144,12 @@ PartNode::PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const
     : function_(std::move(function)),
       plan_(std::move(plan)),
       counts_(std::move(counts)),
+      freed_(plan_->differentiable.size()),
       lease_(std::move(lease)),
       inputs_(inputs),
       before_(std::move(before)) {
   for (const at::Tensor& input : inputs_) input_versions_.emplace_back(input);
   keep_outside();
-}
-
-void PartNode::add_edges(edge_list edges) {
-  const std::vector<PartUse>& uses = plan_->uses;
-  if (!plan_->is_watched || uses.back().node == 0) return set_next_edges(std::move(edges));
-  relayed_ = std::make_shared<Relayed>();
-  base::NodePtr next;
-  size_t end = uses.size();
-  while (end > 0) {
-    size_t begin = end;
-    while (begin > 0 && uses[begin - 1].node == uses[end - 1].node) --begin;
-    edge_list own;
-    if (next) own.emplace_back(next, 0);
-    for (size_t i = begin; i < end; ++i) own.push_back(std::move(edges[i]));
-    if (begin == 0) {
-      first_relayed_ = end;
-      return set_next_edges(std::move(own));
-    }
-    base::NodePtr relay = base::make_node<Relay>(relayed_, begin, end, !next);
-    relay->set_next_edges(std::move(own));
-    next = std::move(relay);
-    end = begin;
-  }
-}
-
-// Of each use, wherever its edge is.
-std::vector<bool> PartNode::wanted() const {
-  std::vector<bool> result;
-  const base::Node* node = this;
-  while (result.size() < plan_->uses.size()) {
-    const bool has_next = relayed_ && dynamic_cast<const Relay*>(node->next_edge(0).function.get());
-    for (size_t i = has_next ? 1 : 0; i < node->num_outputs(); ++i)
-      result.push_back(!plan_->seen[result.size()] || node->task_should_compute_output(i));
-    node = has_next ? node->next_edge(0).function.get() : nullptr;
-  }
-  return result;
 }
 
 // The memory stays while a backward may read it, as what eager's nodes save does.
@@ -229,22 +190,40 @@ void PartNode::check_saved() const {
 
 variable_list PartNode::apply(variable_list&& gradients) {
   const std::lock_guard lock(release_mutex_);
-  TORCH_CHECK(lease_.has_value(), torch::autograd::ERR_BACKWARD_TWICE);
+  const std::vector<at::Tensor> arrived = of_outputs(gradients);
+  check_freed(arrived);
   const bool create_graph = at::GradMode::is_enabled();
-  const std::vector<bool> those = wanted();
+  std::vector<bool> wanted;
+  for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
   check_saved();
   const std::lock_guard part_lock(function_->mutex());
-  const std::vector<at::Tensor> arrived = of_outputs(gradients);
-  const bool fits = !create_graph && plan_->form->fits(arrived, those);
-  if (!create_graph) function_->note_gradients(fits, arrived, those);
-  variable_list result = fits ? replayed(arrived) : again(arrived, those, create_graph);
-  if (!relayed_) return result;
-  variable_list own(result.begin(), result.begin() + static_cast<ptrdiff_t>(first_relayed_));
-  own.insert(own.begin(), at::Tensor());
-  for (size_t i = 0; i < first_relayed_; ++i) result[i].reset();
-  if (task_should_compute_output(0))
-    relayed_->put(torch::autograd::get_current_graph_task_id(), std::move(result));
-  return own;
+  const bool fits = !create_graph && plan_->form->fits(arrived, wanted);
+  if (!create_graph) function_->note_gradients(fits, arrived, wanted);
+  return fits ? replayed(arrived) : again(arrived, wanted, create_graph);
+}
+
+void PartNode::check_freed(const std::vector<at::Tensor>& gradients) {
+  bool is_freed = !lease_.has_value();
+  arrived_.assign(gradients.size(), false);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    arrived_[i] = gradients[i].defined();
+    is_freed |= arrived_[i] && freed_[i];
+  }
+  TORCH_CHECK(!is_freed, torch::autograd::ERR_BACKWARD_TWICE);
+}
+
+// The function reads more than its inputs. When it makes other values now, it is not what the gradients are of.
+void PartNode::check_same_outputs(const std::vector<at::Tensor>& outputs) const {
+  const std::vector<int>& results = (*lease_)->program().results;
+  for (size_t i = 0; i < outputs.size() && i < plan_->differentiable.size(); ++i) {
+    if (!outputs[i].defined() || results[i] < 0) continue;
+    const at::Tensor& before = (*lease_)->bound().tensor(results[i]);
+    TORCH_CHECK(before.sizes() == outputs[i].sizes() && before.scalar_type() == outputs[i].scalar_type() &&
+                    same_elements(before, outputs[i]),
+                "The backward of a captured part needs its function once more, and the function makes other "
+                "values now than in the forward: what it reads, a number or the mode of a module, was changed "
+                "in between.");
+  }
 }
 
 std::vector<at::Tensor> PartNode::of_outputs(const variable_list& gradients) const {
@@ -262,8 +241,32 @@ variable_list PartNode::replayed(const std::vector<at::Tensor>& gradients) {
     if (placeholders[i].defined()) copy_elements(placeholders[i], gradients[i]);
   }
   (*lease_)->run_backward();
-  return (*lease_)->gradients(plan_->seen);
+  return (*lease_)->gradients();
 }
+
+// At the end of the scope, what a function that runs once more changes is as it was.
+class PartNode::PutBack {
+ public:
+  PutBack(const Snapshot& memories, const std::vector<Kept>& tensors, const std::vector<bool>& written,
+          bool versions)
+      : left_(memories.now()) {
+    for (size_t i = 0; versions && i < tensors.size(); ++i) {
+      if (!written[i]) continue;
+      const c10::VariableVersion& counter = tensors[i].version.counter();
+      counters_.emplace_back(counter, counter.current_version());
+    }
+  }
+  ~PutBack() {
+    left_.restore();
+    for (auto& [counter, version] : counters_) counter.set_version(version);
+  }
+  PutBack(const PutBack&) = delete;
+  PutBack& operator=(const PutBack&) = delete;
+
+ private:
+  const Snapshot left_;
+  std::vector<std::pair<c10::VariableVersion, int64_t>> counters_;
+};
 
 // What the forward left behind stays as it is: running statistics, random numbers.
 variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
@@ -274,28 +277,45 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
     if (!input_versions_[i].is_current()) refuse(inputs_[i], input_versions_[i], {});
   }
   if (create_graph) function_->refuse_second_derivatives();
-  const Snapshot left = before_.now();
+  // A graph that lives on knows the versions of now.
+  const PutBack left(before_, outside_, plan_->written, /*versions=*/!create_graph);
   before_.restore();
-  try {
-    variable_list result = function_->again(inputs_, plan_->uses, gradients, wanted, create_graph);
-    left.restore();
-    return result;
-  } catch (...) {
-    left.restore();
-    throw;
-  }
+  return function_->again(inputs_, plan_->uses, gradients, wanted, create_graph,
+                          [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); });
 }
 
+// As eager's nodes: those that ran are freed, and another output may have others.
 void PartNode::release_variables() {
+  {
+    const std::lock_guard lock(release_mutex_);
+    if (!plan_->saves) return;
+    for (size_t i = 0; i < arrived_.size(); ++i) {
+      for (size_t k = 0; arrived_[i] && k < freed_.size(); ++k)
+        freed_[k] = freed_[k] || plan_->shared_nodes[i][k];
+    }
+    for (size_t i = 0; i < freed_.size(); ++i) {
+      if (plan_->differentiable[i] && !freed_[i]) return;
+    }
+  }
+  let_go();
+}
+
+// Tensors may be the last to hold another graph, whose nodes are freed without this one's lock.
+void PartNode::let_go() {
+  std::optional<Lease> lease;
+  std::vector<Kept> outside;
+  std::vector<at::Tensor> inputs;
+  Snapshot before;
   const std::lock_guard lock(release_mutex_);
+  if (lease_) lease.emplace(std::move(*lease_));
   lease_.reset();
-  outside_.clear();
-  inputs_.clear();
-  before_ = Snapshot();
+  outside.swap(outside_);
+  inputs.swap(inputs_);
+  std::swap(before, before_);
 }
 
 void PartNode::release_resources() {
-  release_variables();
+  let_go();
   HoldingNode::release_resources();
 }
 

@@ -9,7 +9,6 @@
 #include "replay/run/replay_run.h"
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,11 +49,6 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   };
   std::shared_ptr<const PartForm> form;
   std::vector<PartUse> uses;
-  // Whether a leaf has hooks, which see in which order the gradients arrive: Note [Hooks behind a part] in the
-  // source.
-  bool is_watched = false;
-  // Of each use, whether its gradient goes anywhere.
-  std::vector<bool> seen;
   std::vector<bool> differentiable;
   // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
   // forward alone.
@@ -62,23 +56,15 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   size_t saved = 0;
   std::vector<Read> inputs;
   std::vector<Read> outputs;
+  // Of each output, the outputs whose backward frees something that its own needs.
+  std::vector<std::vector<bool>> shared_nodes;
+  // Whether the backward reads anything that the forward left. Otherwise it may run again: nothing is freed.
+  bool saves = false;
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
   // Tensors from before the call that the forward changes.
   std::vector<bool> written;
-};
-
-// Gradients on their way to the relays behind a node, by the backward that brings them.
-class Relayed {
- public:
-  void put(int backward, base::variable_list gradients);
-  // Those of some of the uses.
-  base::variable_list take(int backward, size_t begin, size_t end, bool is_last);
-
- private:
-  std::mutex mutex_;
-  std::map<int, base::variable_list> gradients_;
 };
 
 class PartNode final : public base::HoldingNode {
@@ -105,9 +91,8 @@ class PartNode final : public base::HoldingNode {
     c10::Storage storage;
     engine::host::VersionCheck version;
   };
+  class PutBack;
   void keep_outside();
-  void add_edges(base::edge_list edges);
-  std::vector<bool> wanted() const;
   void check_saved() const;
   void check_outside(size_t begin, size_t end) const;
   // Of each output of the function; undefined where none arrived.
@@ -115,14 +100,17 @@ class PartNode final : public base::HoldingNode {
   base::variable_list replayed(const std::vector<at::Tensor>& gradients);
   base::variable_list again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                             bool create_graph);
+  void check_freed(const std::vector<at::Tensor>& gradients);
+  void check_same_outputs(const std::vector<at::Tensor>& outputs) const;
+  void let_go();
 
   const std::shared_ptr<PartFunction> function_;
   const std::shared_ptr<const PartPlan> plan_;
   const std::shared_ptr<PartCounts> counts_;
-  // Null without relays.
-  std::shared_ptr<Relayed> relayed_;
-  size_t first_relayed_ = 0;
   std::mutex release_mutex_;
+  // Outputs whose graph an eager backward would have freed, and those of the last backward.
+  std::vector<bool> freed_;
+  std::vector<bool> arrived_;
   std::optional<Lease> lease_;
   std::vector<Kept> outside_;
   std::vector<at::Tensor> inputs_;

@@ -128,6 +128,8 @@ struct Program {
   bool gradients_cleared = false;
   // Values that the function returned; -1 for an undefined tensor.
   std::vector<int> results;
+  // How often they were changed in place.
+  std::vector<int64_t> result_versions;
   // The tensors that the function was given. The references keep the addresses from being used again.
   std::vector<WeakTensor> inputs;
   // How often each input was written, as its version counter tells.

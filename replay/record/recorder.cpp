@@ -247,6 +247,11 @@ bool Recorder::note_result(const at::Tensor& result, bool is_output) {
   return true;
 }
 
+bool Recorder::knows_outside(const at::Tensor& tensor) const {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return outside_seen_.contains(impl) && !views_of_outside_.contains(impl);
+}
+
 bool Recorder::is_of_graph(size_t index) const {
   if (!program_.is_part()) return false;
   const OutsideTensor& outside = program_.outside[index];
@@ -270,6 +275,8 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
   for (size_t i = 0; i < results.size(); ++i) {
     if (!note_result(results[i], !program_.is_part() || i < program_.outputs)) return;
+    const bool has_version = results[i].defined() && !results[i].is_inference();
+    program_.result_versions.push_back(has_version ? results[i]._version() : 0);
   }
   adopt_passing_copies();
   for (size_t i = 0; i < program_.outside.size(); ++i) {

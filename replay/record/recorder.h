@@ -43,6 +43,9 @@ class Recorder {
   // backward begins with the gradients.
   void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
 
+  // Whether a tensor was there before the call and an operator was given it.
+  bool knows_outside(const at::Tensor& tensor) const;
+
   // A tensor that any operator was given, composite ones included.
   void note_given(const at::Tensor& tensor);
   // For the fallback.

@@ -309,7 +309,10 @@ std::vector<at::Tensor> ReplayRun::empty_results() const {
 
 void ReplayRun::fill_results(const std::vector<at::Tensor>& results) const {
   for (size_t i = 0; i < results.size(); ++i) {  // a part's outputs come first
-    if (results[i].defined()) copy_elements(results[i], bound_.tensor(program().results[i]));
+    if (!results[i].defined()) continue;
+    copy_elements(results[i], bound_.tensor(program().results[i]));
+    if (results[i].is_inference()) continue;
+    for (int64_t k = 0; k < program().result_versions[i]; ++k) results[i].unsafeGetTensorImpl()->bump_version();
   }
 }
 
@@ -334,10 +337,10 @@ at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& looks) {
   return result;
 }
 
-std::vector<at::Tensor> ReplayRun::gradients(const std::vector<bool>& wanted) {
+std::vector<at::Tensor> ReplayRun::gradients() {
   std::vector<at::Tensor> gradients;
   for (size_t i = program().outputs; i < program().results.size(); ++i) {
-    const int value = wanted[gradients.size()] ? program().results[i] : -1;
+    const int value = program().results[i];
     const auto fresh =
         std::find_if(fresh_.begin(), fresh_.end(), [&](const Fresh& each) { return each.result == i; });
     if (value >= 0 && fresh != fresh_.end()) {

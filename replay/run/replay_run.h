@@ -56,7 +56,7 @@ class ReplayRun {
   std::vector<at::Tensor> results() const;
   // Of a part: what the function returns, and the gradients. No two of them share memory.
   std::vector<at::Tensor> empty_outputs() const;
-  std::vector<at::Tensor> gradients(const std::vector<bool>& wanted);
+  std::vector<at::Tensor> gradients();
   // The results of an eager call take the place of the part's own.
   void take_results(const std::vector<at::Tensor>& eager) const;
 
