@@ -29,6 +29,10 @@ size_t first_same(const std::vector<at::Tensor>& inputs, size_t index) {
   return first;
 }
 
+bool do_views_require_grad(const at::Tensor& tensor) {
+  return tensor.requires_grad() && (!tensor.is_view() || tensor._base().requires_grad());
+}
+
 // From the first element to the last, gaps included.
 size_t span_bytes(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
@@ -45,6 +49,7 @@ InputLooks::InputLooks(const std::vector<at::Tensor>& inputs, size_t index)
       type(inputs[index].scalar_type()),
       keys(inputs[index].key_set()),
       requires_grad(inputs[index].requires_grad()),
+      views_require_grad(do_views_require_grad(inputs[index])),
       alignment(alignment_of(inputs[index])),
       same_as(first_same(inputs, index)) {}
 
@@ -52,6 +57,7 @@ bool InputLooks::fits(const std::vector<at::Tensor>& inputs, size_t index) const
   const at::Tensor& input = inputs[index];
   return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
          input.sizes() == sizes && input.strides() == strides && input.requires_grad() == requires_grad &&
+         do_views_require_grad(input) == views_require_grad &&
          same_as == first_same(inputs, index);
 }
 

@@ -15,6 +15,8 @@ struct InputLooks {
   at::ScalarType type;
   c10::DispatchKeySet keys;
   bool requires_grad;
+  // Whether a view of it made without a graph says that it requires a gradient, as the view's base decides.
+  bool views_require_grad;
   // Of the first element, modulo what decides a kernel's bits: Note [Alignment of inputs] in the source.
   uint8_t alignment;
   // The first of the inputs that is the same tensor.

@@ -145,8 +145,9 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   outputs_ = results;
   const PartGraph graph(results, inputs, first_node,
                         [&](const at::Tensor& leaf) { return !recorder.knows_outside(leaf); });
-  if (!graph.refusal().empty()) {
-    recorder.refuse(graph.refusal());
+  for (const std::string& reason : {graph.refusal(), graph.refusal_of_lonely_outputs()}) {
+    if (reason.empty()) continue;
+    recorder.refuse(reason);
     return results;
   }
   if (std::string reason = refusal_of_tensors(results, inputs); !reason.empty()) {

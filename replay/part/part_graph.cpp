@@ -35,11 +35,6 @@ class Collector final : public Node {
   at::Tensor received;
 };
 
-bool has_hooks(Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-         !node.retains_grad_hooks().empty();
-}
-
 // Its backward is code of Python, and what this code reads no recording sees.
 bool is_python_function(const Node& node) {
   return std::string_view(typeid(node).name()).find("PyNode") != std::string_view::npos;
@@ -50,6 +45,11 @@ bool leads_to(const Edge& edge, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool has_hooks(Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+         !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+}
 
 PartGraph::PartGraph(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                      uint64_t first_node, const IsInner& is_inner) {
@@ -85,7 +85,10 @@ void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node,
   if (!refusal_.empty()) return;
   nodes_ = std::move(found);
   sort_exits();
-  for (const Exit& exit : exits_) {
+  int nodes = 0;
+  for (size_t i = 0; i < exits_.size(); ++i) {
+    const Exit& exit = exits_[i];
+    if (i > 0 && exit.node != exits_[i - 1].node) ++nodes;
     if (exit.is_inner) {
       inner_leaves_.push_back(exit.tensor);
       continue;
@@ -95,7 +98,7 @@ void PartGraph::walk(const std::vector<at::Tensor>& inputs, uint64_t first_node,
     });
     const bool is_leaf = input == inputs.end();
     uses_.push_back({is_leaf ? PartUse::kLeaf : static_cast<int>(input - inputs.begin()),
-                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr});
+                     is_leaf ? exit.tensor.unsafeGetTensorImpl() : nullptr, nodes});
   }
 }
 
@@ -131,13 +134,10 @@ void PartGraph::sort_exits() {
   });
 }
 
-std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
+std::vector<std::unordered_set<const Node*>> PartGraph::reached() const {
+  std::unordered_set<const Node*> inside;
+  for (const NodePtr& node : nodes_) inside.insert(node.get());
   std::vector<std::unordered_set<const Node*>> reached(roots_.size());
-  const std::unordered_set<const Node*> inside = [&] {
-    std::unordered_set<const Node*> all;
-    for (const NodePtr& node : nodes_) all.insert(node.get());
-    return all;
-  }();
   for (size_t i = 0; i < roots_.size(); ++i) {
     std::vector<const Node*> next{roots_[i].function.get()};
     while (!next.empty()) {
@@ -147,14 +147,46 @@ std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
       for (const Edge& edge : node->next_edges()) next.push_back(edge.function.get());
     }
   }
-  std::vector<std::vector<bool>> shared(roots_.size(), std::vector<bool>(roots_.size()));
-  for (size_t i = 0; i < roots_.size(); ++i) {
-    for (size_t k = 0; k < roots_.size(); ++k) {
-      shared[i][k] = std::any_of(reached[i].begin(), reached[i].end(),
-                                 [&](const Node* node) { return reached[k].contains(node); });
+  return reached;
+}
+
+std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
+  const auto nodes = reached();
+  std::vector<std::vector<bool>> shared(nodes.size(), std::vector<bool>(nodes.size()));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t k = 0; k < nodes.size(); ++k) {
+      shared[i][k] = std::any_of(nodes[i].begin(), nodes[i].end(),
+                                 [&](const Node* node) { return nodes[k].contains(node); });
     }
   }
   return shared;
+}
+
+// Where an edge gets no gradient, the node behind it runs nevertheless: hooks of a leaf see an undefined one,
+// and nodes before an input are freed.
+std::string PartGraph::refusal_of_lonely_outputs() const {
+  if (!refusal_.empty()) return "";
+  const auto nodes = reached();
+  for (size_t i = 0, use = 0; i < exits_.size(); ++i) {
+    if (exits_[i].is_inner) continue;
+    const bool is_input = uses_[use++].input != PartUse::kLeaf;
+    const auto same = [&](size_t k) { return exits_[k].tensor.is_same(exits_[i].tensor); };
+    for (size_t output = 0; output < nodes.size(); ++output) {
+      if (!roots_[output].is_valid()) continue;
+      bool leads = false;
+      for (size_t k = 0; k < exits_.size(); ++k)
+        leads |= same(k) && nodes[output].contains(exits_[k].node.get());
+      if (leads) continue;
+      if (is_input)
+        return "An output does not depend on an input that another output depends on, and the input requires a "
+               "gradient; make two parts of it.";
+      if (has_hooks(*torch::autograd::impl::gradient_edge(exits_[i].tensor).function))
+        return "A parameter has a hook, and one of the outputs does not depend on the parameter; make two "
+               "parts "
+               "of it.";
+    }
+  }
+  return "";
 }
 
 void PartGraph::note_exits(const NodePtr& node, const std::vector<at::Tensor>& inputs, uint64_t first_node,

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace overdrive::replay {
@@ -18,9 +19,14 @@ struct PartUse {
   int input;
   // The leaf.
   c10::TensorImpl* leaf;
+  // Uses of one node have one number: eager hands their gradients on together.
+  int node;
 
   bool operator==(const PartUse&) const = default;
 };
+
+// On the node, or on the tensor whose gradient it takes.
+bool has_hooks(base::Node& node);
 
 class PartGraph {
  public:
@@ -40,6 +46,8 @@ class PartGraph {
   const std::vector<at::Tensor>& inner_leaves() const { return inner_leaves_; }
   // Of each output, the outputs whose backward frees something that its own needs, itself included.
   std::vector<std::vector<bool>> shared_nodes() const;
+  // Why the part's node would run what eager leaves alone, when not every output has a gradient; else empty.
+  std::string refusal_of_lonely_outputs() const;
 
   // A backward from the outputs to the edges, which leaves parameters and hooks alone. The gradients of the
   // uses in turn, undefined where they are not wanted: eager's nodes leave those out. Outputs with an undefined
@@ -60,6 +68,8 @@ class PartGraph {
   void note_exits(const base::NodePtr& node, const std::vector<at::Tensor>& inputs, uint64_t first_node,
                   const IsInner& is_inner, std::vector<base::NodePtr>& found);
   void sort_exits();
+  // Of each output, the nodes of the call that its backward runs.
+  std::vector<std::unordered_set<const base::Node*>> reached() const;
   void refuse(std::string reason);
 
   std::string refusal_;

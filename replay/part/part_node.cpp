@@ -42,8 +42,8 @@ bool is_of_forward(const Program& program, const PartFunction& function, size_t 
 // Note [Order of leaves]: eager's backward runs the node of a leaf as soon as the last gradient for it is
 // there, one leaf after the other, and hooks on parameters see this order. A part has all gradients at once,
 // and the engine promises no order among nodes of leaves that are ready together. So where a leaf has hooks, a
-// node with a number of its own stands before each leaf. Without hooks nobody sees the order, and there are
-// none.
+// node with a number of its own stands for each node of eager's that hands gradients to leaves. Without hooks
+// nobody sees the order, and there are none.
 class LeafTurn final : public base::Node {
  public:
   explicit LeafTurn(size_t turn) : Node(std::numeric_limits<uint64_t>::max() - 1 - turn) {}
@@ -55,22 +55,19 @@ bool is_leaf_node(const base::Node& node) {
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr;
 }
 
-bool has_leaf_hooks(base::Node& leaf) {
-  return !leaf.pre_hooks().empty() || !leaf.post_hooks().empty() || !leaf.tensor_pre_hooks().empty() ||
-         leaf.tensor_post_acc_grad_hooks() != nullptr;
-}
-
-void keep_order(edge_list& edges) {
-  const bool is_seen =
-      edges.size() > 1 && std::any_of(edges.begin(), edges.end(), [](const Edge& edge) {
-        return edge.is_valid() && is_leaf_node(*edge.function) && has_leaf_hooks(*edge.function);
-      });
+void keep_order(edge_list& edges, const std::vector<PartUse>& uses) {
+  const bool is_seen = edges.size() > 1 && std::any_of(edges.begin(), edges.end(), [](const Edge& edge) {
+                         return edge.is_valid() && is_leaf_node(*edge.function) && has_hooks(*edge.function);
+                       });
+  base::NodePtr turn;
+  int node = -1;
   for (size_t i = 0; is_seen && i < edges.size(); ++i) {
     if (!edges[i].is_valid() || !is_leaf_node(*edges[i].function)) continue;
-    base::NodePtr turn = base::make_node<LeafTurn>(i);
-    turn->add_input_metadata(static_cast<torch::autograd::AccumulateGrad&>(*edges[i].function).variable);
+    if (std::exchange(node, uses[i].node) != uses[i].node) turn = base::make_node<LeafTurn>(i);
+    const auto& leaf = static_cast<torch::autograd::AccumulateGrad&>(*edges[i].function).variable;
+    const uint32_t input = turn->add_input_metadata(leaf);
     turn->add_next_edge(std::move(edges[i]));
-    edges[i] = Edge(std::move(turn), 0);
+    edges[i] = Edge(turn, input);
   }
 }
 
@@ -127,7 +124,7 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
     const at::Tensor leaf(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(use.leaf));
     edges.push_back(torch::autograd::impl::gradient_edge(leaf));
   }
-  keep_order(edges);
+  keep_order(edges, plan->uses);
   const base::NodePtr node = base::make_node<PartNode>(std::move(function), plan, std::move(counts),
                                                        std::move(lease), inputs, std::move(before));
   node->set_next_edges(std::move(edges));
@@ -188,6 +185,23 @@ void PartNode::check_saved() const {
   }
 }
 
+// Eager's error where eager has one. Where it has none, because nodes that it leaves out have saved the tensor,
+// the context says why this is one.
+void PartNode::check_all() const {
+  try {
+    check_saved();
+    check_outside(plan_->saved, outside_.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!input_versions_[i].is_current()) refuse(inputs_[i], input_versions_[i], {});
+    }
+  } catch (c10::Error& error) {
+    error.add_context(
+        "No recording of the captured part has gradients of this form, and its function can only run once more "
+        "on what was there in the forward.");
+    throw;
+  }
+}
+
 variable_list PartNode::apply(variable_list&& gradients) {
   const std::lock_guard lock(release_mutex_);
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
@@ -195,9 +209,9 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const bool create_graph = at::GradMode::is_enabled();
   std::vector<bool> wanted;
   for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
-  check_saved();
-  const std::lock_guard part_lock(function_->mutex());
   const bool fits = !create_graph && plan_->form->fits(arrived, wanted);
+  fits ? check_saved() : check_all();
+  const std::lock_guard part_lock(function_->mutex());
   if (!create_graph) function_->note_gradients(fits, arrived, wanted);
   return fits ? replayed(arrived) : again(arrived, wanted, create_graph);
 }
@@ -272,10 +286,6 @@ class PartNode::PutBack {
 variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                               bool create_graph) {
   counts_->again.fetch_add(1, std::memory_order_relaxed);
-  check_outside(plan_->saved, outside_.size());
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (!input_versions_[i].is_current()) refuse(inputs_[i], input_versions_[i], {});
-  }
   if (create_graph) function_->refuse_second_derivatives();
   // A graph that lives on knows the versions of now.
   const PutBack left(before_, outside_, plan_->written, /*versions=*/!create_graph);

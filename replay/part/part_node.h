@@ -94,6 +94,7 @@ class PartNode final : public base::HoldingNode {
   class PutBack;
   void keep_outside();
   void check_saved() const;
+  void check_all() const;
   void check_outside(size_t begin, size_t end) const;
   // Of each output of the function; undefined where none arrived.
   std::vector<at::Tensor> of_outputs(const base::variable_list& gradients) const;

@@ -220,6 +220,77 @@ TEST(PartEdges, HooksOfParametersInEagersOrder) {
   }
 }
 
+// Eager does not run the nodes before an input that no gradient reaches, and does not free them.
+TEST(PartEdges, OutputsOfDifferentInputs) {
+  PartBesideEager both([] {
+    auto net = std::make_shared<LinearImpl>(6, 6);
+    return PartProgram{
+        .model = net,
+        .function = [](const Tensors& in) { return Tensors{in[0].tanh(), in[1].sin()}; },
+        .step =
+            [=](const PartFunction& part, int i) {
+              net->zero_grad();
+              const Tensors x = batch_of(i, {4, 6}, {4, 6});
+              const Tensors y = part({net->forward(x[0]), net->forward(x[1])});
+              y[0].sum().backward();
+              y[1].sum().backward();
+              return Tensors{y[0].detach()};
+            }};
+  });
+  EXPECT_EQ(both.run(24), "") << both.part().explain();
+  EXPECT_THAT(both.part().refusal(), testing::HasSubstr("make two parts"));
+}
+
+TEST(PartEdges, AHookOfAParameterThatAnOutputDoesNotUse) {
+  PartBesideEager both([] {
+    auto model = std::make_shared<ModuleListImpl>();
+    model->push_back(Linear(6, 3));
+    model->push_back(Linear(6, 2));
+    auto count = std::make_shared<int>(0);
+    return PartProgram{.model = model,
+                       .function =
+                           [model](const Tensors& in) {
+                             return Tensors{model->at<LinearImpl>(0).forward(in[0]).tanh(),
+                                            model->at<LinearImpl>(1).forward(in[0]).tanh()};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             model->zero_grad();
+                             if (i == 10)
+                               model->parameters()[2].register_hook([=](const at::Tensor&) { ++*count; });
+                             const Tensors y = part({batch_of(i, {4, 6}, {1})[0]});
+                             (i % 3 == 2 ? y[0].sum() : y[0].sum() + y[1].sum()).backward();
+                             return Tensors{y[0].detach(), torch::tensor(*count)};
+                           }};
+  });
+  EXPECT_EQ(both.run(40), "") << both.part().explain();
+  EXPECT_THAT(both.part().refusal(), testing::HasSubstr("has a hook"));
+}
+
+// A leaf and a view look alike but for the views that are made of them in the backward.
+TEST(PartEdges, AnInputThatIsAViewNowAndThen) {
+  PartBesideEager both(
+      [] {
+        auto net = std::make_shared<LinearImpl>(6, 6);
+        return PartProgram{
+            .model = net,
+            .function = [net](const Tensors& in) { return Tensors{net->forward(in[0]).tanh()}; },
+            .step =
+                [=](const PartFunction& part, int i) {
+                  net->zero_grad();
+                  at::Tensor x = batch_of(i, {4, 6}, {1})[0];
+                  if (i % 4 == 3) x = x.t().contiguous().t();
+                  at::Tensor y = i % 4 == 3 ? x.contiguous().view({4, 6}) : x;
+                  if (i % 4 == 1) y = y.clone();
+                  y.requires_grad_();
+                  part({y})[0].sum().backward();
+                  return Tensors{y.grad()};
+                }};
+      },
+      {.check_every = 1});
+  EXPECT_EQ(both.run(40), "") << both.part().explain();
+}
+
 TEST(PartEdges, VersionsOfOutputs) {
   PartBesideEager both([] {
     auto net = std::make_shared<LinearImpl>(6, 6);

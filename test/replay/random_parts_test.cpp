@@ -19,6 +19,8 @@ namespace random_parts {
 
 using namespace torch::nn;
 
+const bool kDebug = std::getenv("OVERDRIVE_FUZZ_EXPLAIN") && *std::getenv("OVERDRIVE_FUZZ_EXPLAIN");
+
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed * 6364136223846793005ULL + 1442695040888963407ULL) {}
@@ -72,6 +74,9 @@ struct World {
   // A whole step around the first part.
   std::unique_ptr<CapturedStep> step;
   std::string log;
+  // Whether a backward that no recording fits said that it cannot be, which ends the program.
+  bool told = false;
+  bool had_thread = false;
   Tensors kept;
   at::Tensor generator;
 
@@ -352,7 +357,7 @@ std::unique_ptr<World> made(const Program& program, bool captured) {
     };
     if (captured) {
       w.captured[i] = std::make_unique<CapturedStep>(
-          w.function[i], CaptureOptions{.modules = {w.model}, .check_every = program.check_every}, true);
+          w.function[i], CaptureOptions{.modules = {w.model}, .constant_numbers = true, .check_every = program.check_every}, true);
     }
     w.part[i] = [&w, i](const Tensors& inputs) {
       return w.captured[i] ? w.captured[i]->call(inputs) : w.function[i](inputs);
@@ -405,7 +410,7 @@ class Step {
   Stepped run() {
     before();
     try_to([&] { forwards(); });
-    between();
+    try_to([&] { between(); });
     backwards();
     after();
     return std::move(result_);
@@ -418,8 +423,15 @@ class Step {
   // An error is logged, and the rest of the step goes on.
   template <typename Action>
   void try_to(Action action) {
-    const std::string error = error_of(action);
-    if (error == "(no error)") return;
+    std::string error;
+    try {
+      action();
+      return;
+    } catch (const c10::Error& thrown) {
+      error = thrown.msg();
+      w_.told = w_.told || std::string(thrown.what()).find("can only run once more") != std::string::npos;
+    }
+    if (kDebug) std::cerr << "  step " << i_ << ": " << error.substr(0, 300) << "\n";
     w_.log += plain(error) + "\n";
     result_.failed = true;
   }
@@ -440,7 +452,6 @@ class Step {
       const torch::NoGradGuard no_grad;
       w_.layer<LinearImpl>(kOtherLinear).weight.copy_(batch_of(i_, {w_.columns, w_.columns}, {1})[0]);
     }
-    if (now_and_then(10)) w_.layer<LinearImpl>(kOtherLinear).bias = w_.layer<LinearImpl>(kOtherLinear).bias.clone().detach().requires_grad_();
     const bool hooks = dice_.one_in(2);
     if (program_.hooks && i_ == (program_.seed % 2 ? 0 : 9)) add_hooks();
     if (now_and_then(10) && hooks) add_hooks();
@@ -452,7 +463,11 @@ class Step {
   void add_hooks() {
     const Tensors all = parameters();
     for (size_t k = 0; k < all.size(); ++k) {
-      if (!all[k].requires_grad()) continue;
+      // LSTM's four gradients come from one node, and the host promises no order among its leaves.
+      const Tensors lstm = w_.layer<LSTMImpl>(kRnn).parameters();
+      const bool of_lstm =
+          std::any_of(lstm.begin(), lstm.end(), [&](const at::Tensor& each) { return each.is_same(all[k]); });
+      if (!all[k].requires_grad() || of_lstm) continue;
       all[k].register_hook([log = &w_.log, k](const at::Tensor& gradient) {
         *log += c10::str("h", k, gradient.strides(), " ");
       });
@@ -489,7 +504,8 @@ class Step {
       Tensors in = inputs(call);
       Tensors out;
       const auto action = [&] { out = w_.part[now_and_then(5) ? 1 - which : which](in); };
-      if (now_and_then(8)) {
+      // A backward has eager's order among nodes of one thread alone.
+      if (now_and_then(8) && !std::exchange(w_.had_thread, true)) {
         on_thread(action);
       } else {
         action();
@@ -508,6 +524,7 @@ class Step {
   // A new thread has a generator, modes and numbers of nodes of its own, and the work is done when it is joined.
   template <typename Action>
   void on_thread(const Action& action) {
+    if (kDebug) std::cerr << "  step " << i_ << ": on a thread\n";
     std::exception_ptr error;
     std::thread([&] {
       try {
@@ -529,7 +546,9 @@ class Step {
   void between() {
     if (!now_and_then(3) || all_.empty()) return;
     const torch::NoGradGuard no_grad;
-    switch (dice_.below(6)) {
+    const int kind = dice_.below(6);
+    if (kDebug) std::cerr << "  step " << i_ << ": between " << kind << "\n";
+    switch (kind) {
       case 0:
         if (!inputs_[0][0].requires_grad()) inputs_[0][0].mul_(2);
         break;
@@ -618,6 +637,7 @@ class Step {
   }
 
   void backward(const Tensors& losses, int kind) {
+    if (kDebug) std::cerr << "  step " << i_ << ": backward " << kind << " of " << losses.size() << "\n";
     switch (kind) {
       case 0:
         for (const at::Tensor& loss : losses) loss.backward();
@@ -737,6 +757,7 @@ struct Count {
   uint64_t backwards = 0;
   uint64_t again = 0;
   uint64_t steps = 0;
+  int told = 0;
   std::map<std::string, int> reasons;
 };
 
@@ -770,8 +791,12 @@ void try_seed(uint64_t seed, Count& count) {
     ++count.steps;
     const std::string text = difference(*eager, *captured, expected, found);
     if (text.empty()) continue;
+    if (captured->told) {
+      ++count.told;
+      break;
+    }
     ADD_FAILURE() << "seed " << seed << ", step " << i << ": " << text << "\nrefusal: " << reason << "\n"
-                  << (std::getenv("OVERDRIVE_FUZZ_EXPLAIN") && captured->captured[0]
+                  << (kDebug && captured->captured[0]
                           ? captured->captured[0]->explain() + captured->captured[1]->explain()
                           : "");
     return;
@@ -804,7 +829,8 @@ TEST(CaptureFuzz, RandomProgramsOfPartsAreEqualOrRefused) {
     }
   }
   std::cout << count.replayed << " programs had replays (" << count.replays << " calls, " << count.backwards
-            << " backwards, " << count.again << " by the function), " << count.refused << " had none\n";
+            << " backwards, " << count.again << " by the function), " << count.refused << " had none, " << count.told
+            << " ended with an error that says why; " << count.steps << " steps\n";
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
   EXPECT_GT(count.replayed, static_cast<int>(number) / 2);
 }
