@@ -61,8 +61,7 @@ const std::vector<Case>& cases() {
          return made(nn::Upsample(nn::UpsampleOptions().size(std::vector<int64_t>{16}).mode(torch::kNearest)));
        },
        [](nn::Module& m) {
-         const std::vector<int64_t> size{12};  // into the memory of the other
-         as<nn::UpsampleImpl>(m).options.size(size);
+         as<nn::UpsampleImpl>(m).options.size()->at(0) = 12;  // in its memory
        }},
       {"ConstantPad1d", [] { return made(nn::ConstantPad1d(1, 0.5)); },
        [](nn::Module& m) { as<nn::ConstantPad1dImpl>(m).options.value(2.0); }},
