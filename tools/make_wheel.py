@@ -32,6 +32,8 @@ def proven(wheel, folder):
                               env={**os.environ, "PATH": path})
         if done.returncode == 0:
             (found,) = folder.glob("*.whl")
+            if platform_tag == "auto":
+                print(f"make_wheel: not for every system that PyTorch works on: {found.name}", file=sys.stderr)
             return found
         print(f"make_wheel: auditwheel, {platform_tag}: {done.stderr.strip()}", file=sys.stderr)
     sys.exit("make_wheel: auditwheel refuses the wheel")
