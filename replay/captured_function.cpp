@@ -16,6 +16,9 @@ namespace {
 // A program that no call has fitted for this many times as many calls as there are programs makes room.
 constexpr uint64_t kUnusedCalls = 16;
 
+// A thread that calls a part so often, and no other does in between, is the part's from then on.
+constexpr uint64_t kCallsElsewhere = 16;
+
 // A call that is under way. A second one, of another thread, is an error, or not the first.
 class Busy {
  public:
@@ -87,7 +90,25 @@ std::vector<at::Tensor> CapturedFunction::call_part(const std::vector<at::Tensor
   }
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
+  if (at::GradMode::is_enabled() && !is_on_its_thread())
+    return eager(inputs, "called on another thread than before; calls there are replayed from the 17th in turn on");
   return call_entry(inputs);
+}
+
+// A backward runs nodes by their numbers, and each thread counts its own: eager's nodes of a call on another
+// thread stand between nodes that were made elsewhere, where one node for all of them cannot.
+bool CapturedFunction::is_on_its_thread() {
+  const std::thread::id thread = std::this_thread::get_id();
+  if (thread_ == std::thread::id()) thread_ = thread;
+  if (thread == thread_) {
+    calls_elsewhere_ = 0;
+    return true;
+  }
+  calls_elsewhere_ = std::exchange(last_thread_, thread) == thread ? calls_elsewhere_ + 1 : 1;
+  if (calls_elsewhere_ <= kCallsElsewhere) return false;
+  thread_ = thread;
+  calls_elsewhere_ = 0;
+  return true;
 }
 
 std::vector<at::Tensor> CapturedFunction::call_entry(const std::vector<at::Tensor>& inputs) {

@@ -31,6 +31,7 @@ class CapturedFunction {
 
  private:
   std::vector<at::Tensor> call_part(const std::vector<at::Tensor>& inputs);
+  bool is_on_its_thread();
   std::vector<at::Tensor> call_entry(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
   Entry* known_entry_for(const std::vector<at::Tensor>& inputs);
@@ -56,6 +57,10 @@ class CapturedFunction {
   uint64_t current_ = 0;
   // Why the last call that no entry took was eager.
   std::string eager_reason_;
+  // Of a part: the thread whose calls with a graph are replayed, and the last one that was another.
+  std::thread::id thread_{};
+  std::thread::id last_thread_{};
+  uint64_t calls_elsewhere_ = 0;
   // The thread of the call that is under way; none as a rule.
   std::atomic<std::thread::id> busy_{};
 };

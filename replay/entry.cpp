@@ -94,6 +94,7 @@ std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
   if (!part_) return call_phase(inputs);
   PartFunction& function = part_->function();
   (void)function.take_outputs();  // of a call that threw
+  function.look_at_views();
   if (function.is_refused() && phase_ != Phase::kRefused) refuse(function.refusal());
   if (function.wants_recording() && phase_ == Phase::kReady) {
     outdated("the gradients of the outputs arrive in another form");

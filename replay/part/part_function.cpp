@@ -1,6 +1,5 @@
 #include "replay/part/part_function.h"
 
-#include "engine/host/version_check.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/ATen.h>
@@ -80,9 +79,11 @@ std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& input
 }
 
 void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
+  view_versions_.clear();
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf()) continue;
     makes_graphs_ = true;
+    if (outputs[i].is_view() && !outputs[i].is_inference()) view_versions_.emplace_back(outputs[i]);
     outputs[i].register_hook([part = weak_from_this(), i](const at::Tensor& gradient) {
       if (const auto alive = part.lock()) alive->arrived(i, gradient);
     });
@@ -114,6 +115,23 @@ void PartFunction::refuse(std::string reason) {
   if (is_refused()) return;
   refusal_ = std::move(reason);
   is_refused_.store(true, std::memory_order_release);
+}
+
+// Note [Outputs that are views]: a change in place of a view makes eager rewrite the graph of the view and its
+// base, and gradients then come to the base with other strides, by which kernels round differently. An output
+// of a replay is no view. So a part whose outputs are changed like that is refused.
+void PartFunction::refuse_changed_views() {
+  const std::lock_guard lock(mutex_);
+  refuse(
+      "An output is a view (of view(), t(), a slice), and is changed in place after the call; return a clone() of "
+      "it, or change a copy.");
+}
+
+void PartFunction::look_at_views() {
+  const bool changed = std::any_of(view_versions_.begin(), view_versions_.end(),
+                                   [](const auto& version) { return !version.is_current(); });
+  view_versions_.clear();
+  if (changed) refuse_changed_views();
 }
 
 bool PartFunction::is_running_again() { return number_of_run != nullptr; }
@@ -176,8 +194,10 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
 void PartFunction::note_outputs(const std::vector<at::Tensor>& outputs) {
   differentiable_.clear();
   producers_.clear();
+  views_.clear();
   for (const at::Tensor& output : outputs) {
     differentiable_.push_back(output.defined() && output.requires_grad());
+    views_.push_back(differentiable_.back() && output.is_view());
     const base::NodePtr node = output.defined() ? output.grad_fn() : nullptr;
     producers_.emplace_back(engine::host::producer_name(node.get()), node ? output.output_nr() : 0);
   }

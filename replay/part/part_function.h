@@ -3,6 +3,7 @@
 // thread records, any thread runs a backward.
 #pragma once
 
+#include "engine/host/version_check.h"
 #include "replay/guard/input_signature.h"
 #include "replay/part/part_graph.h"
 #include "replay/record/recorder.h"
@@ -56,6 +57,11 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // The node that made an output in the last recording, as an error names it, and which output of the node it
   // is.
   const std::pair<std::string, uint32_t>& producer(size_t output) const { return producers_[output]; }
+  // Whether an output was a view. Note [Outputs that are views] in the source.
+  bool is_view(size_t output) const { return views_[output]; }
+  void refuse_changed_views();
+  // Looks whether views that the last call returned were changed in place.
+  void look_at_views();
   bool is_placeholder(const c10::TensorImpl* tensor) const;
   const std::shared_ptr<const PartForm>& form() const { return form_; }
   // Held by whoever runs a recorded backward, and by the entry while it records. Recursive: a function may run
@@ -100,6 +106,9 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::vector<std::vector<bool>> shared_nodes_;
   std::vector<WeakTensor> inner_leaves_;
   std::vector<bool> differentiable_;
+  std::vector<bool> views_;
+  // Counters of views that the last call which was no replay returned.
+  std::vector<engine::host::VersionCheck> view_versions_;
   std::vector<std::pair<std::string, uint32_t>> producers_;
   std::optional<std::vector<at::Tensor>> outputs_;
   at::Generator generator_;

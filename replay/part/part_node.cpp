@@ -81,7 +81,10 @@ void keep_order(edge_list& edges, const std::vector<PartUse>& uses) {
 
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
     : form(function.form()), uses(function.uses()) {
-  for (size_t i = 0; i < program.outputs; ++i) differentiable.push_back(function.is_differentiable(i));
+  for (size_t i = 0; i < program.outputs; ++i) {
+    differentiable.push_back(function.is_differentiable(i));
+    if (function.is_view(i)) views.push_back(i);
+  }
   std::vector<int> memories;
   for (const bool is_saved : {true, false}) {
     for (const OutsideTensor& tensor : program.outside) {
@@ -91,6 +94,7 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
         continue;
       outside.push_back(tensor.raw);
       written.push_back(program.memories[memory].written);
+      bumps.push_back(tensor.version_after - tensor.version_before);
       has_state |= written.back();
     }
     if (is_saved) saved = outside.size();
@@ -133,6 +137,7 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
   }
   auto& part = static_cast<PartNode&>(*node);
   for (const PartPlan::Read& read : plan->outputs) part.output_versions_.emplace_back(outputs[read.index]);
+  for (const size_t view : plan->views) part.view_versions_.emplace_back(outputs[view]);
 }
 
 PartNode::PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
@@ -211,6 +216,9 @@ variable_list PartNode::apply(variable_list&& gradients) {
   for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
   const bool fits = !create_graph && plan_->form->fits(arrived, wanted);
   fits ? check_saved() : check_all();
+  if (std::any_of(view_versions_.begin(), view_versions_.end(),
+                  [](const VersionCheck& version) { return !version.is_current(); }))
+    function_->refuse_changed_views();
   const std::lock_guard part_lock(function_->mutex());
   if (!create_graph) function_->note_gradients(fits, arrived, wanted);
   return fits ? replayed(arrived) : again(arrived, wanted, create_graph);
@@ -258,16 +266,22 @@ variable_list PartNode::replayed(const std::vector<at::Tensor>& gradients) {
   return (*lease_)->gradients();
 }
 
-// At the end of the scope, what a function that runs once more changes is as it was.
+// What a function that runs once more changes: as before the forward, and as it was at the end of the scope.
 class PartNode::PutBack {
  public:
-  PutBack(const Snapshot& memories, const std::vector<Kept>& tensors, const std::vector<bool>& written,
-          bool versions)
+  PutBack(const Snapshot& memories, const std::vector<Kept>& tensors, const PartPlan& plan)
       : left_(memories.now()) {
-    for (size_t i = 0; versions && i < tensors.size(); ++i) {
-      if (!written[i]) continue;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (plan.bumps[i] <= 0) continue;
       const c10::VariableVersion& counter = tensors[i].version.counter();
       counters_.emplace_back(counter, counter.current_version());
+    }
+    memories.restore();
+    // Tensors may share one counter, which the first sight of some of them found later.
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      c10::VariableVersion counter = tensors[i].version.counter();
+      const int64_t before = tensors[i].version.saved_version() - plan.bumps[i];
+      if (plan.bumps[i] > 0 && before >= 0 && before < counter.current_version()) counter.set_version(before);
     }
   }
   ~PutBack() {
@@ -287,9 +301,7 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
                               bool create_graph) {
   counts_->again.fetch_add(1, std::memory_order_relaxed);
   if (create_graph) function_->refuse_second_derivatives();
-  // A graph that lives on knows the versions of now.
-  const PutBack left(before_, outside_, plan_->written, /*versions=*/!create_graph);
-  before_.restore();
+  const PutBack left(before_, outside_, *plan_);
   return function_->again(inputs_, plan_->uses, gradients, wanted, create_graph,
                           [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); });
 }

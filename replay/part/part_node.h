@@ -56,6 +56,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   size_t saved = 0;
   std::vector<Read> inputs;
   std::vector<Read> outputs;
+  // Outputs that are views in eager.
+  std::vector<size_t> views;
   // Of each output, the outputs whose backward frees something that its own needs.
   std::vector<std::vector<bool>> shared_nodes;
   // Whether the backward reads anything that the forward left. Otherwise it may run again: nothing is freed.
@@ -63,8 +65,9 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
-  // Tensors from before the call that the forward changes.
+  // Tensors from before the call that the forward changes, and how often, as their version counters tell.
   std::vector<bool> written;
+  std::vector<int64_t> bumps;
 };
 
 class PartNode final : public base::HoldingNode {
@@ -117,6 +120,7 @@ class PartNode final : public base::HoldingNode {
   std::vector<at::Tensor> inputs_;
   std::vector<engine::host::VersionCheck> input_versions_;
   std::vector<engine::host::VersionCheck> output_versions_;
+  std::vector<engine::host::VersionCheck> view_versions_;
   Snapshot before_;
 };
 

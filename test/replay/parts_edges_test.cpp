@@ -291,6 +291,55 @@ TEST(PartEdges, AnInputThatIsAViewNowAndThen) {
   EXPECT_EQ(both.run(40), "") << both.part().explain();
 }
 
+// Eager rewrites the graph of a view that is changed, and gradients then have other strides.
+TEST(PartEdges, AnOutputThatIsAViewAndIsChanged) {
+  PartBesideEager both([] {
+    auto net = Sequential(Linear(6, 6), BatchNorm1d(6));
+    return PartProgram{.model = net.ptr(),
+                       .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0]).t()}; },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             net.ptr()->zero_grad();
+                             const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
+                             {
+                               const at::NoGradGuard no_graph;
+                               y.mul_(2);
+                             }
+                             y.backward(batch_of(i, {6, 4}, {1})[0]);
+                             return Tensors{y.detach()};
+                           }};
+  });
+  EXPECT_EQ(both.run(20), "") << both.part().explain();
+  EXPECT_THAT(both.part().refusal(), testing::HasSubstr("is a view"));
+}
+
+// Each thread numbers its nodes, and eager's backward goes by the numbers.
+TEST(PartEdges, CallsOfOneGraphOnTwoThreads) {
+  PartBesideEager both([] {
+    auto net = std::make_shared<LinearImpl>(6, 6);
+    return PartProgram{
+        .model = net,
+        .function =
+            [net](const Tensors& in) {
+              return Tensors{net->forward(net->forward(net->forward(in[0]).tanh()).tanh()).sin()};
+            },
+        .step =
+            [=](const PartFunction& part, int i) {
+              net->zero_grad();
+              at::Tensor a = part({batch_of(i, {4, 6}, {1})[0]})[0], b, c;
+              if (i > 8) {
+                std::thread([&] { b = part({batch_of(i + 1, {4, 6}, {1})[0]})[0]; }).join();
+                std::thread([&] { c = part({batch_of(i + 2, {4, 6}, {1})[0]})[0]; }).join();
+                a = a + b * 0.3 + c * 0.7;
+              }
+              a.sum().backward();
+              return Tensors{a.detach()};
+            }};
+  });
+  EXPECT_EQ(both.run(40), "") << both.part().explain();
+  EXPECT_GT(both.part().stats().replayed, 20u) << both.part().explain();
+}
+
 TEST(PartEdges, VersionsOfOutputs) {
   PartBesideEager both([] {
     auto net = std::make_shared<LinearImpl>(6, 6);
