@@ -91,7 +91,8 @@ std::vector<at::Tensor> CapturedFunction::call_part(const std::vector<at::Tensor
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (at::GradMode::is_enabled() && !is_on_its_thread())
-    return eager(inputs, "called on another thread than before; calls there are replayed from the 17th in turn on");
+    return eager(inputs,
+                 "called on another thread than before; calls there are replayed from the 17th in turn on");
   return call_entry(inputs);
 }
 

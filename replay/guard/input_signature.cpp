@@ -57,8 +57,7 @@ bool InputLooks::fits(const std::vector<at::Tensor>& inputs, size_t index) const
   const at::Tensor& input = inputs[index];
   return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
          input.sizes() == sizes && input.strides() == strides && input.requires_grad() == requires_grad &&
-         do_views_require_grad(input) == views_require_grad &&
-         same_as == first_same(inputs, index);
+         do_views_require_grad(input) == views_require_grad && same_as == first_same(inputs, index);
 }
 
 std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs) {

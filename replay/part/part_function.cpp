@@ -123,7 +123,8 @@ void PartFunction::refuse(std::string reason) {
 void PartFunction::refuse_changed_views() {
   const std::lock_guard lock(mutex_);
   refuse(
-      "An output is a view (of view(), t(), a slice), and is changed in place after the call; return a clone() of "
+      "An output is a view (of view(), t(), a slice), and is changed in place after the call; return a clone() "
+      "of "
       "it, or change a copy.");
 }
 

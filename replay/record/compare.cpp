@@ -144,7 +144,8 @@ std::string first_difference(const Program& a, const Program& b, const MayDiffer
   if (std::string text = version_difference(a, b); !text.empty()) return text;
   if (a.backward_begins != b.backward_begins || a.outputs != b.outputs)
     return "The outputs have a graph in one call and none, or another one, in the next.";
-  if (a.result_versions != b.result_versions) return "A result is changed another number of times in each call.";
+  if (a.result_versions != b.result_versions)
+    return "A result is changed another number of times in each call.";
   return a.results == b.results ? "" : "The function returns another tensor in each call.";
 }
 

@@ -60,22 +60,22 @@ TEST(PartEdges, ASecondBackwardWhereNothingWasSaved) {
 TEST(PartEdges, ALeafThatTheFunctionMakes) {
   PartBesideEager both([] {
     auto net = Sequential(Linear(6, 8), Tanh(), Linear(8, 1));
-    return PartProgram{.model = net.ptr(),
-                       .function =
-                           [net](const Tensors& in) mutable {
-                             const at::Tensor x = in[0].detach().requires_grad_();
-                             const at::Tensor energy = net->forward(x);
-                             return Tensors{energy,
-                                            torch::autograd::grad({energy.sum()}, {x}, {}, true, true)[0]};
-                           },
-                       .step =
-                           [=](const PartFunction& part, int i) mutable {
-                             net->zero_grad();
-                             const Tensors y = part({batch_of(i, {4, 6}, {1})[0]});
-                             const at::Tensor loss = y[0].sum() + y[1].pow(2).sum();
-                             loss.backward();
-                             return Tensors{loss};
-                           }};
+    return PartProgram{
+        .model = net.ptr(),
+        .function =
+            [net](const Tensors& in) mutable {
+              const at::Tensor x = in[0].detach().requires_grad_();
+              const at::Tensor energy = net->forward(x);
+              return Tensors{energy, torch::autograd::grad({energy.sum()}, {x}, {}, true, true)[0]};
+            },
+        .step =
+            [=](const PartFunction& part, int i) mutable {
+              net->zero_grad();
+              const Tensors y = part({batch_of(i, {4, 6}, {1})[0]});
+              const at::Tensor loss = y[0].sum() + y[1].pow(2).sum();
+              loss.backward();
+              return Tensors{loss};
+            }};
   });
   EXPECT_EQ(both.run(40), "") << both.part().explain();
 }
@@ -149,21 +149,21 @@ TEST(PartEdges, ASparseGradientOfAnOutput) {
 TEST(PartEdges, AConjugatedGradient) {
   PartBesideEager both([] {
     auto net = std::make_shared<LinearImpl>(6, 6);
-    return PartProgram{.model = net,
-                       .function =
-                           [net](const Tensors& in) {
-                             const at::Tensor y = net->forward(in[0]);
-                             return Tensors{torch::complex(y.sin(), y.cos())};
-                           },
-                       .step =
-                           [=](const PartFunction& part, int i) {
-                             net->zero_grad();
-                             const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
-                             const at::Tensor g = torch::complex(batch_of(i, {4, 6}, {1})[0],
-                                                                 batch_of(i + 3, {4, 6}, {1})[0]);
-                             y.backward(g.conj());
-                             return Tensors{at::view_as_real(y)};
-                           }};
+    return PartProgram{
+        .model = net,
+        .function =
+            [net](const Tensors& in) {
+              const at::Tensor y = net->forward(in[0]);
+              return Tensors{torch::complex(y.sin(), y.cos())};
+            },
+        .step =
+            [=](const PartFunction& part, int i) {
+              net->zero_grad();
+              const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
+              const at::Tensor g = torch::complex(batch_of(i, {4, 6}, {1})[0], batch_of(i + 3, {4, 6}, {1})[0]);
+              y.backward(g.conj());
+              return Tensors{at::view_as_real(y)};
+            }};
   });
   EXPECT_EQ(both.run(24), "") << both.part().explain();
 }
@@ -199,8 +199,8 @@ TEST(PartEdges, HooksOfParametersInEagersOrder) {
     int made = 0;
     PartBesideEager both([&] {
       PartProgram program = part_of_net(
-          Sequential(Linear(8, 8), Tanh(), Linear(8, 8), Tanh(), Linear(8, 8), Linear(8, 8), Linear(8, 4)), {5, 8},
-          {5, 4});
+          Sequential(Linear(8, 8), Tanh(), Linear(8, 8), Tanh(), Linear(8, 8), Linear(8, 8), Linear(8, 4)),
+          {5, 8}, {5, 4});
       std::string* log = &logs[made++];
       program.step = [=, model = program.model, train = program.step](const PartFunction& part, int i) {
         if (i == when) {
@@ -224,18 +224,20 @@ TEST(PartEdges, HooksOfParametersInEagersOrder) {
 TEST(PartEdges, OutputsOfDifferentInputs) {
   PartBesideEager both([] {
     auto net = std::make_shared<LinearImpl>(6, 6);
-    return PartProgram{
-        .model = net,
-        .function = [](const Tensors& in) { return Tensors{in[0].tanh(), in[1].sin()}; },
-        .step =
-            [=](const PartFunction& part, int i) {
-              net->zero_grad();
-              const Tensors x = batch_of(i, {4, 6}, {4, 6});
-              const Tensors y = part({net->forward(x[0]), net->forward(x[1])});
-              y[0].sum().backward();
-              y[1].sum().backward();
-              return Tensors{y[0].detach()};
-            }};
+    return PartProgram{.model = net,
+                       .function =
+                           [](const Tensors& in) {
+                             return Tensors{in[0].tanh(), in[1].sin()};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             net->zero_grad();
+                             const Tensors x = batch_of(i, {4, 6}, {4, 6});
+                             const Tensors y = part({net->forward(x[0]), net->forward(x[1])});
+                             y[0].sum().backward();
+                             y[1].sum().backward();
+                             return Tensors{y[0].detach()};
+                           }};
   });
   EXPECT_EQ(both.run(24), "") << both.part().explain();
   EXPECT_THAT(both.part().refusal(), testing::HasSubstr("make two parts"));
@@ -272,20 +274,19 @@ TEST(PartEdges, AnInputThatIsAViewNowAndThen) {
   PartBesideEager both(
       [] {
         auto net = std::make_shared<LinearImpl>(6, 6);
-        return PartProgram{
-            .model = net,
-            .function = [net](const Tensors& in) { return Tensors{net->forward(in[0]).tanh()}; },
-            .step =
-                [=](const PartFunction& part, int i) {
-                  net->zero_grad();
-                  at::Tensor x = batch_of(i, {4, 6}, {1})[0];
-                  if (i % 4 == 3) x = x.t().contiguous().t();
-                  at::Tensor y = i % 4 == 3 ? x.contiguous().view({4, 6}) : x;
-                  if (i % 4 == 1) y = y.clone();
-                  y.requires_grad_();
-                  part({y})[0].sum().backward();
-                  return Tensors{y.grad()};
-                }};
+        return PartProgram{.model = net,
+                           .function = [net](const Tensors& in) { return Tensors{net->forward(in[0]).tanh()}; },
+                           .step =
+                               [=](const PartFunction& part, int i) {
+                                 net->zero_grad();
+                                 at::Tensor x = batch_of(i, {4, 6}, {1})[0];
+                                 if (i % 4 == 3) x = x.t().contiguous().t();
+                                 at::Tensor y = i % 4 == 3 ? x.contiguous().view({4, 6}) : x;
+                                 if (i % 4 == 1) y = y.clone();
+                                 y.requires_grad_();
+                                 part({y})[0].sum().backward();
+                                 return Tensors{y.grad()};
+                               }};
       },
       {.check_every = 1});
   EXPECT_EQ(both.run(40), "") << both.part().explain();
@@ -295,19 +296,20 @@ TEST(PartEdges, AnInputThatIsAViewNowAndThen) {
 TEST(PartEdges, AnOutputThatIsAViewAndIsChanged) {
   PartBesideEager both([] {
     auto net = Sequential(Linear(6, 6), BatchNorm1d(6));
-    return PartProgram{.model = net.ptr(),
-                       .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0]).t()}; },
-                       .step =
-                           [=](const PartFunction& part, int i) {
-                             net.ptr()->zero_grad();
-                             const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
-                             {
-                               const at::NoGradGuard no_graph;
-                               y.mul_(2);
-                             }
-                             y.backward(batch_of(i, {6, 4}, {1})[0]);
-                             return Tensors{y.detach()};
-                           }};
+    return PartProgram{
+        .model = net.ptr(),
+        .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0]).t()}; },
+        .step =
+            [=](const PartFunction& part, int i) {
+              net.ptr()->zero_grad();
+              const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
+              {
+                const at::NoGradGuard no_graph;
+                y.mul_(2);
+              }
+              y.backward(batch_of(i, {6, 4}, {1})[0]);
+              return Tensors{y.detach()};
+            }};
   });
   EXPECT_EQ(both.run(20), "") << both.part().explain();
   EXPECT_THAT(both.part().refusal(), testing::HasSubstr("is a view"));
@@ -343,25 +345,25 @@ TEST(PartEdges, CallsOfOneGraphOnTwoThreads) {
 TEST(PartEdges, VersionsOfOutputs) {
   PartBesideEager both([] {
     auto net = std::make_shared<LinearImpl>(6, 6);
-    return PartProgram{.model = net,
-                       .function =
-                           [net](const Tensors& in) {
-                             at::Tensor y = net->forward(in[0]);
-                             return Tensors{y.mul_(2).add_(1), net->forward(in[0]).argmax(1).add_(1)};
-                           },
-                       .step =
-                           [=](const PartFunction& part, int i) {
-                             net->zero_grad();
-                             const at::Tensor x = batch_of(i, {4, 6}, {1})[0];
-                             const Tensors y = part({x});
-                             y[0].sum().backward();
-                             at::NoGradGuard no_graph;
-                             const Tensors z = part({x});
-                             return Tensors{torch::tensor({static_cast<int64_t>(y[0]._version()),
-                                                           static_cast<int64_t>(y[1]._version()),
-                                                           static_cast<int64_t>(z[0]._version()),
-                                                           static_cast<int64_t>(z[1]._version())})};
-                           }};
+    return PartProgram{
+        .model = net,
+        .function =
+            [net](const Tensors& in) {
+              at::Tensor y = net->forward(in[0]);
+              return Tensors{y.mul_(2).add_(1), net->forward(in[0]).argmax(1).add_(1)};
+            },
+        .step =
+            [=](const PartFunction& part, int i) {
+              net->zero_grad();
+              const at::Tensor x = batch_of(i, {4, 6}, {1})[0];
+              const Tensors y = part({x});
+              y[0].sum().backward();
+              at::NoGradGuard no_graph;
+              const Tensors z = part({x});
+              return Tensors{torch::tensor(
+                  {static_cast<int64_t>(y[0]._version()), static_cast<int64_t>(y[1]._version()),
+                   static_cast<int64_t>(z[0]._version()), static_cast<int64_t>(z[1]._version())})};
+            }};
   });
   EXPECT_EQ(both.run(24), "") << both.part().explain();
   EXPECT_GT(both.part().stats().replayed, 30u) << both.part().explain();

@@ -1,8 +1,8 @@
 // Random programs around two captured parts: equal bits or refused, never different. A seed names the function
 // of each part (layers with state, in-place operators, views, several inputs and outputs, weights of both) and
 // the program around them: calls in flight, kept graphs, orders of backwards, gradients of odd strides, changes
-// between a forward and its backward, hooks, threads, modes. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than
-// the few that every run of the suite tries.
+// between a forward and its backward, hooks, threads, modes. OVERDRIVE_CAPTURE_FUZZ=first:count runs others
+// than the few that every run of the suite tries.
 #include "test/replay/parts_fixture.h"
 #include "test/support/engines.h"
 
@@ -86,11 +86,23 @@ struct World {
   }
 };
 
-enum Layers : uint8_t { kLinear, kOtherLinear, kNorm, kLayerNorm, kDropout, kGru, kLstm, kEmbedding, kConv, kRnn };
+enum Layers : uint8_t {
+  kLinear,
+  kOtherLinear,
+  kNorm,
+  kLayerNorm,
+  kDropout,
+  kGru,
+  kLstm,
+  kEmbedding,
+  kConv,
+  kRnn
+};
 
 at::Tensor apply(World& w, const Instruction& each, const Tensors& pool, const Tensors& inputs) {
   const auto pick = [&](int index) { return pool[index % pool.size()]; };
-  const at::Tensor a = pick(each.a), b = pick(each.b), leaf = w.leaves[each.b % 2], kept = w.buffers[each.b % 2];
+  const at::Tensor a = pick(each.a), b = pick(each.b), leaf = w.leaves[each.b % 2],
+                   kept = w.buffers[each.b % 2];
   const int64_t rows = a.size(0);
   const auto same_rows = [&](const at::Tensor& all) { return all.narrow(0, 0, rows); };
   switch (each.kind) {
@@ -357,7 +369,9 @@ std::unique_ptr<World> made(const Program& program, bool captured) {
     };
     if (captured) {
       w.captured[i] = std::make_unique<CapturedStep>(
-          w.function[i], CaptureOptions{.modules = {w.model}, .constant_numbers = true, .check_every = program.check_every}, true);
+          w.function[i],
+          CaptureOptions{.modules = {w.model}, .constant_numbers = true, .check_every = program.check_every},
+          true);
     }
     w.part[i] = [&w, i](const Tensors& inputs) {
       return w.captured[i] ? w.captured[i]->call(inputs) : w.function[i](inputs);
@@ -530,7 +544,8 @@ class Step {
     }
   }
 
-  // A new thread has a generator, modes and numbers of nodes of its own, and the work is done when it is joined.
+  // A new thread has a generator, modes and numbers of nodes of its own, and the work is done when it is
+  // joined.
   template <typename Action>
   void on_thread(const Action& action) {
     if (kDebug) std::cerr << "  step " << i_ << ": on a thread\n";
@@ -549,7 +564,8 @@ class Step {
   void note(const at::Tensor& each) {
     if (!each.defined()) return;
     result_.exact.push_back(each.detach().clone());
-    w_.log += c10::str("v", each._version(), at::IntArrayRef(strides_of(each)), each.requires_grad(), each.is_leaf(), " ");
+    w_.log += c10::str("v", each._version(), at::IntArrayRef(strides_of(each)), each.requires_grad(),
+                       each.is_leaf(), " ");
   }
 
   void between() {
@@ -744,15 +760,16 @@ std::string difference(const World& a, const World& b, const Stepped& x, const S
   for (size_t i = 0; i < x.exact.size(); ++i) {
     if (!same_bits(x.exact[i], y.exact[i])) return c10::str("result ", i, " differs");
     if (x.exact[i].defined() && strides_of(x.exact[i]) != strides_of(y.exact[i]))
-      return c10::str("result ", i, " of sizes ", x.exact[i].sizes(), " has strides ", y.exact[i].strides(), ", not ",
-                      x.exact[i].strides());
+      return c10::str("result ", i, " of sizes ", x.exact[i].sizes(), " has strides ", y.exact[i].strides(),
+                      ", not ", x.exact[i].strides());
   }
   for (size_t i = 0; i < x.close.size(); ++i) {
     if (!is_close(x.close[i], y.close[i])) return c10::str("result ", i, " of create_graph is not close");
   }
   const auto everything = [](const World& w) {
     Tensors all = w.model->parameters();
-    for (const Tensors& more : {w.leaves, w.model->buffers(), w.buffers}) all.insert(all.end(), more.begin(), more.end());
+    for (const Tensors& more : {w.leaves, w.model->buffers(), w.buffers})
+      all.insert(all.end(), more.begin(), more.end());
     return all;
   };
   const Tensors s = everything(a), t = everything(b);
@@ -853,8 +870,8 @@ TEST(CaptureFuzz, RandomProgramsOfPartsAreEqualOrRefused) {
     }
   }
   std::cout << count.replayed << " programs had replays (" << count.replays << " calls, " << count.backwards
-            << " backwards, " << count.again << " by the function), " << count.refused << " had none, " << count.told
-            << " ended with an error that says why; " << count.steps << " steps\n";
+            << " backwards, " << count.again << " by the function), " << count.refused << " had none, "
+            << count.told << " ended with an error that says why; " << count.steps << " steps\n";
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
   EXPECT_GT(count.replayed, static_cast<int>(number) / 2);
 }
