@@ -452,7 +452,7 @@ class Step {
       return;
     } catch (const c10::Error& thrown) {
       error = thrown.msg();
-      w_.told = w_.told || std::string(thrown.what()).find("can only run once more") != std::string::npos;
+      w_.told = w_.told || std::string(thrown.what()).find("once more") != std::string::npos;
     }
     if (kDebug) std::cerr << "  step " << i_ << ": " << error.substr(0, 300) << "\n";
     w_.log += plain(error) + "\n";
