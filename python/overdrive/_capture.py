@@ -70,8 +70,9 @@ class CapturedStep:
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
-        # Python's own modes, which see operators before a recording does.
-        self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack)
+        # Python's own modes and torch.func's transforms, which see operators before a recording does.
+        self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
+                       torch._C._functorch.maybe_current_level)
         self._call = torch.ops.overdrive.capture_call.default
         self._structure: Reads | None = None
         # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
@@ -280,7 +281,7 @@ class CapturedStep:
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
                 leaves: list[Any] = []
-                self._form = form_of(value, leaves)
+                self._form = self._form_of(value, leaves)
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():
@@ -298,6 +299,9 @@ class CapturedStep:
             return 0
         finally:
             self._running = 0
+
+    def _form_of(self, value: Any, leaves: list[Any]) -> Any:
+        return form_of(value, leaves)
 
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
         run = self._record if recorded else self._apply

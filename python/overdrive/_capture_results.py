@@ -3,11 +3,16 @@ else PyTorch's pytrees know."""
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from overdrive._guards import is_number
 from overdrive._capture_texts import Number
+
+
+# Py_TPFLAGS_HEAPTYPE.
+_MADE_IN_PYTHON = 1 << 9
 
 
 class _Node:
@@ -22,8 +27,9 @@ class _Node:
     __hash__ = None  # type: ignore[assignment]
 
 
-def form_of(value: Any, leaves: list[Any]) -> Any:
-    """The structure of a result, whose tensors go to ``leaves``."""
+def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
+    """The structure of a result, whose tensors go to ``leaves``. With ``objects`` those of plain classes, which go there,
+    are taken apart, too."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -33,14 +39,32 @@ def form_of(value: Any, leaves: list[Any]) -> Any:
         return None
     kind = type(value)
     if kind in (tuple, list):
-        return (kind, tuple(form_of(part, leaves) for part in value))
+        return (kind, tuple(form_of(part, leaves, objects) for part in value))
     if kind is dict:
-        return (dict, tuple((key, form_of(part, leaves)) for key, part in value.items()))
-    if is_number(value):
+        return (dict, tuple((key, form_of(part, leaves, objects)) for key, part in value.items()))
+    if is_number(value) or objects is not None and (kind is torch.Size or isinstance(value, type)):
         return ("number", Number(value))
     if (node := _node_of(value)) is not None:
-        return (node[0], tuple(form_of(part, leaves) for part in node[1]))
+        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
+    if objects is not None and _is_plain(value) and not any(known is value for known in objects):
+        objects.append(value)
+        names = list(vars(value))
+        node = _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), list(vars(value).values())
+        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
     return ("other", value)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the attributes are all there is to an object: a cache of keys and values, a distribution."""
+    import torch
+
+    kind = type(value)
+    if isinstance(value, (torch.nn.Module, type)) or kind.__new__ is not object.__new__ or hasattr(kind, "__del__"):
+        return False
+    classes = [each for each in kind.__mro__ if each is not object]
+    return hasattr(value, "__dict__") and all(
+        each.__flags__ & _MADE_IN_PYTHON and not any(isinstance(member, types.MemberDescriptorType) for member in vars(each).values())
+        for each in classes)
 
 
 def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:

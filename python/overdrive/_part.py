@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,10 @@ from overdrive._library import whole_number
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096
+_MOST_NOT_TAKEN = 4
+# A replay of fewer operators, with those of the backward, costs more than the call of a layer.
+_FEWEST_STEPS = 4
+_CALLS_TO_LOOK = 8
 
 
 class CapturedPart(CapturedStep):
@@ -26,19 +31,33 @@ class CapturedPart(CapturedStep):
                  guarded: bool, name: str = "") -> None:
         super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
         self._inside = False
+        # Of the call under way: what the caller gave, and its tensors.
+        self._given: Any = None
+        # What the function has returned in it, and the tensors of that.
+        self._made: Any = None
         self._templates: dict[int, Any] = {}
+        # Calls in turn with an argument that no recording takes.
+        self._not_taken = 0
+        # Why calls run eagerly from here on, without a look at anything; "" while they may be replayed.
+        self._resting = ""
+        # Objects of plain classes among the last results of the function.
+        self._returned: list[weakref.ref[Any]] = []
         if not name:
             functools.update_wrapper(self, function)
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        if self._given_up or self._inside or any(count() for count in self._modes):
+        if self._given_up or self._resting or self._inside or any(count() for count in self._modes):
             return self._beside(inputs, keywords)
         tensors: list[Any] = []
         template = form_of((inputs, keywords), tensors)
         if (other := others_in(template)) is not None:
             self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
                                   "name it.")
+            self._not_taken += 1
+            if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
+                self._given_up = self._eager_reason
             return self._beside(inputs, keywords)
+        self._not_taken = 0
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
         variant = self._variant
@@ -51,6 +70,7 @@ class CapturedPart(CapturedStep):
             self._templates[variant.number] = template
         self._form = _REPLAYED
         self._inside = True
+        self._given = (inputs, keywords), tensors
         try:
             results = self._call(self._handle, tensors)
         except BaseException:
@@ -60,7 +80,13 @@ class CapturedPart(CapturedStep):
             raise error from None
         finally:
             self._inside = False
+            self._given = None
+            made, self._made = self._made, None
         form = self._form
+        if made is not None:
+            value, leaves = made
+            if len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results)):
+                return value
         if form is _REPLAYED:
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
         return filled(form, iter(results))
@@ -68,16 +94,60 @@ class CapturedPart(CapturedStep):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def is_resting(self) -> bool:
+        return bool(self._resting)
+
     def ran(self) -> bool:
         """Whether the last call ran the function."""
         return self._form is not _REPLAYED
 
+    def rest(self, reason: str) -> None:
+        """From here on the function runs as if it were not captured."""
+        self._resting = reason
+
+    def reset(self) -> None:
+        super().reset()
+        self._resting, self._not_taken = "", 0
+
+    def refusal(self) -> str:
+        text = super().refusal() or self._resting
+        counts = self.stats()
+        if not counts["calls"]:
+            return ("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
+                    "overdrive.captured(model.method), or a function that calls it.")
+        if not text or self._resting or self._given_up:
+            return text
+        if counts["eager"] == counts["calls"] > 4 and text.startswith("Calls are still recorded"):
+            return ("No backward has come through it yet, which is recorded with the call; where none will, call it under "
+                    "torch.no_grad().")
+        return text
+
+    def few_operators(self) -> int:
+        """How many a replay of its largest program has, if these are too few to gain anything; else 0."""
+        counts = [int(count) for count in re.findall(r"operators recorded, (\d+) steps", super().explain())]
+        return max(counts) if counts and max(counts) < _FEWEST_STEPS else 0
+
     def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         self._python_calls += 1
+        self._form = None
         return self._function(*inputs, **keywords)
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        """The caller's own lists and dicts, which the function may change."""
+        given, those = self._given
+        if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
+            return given
         return filled(template, iter(tensors))
+
+    def _run_function(self, variant: Any, inputs: Any, recorded: bool) -> Any:
+        value = super()._run_function(variant, inputs, recorded)
+        given, those = self._given
+        tensors: list[Any] = []
+        if form_of(given, tensors) != variant.key[0] or any(a is not b for a, b in zip(those, tensors)):
+            self._given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
+                              "it puts there.")
+            _refuse(self._given_up)
+        return value
 
     def _apply(self, inputs: Any) -> Any:
         return self._function(*inputs[0], **inputs[1])
@@ -93,13 +163,22 @@ class CapturedPart(CapturedStep):
         try:
             tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
             leaves: list[Any] = []
-            form_of(self._apply(self._inputs(self._templates[number], tensors)), leaves)
+            form_of(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
             torch.ops.overdrive.capture_results.default(self._handle, leaves)
             return 1
         except BaseException as error:
             warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
                           stacklevel=2)
             return 0
+
+    def _form_of(self, value: Any, leaves: list[Any]) -> Any:
+        objects: list[Any] = []
+        form = form_of(value, leaves, objects)
+        self._made = value, list(leaves)
+        before, self._returned = self._returned, [weakref.ref(one) for one in objects]
+        if any(one is other() for one in objects for other in before):
+            _refuse("The function returns an object that lives on, and a replay would make another one; return its tensors.")
+        return form
 
     def _check_form(self, entry: int) -> None:
         if (other := others_in(self._form)) is not None:
@@ -110,10 +189,13 @@ class CapturedPart(CapturedStep):
         self._one_form = forms[0] if forms and all(form == forms[0] for form in forms) else None
 
     def _note_own(self, changed: dict[Any, Any]) -> None:
-        super()._note_own(changed)
+        """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
+        alone, it does not change when it is recorded."""
         for read in changed.values():
             if isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
+            else:
+                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
@@ -127,20 +209,29 @@ class _ModuleCall:
         self._name, self._options = name, options
         self.part: CapturedPart | None = CapturedPart(_Forward(module), [module], name=name, **options)
         self.reason = ""
+        # Calls until a child that was captured for its parent is looked at: is it worth it?
+        self._looks_at = _CALLS_TO_LOOK if "." in name else 0
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         part = self.part
         if part is None:
             return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
         result = part(*inputs, **keywords)
-        if part.ran() and (reason := part.refused_for_good()):
-            self._descend(reason)
+        if part.ran():
+            if not part.is_resting() and (reason := part.refused_for_good()):
+                self._descend(reason)
+        elif self._looks_at:
+            self._looks_at -= 1
+            if not self._looks_at and (count := part.few_operators()):
+                part.rest(f"It has {count} operators, too few to gain by a replay; it runs eagerly.")
         return result
 
     def _descend(self, reason: str) -> None:
         module = self._module()
-        if module is None or not any(_is_worth_it(child) for child in module.modules() if child is not module):
+        if module is None or self.part is None:
             return
+        if not any(_is_worth_it(child) for child in module.modules() if child is not module):
+            return self.part.rest(reason)
         self.part, self.reason = None, reason
         _capture_children(module, self._name, self._options)
 
@@ -160,9 +251,7 @@ def _is_worth_it(module: Any) -> bool:
     import torch
 
     own_class = not type(module).__module__.startswith("torch.nn")
-    return own_class or isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.MultiheadAttention,
-                                            torch.nn.Sequential, torch.nn.TransformerEncoderLayer,
-                                            torch.nn.TransformerDecoderLayer))
+    return own_class or bool(module._modules) or isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase))
 
 
 def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:

@@ -228,6 +228,197 @@ def test_where_a_module_is_refused_its_children_are_captured():
     assert "item()" in model._compiled_call_impl.reason
 
 
+@pytest.mark.parametrize("branches", [False, True])
+def test_a_module_that_counts_its_calls_is_refused_and_its_children_are_replayed(branches):
+    """Found by a fuzzer's program: the counter stood still in replays."""
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.calls = mlp(), 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.net(x) * (2 if branches and self.calls > 12 else 1)
+
+    def step(model, optimizer, i):
+        return [*train(model, optimizer, i), torch.tensor(model.calls)]
+
+    model, _ = side_by_side(Counts, step)
+    assert overdrive.part_of(model) is None and "`Counts.calls` (" in model._compiled_call_impl.reason
+    assert replays(model.net)["replayed"] >= 20
+
+
+class Puts(nn.Module):
+    """Gives something to its caller by an argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x, into):
+        y = self.net(x)
+        into["y" if isinstance(into, dict) else slice(0)] = y if isinstance(into, dict) else [y]
+        return y * 2
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_a_module_that_changes_its_arguments_runs_eagerly(kind):
+    def step(model, optimizer, i):
+        into = kind()
+        loss = model(batch(i, (6, 8))[0], into).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return [loss.detach(), *(into.values() if kind is dict else into)]
+
+    model, _ = side_by_side(Puts, step)
+    assert overdrive.part_of(model) is None and "that it is given" in model._compiled_call_impl.reason
+
+
+class Cache:
+    """As the caches of keys and values of language models are."""
+
+    def __init__(self):
+        self.layers, self.kind, self.sizes = [], Cache, None
+
+    def add(self, key):
+        self.layers.append(key)
+        self.sizes = key.shape
+        return key
+
+
+class WithCache(nn.Module):
+    def __init__(self, keeps=False):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(2)])
+        self.kept = Cache() if keeps else None
+
+    def forward(self, x):
+        cache = self.kept or Cache()
+        for block in self.blocks:
+            x = block(x, cache)
+        return x, cache
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.GELU())
+
+    def forward(self, x, cache):
+        return x + cache.add(self.net(x))
+
+
+def test_results_may_be_objects_that_the_module_makes():
+    caches = []
+
+    def step(model, optimizer, i):
+        y, cache = model(batch(i, (6, 8))[0])
+        assert type(cache) is Cache and cache.kind is Cache and cache.sizes == (6, 8)
+        assert all(cache is not other for other in caches[-4:])
+        caches.append(cache)
+        optimizer.zero_grad()
+        (y.square().sum() + cache.layers[0].sum()).backward()
+        optimizer.step()
+        return [y.detach(), *[layer.detach() for layer in cache.layers]]
+
+    model, _ = side_by_side(WithCache, step)
+    assert replays(model)["replayed"] >= 20, overdrive.part_of(model).explain()
+
+
+def test_an_object_that_lives_on_is_no_result_and_no_argument():
+    def step(model, optimizer, i):
+        y, cache = model(batch(i, (6, 8))[0])
+        assert cache is model.kept
+        optimizer.zero_grad()
+        y.square().sum().backward()
+        optimizer.step()
+        cache.layers.clear()
+        return [y.detach()]
+
+    model, _ = side_by_side(lambda: WithCache(keeps=True), step)
+    assert overdrive.part_of(model) is None
+    for block in model.blocks:
+        assert overdrive.part_of(block) is None and "Cache" in block._compiled_call_impl.reason
+        assert replays(block.net)["replayed"] >= 10
+
+
+def test_a_transformer_of_the_library_is_captured_by_its_layers():
+    def step(model, optimizer, i):
+        x, y = batch(i, (2, 5, 8), (2, 4, 8))
+        optimizer.zero_grad()
+        loss = model(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return [loss.detach()]
+
+    model, _ = side_by_side(lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True), step)
+    assert overdrive.part_of(model) is None
+    assert replays(model.encoder)["replayed"] >= 20 and replays(model.decoder.layers[0])["replayed"] >= 20
+
+
+def test_what_is_refused_or_too_small_costs_its_call_alone():
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flat, self.scale, self.net = Flat(), Scale(), mlp()
+
+        def forward(self, x):
+            x = self.scale(self.flat(x))
+            return self.net(x) * (2 if x.sum().item() > 1e6 else 1)
+
+    class Flat(nn.Module):
+        def forward(self, x):
+            return x
+
+    class Scale(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    model, _ = side_by_side(Small, train)
+    for name, reason in (("flat", "no operator"), ("scale", "too few to gain")):
+        part = overdrive.part_of(getattr(model, name))
+        assert part.is_resting() and reason in part.refusal()
+    assert not overdrive.part_of(model.net).is_resting()
+    part.reset()
+    assert not part.is_resting() and part.refusal() == ""
+
+
+def test_refusals_tell_what_to_do():
+    part = overdrive.part_of(overdrive.captured(mlp()))
+    assert "Nothing has called it" in part.refusal()
+    model = overdrive.captured(mlp())
+    for i in range(8):
+        model(batch(i, (6, 8))[0])
+    assert "No backward has come" in overdrive.part_of(model).refusal()
+
+
+def test_another_forward_of_a_module_is_seen():
+    def step(model, optimizer, i):
+        if i == 10:
+            model[0].forward = lambda x: x @ torch.ones(8, 16)
+        if i == 20:
+            del model[0].forward
+        return train(model, optimizer, i)
+
+    side_by_side(mlp, step)
+
+
+def test_transforms_of_torch_func_see_the_module():
+    model = mlp().eval()
+    x = batch(0, (5, 6, 8))[0]
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(p, x):
+        return torch.func.functional_call(model, p, (x,)).sum()
+
+    expected = [torch.func.vmap(model)(x), torch.func.grad(loss)(parameters, x[0])["0.weight"]]
+    overdrive.captured(model)
+    for i in range(8):
+        model(batch(i, (6, 8))[0]).sum().backward()
+    assert same(expected, [torch.func.vmap(model)(x), torch.func.grad(loss)(parameters, x[0])["0.weight"]])
+
+
 def test_evaluation_and_training_in_turn():
     def step(model, optimizer, i):
         result = train(model.train(), optimizer, i)
