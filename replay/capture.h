@@ -28,7 +28,9 @@ using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Ten
 
 class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for two threads at once.
  public:
-  CapturedStep(replay::Function function, CaptureOptions options, bool is_part = false);
+  CapturedStep(replay::Function function, CaptureOptions options);
+  // A part: captured.h.
+  CapturedStep(replay::Function function, CaptureOptions options, bool is_part);
   ~CapturedStep();
   CapturedStep(CapturedStep&&) noexcept;
   CapturedStep& operator=(CapturedStep&&) noexcept;

@@ -230,6 +230,8 @@ replay::CapturedFunction& present(const std::unique_ptr<replay::CapturedFunction
 
 }  // namespace
 
+CapturedStep::CapturedStep(replay::Function function, CaptureOptions options)
+    : CapturedStep(std::move(function), std::move(options), false) {}
 CapturedStep::CapturedStep(replay::Function function, CaptureOptions options, bool is_part)
     : captured_(std::make_unique<replay::CapturedFunction>(
           std::move(function), std::move(options),

@@ -10,8 +10,9 @@ at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
 
 bool uses_memory_of(const Program& program, const at::Tensor& tensor) {
   const auto* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-  return std::any_of(program.memories.begin(), program.memories.end(),
-                     [&](const Memory& memory) { return memory.raw == storage && memory.origin != Origin::kInput; });
+  return std::any_of(program.memories.begin(), program.memories.end(), [&](const Memory& memory) {
+    return memory.raw == storage && memory.origin != Origin::kInput;
+  });
 }
 
 bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
