@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -13,11 +14,13 @@ from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, others_in
 from overdrive._capture_texts import levels_to_caller
+from overdrive._guards import Read
 from overdrive._library import whole_number
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096
 _MOST_NOT_TAKEN = 4
+_NOT_TAKEN: Any = object()
 # A replay of fewer operators, with those of the backward, costs more than the call of a layer.
 _FEWEST_STEPS = 4
 _CALLS_TO_LOOK = 8
@@ -30,7 +33,7 @@ class CapturedPart(CapturedStep):
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
                  guarded: bool, name: str = "") -> None:
         super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
-        self._inside = False
+        self._busy = threading.Lock()
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None
         # What the function has returned in it, and the tensors of that.
@@ -46,8 +49,16 @@ class CapturedPart(CapturedStep):
             functools.update_wrapper(self, function)
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        if self._given_up or self._resting or self._inside or any(count() for count in self._modes):
+        if (self._given_up or self._resting or any(count() for count in self._modes)
+                or not self._busy.acquire(blocking=False)):
             return self._beside(inputs, keywords)
+        try:
+            result = self._alone(inputs, keywords)
+        finally:
+            self._busy.release()
+        return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
+
+    def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         tensors: list[Any] = []
         template = form_of((inputs, keywords), tensors)
         if (other := others_in(template)) is not None:
@@ -56,7 +67,7 @@ class CapturedPart(CapturedStep):
             self._not_taken += 1
             if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
                 self._given_up = self._eager_reason
-            return self._beside(inputs, keywords)
+            return _NOT_TAKEN
         self._not_taken = 0
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
@@ -64,12 +75,11 @@ class CapturedPart(CapturedStep):
         if variant is None or variant.key[0] != template or variant.reads.changed() is not None:
             variant = self._find_variant((template, None, ()))
             if self._given_up:
-                return self._beside(inputs, keywords)
+                return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
             self._templates[variant.number] = template
         self._form = _REPLAYED
-        self._inside = True
         self._given = (inputs, keywords), tensors
         try:
             results = self._call(self._handle, tensors)
@@ -79,7 +89,6 @@ class CapturedPart(CapturedStep):
                 raise
             raise error from None
         finally:
-            self._inside = False
             self._given = None
             made, self._made = self._made, None
         form = self._form
@@ -99,7 +108,7 @@ class CapturedPart(CapturedStep):
 
     def ran(self) -> bool:
         """Whether the last call ran the function."""
-        return self._form is not _REPLAYED
+        return self._form is not _REPLAYED or bool(self._given_up)
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
@@ -129,7 +138,6 @@ class CapturedPart(CapturedStep):
 
     def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         self._python_calls += 1
-        self._form = None
         return self._function(*inputs, **keywords)
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
@@ -196,6 +204,9 @@ class CapturedPart(CapturedStep):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
             else:
                 _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+        if not self._library.overdrive_capture_recording():
+            # Another call is recorded after this one, and looks at them, too.
+            self._variant.reads.add(Read(read.kind, read.holder, read.key, read.name, read.where) for read in changed.values())
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
@@ -225,6 +236,12 @@ class _ModuleCall:
             if not self._looks_at and (count := part.few_operators()):
                 part.rest(f"It has {count} operators, too few to gain by a replay; it runs eagerly.")
         return result
+
+    def __deepcopy__(self, _: Any) -> None:
+        """A copy of a module is a plain one. A parametrized module copies all that it has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
     def _descend(self, reason: str) -> None:
         module = self._module()
