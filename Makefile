@@ -123,10 +123,11 @@ tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
-## fuzz-capture: random captured programs of Python beside eager twins; FUZZ_ARGS: --seed N, --programs N, --seconds S, --strict, --show
+## fuzz-capture: random captured programs of Python beside eager twins, steps and parts; FUZZ_ARGS: --seed N, --programs N, --seconds S, --show
 fuzz-capture: setup-python configure-release
 	$(call BUILD,release) --target overdrive
-	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 600)
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/parts_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 
 ## op-database: every operator of PyTorch's database captured, beside eager; half an hour; DATABASE_ARGS: --seconds S, --only TEXT, --from NAME
 op-database: setup-database configure-release

@@ -555,8 +555,8 @@ def test_a_second_derivative_keeps_the_module_eager():
     assert "create_graph" in overdrive.part_of(model).refusal()
 
 
-def test_a_leaf_that_the_module_makes_keeps_it_eager():
-    """Its node would be looked for where a tensor of another call was."""
+def test_a_leaf_that_the_module_makes():
+    """Its gradient is nobody's, as soon as the graph is gone."""
     class Slope(nn.Module):
         def __init__(self):
             super().__init__()
@@ -568,8 +568,7 @@ def test_a_leaf_that_the_module_makes_keeps_it_eager():
             return self.net(x) + slope
 
     model, _ = side_by_side(Slope, lambda m, o, i: train_slope(m, o, i))
-    assert overdrive.part_of(model) is None and "makes a leaf" in model._compiled_call_impl.reason
-    assert replays(model.net)["replayed"] >= 30
+    assert replays(model)["backwards"] >= 20, overdrive.part_of(model).explain()
 
 
 def test_a_backward_that_fails_is_not_an_error_of_the_call():
