@@ -74,6 +74,7 @@ struct World {
   // A whole step around the first part.
   std::unique_ptr<CapturedStep> step;
   std::string log;
+  std::string hooks;
   // Whether a backward that no recording fits said that it cannot be, which ends the program.
   bool told = false;
   bool had_thread = false;
@@ -491,7 +492,7 @@ class Step {
       const bool of_lstm =
           std::any_of(lstm.begin(), lstm.end(), [&](const at::Tensor& each) { return each.is_same(all[k]); });
       if (!all[k].requires_grad() || of_lstm) continue;
-      all[k].register_hook([log = &w_.log, k](const at::Tensor& gradient) {
+      all[k].register_hook([log = &w_.hooks, k](const at::Tensor& gradient) {
         *log += c10::str("h", k, at::IntArrayRef(strides_of(gradient)), " ");
       });
     }
@@ -728,6 +729,8 @@ class Step {
   void after() {
     // What an error leaves behind depends on how far a backward came.
     if (result_.failed) {
+      // A part's error comes before its first gradient, and eager's after some of them.
+      w_.hooks.clear();
       w_.optimizer->zero_grad(true);
       w_.kept.clear();
     } else if (!now_and_then(5)) {
@@ -755,6 +758,8 @@ bool is_close(const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::string difference(const World& a, const World& b, const Stepped& x, const Stepped& y) {
+  if (a.hooks != b.hooks)
+    return c10::str("hooks of the eager one:\n", a.hooks, "\nof the captured one:\n", b.hooks);
   if (a.log != b.log) return c10::str("log of the eager one:\n", a.log, "\nof the captured one:\n", b.log);
   if (x.exact.size() != y.exact.size() || x.close.size() != y.close.size()) return "another number of results";
   for (size_t i = 0; i < x.exact.size(); ++i) {
@@ -799,6 +804,7 @@ Stepped step_of(const Program& program, World& w, int number) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(w.generator);
   w.log.clear();
+  w.hooks.clear();
   Stepped result = Step(program, w, number).run();
   w.generator = generator.get_state();
   return result;
