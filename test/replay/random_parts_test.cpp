@@ -649,7 +649,8 @@ class Step {
       w_.kept.erase(w_.kept.begin());
     }
     if (losses.empty()) return;
-    const bool threaded = now_and_then(6);
+    // The sum of the losses is made there, too: see forwards().
+    const bool threaded = now_and_then(6) && !w_.had_thread;
     const auto action = [&] { backward(losses, habit(program_.backward, 11)); };
     try_to([&] { threaded ? on_thread(action) : action(); });
   }
