@@ -152,6 +152,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   outputs_.reset();
   const uint64_t first_node = at::sequence_number::peek();
   std::vector<at::Tensor> results = function_(inputs);
+  nodes_ = at::sequence_number::peek() - first_node;
   const bool has_graph = std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
     return each.defined() && each.requires_grad();
   });

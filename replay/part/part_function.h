@@ -52,6 +52,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   const std::vector<std::vector<bool>>& shared_nodes() const { return shared_nodes_; }
   // Whether a leaf that the last recorded call has made lives still.
   bool is_leaf_held() const;
+  // How many nodes the function made.
+  uint64_t nodes() const { return nodes_; }
   // Whether an output requires a gradient.
   bool is_differentiable(size_t output) const { return differentiable_[output]; }
   // The node that made an output in the last recording, as an error names it, and which output of the node it
@@ -103,6 +105,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   const int64_t number_;
   std::recursive_mutex mutex_;
   std::vector<PartUse> uses_;
+  uint64_t nodes_ = 0;
   std::vector<std::vector<bool>> shared_nodes_;
   std::vector<WeakTensor> inner_leaves_;
   std::vector<bool> differentiable_;

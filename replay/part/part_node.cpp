@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <ATen/SequenceNumber.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -71,6 +73,14 @@ void keep_order(edge_list& edges, const std::vector<PartUse>& uses) {
   }
 }
 
+// A backward runs nodes by their numbers, which each thread counts for itself. So a part takes as many as
+// eager's nodes, and has the last of them.
+uint64_t rank_after(uint64_t nodes) {
+  uint64_t last = 0;
+  for (uint64_t i = 0; i < nodes; ++i) last = at::sequence_number::get_and_increment();
+  return last;
+}
+
 // A tensor from before the call that is changed later is no longer what the forward read.
 [[noreturn]] void refuse(const at::Tensor& tensor, const VersionCheck& version, const PartPlan::Read& read) {
   engine::host::refuse_changed({tensor, tensor.sizes(), version.counter().current_version(),
@@ -80,7 +90,7 @@ void keep_order(edge_list& edges, const std::vector<PartUse>& uses) {
 }  // namespace
 
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
-    : form(function.form()), uses(function.uses()) {
+    : form(function.form()), uses(function.uses()), nodes(function.nodes()) {
   for (size_t i = 0; i < program.outputs; ++i) {
     differentiable.push_back(function.is_differentiable(i));
     if (function.is_view(i)) views.push_back(i);
@@ -129,8 +139,9 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
     edges.push_back(torch::autograd::impl::gradient_edge(leaf));
   }
   keep_order(edges, plan->uses);
-  const base::NodePtr node = base::make_node<PartNode>(std::move(function), plan, std::move(counts),
-                                                       std::move(lease), inputs, std::move(before));
+  const base::NodePtr node =
+      base::make_node<PartNode>(rank_after(plan->nodes), std::move(function), plan, std::move(counts),
+                                std::move(lease), inputs, std::move(before));
   node->set_next_edges(std::move(edges));
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (plan->differentiable[i]) torch::autograd::set_history(outputs[i], node);
@@ -140,10 +151,11 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
   for (const size_t view : plan->views) part.view_versions_.emplace_back(outputs[view]);
 }
 
-PartNode::PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
+PartNode::PartNode(uint64_t rank, std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
                    std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
                    Snapshot before)
-    : function_(std::move(function)),
+    : HoldingNode(rank),
+      function_(std::move(function)),
       plan_(std::move(plan)),
       counts_(std::move(counts)),
       freed_(plan_->differentiable.size()),

@@ -49,6 +49,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   };
   std::shared_ptr<const PartForm> form;
   std::vector<PartUse> uses;
+  // That eager's call makes.
+  uint64_t nodes = 0;
   std::vector<bool> differentiable;
   // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
   // forward alone.
@@ -78,7 +80,8 @@ class PartNode final : public base::HoldingNode {
                      std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
                      const std::vector<at::Tensor>& outputs, Snapshot before);
 
-  PartNode(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
+  // `rank`: among the nodes of a backward.
+  PartNode(uint64_t rank, std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
            std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
            Snapshot before);
 
