@@ -587,7 +587,7 @@ def test_a_backward_that_fails_is_not_an_error_of_the_call():
         with pytest.raises(RuntimeError, match="modified by an inplace"):
             model(batch(i, (6, 8))[0]).sum().backward()
         assert model(batch(i, (6, 8))[0]).shape == (6, 8)
-    assert "backward of the function fails" in overdrive.part_of(model).refusal()
+    assert "backward of the part throws" in overdrive.part_of(model).refusal()
 
 
 def train_slope(model, optimizer, i):
