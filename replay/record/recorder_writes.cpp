@@ -17,7 +17,10 @@ namespace {
 // Arguments that an operator changes although its schema does not say so.
 c10::ArrayRef<int> hidden_writes(const std::string& name) {
   static constexpr std::array<int, 2> running_statistics{3, 4}, updated{1, 2};
-  if (name == "aten::native_batch_norm") return running_statistics;
+  // In inference mode nothing takes the composite ones apart before the recorder sees them.
+  if (name == "aten::native_batch_norm" || name == "aten::batch_norm" || name == "aten::instance_norm" ||
+      name == "aten::_batch_norm_impl_index")
+    return running_statistics;
   if (name == "aten::batch_norm_update_stats") return updated;
   return {};
 }

@@ -437,5 +437,22 @@ TEST(PartEdges, CallsOnTwoThreadsAtOnce) {
   EXPECT_EQ(error, "(no error)");
 }
 
+// There, a composite operator reaches the recorder as it is, and changes running statistics without a word.
+TEST(PartEdges, RunningStatisticsInInferenceMode) {
+  PartBesideEager both([] {
+    using namespace torch::nn;
+    Sequential net(Linear(6, 4), BatchNorm1d(4), ReLU());
+    return PartProgram{.model = net.ptr(),
+                       .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0])}; },
+                       .step =
+                           [](const PartFunction& part, int i) {
+                             const c10::InferenceMode mode;
+                             return Tensors{part({batch_of(i, {5, 6}, {1})[0]})[0].mul(1)};
+                           }};
+  });
+  EXPECT_EQ(both.run(20), "") << both.part().explain();
+  EXPECT_GE(both.part().stats().replayed, 14u) << both.part().explain();
+}
+
 }  // namespace
 }  // namespace overdrive::test
