@@ -317,7 +317,6 @@ void Entry::release_run() {
 }
 
 std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>& inputs) {
-  const auto placeholders = take_placeholders();
   if (part_) run_ = part_->free_run();
   if (numbers_) numbers_->set_for_next_step();
   fill_buffers(inputs);
@@ -465,6 +464,7 @@ std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, co
 
 std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& inputs) {
   ++replays_;
+  const auto placeholders = take_placeholders();
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) return eager_after_throw(inputs);
   ++stats_.checked;

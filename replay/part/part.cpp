@@ -9,15 +9,6 @@ namespace {
 // Memory of calls whose graphs lived at once is given back after so many calls that did not need it.
 constexpr uint64_t kIdleCalls = 256;
 
-void fill_buffers(const ReplayRun& run, const std::vector<at::Tensor>& inputs) {
-  const std::vector<at::Tensor>& buffers = run.bound().buffers();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto first = std::find_if(buffers.begin(), buffers.end(),
-                                    [&](const at::Tensor& buffer) { return buffer.is_same(buffers[i]); });
-    if (first - buffers.begin() == static_cast<ptrdiff_t>(i)) copy_elements(buffers[i], inputs[i]);
-  }
-}
-
 // What the forward changes of what was there before it.
 Snapshot state_of(const ReplayRun& run) {
   Snapshot result;
@@ -76,7 +67,7 @@ std::optional<std::vector<at::Tensor>> Part::replay(const std::vector<at::Tensor
   std::shared_ptr<ReplayRun> run = free_run();
   run->try_lease();
   Lease lease(std::move(run));
-  fill_buffers(*lease, inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) copy_elements(lease->bound().buffers()[i], inputs[i]);
   std::vector<at::Tensor> outputs = lease->empty_outputs();
   Snapshot before = plan_->has_state ? state_of(*lease) : Snapshot();
   if (!lease->run_forward()) return std::nullopt;

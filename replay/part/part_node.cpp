@@ -21,10 +21,7 @@ using base::variable_list;
 using engine::host::VersionCheck;
 
 bool reads_in_backward(const Program& program, int memory) {
-  const auto touches = [&](const Argument& argument) {
-    return std::any_of(argument.values.begin(), argument.values.end(),
-                       [&](int value) { return value >= 0 && program.values[value].memory == memory; });
-  };
+  const auto touches = [&](const Argument& argument) { return program.touches(argument, memory); };
   return std::any_of(
       program.operators.begin() + program.backward_begins, program.operators.end(),
       [&](const Operator& op) { return !op.vanishes && std::any_of(op.in.begin(), op.in.end(), touches); });
@@ -95,7 +92,6 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
     differentiable.push_back(function.is_differentiable(i));
     if (function.is_view(i)) views.push_back(i);
   }
-  std::vector<int> memories;
   for (const bool is_saved : {true, false}) {
     for (const OutsideTensor& tensor : program.outside) {
       const int memory = program.values[tensor.value].memory;

@@ -31,9 +31,7 @@ int Program::last_use(int memory) const {
 
 int Program::only_maker(int memory) const {
   const auto lies_there = [&](int value) { return value >= 0 && values[value].memory == memory; };
-  const auto touches = [&](const Argument& argument) {
-    return std::any_of(argument.values.begin(), argument.values.end(), lies_there);
-  };
+  const auto touches = [&](const Argument& argument) { return this->touches(argument, memory); };
   if (!is_part() || memories[memory].origin != Origin::kMade || memories[memory].first < backward_begins ||
       std::count_if(results.begin(), results.end(), lies_there) != 1) {
     return -1;
@@ -68,11 +66,13 @@ bool Program::uses_random_numbers() const {
                      [](const Operator& op) { return op.handle.hasTag(at::Tag::nondeterministic_seeded); });
 }
 
+bool Program::touches(const Argument& argument, int memory) const {
+  return std::any_of(argument.values.begin(), argument.values.end(),
+                     [&](int value) { return value >= 0 && values[value].memory == memory; });
+}
+
 bool Program::is_used(int memory) const {
-  const auto touches = [&](const Argument& argument) {
-    return std::any_of(argument.values.begin(), argument.values.end(),
-                       [&](int value) { return value >= 0 && values[value].memory == memory; });
-  };
+  const auto touches = [&](const Argument& argument) { return this->touches(argument, memory); };
   return std::any_of(operators.begin(), operators.end(), [&](const Operator& op) {
     return !op.vanishes && (std::any_of(op.in.begin(), op.in.end(), touches) ||
                             std::any_of(op.out.begin(), op.out.end(), touches));

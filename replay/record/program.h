@@ -164,6 +164,8 @@ struct Program {
   // Whether the memory is of a number that LibTorch wrapped for one operator.
   bool is_wrapped(int memory) const;
   bool uses_random_numbers() const;
+  // Whether a tensor of the argument lies in the memory.
+  bool touches(const Argument& argument, int memory) const;
   // Whether an operator that is replayed reads or writes it.
   bool is_used(int memory) const;
   // From the begin of the memory to the last element of any value; what lies behind is nobody's.
