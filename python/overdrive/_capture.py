@@ -123,13 +123,7 @@ class CapturedStep:
             if self._given_up:
                 return self._eager(inputs, self._given_up)
         self._form = _REPLAYED
-        try:
-            results = self._call(self._handle, tensors)
-        except BaseException:
-            error, self._error = self._error, None
-            if error is None:
-                raise
-            raise error from None
+        results = self._call_library(tensors)
         form = self._form
         if form is _REPLAYED:
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
@@ -137,6 +131,16 @@ class CapturedStep:
                 for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
                     parameter.grad = None
         return filled(form, iter(results))
+
+    def _call_library(self, tensors: Sequence[Any]) -> Any:
+        """The call, eager or a replay. An error of the function is raised as the function raised it."""
+        try:
+            return self._call(self._handle, tensors)
+        except BaseException:
+            error, self._error = self._error, None
+            if error is None:
+                raise
+            raise error from None
 
     def _template(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
         """The numbers among the inputs, where the tensors are, and which of these are one object; and the tensors."""

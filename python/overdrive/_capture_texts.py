@@ -106,9 +106,6 @@ _told = _Told()
 def _note_refusal(reason: bytes) -> None:
     if _told.step is not None and len(_told.reasons) < _MOST_REASONS:
         text = reason.decode(errors="replace")
-        # An optimizer's step() tells profilers of itself; it was refused before.
-        if _told.reasons and text.startswith("profiler::_record_function"):
-            return
         if not _told.reasons:
             _told.step.reasons[text] = _told.reasons
         _told.reasons.setdefault(text, line_of_caller())

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
-from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._capture_optimizer import _refuse
 from overdrive._capture_results import filled, form_of, others_in
-from overdrive._capture_texts import levels_to_caller
 from overdrive._guards import Read
 from overdrive._library import whole_number
 
@@ -82,12 +81,7 @@ class CapturedPart(CapturedStep):
         self._form = _REPLAYED
         self._given = (inputs, keywords), tensors
         try:
-            results = self._call(self._handle, tensors)
-        except BaseException:
-            error, self._error = self._error, None
-            if error is None:
-                raise
-            raise error from None
+            results = self._call_library(tensors)
         finally:
             self._given = None
             made, self._made = self._made, None
