@@ -17,11 +17,13 @@ namespace overdrive {
 
 namespace replay {
 
+// The part that calls this function.
 template <typename Result, typename... Inputs>
 TypedStep<Result, Inputs...> typed_part(std::function<Result(Inputs...)> function, CaptureOptions options) {
   return {std::move(function), std::move(options), true};
 }
 
+// The part that calls this module's forward().
 template <typename Module, typename Result, typename... Inputs>
 auto part_of_module(std::shared_ptr<Module> module, Result (Module::*forward)(Inputs...),
                     CaptureOptions options) {
@@ -64,6 +66,7 @@ class CapturedOptimizer {
   explicit CapturedOptimizer(torch::optim::Optimizer& optimizer, CaptureOptions options = {})
       : optimizer_(&optimizer), update_(update_of(optimizer), with(optimizer, std::move(options))) {}
 
+  // The optimizer's update, replayed.
   void step() {
     std::vector<at::Tensor> gradients;
     size_t bytes = 0;
@@ -80,6 +83,7 @@ class CapturedOptimizer {
       optimizer_->step();
     }
   }
+  // As the optimizer's own.
   void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
 
   // The captured step that this is, with its counters, refusal() and explain().
@@ -108,10 +112,12 @@ class CapturedOptimizer {
   CapturedStep update_;
 };
 
+// An optimizer: step() of what this returns is replayed.
 inline CapturedOptimizer captured(torch::optim::Optimizer& optimizer, CaptureOptions options = {}) {
   return CapturedOptimizer(optimizer, std::move(options));
 }
 
+// The module that a holder holds, as torch::nn::Linear is one.
 template <typename Module>
 auto captured(torch::nn::ModuleHolder<Module> module, CaptureOptions options = {}) {
   return captured(module.ptr(), std::move(options));
