@@ -48,8 +48,8 @@ def main(folder, builds):
     if not libraries:
         sys.exit("make_wheel: the builds have no libraries for Python")
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder / "plain",
-        "-C", f"cmake.define.OVERDRIVE_PREBUILT={stage.resolve()}", "-C",
-        f"build-dir={(folder / 'cmake').resolve()}", ROOT)
+        f"--config-settings=cmake.define.OVERDRIVE_PREBUILT={stage.resolve()}",
+        f"--config-settings=build-dir={(folder / 'cmake').resolve()}", ROOT)
     (wheel,) = (folder / "plain").glob("*.whl")
     wheel = proven(wheel, folder)
     for rest in ("plain", "cmake"):

@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -103,6 +105,19 @@ double seconds_of(const timeval& time) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> preloading(const std::string& library, const std::string& others) {
+  if (library.find(':') != library.npos) {
+    throw std::runtime_error(library + " cannot be preloaded, because LD_PRELOAD has no way to write a colon");
+  }
+  const std::string more = others.empty() ? "" : ":" + others;
+  if (library.find(' ') == library.npos) return {{"LD_PRELOAD", library + more}};
+  const std::filesystem::path path(library);
+  const char* folders = std::getenv("LD_LIBRARY_PATH");
+  const std::string searched = folders != nullptr && *folders != '\0' ? std::string(":") + folders : "";
+  return {{"LD_PRELOAD", path.filename().string() + more},
+          {"LD_LIBRARY_PATH", path.parent_path().string() + searched}};
+}
 
 ProgramRun run_program(const ProgramCall& call) {
   const Captured out("out"), err("err");

@@ -27,6 +27,11 @@ struct ProgramRun {
   int64_t peak_kib = 0;    // most of its memory that was in use at once
 };
 
+// Variables under which a program preloads the library, before what it preloads anyway. The loader takes blanks
+// and colons for the end of a name there; a folder with a blank goes to the folders that it searches. Throws
+// std::runtime_error when the path has a colon.
+std::map<std::string, std::string> preloading(const std::string& library, const std::string& others = "");
+
 // Runs the program to its end, with nothing on its standard input. Throws std::runtime_error when it cannot be
 // started.
 ProgramRun run_program(const ProgramCall& call);

@@ -1,6 +1,7 @@
 #include "engine/base/glibc_heap.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -41,9 +42,39 @@ size_t learned_mmap_threshold() {
   return reached * kUnit;
 }
 
+// The function in the first library that has one, the program's own left out.
+void* first_in_libraries(const char* name) {
+  void* const program = dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
+  link_map* library = nullptr;
+  if (program == nullptr || dlinfo(program, RTLD_DI_LINKMAP, &library) != 0) return nullptr;
+  dlclose(program);
+  while ((library = library->l_next) != nullptr) {
+    void* const handle = dlopen(library->l_name, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) continue;
+    void* const found = dlsym(handle, name);  // searches what the library needs, too
+    dlclose(handle);
+    Dl_info where{};
+    if (found != nullptr && dladdr(found, &where) != 0 &&
+        where.dli_fbase == reinterpret_cast<void*>(library->l_addr))
+      return found;
+  }
+  return nullptr;
+}
+
+// What a call of the function reaches. A program at a fixed address, as Debian's Python is one, has an entry of
+// its own for each function of a library whose address it takes. dlsym() gives this entry, whose symbol has no
+// section.
+void* in_use(const char* name) {
+  void* const found = dlsym(RTLD_DEFAULT, name);
+  Dl_info where{};
+  void* entry = nullptr;
+  if (found == nullptr || dladdr1(found, &where, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return found;
+  return static_cast<const ElfW(Sym)*>(entry)->st_shndx == SHN_UNDEF ? first_in_libraries(name) : found;
+}
+
 bool is_libcs(void* libc, const char* name) {
-  void* const in_use = dlsym(RTLD_DEFAULT, name);
-  return in_use != nullptr && in_use == dlsym(libc, name);
+  void* const function = in_use(name);
+  return function != nullptr && function == dlsym(libc, name);
 }
 
 }  // namespace

@@ -31,12 +31,10 @@ std::string library_beside(const char* name) {
 // The variables under which a run preloads `library`, before what it preloads anyway.
 std::map<std::string, std::string> preloading(const char* library, const char* on) {
   const char* already = std::getenv("LD_PRELOAD");
-  const std::string others = already != nullptr && *already != '\0' ? std::string(":") + already : "";
+  auto variables = bench::preloading(library_beside(library), already != nullptr ? already : "");
   // Both kinds run with glibc's own memory settings: what others give is not the engine's.
-  return {{"LD_PRELOAD", library_beside(library) + others},
-          {"OVERDRIVE", on},
-          {"OVERDRIVE_VERBOSE", "2"},
-          {"OVERDRIVE_KEEP_MEMORY", "0"}};
+  variables.insert({{"OVERDRIVE", on}, {"OVERDRIVE_VERBOSE", "2"}, {"OVERDRIVE_KEEP_MEMORY", "0"}});
+  return variables;
 }
 
 // What a library of ours said at the program's end, behind `mark`; null when it said nothing.

@@ -20,14 +20,28 @@ def preload_library() -> str:
     return os.path.join(folder(), "liboverdrive_autoload.so")
 
 
+def preloading(library: str, others: str = "") -> dict[str, str]:
+    """The variables under which a program preloads the library, before the others. The loader takes blanks and colons for
+    the end of a name there; a folder with a blank goes to the folders that it searches."""
+    place, name = os.path.split(library)
+    if ":" in library:
+        sys.exit(f"overdrive: {library} cannot be preloaded, because LD_PRELOAD has no way to write a colon; install the package "
+                 "into a folder without one")
+    variables = {}
+    if " " in library:
+        variables["LD_LIBRARY_PATH"] = ":".join([place, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+        library = name
+    variables["LD_PRELOAD"] = ":".join([library, *filter(None, [others])])
+    return variables
+
+
 def environment(on_overdrive: bool, comparing: bool) -> dict[str, str]:
-    others = [part for part in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") if part]
     variables = dict(os.environ)
     variables["OVERDRIVE"] = "1" if on_overdrive else "0"
     if comparing:
         variables.pop("OVERDRIVE_VERBOSE", None)  # its lines would be a difference
     if on_overdrive or not comparing:  # a program that is switched off has its variables looked at, too
-        variables["LD_PRELOAD"] = ":".join([preload_library(), *others])
+        variables.update(preloading(preload_library(), os.environ.get("LD_PRELOAD", "")))
     return variables
 
 

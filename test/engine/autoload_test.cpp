@@ -37,7 +37,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 Environment preload(Environment more = {}, const std::string& library = kAutoload) {
-  more.emplace_back("LD_PRELOAD", library);
+  const auto variables = overdrive::bench::preloading(library);
+  more.insert(more.end(), variables.begin(), variables.end());
   return more;
 }
 
@@ -176,6 +177,18 @@ TEST(Autoload, EndsTheProgramWhenAVariableIsBad) {
 TEST(Autoload, LeavesStockInPlaceAndWarnsOnceInAnotherLibTorch) {
   expect_stock_and_one_warning(run_child({kProgram}, preload({}, OVERDRIVE_AUTOLOAD_OF_ANOTHER_VERSION)),
                                {"99.1.0", TORCH_VERSION});
+}
+
+// The loader takes a blank in LD_PRELOAD for the end of a name.
+TEST(Autoload, IsFoundInAFolderWithBlanks) {
+  const fs::path folder = fs::path(testing::TempDir()) / ("overdrive with blanks " + std::to_string(getpid()));
+  fs::create_directories(folder);
+  for (const char* name : {"liboverdrive_autoload.so", "liboverdrive.so"})
+    fs::create_symlink(fs::path(kAutoload).parent_path() / name, folder / name);
+  const ChildResult child =
+      run_child({kProgram}, preload({{"OVERDRIVE_VERBOSE", "1"}}, folder / "liboverdrive_autoload.so"));
+  EXPECT_THAT(child.out, HasSubstr(kOurs)) << child.err;
+  fs::remove_all(folder);
 }
 
 TEST(Autoload, LeavesStockInPlaceAndWarnsOnceWhenTheLibraryIsNotBesideIt) {

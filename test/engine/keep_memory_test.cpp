@@ -59,6 +59,7 @@ TEST(KeepMemory, ChangesNothingUnderAnotherAllocator) {
       const std::string path = std::string(folder) + name;
       if (!std::filesystem::exists(path)) continue;
       ++tried;
+      EXPECT_EQ(run_child({OVERDRIVE_FIXED_ADDRESS_PROGRAM}, {{"LD_PRELOAD", path}}).out, "another\n") << path;
       const ChildResult child = run_child({OVERDRIVE_KEEP_MEMORY_PROGRAM, "blocks"}, {{"LD_PRELOAD", path}});
       EXPECT_EQ(child.exit_status, 0) << child.err;
       EXPECT_THAT(child.out, HasSubstr("set 0 limit 0")) << path;
@@ -115,6 +116,11 @@ TEST(KeepMemory, RefusesMoreThanGlibcCanBeTold) {
     EXPECT_STREQ(error.what_without_backtrace(),
                  "keep_memory was asked for 2147483648 bytes, but glibc takes at most 2147483647.");
   }
+}
+
+// A bare Debian's Python, for one.
+TEST(GlibcHeap, IsKnownToAProgramThatHasEntriesOfItsOwnForIt) {
+  EXPECT_EQ(run_child({OVERDRIVE_FIXED_ADDRESS_PROGRAM}).out, "glibc's\n");
 }
 
 TEST(GlibcHeap, IsAskedForItsThresholdsWithoutChangingThem) {

@@ -3,7 +3,8 @@
 # program does, and when our engine ran its backwards.
 report=$(mktemp) || exit 1
 trap 'rm -f "$report"' EXIT
-OVERDRIVE_VERBOSE=2 LD_PRELOAD=$1 "$2" --gtest_brief=1 --gtest_filter="$3" 2>"$report"
+# A folder may have blanks, and a name in LD_PRELOAD none.
+LD_LIBRARY_PATH=$(dirname "$1")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} OVERDRIVE_VERBOSE=2 LD_PRELOAD=$(basename "$1") "$2" --gtest_brief=1 --gtest_filter="$3" 2>"$report"
 status=$?
 cat "$report" >&2
 [ $status -eq 0 ] || exit $status

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import overdrive
+from overdrive.__main__ import preload_library, preloading
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 300  # seconds for a process of a test
@@ -127,8 +128,7 @@ def variables_of(name):
     """The environment that has a program run on this engine without a change."""
     if name == "stock":
         return {}
-    library = Path(overdrive._library.folder()) / "liboverdrive_autoload.so"
-    return {"LD_PRELOAD": str(library), "OVERDRIVE_VERBOSE": "2"}
+    return {**preloading(preload_library()), "OVERDRIVE_VERBOSE": "2"}
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import torch
 from conftest import python, variables_of
 
 import overdrive
+from overdrive.__main__ import preload_library, preloading
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,6 +125,18 @@ def test_the_preload_library_alone():
     lines = ours(done.stderr)
     assert lines[0].startswith("installed") and lines[1].startswith("1 backward on Overdrive, 0 on stock")
     assert json.loads(lines[2])["backwards"] == 1
+
+
+def test_the_preload_library_in_a_folder_with_blanks(tmp_path):
+    folder = tmp_path / "my programs"
+    folder.mkdir()
+    for name in ("liboverdrive.so", "liboverdrive_autoload.so"):
+        (folder / name).symlink_to(os.path.join(os.path.dirname(preload_library()), name))
+    code = "import torch\ntorch.ones(2, requires_grad=True).exp().sum().backward()"
+    done = python(["-c", code], {**preloading(str(folder / "liboverdrive_autoload.so")), "OVERDRIVE_VERBOSE": "1"})
+    assert "1 backward on Overdrive" in done.stderr
+    with pytest.raises(SystemExit, match="has no way to write a colon"):
+        preloading("/a:b/liboverdrive_autoload.so")
 
 
 def test_the_preload_library_and_the_package_share_one_engine():
