@@ -38,7 +38,7 @@ struct CaptureStats {  // Calls of a captured step by their outcome.
   uint64_t recorded = 0;
   uint64_t checked = 0;
   uint64_t replayed = 0;
-  // Replays that threw on their data and were made eagerly instead.
+  // Replays that threw on their data, or met another answer than was recorded, and were made eagerly instead.
   uint64_t undone = 0;
   // Recordings that did not fit any more what the step uses from outside.
   uint64_t outdated = 0;

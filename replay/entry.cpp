@@ -1,6 +1,7 @@
 #include "replay/entry.h"
 
 #include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 #include "replay/run/replay_run.h"
 
 #include <ATen/record_function.h>
@@ -20,6 +21,8 @@ namespace {
 constexpr uint64_t kMostDifferences = 4;
 constexpr uint64_t kMostOutdated = 8;
 constexpr uint64_t kMostUndone = 16;
+// Replays that an operator's other answer took back, when there are not twice as many others.
+constexpr uint64_t kMostAnswers = 64;
 // A cell in a loop is recorded until the last call of a loop, after which its graph goes.
 constexpr uint64_t kMostHeld = 1000;
 
@@ -150,7 +153,8 @@ void Entry::outdated(std::string reason) {
   outdated_reason_ = std::move(reason);
   phase_ = Phase::kFirst;
   if (++outdated_ >= kMostOutdated && replays_ < 2 * outdated_) {
-    refuse("What the step uses from outside changes in nearly every call: " + outdated_reason_ + ".");
+    refuse("What the step uses from outside changes in nearly every call: " + outdated_reason_ +
+           (outdated_reason_.ends_with('.') ? "" : "."));
   }
 }
 
@@ -358,10 +362,7 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
   const auto placeholders = take_placeholders();
   doubts_.settle(inputs);
   std::optional<CheckedCall> call = replay_and_check(inputs);
-  if (!call) {
-    ++stats_.undone;
-    return eager(inputs);
-  }
+  if (!call) return eager_after_throw(inputs, run_->other_answer());
   ++stats_.checked;
   if (!call->refusal.empty()) {
     refuse(std::move(call->refusal));
@@ -408,7 +409,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   fill_buffers(inputs);
   // Before anything is changed, because there may be no memory for them.
   std::vector<at::Tensor> results = run_->empty_results();
-  if (!run_->run()) return eager_after_throw(inputs);
+  if (!run_->run()) return eager_after_throw(inputs, run_->other_answer());
   run_->fill_results(results);
   undone_in_a_row_ = 0;
   give_back_inputs(inputs);
@@ -421,17 +422,27 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
 
 std::vector<at::Tensor> Entry::replay_part(const std::vector<at::Tensor>& inputs) {
   std::optional<std::vector<at::Tensor>> outputs = part_->replay(inputs, run_->guard());
-  if (!outputs) return eager_after_throw(inputs);
+  if (!outputs) return eager_after_throw(inputs, part_->other_answer());
   undone_in_a_row_ = 0;
   ++replays_;
   ++stats_.replayed;
   return std::move(*outputs);
 }
 
-std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& inputs) {
+std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& inputs,
+                                                 const std::string& other_answer) {
   ++stats_.undone;
-  if (++undone_in_a_row_ >= kMostUndone)
-    refuse("Replays are taken back in every call: an operator throws on the data.");
+  const bool is_every_call = ++undone_in_a_row_ >= kMostUndone;
+  if (other_answer.empty()) {
+    if (is_every_call) refuse("Replays are taken back in every call: an operator throws on the data.");
+  } else if (++other_answers_ >= kMostAnswers && replays_ < 2 * other_answers_) {
+    refuse(c10::str(title_of_answer(other_answer),
+                    " tells the program now one thing and now another; make a function of each way, and choose "
+                    "outside."));
+  } else if (is_every_call) {
+    undone_in_a_row_ = 0;
+    outdated(c10::str(title_of_answer(other_answer), " tells the program something else"));
+  }
   return eager(inputs);
 }
 
@@ -442,6 +453,10 @@ std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, co
   ++stats_.checked;
   CheckedCall call = checked_call(inputs);
   const std::string& text = call.refusal.empty() ? call.difference : call.refusal;
+  if (call.refusal.empty() && call.program && answers_differ(*recorded_, *call.program)) {
+    outdated(call.difference);
+    return call.results;
+  }
   if (!text.empty()) {
     const bool again = call.refusal.empty() && ++differences_ < kMostDifferences;
     outdated_reason_ = c10::str(what,
@@ -466,7 +481,7 @@ std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& in
   ++replays_;
   const auto placeholders = take_placeholders();
   std::optional<CheckedCall> call = replay_and_check(inputs);
-  if (!call) return eager_after_throw(inputs);
+  if (!call) return eager_after_throw(inputs, run_->other_answer());
   ++stats_.checked;
   const std::string& text = call->refusal.empty() ? call->difference : call->refusal;
   if (call->is_unsure) {

@@ -66,7 +66,9 @@ class Entry {
   std::unique_lock<std::recursive_mutex> take_placeholders();
   // Whether the call is one of those that are compared.
   bool is_compared() const;
-  std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs);
+  // A replay was taken back: an error, or an operator that told the program something else.
+  std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs,
+                                            const std::string& other_answer);
   std::string compare(const Program& before, Program& now);
   void note_inputs(const Program& before, const Program& now);
   // Whether each input was seen as more than one tensor, or is the one that was recorded: if the function also
@@ -121,6 +123,7 @@ class Entry {
   uint64_t outdated_ = 0;
   uint64_t replays_ = 0;
   uint64_t undone_in_a_row_ = 0;
+  uint64_t other_answers_ = 0;
 };
 
 }  // namespace overdrive::replay

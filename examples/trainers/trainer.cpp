@@ -52,20 +52,6 @@ torch::Tensor Trainer::learn(size_t number, const std::vector<torch::Tensor>& ba
   return part.step->call(batch).at(0);
 }
 
-void Trainer::clip_gradients(double most) {
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> norms;
-  for (const auto& parameter : parameters()) {
-    if (parameter.grad().defined()) norms.push_back(parameter.grad().norm(2.0));
-  }
-  if (norms.empty()) return;
-  const auto total = norms.size() == 1 ? norms[0] : torch::stack(norms).norm(2.0);
-  const auto factor = torch::clamp(most / (total + 1e-6), std::nullopt, 1.0);
-  for (const auto& parameter : parameters()) {
-    if (parameter.grad().defined()) parameter.grad().mul_(factor);
-  }
-}
-
 void Trainer::capture() {
   for (auto& part : parts_) {
     const auto function = [this, learning = part->learning](const std::vector<torch::Tensor>& batch) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "examples/trainers/meter.h"
+#include "replay/clip_grad_norm.h"
 
 #include <torch/torch.h>
 
@@ -92,13 +93,10 @@ class Trainer : public torch::nn::Module {
     optimizer.zero_grad();
     torch::Tensor loss = meter.forward(loss_of);
     meter.backward(loss);
-    if (clip) clip_gradients(*clip);
+    if (clip) clip_grad_norm_(parameters(), *clip);
     optimizer.step();
     return loss;
   }
-  // torch::nn::utils::clip_grad_norm_() with its bits, but for the norm that it reads and returns: a captured
-  // step cannot read a number.
-  void clip_gradients(double most);
   // On the CPU, wherever the model is: every device then sees the same numbers.
   at::Generator& generator() { return generator_; }
   // The tensor on this trainer's device, and in its dtype unless it holds whole numbers.

@@ -45,7 +45,8 @@ class CapturedStep:
 
         self._function, self._name = function, name
         self._guarded = guarded
-        self._optimizer = None if optimizer is None else Optimizer(optimizer)
+        self._constant_numbers = constant_numbers
+        self._optimizer = None if optimizer is None else Optimizer(optimizer, constant_numbers)
         self._roots = list(modules)
         self._modules = self._named_modules()
         self._watch = watch
@@ -189,7 +190,7 @@ class CapturedStep:
     def _find_variant(self, key: tuple[Any, ...]) -> _Variant:
         """The values that the call has: known ones, or new ones."""
         if (bound := self._optimizer_now()) is not None:
-            self._optimizer = Optimizer(bound)
+            self._optimizer = Optimizer(bound, self._constant_numbers)
             self._forget()
             self._given_up = self._optimizer.write_numbers()
             key = (*key[:2], self._optimizer.gradients())
@@ -416,6 +417,9 @@ class CapturedStep:
         if self._runs_of_python == _MOST_SILENT + 1 and not self.stats()["replayed"]:
             warnings.warn(f"The captured step {self.title()} has run {_MOST_SILENT} calls and replayed none. "
                           f"{self.refusal()}", stacklevel=levels_to_caller())
+
+    def takes_closures(self) -> bool:
+        return self._optimizer is not None and self._optimizer.takes_closures()
 
     def title(self) -> str:
         if self._name:

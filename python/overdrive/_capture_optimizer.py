@@ -17,7 +17,7 @@ _PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
 class Optimizer:
     """What a captured step knows of one optimizer. One thread at a time."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, constant_numbers: bool = False) -> None:
         import torch
 
         self.optimizer = optimizer
@@ -25,6 +25,8 @@ class Optimizer:
         kind = self._kind = getattr(type(optimizer), "_overdrive_base", type(optimizer))
         self._is_sgd = kind is torch.optim.SGD
         self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
+        # Its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards.
+        self._has_constants = constant_numbers and kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
         self._numbers: list[Any] = []
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
@@ -37,9 +39,9 @@ class Optimizer:
         import torch
 
         name = type(self.optimizer).__name__
-        if not self._known:
-            return (f"optimizer= is {name}, and SGD, Adam and AdamW are understood; leave its step() outside the "
-                    "function.")
+        if not self._known and not self._has_constants:
+            return (f"The optimizer is {name}. A captured step understands SGD, Adam and AdamW, and captured(optimizer) also "
+                    "RMSprop, Adadelta and Rprop; leave the step() of another one outside the function, and uncaptured.")
         import torch.optim.optimizer as every
 
         if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
@@ -90,6 +92,15 @@ class Optimizer:
             numbers[:] = [float(value) for value in values]
             self._written[index] = values
         return ""
+
+    def takes_closures(self) -> bool:
+        """Whether step(closure) is the closure, and then step()."""
+        import torch.optim.optimizer as every
+
+        optimizer = self.optimizer
+        return (self._known or self._has_constants) and not (
+            optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+            or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks)
 
     def options(self) -> list[tuple[float, ...]]:
         """The numbers as they are now."""
@@ -167,6 +178,9 @@ class Optimizer:
         import torch
 
         self.note_idle()
+        if self._has_constants:
+            getattr(self._kind.step, "__wrapped__", self._kind.step)(self.optimizer)  # without hooks
+            return
         with torch.no_grad():
             for index, group in enumerate(self.optimizer.param_groups):
                 self._update(group, self._numbers[index])

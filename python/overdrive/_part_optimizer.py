@@ -18,7 +18,8 @@ class _Update:
     def __init__(self, optimizer: Any, options: dict[str, Any]) -> None:
         self._optimizer = weakref.ref(optimizer)
         self.inside = False
-        self.captured = CapturedStep(self._step, optimizer, [], None, False, False, options["programs"],
+        # All its numbers are options, which are looked at in every call.
+        self.captured = CapturedStep(self._step, optimizer, [], None, True, False, options["programs"],
                                      options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}")
 
     def _step(self, *_: Any) -> None:
@@ -50,12 +51,18 @@ def _plain(kind: Any) -> Any:
 
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
+    import torch
 
     def step(self: Any, closure: Any = None) -> Any:
         update = _captured.get(self)
-        if update is None or update.inside or closure is not None:
+        if update is None or update.inside or closure is not None and not update.captured.takes_closures():
             return base.step(self, closure)
-        return update(self)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        update(self)
+        return loss
 
     def reduced(self: Any, protocol: Any) -> Any:
         parts = list(super(made, self).__reduce_ex__(protocol))

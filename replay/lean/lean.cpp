@@ -14,7 +14,7 @@ std::string_view plain_name(std::string_view name) {
 }  // namespace
 
 std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
-  if (op.out.empty() || !op.out[0].is_tensor() || op.out[0].values[0] < 0) return std::nullopt;
+  if (op.answers || op.out.empty() || !op.out[0].is_tensor() || op.out[0].values[0] < 0) return std::nullopt;
   LeanCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
   const at::ScalarType type = call.out.scalar_type();
   if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;

@@ -70,7 +70,10 @@ std::optional<std::vector<at::Tensor>> Part::replay(const std::vector<at::Tensor
   for (size_t i = 0; i < inputs.size(); ++i) copy_elements(lease->bound().buffers()[i], inputs[i]);
   std::vector<at::Tensor> outputs = lease->empty_outputs();
   Snapshot before = plan_->has_state ? state_of(*lease) : Snapshot();
-  if (!lease->run_forward()) return std::nullopt;
+  if (!lease->run_forward()) {
+    other_answer_ = lease->other_answer();
+    return std::nullopt;
+  }
   lease->fill_results(outputs);
   guard.finish_call();
   PartNode::attach(function_, plan_, counts_, std::move(lease), inputs, outputs, std::move(before));

@@ -31,6 +31,9 @@ class Part {
   // The outputs of a call, with a graph. None when an operator threw, and everything is as before.
   std::optional<std::vector<at::Tensor>> replay(const std::vector<at::Tensor>& inputs, OutsideGuard& guard);
 
+  // Of the last replay that was taken back, as ReplayRun::other_answer().
+  const std::string& other_answer() const { return other_answer_; }
+
   size_t runs() const { return runs_.size(); }
 
  private:
@@ -46,6 +49,7 @@ class Part {
   };
   std::vector<Kept> runs_;
   uint64_t calls_ = 0;
+  std::string other_answer_;
 };
 
 }  // namespace overdrive::replay

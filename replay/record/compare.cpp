@@ -1,5 +1,7 @@
 #include "replay/record/compare.h"
 
+#include "replay/record/refusals.h"
+
 #include <ATen/core/Generator.h>
 #include <c10/core/Scalar.h>
 
@@ -32,6 +34,24 @@ std::string argument_difference(const Operator& x, const Operator& y, size_t i) 
   return "";
 }
 
+// Of an operator that tells the program something of its data, when it tells something else.
+std::string answer_difference(const Program& a, const Program& b, const Operator& x, const Operator& y) {
+  for (size_t k = 0; k < std::min(x.out.size(), y.out.size()); ++k) {
+    const Argument &was = x.out[k], &is = y.out[k];
+    if (was.kind == Argument::Kind::kConstant && !same_constant(was.constant, is.constant)) {
+      return str(title_of_answer(x.name), " gave the program ", text_of(was.constant), " in one call and ",
+                 text_of(is.constant), " in the next; return the tensor and read it outside.");
+    }
+    if (!was.is_tensor() || !is.is_tensor() || was.values[0] < 0 || is.values[0] < 0) continue;
+    const auto &sizes = a.values[was.values[0]].sizes, &now = b.values[is.values[0]].sizes;
+    if (sizes == now) continue;
+    return str("The sizes of ", x.name, "'s result depend on data: ", at::IntArrayRef(sizes),
+               " in one call and ", at::IntArrayRef(now),
+               " in the next; use a form of fixed size (where, a product with a mask).");
+  }
+  return "";
+}
+
 std::string operator_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
   const size_t count = std::min(a.operators.size(), b.operators.size());
   for (size_t i = 0; i < count; ++i) {
@@ -43,6 +63,9 @@ std::string operator_difference(const Program& a, const Program& b, const MayDif
     for (size_t k = 0; k < x.in.size(); ++k) {
       if (may_differ(i, k)) continue;
       if (std::string text = argument_difference(x, y, k); !text.empty()) return text;
+    }
+    if (x.answers) {
+      if (std::string text = answer_difference(a, b, x, y); !text.empty()) return text;
     }
     for (size_t k = 0; k < x.out.size(); ++k) {
       if (x.out[k].kind != y.out[k].kind || x.out[k].values != y.out[k].values ||
@@ -157,6 +180,15 @@ bool same_bits(const T& a, const T& b) {
 }
 
 }  // namespace
+
+bool answers_differ(const Program& a, const Program& b) {
+  for (size_t i = 0; i < std::min(a.operators.size(), b.operators.size()); ++i) {
+    const Operator &x = a.operators[i], &y = b.operators[i];
+    if (x.name != y.name) return false;
+    if (x.answers && !answer_difference(a, b, x, y).empty()) return true;
+  }
+  return false;
+}
 
 bool comparable(const c10::IValue& value) {
   if (value.isList()) {

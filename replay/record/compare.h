@@ -17,6 +17,8 @@ using MayDiffer = std::function<bool(size_t op, size_t argument)>;
 // The first difference, as a sentence; empty when there is none.
 std::string first_difference(const Program& a, const Program& b, const MayDiffer& may_differ);
 
+// Whether the programs differ first in what an operator told the program of its data.
+bool answers_differ(const Program& a, const Program& b);
 // Whether a recording understands an argument that is no tensor: numbers, strings, generators, devices, lists
 // of those, none.
 bool comparable(const c10::IValue& value);

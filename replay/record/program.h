@@ -90,6 +90,8 @@ struct Operator {
   bool in_backward = false;
   // A view, or memory and no more: nothing is left of it in a replay.
   bool vanishes = false;
+  // It tells the program something of its data: a number, or by the sizes of its result. A replay asks again.
+  bool answers = false;
 };
 
 // A tensor that was there before the call, as operators saw it.

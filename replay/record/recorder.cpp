@@ -141,13 +141,27 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   return results;
 }
 
+std::string Recorder::refusal_before(const std::string& name, bool answers) const {
+  if (std::string reason = refusal_of(name); !reason.empty()) return reason;
+  if (answers && program_.is_part()) {
+    return c10::str(name,
+                    " tells the program something of its data in the backward of a captured part, which cannot "
+                    "be taken back; leave it outside the captured function.");
+  }
+  if (environment_.same_settings(Environment::now())) return "";
+  return c10::str(
+      name,
+      " runs under other settings than the call began with (number of threads, flush-denormal, "
+      "default type, deterministic algorithms, precision, backends); set them outside the function.");
+}
+
 void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack) {
   std::string name = full_name(handle);
   const auto& schema = handle.schema();
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
     // Whoever is told of refusals hears of the others, too.
     if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {
-      std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
+      std::string reason = refusal_of(name);
       if (!reason.empty()) refuse(std::move(reason));
     }
     handle.redispatchBoxed(next, &stack);
@@ -160,17 +174,9 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
           return !alive.defined() || alive.grad().defined();
         });
   }
-  if (std::string reason = refusal_of(handle, name, torch::jit::last(stack, schema.arguments().size()));
-      !reason.empty()) {
+  const bool answers = replay::answers(handle, name, torch::jit::last(stack, schema.arguments().size()));
+  if (std::string reason = refusal_before(name, answers); !reason.empty()) {
     refuse(std::move(reason));
-    handle.redispatchBoxed(next, &stack);
-    return;
-  }
-  if (!environment_.same_settings(Environment::now())) {
-    refuse(c10::str(
-        name,
-        " runs under other settings than the call began with (number of threads, flush-denormal, "
-        "default type, deterministic algorithms, precision, backends); set them outside the function."));
     handle.redispatchBoxed(next, &stack);
     return;
   }
@@ -178,7 +184,8 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   Operator op{.handle = handle,
               .name = std::move(name),
               .grad_mode = at::GradMode::is_enabled(),
-              .in_backward = torch::autograd::get_current_node() != nullptr};
+              .in_backward = torch::autograd::get_current_node() != nullptr,
+              .answers = answers};
   const size_t arguments = schema.arguments().size();
   for (size_t i = stack.size() - arguments; i < stack.size(); ++i) {
     op.in.push_back(argument(stack[i], op.name, nullptr));
@@ -202,13 +209,13 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.out.push_back(std::move(out));
   }
   noted_ = nullptr;
-  if (host_result) {
+  if (host_result && !answers) {
     if (std::string reason = refusal_of_host_result(op.name); !reason.empty()) refuse(std::move(reason));
   }
   const bool any_fresh = std::find(op.fresh.begin(), op.fresh.end(), true) != op.fresh.end();
   const bool filled = at::globalContext().deterministicAlgorithms();
-  op.vanishes = op.writes.empty() && !schema.is_mutable() && !any_fresh && (any_tensor || host_result) &&
-                !is_checked_result(op.name);
+  op.vanishes =
+      op.writes.empty() && !schema.is_mutable() && !any_fresh && (any_tensor || host_result) && !answers;
   if ((is_factory_without_values(op.name) && !filled) || turns_into_view) op.vanishes = true;
   if (!op.vanishes) {
     const auto mark = [&](int value) {

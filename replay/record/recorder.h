@@ -52,6 +52,8 @@ class Recorder {
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
 
  private:
+  // Why an operator that has not run yet cannot be in the recording; empty when it can.
+  std::string refusal_before(const std::string& name, bool answers) const;
   void finish(const std::vector<at::Tensor>& results);
   // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.
   bool is_of_graph(size_t outside) const;

@@ -36,26 +36,11 @@ bool is_index_without_mask(const std::string& name, at::ArrayRef<c10::IValue> ar
 
 }  // namespace
 
-std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name,
-                       at::ArrayRef<c10::IValue> arguments) {
+std::string refusal_of(const std::string& name) {
   if (!name.starts_with("aten::") && !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_"})) {
     return str(name,
                " is not an operator of LibTorch, so nobody has said what it reads and writes; "
                "leave it outside the captured function.");
-  }
-  const std::string_view base = base_name(name);
-  if (base == "_local_scalar_dense") {
-    return "item() (aten::_local_scalar_dense) brings a number to the program in the middle of the step; "
-           "return the tensor and read it outside.";
-  }
-  if (handle.hasTag(at::Tag::dynamic_output_shape) && !is_index_without_mask(name, arguments)) {
-    return str("The sizes of ", name,
-               "'s result depend on data; use a form of fixed size (where, a product with a mask).");
-  }
-  if (handle.hasTag(at::Tag::data_dependent_output) && !is_checked_result(name)) {
-    return str(
-        name,
-        " brings a result to the program in the middle of the step; return its tensor and read it outside.");
   }
   if (engine::facts_of(name).moves_memory) {
     return str(
@@ -87,12 +72,19 @@ std::string refusal_of(const at::Tensor& tensor, const std::string& name) {
   return "";
 }
 
-// Attention asks so whether its arguments are one tensor, and gets the same answer in every call.
-bool is_checked_result(const std::string& name) { return name == "aten::equal"; }
+bool answers(const c10::OperatorHandle& handle, const std::string& name, at::ArrayRef<c10::IValue> arguments) {
+  if (handle.hasTag(at::Tag::data_dependent_output)) return true;
+  return handle.hasTag(at::Tag::dynamic_output_shape) && !is_index_without_mask(name, arguments);
+}
+
+std::string title_of_answer(const std::string& name) {
+  return name == "aten::_local_scalar_dense"
+             ? "item(), or an if that asks a tensor (aten::_local_scalar_dense),"
+             : name;
+}
 
 std::string refusal_of_host_result(const std::string& name) {
-  if (is_checked_result(name) ||
-      is_one_of(base_name(name),
+  if (is_one_of(base_name(name),
                 {"_fused_sdp_choice", "is_same_size", "_has_same_storage_numel", "is_pinned",
                  "_has_compatible_shallow_copy_type", "is_set_to", "can_cast", "promote_types"})) {
     return "";

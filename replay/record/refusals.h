@@ -9,14 +9,16 @@
 
 namespace overdrive::replay {
 
-// Of an operator before it runs, with its arguments. Empty when nothing is against the operator.
-std::string refusal_of(const c10::OperatorHandle& handle, const std::string& name,
-                       at::ArrayRef<c10::IValue> arguments);
+// Of an operator before it runs. Empty when nothing is against the operator.
+std::string refusal_of(const std::string& name);
 // Of a tensor among an operator's arguments or results; empty for a tensor that a recording understands.
 std::string refusal_of(const at::Tensor& tensor, const std::string& name);
-// Whether a replay compares what the operator returns to the program with what it returned in the recording.
-bool is_checked_result(const std::string& name);
-// Of a number that the operator returned to the program, unless the number depends on sizes and flags alone.
+// Whether what the operator returns tells the program something of its data: a number, as item() does, or
+// sizes, as x[mask] does.
+bool answers(const c10::OperatorHandle& handle, const std::string& name, at::ArrayRef<c10::IValue> arguments);
+// As a user knows an operator that answers.
+std::string title_of_answer(const std::string& name);
+// Of an operator that returned a number which is no answer, unless the number depends on sizes and flags alone.
 std::string refusal_of_host_result(const std::string& name);
 
 }  // namespace overdrive::replay

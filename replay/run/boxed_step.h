@@ -11,6 +11,13 @@ namespace overdrive::replay {
 
 enum class Form : uint8_t { kOut, kInPlace, kCopied };
 
+// What an operator tells the program of its data is not what it told in the recording.
+struct OtherAnswer final : std::exception {
+  explicit OtherAnswer(const Operator& asked) : op(asked) {}
+  const char* what() const noexcept override { return "an operator told the program something else"; }
+  const Operator& op;
+};
+
 class BoxedStep final : public Step::State {
  public:
   BoxedStep(const BoundProgram& bound, const Operator& op);

@@ -43,6 +43,8 @@ class ReplayRun {
   // Of a part: its operators before the backward, as run() does it, and those of the backward, as often as
   // wanted.
   bool run_forward();
+  // The name of the operator whose answer took back the last run that returned false; empty: an error did.
+  const std::string& other_answer() const { return other_answer_; }
   void run_backward();
   // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
   // before.
@@ -110,6 +112,7 @@ class ReplayRun {
   std::vector<Fresh> fresh_;
   // Steps before a part's backward; all of a whole step.
   size_t forward_steps_ = 0;
+  std::string other_answer_;
   bool is_broken_ = false;
   std::string broken_;  // why
   std::atomic<bool> is_leased_ = false;

@@ -659,7 +659,7 @@ def test_a_thread_that_the_function_starts_is_refused():
     assert "starts a thread" in step.refusal() and "guards_test.py:" in step.refusal()
 
 
-@pytest.mark.parametrize("read", [lambda x: x * x.sum().item(), lambda x: x * x.tolist()[0]], ids=["item", "tolist"])
+@pytest.mark.parametrize("read", [lambda x: x * torch.rand(1).item(), lambda x: x * x.tolist()[0]], ids=["item", "tolist"])
 def test_a_refusal_has_the_line_of_the_program(read):
     step = overdrive.capture(read)
     for _ in range(6):
@@ -669,15 +669,15 @@ def test_a_refusal_has_the_line_of_the_program(read):
 
 def test_a_refusal_has_all_reasons_of_a_recording():
     def function(x):
-        y = x * x.sum().item()
-        z = x[x > 0]
+        y = x * x.tolist()[0]
+        z = x.clone().resize_(3)
         return y + z.sum()
 
     step = overdrive.capture(function)
     for _ in range(6):
         step(torch.ones(2))
     line = function.__code__.co_firstlineno
-    assert "item()" in step.refusal() and "Also: " in step.refusal() and "depend on data" in step.refusal()
+    assert "tolist()" in step.refusal() and "Also: " in step.refusal() and "other memory" in step.refusal()
     assert f"guards_test.py:{line + 1})" in step.refusal() and f"guards_test.py:{line + 2})" in step.refusal()
 
 
@@ -756,7 +756,7 @@ def test_a_step_that_replays_nothing_says_why_and_warns_once(make, inputs, text)
 
 
 def test_explain_sums_up_the_steps_of_the_process():
-    step = overdrive.capture(lambda x: x * x.sum().item())
+    step = overdrive.capture(lambda x: x * torch.rand(1).item())
     for _ in range(6):
         step(torch.ones(2))
     with overdrive.engine():

@@ -139,9 +139,53 @@ def test_an_optimizer_updates_as_eager_does(optimizer, scheduled):
     assert isinstance(update, (torch.optim.SGD, torch.optim.Adam))
 
 
+@pytest.mark.parametrize("optimizer", [
+    lambda p: torch.optim.RMSprop(p, 1e-3), lambda p: torch.optim.RMSprop(p, 1e-3, momentum=0.9, centered=True, weight_decay=0.1),
+    lambda p: torch.optim.Adadelta(p, 0.5, weight_decay=0.1), lambda p: torch.optim.Rprop(p, 1e-3)])
+def test_an_optimizer_whose_options_are_guards(optimizer):
+    def step(model, update, i):
+        if i in (12, 20):
+            update.param_groups[0]["lr"] *= 0.5
+        return train(model, update, i)
+
+    _, update = side_by_side(mlp, step, steps=40, optimizer=optimizer, captured_optimizer=True)
+    captured = _captured[update].captured
+    assert captured.refusal() == "" and captured.stats()["replayed"] >= 24, captured.explain()
+    other = copy.deepcopy(update.state_dict())
+    update.load_state_dict(other)
+
+
 def test_an_optimizer_that_is_not_understood_updates_eagerly():
-    _, update = side_by_side(mlp, train, optimizer=lambda p: torch.optim.RMSprop(p, 1e-3), captured_optimizer=True)
-    assert "RMSprop" in _captured[update].captured.refusal()
+    _, update = side_by_side(mlp, train, optimizer=lambda p: torch.optim.NAdam(p, 1e-3), captured_optimizer=True)
+    assert "NAdam" in _captured[update].captured.refusal()
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("optimizer", [lambda p: torch.optim.SGD(p, 0.05), lambda p: torch.optim.Adam(p, 1e-2),
+                                       lambda p: torch.optim.RMSprop(p, 1e-3), lambda p: torch.optim.LBFGS(p, max_iter=2)])
+def test_a_step_with_a_closure(optimizer, hooked):
+    """As Lightning and skorch call it."""
+    def step(model, update, i):
+        x, y = batch(i, (6, 8), (6, 2))
+        order = []
+        if hooked and not update._optimizer_step_pre_hooks:
+            update.register_step_pre_hook(lambda *_: update.order.append("hook"))
+        update.order = order
+
+        def closure():
+            order.append("closure")
+            update.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        with torch.no_grad():
+            result = update.step(closure)
+        return [result.detach(), torch.tensor([len(name) for name in order])]
+
+    _, update = side_by_side(mlp, step, optimizer=optimizer, captured_optimizer=True)
+    replayed = _captured[update].captured.stats()["replayed"]
+    assert replayed == 0 if hooked or isinstance(update, torch.optim.LBFGS) else replayed >= 24
 
 
 def test_copies_and_files_of_a_captured_module_and_optimizer_are_plain():
@@ -220,20 +264,17 @@ class Reads(nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second = mlp(), nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
-        self.seen = []
 
     def forward(self, x):
         h = self.first(x)
-        self.seen.append(h.sum().item())
-        return self.second(h)
+        return self.second(h * (1 + h.sum().item() / 100))  # another number in each call
 
 
 def test_where_a_module_is_refused_its_children_are_captured():
     model, _ = side_by_side(Reads, train)
     assert overdrive.part_of(model) is None
-    assert len(model.seen) == 30
     for child in (model.first, model.second):
-        assert replays(child)["replayed"] >= 20, overdrive.part_of(child).explain()
+        assert replays(child)["replayed"] >= 16, overdrive.part_of(child).explain()
     assert "item()" in model._compiled_call_impl.reason
 
 
@@ -377,7 +418,8 @@ def test_an_object_that_lives_on_is_no_result_and_no_argument():
         assert replays(block.net)["replayed"] >= 10
 
 
-def test_a_transformer_of_the_library_is_captured_by_its_layers():
+def test_a_transformer_of_the_library_is_captured_as_a_whole():
+    """Though it asks whether its mask is the causal one."""
     def step(model, optimizer, i):
         x, y = batch(i, (2, 5, 8), (2, 4, 8))
         optimizer.zero_grad()
@@ -387,8 +429,7 @@ def test_a_transformer_of_the_library_is_captured_by_its_layers():
         return [loss.detach()]
 
     model, _ = side_by_side(lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True), step)
-    assert overdrive.part_of(model) is None
-    assert replays(model.encoder)["replayed"] >= 20 and replays(model.decoder.layers[0])["replayed"] >= 20
+    assert replays(model)["replayed"] >= 20
 
 
 def test_what_is_refused_or_too_small_costs_its_call_alone():

@@ -1,4 +1,5 @@
 // Models and ways of training that a captured step is for: every bit as in eager.
+#include "replay/clip_grad_norm.h"
 #include "test/replay/replay_fixture.h"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -157,16 +158,36 @@ TEST(CaptureModels, GradientClipping) {
         if (!by_norm) {
           utils::clip_grad_value_(net->parameters(), 0.01);
         } else {
-          Tensors norms;
-          for (const at::Tensor& p : net->parameters()) norms.push_back(p.grad().norm());
-          const at::Tensor factor = (0.05 / (torch::stack(norms).norm() + 1e-6)).clamp_max(1.0);
-          for (at::Tensor& p : net->parameters()) p.mutable_grad().mul_(factor);
+          overdrive::clip_grad_norm_(net->parameters(), 0.05);
         }
         optimizer->step();
         return loss;
       };
       return training;
     });
+  }
+}
+
+TEST(CaptureModels, OurClippingHasTheBitsOfLibTorchs) {
+  for (const double type : {0., 1., 2., 3., std::numeric_limits<double>::infinity()}) {
+    for (const int count : {0, 1, 3}) {
+      const auto gradients = [&](const auto& clip) {
+        Tensors parameters{torch::ones({2})};
+        for (int i = 0; i < count; ++i) {
+          parameters.push_back(batch_of(i, {3, 5}, {1})[0].requires_grad_());
+          parameters.back().mutable_grad() = batch_of(i + 7, {3, 5}, {1})[0];
+        }
+        Tensors result{at::scalar_tensor(clip(parameters), at::kDouble)};
+        for (const at::Tensor& parameter : parameters) result.push_back(parameter.grad());
+        return result;
+      };
+      const Tensors ours = gradients([&](const Tensors& given) {
+        return overdrive::clip_grad_norm_(given, 0.5, type).template item<double>();
+      });
+      const Tensors theirs =
+          gradients([&](const Tensors& given) { return utils::clip_grad_norm_(given, 0.5, type); });
+      for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(same_bits(ours[i], theirs[i])) << type << " " << i;
+    }
   }
 }
 

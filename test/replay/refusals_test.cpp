@@ -15,12 +15,17 @@ std::string refusal_of(F function, const Tensors& inputs = {torch::ones({3})}, C
   return step.refusal();
 }
 
-TEST(CaptureRefusals, NumbersReadInTheStep) {
-  EXPECT_THAT(refusal_of([](at::Tensor x) { return x * x.sum().item<float>(); }), HasSubstr("item()"));
+TEST(CaptureRefusals, NumbersThatAreReadAndVary) {
+  at::Tensor number = torch::zeros({});
+  EXPECT_THAT(refusal_of([&](at::Tensor x) { return x * number.add_(1).item<float>(); }), HasSubstr("item()"));
 }
 
-TEST(CaptureRefusals, SizesThatDependOnData) {
-  EXPECT_THAT(refusal_of([](at::Tensor x) { return x.index({x > 0}).sum(); }), HasSubstr("sizes"));
+TEST(CaptureRefusals, SizesThatDependOnDataAndVary) {
+  at::Tensor count = torch::zeros({});
+  EXPECT_THAT(refusal_of([&](at::Tensor x) {
+                return x.expand({9, 3}).index({torch::arange(9) < count.add_(1)}).sum();
+              }),
+              HasSubstr("sizes"));
 }
 
 TEST(CaptureRefusals, HostNumbersThatVary) {
