@@ -46,12 +46,20 @@ class Rank {
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<int64_t>{});
   }
   bool has_met() const { return reducer_ != nullptr; }
+  using Forward = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+  // The model, as a function of its images; and how it is called.
+  Forward forward() {
+    return [this](const std::vector<torch::Tensor>& images) {
+      return std::vector<torch::Tensor>{model_->forward(images[0])};
+    };
+  }
+  void call_by(Forward forward) { forward_ = std::move(forward); }
 
   // Leaves the gradient of all ranks' mean loss in every parameter. Gives the loss of its own share.
   double backward(const torch::Tensor& images, const torch::Tensor& labels, Meter& meter) {
     reducer_->rebuild_buckets();
     reducer_->prepare_for_forward();
-    const auto loss = meter.forward([&] { return F::cross_entropy(model_->forward(images), labels); });
+    const auto loss = meter.forward([&] { return F::cross_entropy(forward_({images})[0], labels); });
     reducer_->prepare_for_backward({loss});
     meter.backward(loss);
     return loss.item<double>();
@@ -69,6 +77,7 @@ class Rank {
  private:
   const int rank_;
   nn::Sequential model_;
+  Forward forward_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::unique_ptr<c10d::Reducer> reducer_;
 };
@@ -86,6 +95,8 @@ class Ddp final : public Trainer {
       torch::manual_seed(setup.seed);  // the same weights on every rank
       models_.push_back(register_module("model" + std::to_string(i - first), make_digits_cnn()));
       ranks_.push_back(std::make_unique<Rank>(i, models_.back()));
+      const size_t number = add_part(ranks_.back()->forward());
+      ranks_.back()->call_by([this, number](const auto& images) { return call(number, images); });
       optimizers_.push_back(
           &add_optimizer(std::make_unique<torch::optim::Adam>(models_.back()->parameters(), 2e-3)));
     }
@@ -165,8 +176,7 @@ std::optional<TrainerInfo> ddp() {
                      .good = 0.97,
                      .default_steps = 400,
                      .make = [](const Setup& setup) { return std::make_unique<Ddp>(setup); },
-                     .distributed = true,
-                     .not_captured = "gradients come from other processes"};
+                     .distributed = true};
 }
 
 }  // namespace overdrive::trainers

@@ -89,8 +89,7 @@ TrainerInfo deq() {
           .quality = "test accuracy",
           .good = 0.95,
           .default_steps = 500,
-          .make = [](const Setup& setup) { return std::make_unique<Deq>(setup); },
-          .not_captured = "its layer is solved until it changes little, as values say"};
+          .make = [](const Setup& setup) { return std::make_unique<Deq>(setup); }};
 }
 
 }  // namespace overdrive::trainers

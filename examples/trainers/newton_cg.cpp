@@ -44,6 +44,16 @@ class NewtonCg final : public Trainer {
     layer("second", kHidden, kHidden);
     layer("last", kHidden, 10);
     damping_ = register_buffer("damping", torch::tensor(1.0));
+    // Of a batch (images, wanted) and weights; of these and a vector.
+    loss_ = add_function([](const Tensors& in) { return Tensors{loss_of(in)(weights_in(in))}; });
+    gradient_ = add_function([](const Tensors& in) {
+      auto [loss, gradient] = value_and_gradient(loss_of(in), weights_in(in));
+      gradient.push_back(loss);
+      return gradient;
+    });
+    product_ = add_function([](const Tensors& in) {
+      return forward_ad::hvp(loss_of(in), weights_in(in), Tensors(in.begin() + 2 + kWeights, in.end())).product;
+    });
   }
 
   double step(Meter& meter) override {
@@ -54,21 +64,24 @@ class NewtonCg final : public Trainer {
     const auto labels = place(data_.train.labels.index_select(0, pick));
     // Cross entropy spelled out: LibTorch has no forward rules for the backwards of nll_loss and log_softmax.
     const auto wanted = place(F::one_hot(labels, 10).to(torch::kFloat32));
-    auto loss_at = [&](const Tensors& weights) {
-      const auto guess = scores(weights, images);
-      return (guess.exp().sum(1).log() - (guess * wanted).sum(1)).mean();
+    auto with_batch = [&](std::initializer_list<Tensors> lists) {
+      Tensors all{images, wanted};
+      for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+      return all;
     };
 
     Tensors weights;
     for (const auto& parameter : parameters()) weights.push_back(parameter.detach());
-    auto [loss, gradient] = meter.driver([&] { return value_and_gradient(loss_at, weights); });
+    Tensors gradient = meter.driver([&] { return call(gradient_, with_batch({weights})); });
+    const double loss = gradient.back().item<double>();
+    gradient.pop_back();
     const double damping = damping_.item<double>();
     auto product = [&](const Tensors& v) {
-      auto hv = meter.driver([&] { return forward_ad::hvp(loss_at, weights, v).product; });
-      return plus(hv, damping, v);
+      return plus(meter.driver([&] { return call(product_, with_batch({weights, v})); }), damping, v);
     };
-    move_along(solve(product, gradient), loss.item<double>(), loss_at, weights, meter);
-    return loss.item<double>();
+    auto loss_at = [&](const Tensors& there) { return call(loss_, with_batch({there}))[0]; };
+    move_along(solve(product, gradient), loss, loss_at, weights, meter);
+    return loss;
   }
 
   double evaluate() override {
@@ -79,6 +92,7 @@ class NewtonCg final : public Trainer {
  private:
   static constexpr int64_t kBatch = 512;
   static constexpr int64_t kHidden = 24;
+  static constexpr int kWeights = 6;
 
   static torch::Tensor scores(const Tensors& w, const torch::Tensor& images) {
     // Smooth, so that there is a second derivative to speak of.
@@ -86,6 +100,14 @@ class NewtonCg final : public Trainer {
     x = torch::tanh(F::linear(x, w[2], w[3]));
     return F::linear(x, w[4], w[5]);
   }
+
+  static std::function<torch::Tensor(const Tensors&)> loss_of(const Tensors& batch) {
+    return [images = batch[0], wanted = batch[1]](const Tensors& weights) {
+      const auto guess = scores(weights, images);
+      return (guess.exp().sum(1).log() - (guess * wanted).sum(1)).mean();
+    };
+  }
+  static Tensors weights_in(const Tensors& in) { return {in.begin() + 2, in.begin() + 2 + kWeights}; }
 
   template <typename Loss>
   static std::pair<torch::Tensor, Tensors> value_and_gradient(const Loss& loss_at, const Tensors& weights) {
@@ -136,6 +158,7 @@ class NewtonCg final : public Trainer {
   }
 
   const data::Digits data_;
+  size_t loss_ = 0, gradient_ = 0, product_ = 0;
   torch::Tensor damping_;  // a buffer: a training that is resumed goes on with it
 };
 
@@ -148,8 +171,7 @@ TrainerInfo newton_cg() {
           .quality = "test accuracy",
           .good = 0.93,
           .default_steps = 40,
-          .make = [](const Setup& setup) { return std::make_unique<NewtonCg>(setup); },
-          .not_captured = "its solver and its line search stop as values say"};
+          .make = [](const Setup& setup) { return std::make_unique<NewtonCg>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -79,9 +79,7 @@ TrainerInfo pinn() {
           .more_is_better = false,
           .good = 0.05,
           .default_steps = 1500,
-          .make = [](const Setup& setup) { return std::make_unique<Pinn>(setup); },
-          .not_captured =
-              "forward mode makes zeros that have no memory; nest grad() with create_graph in its place"};
+          .make = [](const Setup& setup) { return std::make_unique<Pinn>(setup); }};
 }
 
 }  // namespace overdrive::trainers

@@ -81,6 +81,8 @@ TORCH_MODULE(Policy);
 // One player with a net, a game and a source of chance of its own. Used by one thread at a time.
 class Actor {
  public:
+  using Forward = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+
   Actor(uint64_t seed, const torch::TensorOptions& options)
       : options_(options), random_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
     net_->to(options.device(), c10::typeMetaToScalarType(options.dtype()));
@@ -95,6 +97,14 @@ class Actor {
   }
 
   Policy& net() { return net_; }
+  // The net, as a function of what it sees; and how it is called.
+  Forward forward() {
+    return [this](const std::vector<torch::Tensor>& seen) {
+      auto [log_chances, value] = net_->forward(seen[0]);
+      return std::vector<torch::Tensor>{log_chances, value};
+    };
+  }
+  void call_by(Forward forward) { forward_ = std::move(forward); }
   double loss() const { return loss_; }
 
   // The game and the source of chance; the weights are the master's.
@@ -120,7 +130,8 @@ class Actor {
   }
 
   double learn_from_one_move(Meter& meter) {
-    const auto [log_chances, value] = meter.forward([&] { return net_->forward(look()); });
+    const auto seen = meter.forward([&] { return forward_({look()}); });
+    const torch::Tensor &log_chances = seen[0], &value = seen[1];
     const auto chances = log_chances.detach().to(torch::kCPU, torch::kFloat32).exp();
     const auto action = torch::multinomial(chances, 1, true, random_).item<int64_t>();
     double worth = game_.play(action);  // the reward, and what the next state promises
@@ -128,7 +139,7 @@ class Actor {
       game_.restart(random_);
     } else {
       torch::NoGradGuard no_grad;
-      worth += kDiscount * net_->forward(look()).second.item<double>();
+      worth += kDiscount * forward_({look()})[1].item<double>();
     }
     const auto surprise = worth - value;
     const auto entropy = -(log_chances.exp() * log_chances).sum();
@@ -142,6 +153,7 @@ class Actor {
 
   const torch::TensorOptions options_;
   Policy net_;
+  Forward forward_;
   CatchGame game_;
   at::Generator random_;
   double loss_ = 0;
@@ -152,6 +164,8 @@ class RlManySmall final : public Trainer {
   explicit RlManySmall(const Setup& setup) : Trainer(setup), policy_(register_module("policy", Policy())) {
     for (int i = 0; i < kActors; ++i) {
       actors_.push_back(std::make_unique<Actor>(setup.seed * kActors + static_cast<uint64_t>(i), options()));
+      const size_t number = add_part(actors_.back()->forward());
+      actors_.back()->call_by([this, number](const auto& seen) { return call(number, seen); });
     }
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 5e-3));
   }
@@ -224,8 +238,7 @@ TrainerInfo rl_many_small() {
           .quality = "balls caught",
           .good = 0.9,
           .default_steps = 400,
-          .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); },
-          .not_captured = "its moves are drawn and rewarded in the middle of a step"};
+          .make = [](const Setup& setup) { return std::make_unique<RlManySmall>(setup); }};
 }
 
 }  // namespace overdrive::trainers

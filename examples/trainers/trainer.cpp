@@ -19,9 +19,12 @@ void Meter::note(const torch::Tensor& root) {
 }
 
 struct Trainer::Part {
-  torch::optim::Optimizer* optimizer;
-  Learning learning;
-  std::unique_ptr<CapturedStep> step;
+  Function function;
+  torch::optim::Optimizer* optimizer = nullptr;
+  bool has_graph = false;
+  std::unique_ptr<CapturedStep> step = nullptr;
+
+  Tensors call(const Tensors& inputs) { return step ? step->call(inputs) : function(inputs); }
 };
 
 Trainer::Trainer(const Setup& setup)
@@ -41,25 +44,35 @@ torch::optim::Optimizer& Trainer::add_optimizer(std::unique_ptr<torch::optim::Op
 }
 
 size_t Trainer::add_learning(torch::optim::Optimizer& optimizer, Learning learning) {
-  parts_.push_back(std::make_unique<Part>(Part{&optimizer, std::move(learning), nullptr}));
+  parts_.push_back(std::make_unique<Part>(
+      Part{.function = [this, learning = std::move(learning)](
+                           const Tensors& batch) { return Tensors{learning(batch, *meter_)}; },
+           .optimizer = &optimizer}));
+  return parts_.size() - 1;
+}
+
+size_t Trainer::add_part(Function function) {
+  parts_.push_back(std::make_unique<Part>(Part{.function = std::move(function), .has_graph = true}));
+  return parts_.size() - 1;
+}
+
+size_t Trainer::add_function(Function function) {
+  parts_.push_back(std::make_unique<Part>(Part{.function = std::move(function)}));
   return parts_.size() - 1;
 }
 
 torch::Tensor Trainer::learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter) {
-  Part& part = *parts_[number];
-  if (!part.step) return part.learning(batch, meter);
   meter_ = &meter;
-  return part.step->call(batch).at(0);
+  return parts_[number]->call(batch).at(0);
 }
+
+Trainer::Tensors Trainer::call(size_t number, const Tensors& inputs) { return parts_[number]->call(inputs); }
 
 void Trainer::capture() {
   for (auto& part : parts_) {
-    const auto function = [this, learning = part->learning](const std::vector<torch::Tensor>& batch) {
-      return std::vector<torch::Tensor>{learning(batch, *meter_)};
-    };
     // A training never leaves its mode: no trainer calls eval().
     part->step = std::make_unique<CapturedStep>(
-        function, CaptureOptions{.optimizer = part->optimizer, .constant_modes = true});
+        part->function, CaptureOptions{.optimizer = part->optimizer, .constant_modes = true}, part->has_graph);
   }
 }
 

@@ -59,7 +59,8 @@ class Trainer : public torch::nn::Module {
   // What it wants to show at the end of a training: a sample of text, for example.
   virtual std::string epilogue() { return ""; }
 
-  // Replays the parts of a step that add_learning() was given, from the next step on. The bits are the same.
+  // Replays what add_learning(), add_part() and add_function() were given, from the next step on. The bits are
+  // the same.
   void capture();
   // What came of it.
   struct Captured {
@@ -84,6 +85,14 @@ class Trainer : public torch::nn::Module {
   size_t add_learning(torch::optim::Optimizer& optimizer, Learning learning);
   // Calls it, or replays it after capture().
   torch::Tensor learn(size_t number, const std::vector<torch::Tensor>& batch, Meter& meter);
+  using Tensors = std::vector<torch::Tensor>;
+  using Function = std::function<Tensors(const Tensors&)>;
+  // A part of the model, whose results have a graph, or a function that needs none. Each returns its number for
+  // call().
+  size_t add_part(Function function);
+  size_t add_function(Function function);
+  // Calls it, or replays it after capture(). One thread at a time for each number.
+  Tensors call(size_t number, const Tensors& inputs);
   // What any LibTorch program does in a step: gradients from zero, forward, backward, and the optimizer's step
   // along gradients whose norm is at most `clip`. Returns the loss. The meter is a stopwatch around the forward
   // and around loss.backward(), and nothing else.

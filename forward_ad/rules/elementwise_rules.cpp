@@ -1,6 +1,8 @@
 // Value and tangent of the elementwise operators on which forward over reverse mode spends most of its passes
 // over memory. They take one pass over contiguous tensors, and otherwise fewer passes than LibTorch's formulas,
-// because sums are made in place.
+// because sums are made in place. A recording sees operators alone: there the formula of the pass runs on
+// tensors, an operator for each operation, which rounds the same.
+#include "engine/base/recording_key.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/rules/rule_support.h"
 
@@ -35,10 +37,10 @@ struct Pair {
            fits(of_a) && fits(of_b) && (a.numel() <= at::internal::GRAIN_SIZE || at::get_num_threads() == 1);
   }
 
+  bool is_side_by_side() const { return lies_beside_its_tangent(a) || lies_beside_its_tangent(b); }
   // Memory for the result and its tangent.
   Halves result() const {
-    if (lies_beside_its_tangent(a) || lies_beside_its_tangent(b))
-      return Halves::empty(a.sizes(), a.scalar_type());
+    if (is_side_by_side()) return Halves::empty(a.sizes(), a.scalar_type());
     auto empty = [this] { return Tensor(at::detail::empty_cpu(a.sizes(), a.scalar_type())); };
     return {empty(), empty()};
   }
@@ -65,7 +67,12 @@ void fill(const Halves& result, const Pair& pair, Formula formula) {
 
 // Value and tangent in one pass over the memory.
 template <typename Formula>
-Tensor in_one_pass(const Pair& pair, Formula formula) {
+Tensor in_one_pass(DispatchKeySet keys, const Pair& pair, Formula formula) {
+  if (base::is_recording(keys) && !pair.is_side_by_side()) {
+    c10::AutoFwGradMode no_tangents(false);
+    const Dual<Tensor> made = formula(Dual<Tensor>{pair.a, pair.of_a}, Dual<Tensor>{pair.b, pair.of_b});
+    return with_tangent(made.value, made.tangent);
+  }
   Halves result = pair.result();
   if (pair.a.scalar_type() == at::kFloat) {
     fill<float>(result, pair, formula);
@@ -79,7 +86,7 @@ Tensor mul(DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   auto pair = Pair::of(keys, a, b);
   if (!pair) return at::_ops::mul_Tensor::redispatch(keys & kBelow, a, b);
   if (pair->suits_one_pass()) {
-    return in_one_pass(*pair, [](auto x, auto y) -> decltype(x) {
+    return in_one_pass(keys, *pair, [](auto x, auto y) -> decltype(x) {
       return {x.value * y.value, x.tangent * y.value + x.value * y.tangent};
     });
   }
@@ -92,7 +99,7 @@ Tensor tanh_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& outp
   auto pair = Pair::of(keys, grad, output);
   if (!pair) return at::_ops::tanh_backward::redispatch(keys & kBelow, grad, output);
   if (pair->suits_one_pass()) {
-    return in_one_pass(*pair, [](auto g, auto y) -> decltype(g) {
+    return in_one_pass(keys, *pair, [](auto g, auto y) -> decltype(g) {
       auto slope = 1 - y.value * y.value;
       return {g.value * slope, g.tangent * slope - 2 * g.value * y.value * y.tangent};
     });
@@ -107,7 +114,7 @@ Tensor sigmoid_backward(DispatchKeySet keys, const Tensor& grad, const Tensor& o
   auto pair = Pair::of(keys, grad, output);
   if (!pair) return at::_ops::sigmoid_backward::redispatch(keys & kBelow, grad, output);
   if (pair->suits_one_pass()) {
-    return in_one_pass(*pair, [](auto g, auto y) -> decltype(g) {
+    return in_one_pass(keys, *pair, [](auto g, auto y) -> decltype(g) {
       auto rest = 1 - y.value;
       return {g.value * rest * y.value, g.tangent * rest * y.value + g.value * (rest - y.value) * y.tangent};
     });
@@ -124,7 +131,7 @@ Tensor power(DispatchKeySet keys, const Tensor& x, const c10::Scalar& exponent) 
   auto pair = has_rule && !exponent.isComplex() ? Pair::of(keys, x, x) : std::nullopt;
   if (!pair) return at::_ops::pow_Tensor_Scalar::redispatch(keys & kBelow, x, exponent);
   if (is_square && pair->suits_one_pass()) {
-    return in_one_pass(*pair, [](auto v, auto) -> decltype(v) {
+    return in_one_pass(keys, *pair, [](auto v, auto) -> decltype(v) {
       return {v.value * v.value, 2 * v.value * v.tangent};
     });
   }

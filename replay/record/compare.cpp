@@ -197,7 +197,7 @@ bool comparable(const c10::IValue& value) {
     }
     return true;
   }
-  if (value.isTensor()) return !value.toTensor().defined();
+  if (value.isTensor()) return !value.toTensor().defined() || value.toTensor()._is_zerotensor();
   return value.isNone() || value.isBool() || value.isInt() || value.isDouble() || value.isComplexDouble() ||
          value.isString() || value.isDevice() || value.isGenerator();
 }
@@ -211,7 +211,11 @@ bool same_constant(const c10::IValue& a, const c10::IValue& b) {
     }
     return true;
   }
-  if (a.isTensor() && b.isTensor()) return true;
+  if (a.isTensor() && b.isTensor()) {
+    const at::Tensor &x = a.toTensor(), &y = b.toTensor();
+    if (!x.defined() || !y.defined()) return x.defined() == y.defined();
+    return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type();
+  }
   if (a.isNone() && b.isNone()) return true;
   if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
   if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();

@@ -1,6 +1,7 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/base/recording_key.h"
 #include "engine/host/op_inputs.h"
 #include "replay/record/refusals.h"
 
@@ -18,9 +19,7 @@ namespace overdrive::replay {
 
 namespace {
 
-// Below autograd, views' and Python's keys, and above the choice of a backend, so that factories are seen too.
-// The host keeps the key for a mode that C++ programs do not have.
-constexpr auto kKey = c10::DispatchKey::Fake;
+constexpr auto kKey = base::kRecordingKey;
 
 thread_local Recorder* active_recorder = nullptr;
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
@@ -57,6 +56,19 @@ std::string full_name(const c10::OperatorHandle& handle) {
 bool is_factory_without_values(const std::string& name) {
   return name.starts_with("aten::empty.") || name == "aten::empty_like" || name == "aten::empty_strided" ||
          name == "aten::new_empty" || name == "aten::new_empty_strided";
+}
+
+// Zeros without memory, as tangents are, or a tensor on the device meta, by which LibTorch finds their sizes.
+bool is_without_memory(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() &&
+         (value.toTensor()._is_zerotensor() || value.toTensor().is_meta());
+}
+
+// Operators that read such a result have had it made, or have left it out, above the key: a replay needs none.
+bool makes_no_memory(const c10::FunctionSchema& schema, const c10::Stack& stack) {
+  const auto results = torch::jit::last(stack, schema.returns().size());
+  return !schema.is_mutable() && !results.empty() &&
+         std::all_of(results.begin(), results.end(), is_without_memory);
 }
 
 // Composite operators are above the key. LibTorch tells their names and arguments to observers.
@@ -200,6 +212,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   const bool turns_into_view = handle.hasTag(at::Tag::inplace_view);
   if (!is_view && !turns_into_view && !is_factory_without_values(op.name)) note_host_values(op);
   handle.redispatchBoxed(next, &stack);
+  if (makes_no_memory(schema, stack)) return;
   bool any_tensor = false, host_result = false;
   noted_ = &op;
   for (size_t i = stack.size() - schema.returns().size(); i < stack.size(); ++i) {

@@ -34,6 +34,11 @@ Argument Recorder::argument(const c10::IValue& value, const std::string& name, s
       if (fresh) fresh->push_back(false);
       return result;
     }
+    if (!fresh && value.toTensor().is_meta()) return result;  // of an operator that makes no memory
+    if (!fresh && value.toTensor()._is_zerotensor()) {
+      result.constant = at::_efficientzerotensor(value.toTensor().sizes(), value.toTensor().options());
+      return result;
+    }
     result.kind = Argument::Kind::kTensor;
     add(value.toTensor());
   } else if (value.isTensorList()) {

@@ -101,13 +101,13 @@ void Recorder::note_lifted(const Operator& op) {
   program_.outside.pop_back();
 }
 
-// A storage that grew or moved is not the memory that was noted.
+// A storage that grew or moved is not the memory that was noted. One that only the operator's arguments held is gone.
 void Recorder::check_memory(const Operator& op) {
   const auto check = [&](const Argument& argument) {
     for (const int value : argument.values) {
       if (value < 0) continue;
       const Memory& memory = program_.memory_of(value);
-      if (memory.origin == Origin::kInput) continue;
+      if (memory.origin == Origin::kInput || memory.weak.expired()) continue;
       if (memory.raw->nbytes() != memory.bytes || memory.raw->data() != memory.address) {
         refuse(c10::str(op.name, " gave a tensor other memory; copy values into the tensor instead (copy_)."));
       }
