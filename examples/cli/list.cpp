@@ -13,9 +13,7 @@ void add_list(Program& program) {
     };
     std::string text = "trainers, for `overdrive compare NAME`:\n";
     for (const trainers::TrainerInfo& info : trainers::trainers())
-      text += line(info.name, info.what + "; shows " + info.shows +
-                                  (info.not_captured.empty() ? "; can be captured"
-                                                             : "; not captured: " + info.not_captured));
+      text += line(info.name, info.what + "; shows " + info.shows);
     text += "\ngraphs of `overdrive bench engine`:\n";
     for (const bench::GraphKind& kind : bench::graph_kinds()) {
       std::string sizes;

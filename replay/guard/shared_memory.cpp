@@ -3,7 +3,9 @@
 namespace overdrive::replay {
 
 SharedMemory::SharedMemory(const Program& program)
-    : begin_of_storage_(program.begin_of_storage), writes_inputs_(program.writes_inputs()) {
+    : begin_of_storage_(program.begin_of_storage),
+      asked_storages_(program.asked_storages),
+      writes_inputs_(program.writes_inputs()) {
   for (const Memory& memory : program.memories) {
     if (memory.origin != Origin::kOutside || (!writes_inputs_ && !memory.written)) continue;
     const auto* begin = static_cast<const char*>(memory.address);
@@ -19,6 +21,9 @@ SharedMemory::Range SharedMemory::range_of(const at::Tensor& tensor) {
 bool SharedMemory::harmless(const std::vector<at::Tensor>& inputs) const {
   for (const int input : begin_of_storage_) {
     if (inputs[input].storage_offset() != 0) return false;
+  }
+  for (const auto& [input, bytes] : asked_storages_) {
+    if (inputs[input].storage().nbytes() != bytes) return false;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Range range = range_of(inputs[i]);

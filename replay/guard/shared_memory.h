@@ -27,6 +27,7 @@ class SharedMemory {
 
   // Inputs that must begin where their storage does.
   std::vector<int> begin_of_storage_;
+  std::vector<std::pair<int, size_t>> asked_storages_;
   // Memory that no input may share.
   std::vector<Range> outside_;
   bool writes_inputs_ = false;

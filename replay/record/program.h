@@ -140,6 +140,8 @@ struct Program {
   bool input_aliased = false;
   // Inputs whose storage begins with them, and must: as_strided() counts from there.
   std::vector<int> begin_of_storage = {};
+  // Inputs of which forward mode asked how large their storage is, and how large it was.
+  std::vector<std::pair<int, size_t>> asked_storages = {};
   // Of a part: the operator with which its backward begins, and how many of the results are the function's. The
   // others are gradients. -1 and 0: a whole step.
   int backward_begins = -1;

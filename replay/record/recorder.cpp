@@ -203,6 +203,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.in.push_back(argument(stack[i], op.name, nullptr));
   }
   if (op.name == "aten::lift_fresh") note_lifted(op);
+  if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
   const bool is_view =
       !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),

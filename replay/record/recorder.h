@@ -74,6 +74,7 @@ class Recorder {
   void note_writes(Operator& op);
   void note_host_values(const Operator& op);
   void note_lifted(const Operator& op);
+  void note_asked_storages(const Operator& op);
   void check_memory(const Operator& op);
 
   Program& program_;

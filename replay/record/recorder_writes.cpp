@@ -101,7 +101,16 @@ void Recorder::note_lifted(const Operator& op) {
   program_.outside.pop_back();
 }
 
-// A storage that grew or moved is not the memory that was noted. One that only the operator's arguments held is gone.
+void Recorder::note_asked_storages(const Operator& op) {
+  for (const Argument& in : op.in) {
+    const Memory* memory = in.is_tensor() && in.values[0] >= 0 ? &program_.memory_of(in.values[0]) : nullptr;
+    if (memory && memory->origin == Origin::kInput)
+      program_.asked_storages.emplace_back(memory->input, memory->raw->nbytes());
+  }
+}
+
+// A storage that grew or moved is not the memory that was noted. One that only the operator's arguments held is
+// gone.
 void Recorder::check_memory(const Operator& op) {
   const auto check = [&](const Argument& argument) {
     for (const int value : argument.values) {

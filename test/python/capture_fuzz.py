@@ -84,6 +84,9 @@ class Writer:
             f"({t} if x is y else {t} * 2)", f"{t}.t().contiguous().t()", f"torch.cat([{t}[:, 2:], {u}[:, :2]], 1)",
             f"nn.Softplus(beta={self.value()})({t})", f"F.layer_norm({t}, (4,), eps={self.value()})", f"{t} * leaf",
             f"sum(n * {t} for n in numbers)", f"torch.where({t} > 0, {t}, {u})", f"{t}.clamp(-{self.value()}, 3.0)",
+            f"({t} if {t}.isfinite().all() else {u})", f"({t} * 2 if {u}.mean() > {self.value()} else {t})",
+            f"{t} + {u}[{u} > -{self.value()} * 2].sum()", f"{t} * ({u} > {self.value()} * 2).sum().item()",
+            f"{t} + len(x[x[:, 0] > -9])", f"torch.func.jvp(lambda z: z * z.tanh(), ({t},), ({u},))[1]",
             f"torch.full_like({t}, {self.value()})", f"{t} @ torch.eye(4)[index]", f"{t} * torch.tensor({self.value()})")
 
     def statement(self):

@@ -115,6 +115,8 @@ class Writer:
             f"({x} * 2 if self.flag else {x})", f"({x} * 2 if mask is not None else {x})", f"{x} * scale", f"{x}.masked_fill({y} > 1, 0.5)",
             f"({x} if self.training else {x} * 3)", f"{x} + self.buffer", f"F.dropout({x}, 0.2, self.training)", f"{x} * torch.rand_like({x})",
             f"({x} * 2 if x.requires_grad else {x})", f"({x} * 2 if torch.is_grad_enabled() else {x})", f"{x} * x.shape[0]", f"{x}.detach() + {y}",
+            f"({x} if {x}.isfinite().all() else {y})", f"({x} * 2 if {y}.mean() > 0.3 else {x})", f"{x} + {y}[{y} > -3].sum()",
+            f"{x} + {x}[:, {y}[0] > -9].sum()", f"{x} * ({y} > 4).sum().item()",
             f"{x} * torch.tensor([self.scale] * 8)", f"F.normalize({x}, dim=1)", f"{x} * (extra['bias'] if extra else 1)", f"self.last({x})",
             f"torch.where({x} > 0, {x}, {y})", f"{x}[torch.arange(x.shape[0]).flip(0)]", f"{x}.t().contiguous().t()", f"{x} @ self.square", f"{x}.split(4, 1)[0].repeat(1, 2)")
 

@@ -45,13 +45,13 @@ struct Recipe {
   std::vector<std::pair<int, int>> outputs;
   bool calls_other = false;
 
-  static constexpr int kKinds = 54;
+  static constexpr int kKinds = 56;
 
   // `rare`: also what a part refuses.
   Recipe(Dice& dice, bool rare) {
     const int count = 2 + dice.below(9);
     for (int i = 0; i < count; ++i) {
-      instructions.push_back({dice.below(rare ? kKinds : kKinds - 6), dice.below(1000), dice.below(1000),
+      instructions.push_back({dice.below(rare ? kKinds : kKinds - 8), dice.below(1000), dice.below(1000),
                               0.25 + 0.5 * (dice.below(7) - 3)});
     }
     const int results = dice.one_in(2) ? 1 : 1 + dice.below(3);
@@ -243,6 +243,10 @@ at::Tensor apply(World& w, const Instruction& each, const Tensors& pool, const T
     }
     case 52:
       return a.sum().item<float>() > 0 ? a * 2 : a * 3;
+    case 54:
+      return a.isfinite().all().item<bool>() ? a * 1.5 : b;
+    case 55:
+      return a + b.masked_select(a.detach() > -50).sum() * 0.1;
     default:
       return a;
   }

@@ -2,6 +2,7 @@
 // (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
 // call in which an operator throws. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run
 // of the suite tries.
+#include "forward_ad/forward_ad.h"
 #include "test/replay/replay_fixture.h"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -65,7 +66,7 @@ struct RandomStep {
     }
   }
 
-  static constexpr int kKinds = 57;
+  static constexpr int kKinds = 62;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
@@ -211,6 +212,19 @@ struct RandomStep {
         return a.index({throwing_index(inputs)}) + b;
       case 56:
         return a + inputs[0].data() * 0.1;
+      case 57:
+        return a.isfinite().all().item<bool>() ? a * 1.5 : b;
+      case 58:
+        return (a.mean() > 0.4 + each.number).item<bool>() ? a.sin() : a + b;
+      case 59:
+        return a + b.detach().masked_select(inputs[0] > -0.99).sum() * 0.1;
+      case 60:
+        return a * static_cast<double>((inputs[1] > -2).nonzero().size(0)) * 0.01;
+      case 61: {
+        const auto [value, tangent] =
+            forward_ad::jvp([](const at::Tensor& x) { return x * x.tanh(); }, a, b.detach());
+        return (value + tangent) * 0.2;
+      }
       default:
         return a;
     }
