@@ -150,7 +150,7 @@ coverage: configure-coverage
 
 ## install:   install into PREFIX (default: build/install)
 install: build
-	cmake --install build --prefix $(PREFIX)
+	cmake --install build --prefix "$(PREFIX)"
 
 ## clean:     remove what was built; what was set up stays
 clean:
