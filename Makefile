@@ -118,6 +118,10 @@ format: setup-format
 check-format: setup-format
 	clang-format-16 --dry-run -Werror $(SOURCES)
 
+## lint:      ruff over our Python, and mypy --strict over the package; status 77 where the two cannot be fetched
+lint:
+	@tools/lint.sh
+
 ## tidy:      clang-tidy over the library, sixteen sources at a time: LibTorch's headers take most of a minute to check
 tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
@@ -178,5 +182,5 @@ $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
 .PHONY: compare results fuzz-capture op-database test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
-  format check-format tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
+  format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -38,7 +38,7 @@ def uses_annotations(name, known):
         known[name] = name == ANNOTATIONS
         path = ROOT / name
         if path.exists():
-            known[name] |= any([uses_annotations(other, known) for other in INCLUDE.findall(path.read_text())])
+            known[name] |= max((uses_annotations(other, known) for other in INCLUDE.findall(path.read_text())), default=False)
     return known[name]
 
 

@@ -174,9 +174,7 @@ class Marks:
             elif character == "}":
                 self.scopes and self.scopes.pop()
                 self.statement = ""
-            elif character in ";":
-                self.statement = ""
-            elif character == "," and self.innermost == "enum":
+            elif character == ";" or (character == "," and self.innermost == "enum"):
                 self.statement = ""
             else:
                 self.statement += character

@@ -78,7 +78,7 @@ def main(path):
     document = json.loads(Path(path).read_text())
     for name, form in (("docs/results.md", long_form), ("README.md", short_form)):
         page = ROOT / name
-        text, replaced = BLOCK.subn(lambda match: match[1] + form(document) + match[2], page.read_text())
+        text, replaced = BLOCK.subn(lambda match, form=form: match[1] + form(document) + match[2], page.read_text())
         if replaced != 1:
             sys.exit(f"{name} has {replaced} blocks for results, not one")
         page.write_text(text)

@@ -2,7 +2,7 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [python] [peers] [database] [clang] [format] [tidy] [docs] [--again]
+#   tools/setup.sh [build] [python] [peers] [database] [clang] [format] [tidy] [docs] [lint] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
@@ -10,6 +10,7 @@
 # database: NumPy and expecttest in .deps/database, for `make op-database`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 # docs: doxygen, for `make docs`.
+# lint: ruff and mypy in .deps/lint, for `make lint`.
 #
 # LibTorch comes from Torch_DIR or CMAKE_PREFIX_PATH if one of them holds it, else from a Python
 # that has PyTorch, else from pip into .venv/. Any build serves, for the CPU or for CUDA, with a toolkit or without.
@@ -322,6 +323,14 @@ setup_peers() {
 }
 
 # Beside the environment of `python`, because users have captured steps with NumPy and without.
+setup_lint() {
+  rm -rf $kState/lint
+  make_venv $kState/lint python3 "ruff and mypy are needed"
+  say "fetching ruff and mypy with pip into $kState/lint, about 30 MB, for \`make lint\`"
+  fetch $kState/lint "ruff>=0.17,<0.18" "mypy>=2.4,<2.5" && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install ruff and mypy, for \`make lint\`."
+}
 setup_database() {
   [[ -x $kState/python/bin/python ]] || fail "this LibTorch came without Python, so that there is no database of operators."
   say "fetching NumPy with pip into $kState/database, about 20 MB, for PyTorch's database of operators"
@@ -360,7 +369,11 @@ setup_part() {
     format) setup_tool format clang-format-16 ;;
     tidy) setup_tool tidy clang-tidy-16 ;;
     docs) setup_tool docs doxygen ;;
-    *) fail "unknown part '$1'; known are build, python, peers, database, clang, format, tidy and docs" ;;
+    lint)
+      is_done lint || setup_lint
+      mark_done lint
+      ;;
+    *) fail "unknown part '$1'; known are build, python, peers, database, clang, format, tidy, docs and lint" ;;
   esac
 }
 

@@ -101,10 +101,8 @@ class CapturedStep:
     def __call__(self, *inputs: Any) -> Any:
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
-        for x in inputs:
-            if not isinstance(x, self._tensor) or len(inputs) > 1 and len(set(map(id, inputs))) < len(inputs):
-                template, tensors = self._template(inputs)
-                break
+        if not all(isinstance(x, self._tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
+            template, tensors = self._template(inputs)
         if self._given_up or self._running or any(count() for count in self._modes):
             return self._eager(inputs, self._reason_for_python())
         optimizer = self._optimizer

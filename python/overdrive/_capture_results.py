@@ -59,7 +59,8 @@ def _is_plain(value: Any) -> bool:
     import torch
 
     kind = type(value)
-    if isinstance(value, (torch.nn.Module, type)) or kind.__new__ is not object.__new__ or hasattr(kind, "__del__"):
+    has_new = kind.__new__ is not object.__new__  # type: ignore[comparison-overlap]
+    if isinstance(value, (torch.nn.Module, type)) or has_new or hasattr(kind, "__del__"):
         return False
     classes = [each for each in kind.__mro__ if each is not object]
     return hasattr(value, "__dict__") and all(
@@ -85,7 +86,7 @@ def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
 
 
 def _dataclass(kind: type, names: list[str], parts: list[Any]) -> Any:
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, part in zip(names, parts):
         object.__setattr__(made, name, part)
     return made

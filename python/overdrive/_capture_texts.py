@@ -102,7 +102,7 @@ class _Told(threading.local):
 _told = _Told()
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_refusal(reason: bytes) -> None:
     if _told.step is not None and len(_told.reasons) < _MOST_REASONS:
         text = reason.decode(errors="replace")
@@ -111,7 +111,7 @@ def _note_refusal(reason: bytes) -> None:
         _told.reasons.setdefault(text, line_of_caller())
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_operator(name: bytes) -> None:
     if _told.step is None:
         return

@@ -49,7 +49,7 @@ def kind_of(file: str) -> str:
     torch, nn, here, standard = _folders()
     if file.startswith(nn):
         return "nn"
-    if file.startswith((torch, here)) or file.startswith("<frozen"):
+    if file.startswith((torch, here, "<frozen")):
         return ""
     if file.startswith(standard):
         return "user" if "site-packages" in file or "dist-packages" in file else ""
@@ -121,7 +121,7 @@ class Watcher:
         python = ctypes.pythonapi
         # A profiler or a debugger of the program keeps its place: the other of the two is taken.
         if sys.getprofile() is None:
-            self._set = python.PyEval_SetProfile
+            self._set: Any = python.PyEval_SetProfile
         elif sys.gettrace() is None:
             self._set = python.PyEval_SetTrace
         else:

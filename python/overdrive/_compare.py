@@ -214,8 +214,6 @@ def compare(
     >>> overdrive.compare(step, steps=3, rounds=2).equal
     True
     """
-    import torch
-
     if steps < 1 or rounds < 1:
         raise ValueError(f"compare was given steps={steps} and rounds={rounds}; it takes 1 and more of each")
     if state is None:

@@ -123,7 +123,7 @@ def stats() -> dict[str, Any]:
         size = length + 1024
 
 
-def keep_memory(bytes: int) -> None:
+def keep_memory(bytes: int) -> None:  # noqa: A002 - programs give it by this name
     """Up to so many bytes of free memory stay with the process for its next step, instead of going back to the system
     and being faulted in again; 0 undoes it. A setting of the whole process, whichever engine runs. Without a call
     Overdrive decides by itself. An :class:`OverdriveError`, and nothing is changed, where malloc is not glibc's.

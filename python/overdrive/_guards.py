@@ -171,7 +171,7 @@ class Reads:
         if at == self._count and not self._slow:
             return None
         while at < self._count:
-            read = self._fast[at]
+            read: Read = self._fast[at]
             now = read.now()
             if not read.accepts(now):
                 return read

@@ -176,7 +176,7 @@ def folder(version: str | None = None) -> str:
     return path
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _load() -> ctypes.CDLL:
     import torch  # first: the library finds LibTorch among what is loaded
 
@@ -198,7 +198,7 @@ def library() -> ctypes.CDLL:
         return _load()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def under_the_gil() -> ctypes.PyDLL:
     """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
     loaded = library()
@@ -218,7 +218,7 @@ def whole_number(function: str, name: str, value: object, least: int = -(1 << 63
     """The value of an argument, or an error that says what it takes: C would cut a larger number off."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{function}: {name} is {value!r}; it takes a whole number")
-    number = int(operator.index(value))  # type: ignore[call-overload]
+    number = int(operator.index(value))
     if not least <= number < 1 << 63:
         takes = f"{least} and more, below 2**63" if least > -(1 << 63) else "a number of 64 bits"
         raise ValueError(f"{function}: {name} is {number}; it takes {takes}")

@@ -200,6 +200,7 @@ class CapturedPart(CapturedStep):
                 _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
         if not self._library.overdrive_capture_recording():
             # Another call is recorded after this one, and looks at them, too.
+            assert self._variant is not None
             self._variant.reads.add(Read(read.kind, read.holder, read.key, read.name, read.where) for read in changed.values())
 
     def _count_run(self) -> None:
@@ -242,7 +243,8 @@ class _ModuleCall:
         if module is None or self.part is None:
             return
         if not any(_is_worth_it(child) for child in module.modules() if child is not module):
-            return self.part.rest(reason)
+            self.part.rest(reason)
+            return
         self.part, self.reason = None, reason
         _capture_children(module, self._name, self._options)
 
@@ -306,7 +308,7 @@ def captured(target: Any = None, *, programs: int = 8, check_every: int = 0, gua
 
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
-    options = {"programs": whole_number("captured", "programs", programs, least=0),
+    options: dict[str, Any] = {"programs": whole_number("captured", "programs", programs, least=0),
                "check_every": whole_number("captured", "check_every", check_every, least=0),
                "guarded": guards == "checked"}
     if target is None:

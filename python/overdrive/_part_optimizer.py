@@ -65,12 +65,11 @@ def _class_for(base: Any) -> Any:
         return loss
 
     def reduced(self: Any, protocol: Any) -> Any:
-        parts = list(super(made, self).__reduce_ex__(protocol))
-        if parts[0] is copyreg.__newobj__:
+        parts = list(base.__reduce_ex__(self, protocol))
+        if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
             parts[:2] = _plain, (base,)
         return tuple(parts)
 
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
-    made = type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
+    return type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
                                          "__qualname__": base.__qualname__, "_overdrive_base": base})
-    return made

@@ -46,7 +46,8 @@ def keep() -> Packer:
 
 
 def quantise(
-    type: str = "int8", rounding: str = "nearest", block: int = 128, seed: int = 0, min_bytes: int = 4096
+    type: str = "int8",  # noqa: A002 - programs give it by this name
+    rounding: str = "nearest", block: int = 128, seed: int = 0, min_bytes: int = 4096,
 ) -> Packer:
     """Keeps float32 in fewer bits: ``type`` "int8" with a scale for each ``block`` elements, or "bfloat16". Lossy.
 
@@ -101,7 +102,7 @@ def compose(first: Packer, second: Packer) -> Packer:
     return Packer(handle, f"compose({first!r}, {second!r})")
 
 
-def min_bytes(bytes: int, packer: Packer) -> Packer:
+def min_bytes(bytes: int, packer: Packer) -> Packer:  # noqa: A002 - programs give it by this name
     """``packer`` for tensors of this many bytes and more; smaller ones stay as they are."""
     handle = _handle_of("min_bytes", packer)
     return Packer(library().overdrive_hooks_min_bytes(whole_number("min_bytes", "bytes", bytes), handle), f"min_bytes({bytes}, {packer!r})")
