@@ -107,6 +107,10 @@ void overdrive_capture_on_operator(void (*told)(const char* name)) {
   overdrive::replay::Recorder::on_operator(told);
 }
 
+void overdrive_capture_unseen_numbers(const char* reason) {
+  if (auto* recorder = overdrive::replay::Recorder::active()) recorder->note_unseen_numbers(reason);
+}
+
 void overdrive_capture_refuse(const char* reason) {
   if (auto* recorder = overdrive::replay::Recorder::active()) recorder->refuse(reason);
 }

@@ -51,18 +51,23 @@ __attribute__((visibility("default"))) void overdrive_capture_on_refusal(void (*
 /* Is called with the name of each operator that a recording of this thread notes, where it is called; null:
    nothing is. */
 __attribute__((visibility("default"))) void overdrive_capture_on_operator(void (*told)(const char* name));
+/* Numbers by which the function under way changes what lives on: why they may change unseen, as a part of a
+   sentence; "": the caller looks at every one of them in every call. */
+__attribute__((visibility("default"))) void overdrive_capture_unseen_numbers(const char* reason);
 /* The call under way cannot be replayed, and this sentence says why. */
 __attribute__((visibility("default"))) void overdrive_capture_refuse(const char* reason);
 
 /* Kinds of values. ENTRY: `holder`, a dict, has `expected` under `key`; null: it has nothing there. VALUES: the
    dict has, in its order, the `key` objects whose addresses begin at `expected`, and no others. SIZE: the list
-   has `key` items. ITEM: item `key` of the list. CELL: the content of the cell. */
+   or dict has `key` items. ITEM: item `key` of the list. CELL: the content of the cell. KIND: the object's
+   class. */
 enum {
   OVERDRIVE_CAPTURE_ENTRY = 0,
   OVERDRIVE_CAPTURE_VALUES = 1,
   OVERDRIVE_CAPTURE_SIZE = 2,
   OVERDRIVE_CAPTURE_ITEM = 3,
-  OVERDRIVE_CAPTURE_CELL = 4
+  OVERDRIVE_CAPTURE_CELL = 4,
+  OVERDRIVE_CAPTURE_KIND = 5
 };
 /* A value that a function of Python read: objects of Python, by address, which live as long as this does. */
 typedef struct overdrive_capture_value {

@@ -19,6 +19,8 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // The optimizer whose step() the function calls, once: SGD, Adam, AdamW, RMSprop or Adagrad. Its options are
   // read in every call, so learning rates may change. It must outlive the step.
   torch::optim::Optimizer* optimizer = nullptr;
+  // Several of them, whose step() the function calls, each once.
+  std::vector<torch::optim::Optimizer*> optimizers = {};
   // Modules whose train() and eval() change what the function does; so do options of LibTorch's own.
   std::vector<std::shared_ptr<torch::nn::Module>> modules = {};
   // A promise: the function changes parameters by numbers that never change, without an optimizer.

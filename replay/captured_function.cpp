@@ -63,6 +63,8 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
   TORCH_CHECK(function_, "capture() was given no function.");
   for (const auto& module : options_.modules)
     TORCH_CHECK(module, "capture() was given a null module in .modules.");
+  for (const torch::optim::Optimizer* optimizer : options_.optimizers)
+    TORCH_CHECK(optimizer, "capture() was given a null optimizer in .optimizers.");
 }
 
 std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "replay/capture_options.h"
-#include "replay/run/optimizer_numbers.h"
+#include "replay/run/numbers_of_optimizers.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -50,6 +50,6 @@ class ModuleModes {
 };
 
 // A value that the program uses and the options do not declare, as a sentence; empty when none is missing.
-std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const OptimizerNumbers* numbers);
+std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const NumbersOfOptimizers* numbers);
 
 }  // namespace overdrive::replay

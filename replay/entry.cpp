@@ -23,7 +23,8 @@ constexpr uint64_t kMostOutdated = 8;
 constexpr uint64_t kMostUndone = 16;
 // Replays that an operator's other answer took back, when there are not twice as many others.
 constexpr uint64_t kMostAnswers = 64;
-// A cell in a loop is recorded until the last call of a loop, after which its graph goes.
+// The second recording of a cell in a loop waits for the end of the loop, after which the graph of the first
+// one goes.
 constexpr uint64_t kMostHeld = 1000;
 
 // install() checks the variable as well, but a program that captures a step need not install the engine.
@@ -78,9 +79,11 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       modes_(options.modules),
       watched_(watched),
       check_every_(check_every(options)) {
-  if (!options.optimizer) return;
-  numbers_ = std::make_unique<OptimizerNumbers>(*options.optimizer);
-  if (!numbers_->refusal().empty()) refuse(numbers_->refusal());
+  std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
+  if (options.optimizer) optimizers.push_back(options.optimizer);
+  if (optimizers.empty()) return;
+  numbers_ = std::make_unique<NumbersOfOptimizers>(optimizers);
+  if (std::string reason = numbers_->refusal(); !reason.empty()) refuse(std::move(reason));
 }
 
 uint64_t Entry::next_number() {
@@ -274,7 +277,7 @@ void Entry::adopt(std::shared_ptr<ReplayRun> run) {
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
   if (!shared_.harmless(inputs)) return eager(inputs);
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
-  if (is_held()) return phase_ == Phase::kRefused ? eager(inputs) : record_first(inputs);
+  if (is_held()) return eager(inputs);
   const auto placeholders = take_placeholders();
   ++stats_.recorded;
   CheckedCall call = checked_call(inputs);
@@ -306,6 +309,7 @@ bool Entry::is_held() {
   if (text.empty() && part_->function().is_leaf_held())
     text = "A leaf that the function made in one call is still held after the next, and has a gradient.";
   if (text.empty()) return false;
+  outdated_reason_ = text;
   if (++held_ > kMostHeld) refuse(std::move(text));
   return true;
 }
@@ -397,11 +401,14 @@ bool Entry::is_compared() const {
 std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   if (!knows(inputs)) return check(inputs);
   if (const char* reason = outside_difference()) {
+    if (run_->guard().only_gradients_come_or_go() && (!numbers_ || !numbers_->difference()) &&
+        !doubts_.difference(inputs))
+      return doubted(inputs, reason);
     outdated(reason);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs)) return eager(inputs);
-  if (const char* what = doubts_.difference(inputs)) return doubted(inputs, what);
+  if (const char* what = doubts_.difference(inputs)) return doubted_data(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   if (numbers_) numbers_->set_for_next_step();
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
@@ -446,7 +453,7 @@ std::vector<at::Tensor> Entry::eager_after_throw(const std::vector<at::Tensor>& 
   return eager(inputs);
 }
 
-std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, const char* what) {
+std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, const std::string& what) {
   const auto placeholders = take_placeholders();
   doubts_.settle(inputs);
   release_run();
@@ -459,13 +466,7 @@ std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, co
   }
   if (!text.empty()) {
     const bool again = call.refusal.empty() && ++differences_ < kMostDifferences;
-    outdated_reason_ = c10::str(what,
-                                " was the same in all recorded calls and is another one now, and the function "
-                                "reads it through a pointer, "
-                                "as tolist(), an accessor, pack_padded_sequence() and tensor_split() do; make "
-                                "what depends on it outside "
-                                "the function. The difference: ",
-                                text);
+    outdated_reason_ = c10::str(what, ". The difference: ", text);
     run_.reset();
     phase_ = Phase::kFirst;
     if (!again) refuse(outdated_reason_);
@@ -475,6 +476,16 @@ std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, co
   doubts_.renew(run_->program(), run_->bound().buffers());
   phase_ = Phase::kReady;
   return call.results;
+}
+
+std::vector<at::Tensor> Entry::doubted_data(const std::vector<at::Tensor>& inputs, const char* what) {
+  return doubted(
+      inputs,
+      c10::str(
+          what,
+          " was the same in all recorded calls and is another one now, and the function reads it through a "
+          "pointer, as tolist(), an accessor, pack_padded_sequence() and tensor_split() do; make what depends "
+          "on it outside the function"));
 }
 
 std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& inputs) {

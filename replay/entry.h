@@ -13,7 +13,7 @@
 #include "replay/guard/shared_memory.h"
 #include "replay/part/part.h"
 #include "replay/record/environment.h"
-#include "replay/run/optimizer_numbers.h"
+#include "replay/run/numbers_of_optimizers.h"
 #include "replay/run/self_check.h"
 
 #include <memory>
@@ -50,8 +50,11 @@ class Entry {
   std::vector<at::Tensor> check(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay_part(const std::vector<at::Tensor>& inputs);
-  // A value that the host may have read is another one: the call is made eagerly, recorded and compared.
-  std::vector<at::Tensor> doubted(const std::vector<at::Tensor>& inputs, const char* what);
+  // What may matter to the function, as far as its recordings tell, is another one now: the call is made
+  // eagerly, recorded and compared.
+  std::vector<at::Tensor> doubted(const std::vector<at::Tensor>& inputs, const std::string& what);
+  // The same for data that the function may have read through a pointer.
+  std::vector<at::Tensor> doubted_data(const std::vector<at::Tensor>& inputs, const char* what);
   // A replay, taken back, and the same call eagerly; an error when they differ.
   std::vector<at::Tensor> compared_replay(const std::vector<at::Tensor>& inputs);
 
@@ -111,7 +114,7 @@ class Entry {
   std::vector<bool> varied_;
   Doubts doubts_;
   std::shared_ptr<ReplayRun> run_;
-  std::unique_ptr<OptimizerNumbers> numbers_;
+  std::unique_ptr<NumbersOfOptimizers> numbers_;
   std::string refusal_;
   // Why it was recorded anew, the last time.
   std::string outdated_reason_;

@@ -1,6 +1,7 @@
 #include "replay/python_operators.h"
 
 #include "engine/base/no_destructor.h"
+#include "replay/record/recorder.h"
 
 #include <torch/library.h>
 
@@ -31,6 +32,10 @@ OutsideCall& under_way() {
 
 std::vector<at::Tensor> inputs_of(int64_t) { return under_way().inputs; }
 
+void note_owners(int64_t, const std::vector<at::Tensor>& tensors) {
+  if (Recorder* recorder = Recorder::active()) recorder->note_owners(tensors);
+}
+
 void leave_results(int64_t, std::vector<at::Tensor> results) { under_way().results = std::move(results); }
 
 }  // namespace
@@ -49,6 +54,7 @@ void register_python_operators() {
     torch::Library made(torch::Library::FRAGMENT, "overdrive", std::nullopt, __FILE__, __LINE__);
     made.def("capture_call(int capture, Tensor[] inputs) -> Tensor[]", &call);
     made.def("capture_inputs(int capture) -> Tensor[]", &inputs_of);
+    made.def("capture_owners(int capture, Tensor[] tensors) -> ()", &note_owners);
     made.def("capture_results(int capture, Tensor[] results) -> ()", &leave_results);
     return made;
   }());

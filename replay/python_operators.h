@@ -1,6 +1,7 @@
 // A captured step whose function lives outside C++, and the operators by which its tensors cross: another
-// language calls overdrive::capture_call, and its function calls capture_inputs and capture_results. Owned by
-// c_api's caller. One thread at a time, as a CapturedStep. Knows nothing of the other language.
+// language calls overdrive::capture_call, and its function calls capture_inputs, capture_owners and
+// capture_results. Owned by c_api's caller. One thread at a time, as a CapturedStep. Knows nothing of the other
+// language.
 #pragma once
 
 #include "replay/captured_function.h"

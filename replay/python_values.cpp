@@ -19,7 +19,9 @@ struct Python {
   int (*next)(void*, intptr_t*, void**,
               void**) = find<int (*)(void*, intptr_t*, void**, void**)>("PyDict_Next");
   intptr_t (*dict_size)(void*) = find<intptr_t (*)(void*)>("PyDict_Size");
+  intptr_t (*size)(void*) = find<intptr_t (*)(void*)>("PyObject_Size");
   intptr_t (*list_size)(void*) = find<intptr_t (*)(void*)>("PyList_Size");
+  void* (*type)(void*) = find<void* (*)(void*)>("PyObject_Type");
   void* (*item)(void*, intptr_t) = find<void* (*)(void*, intptr_t)>("PyList_GetItem");
   void* (*content)(void*) = find<void* (*)(void*)>("PyCell_Get");
   void (*release)(void*) = find<void (*)(void*)>("Py_DecRef");
@@ -44,7 +46,7 @@ bool holds(const Python& python, const overdrive_capture_value& value) {
     case OVERDRIVE_CAPTURE_VALUES:
       return has_values(python, value.holder, static_cast<const void* const*>(value.expected), number);
     case OVERDRIVE_CAPTURE_SIZE:
-      return python.list_size(value.holder) == number;
+      return python.size(value.holder) == number;
     case OVERDRIVE_CAPTURE_ITEM:
       return number < python.list_size(value.holder) && python.item(value.holder, number) == value.expected;
     case OVERDRIVE_CAPTURE_CELL: {
@@ -52,6 +54,11 @@ bool holds(const Python& python, const overdrive_capture_value& value) {
       // The cell still holds it.
       if (content) python.release(content);
       return content == value.expected;
+    }
+    case OVERDRIVE_CAPTURE_KIND: {
+      void* type = python.type(value.holder);
+      python.release(type);
+      return type == value.expected;
     }
     default:
       return false;

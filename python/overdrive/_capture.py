@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import inspect
 import itertools
 import threading
@@ -11,12 +12,13 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overdrive._capture_optimizer import Optimizer, _refuse, _Unrecorded
+from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._capture_optimizers import Optimizers
 from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._capture_texts import Number, in_python, levels_to_caller, other_number, steps, telling, with_lines
-from overdrive._code import Watcher, name_of
+from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
-from overdrive._guards import ENTRY, Read, Reads, is_number, structure_of
+from overdrive._guards import ENTRY, Read, Reads, is_number, states_of, structure_of
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
@@ -33,20 +35,22 @@ class _Variant:
 
     def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
         self.number, self.key, self.reads, self.watched_runs = number, key, Reads(reads), 0
+        # Of NumPy, which the function may draw from.
+        self.generators: list[Any] = []
 
 
 class CapturedStep:
     """What :func:`capture` returns. Called by one thread at a time, with the function's tensors and numbers."""
 
-    def __init__(self, function: Callable[..., Any], optimizer: Any, modules: Iterable[Any],
+    def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
                  check_every: int, guarded: bool = True, is_part: bool = False, name: str = "") -> None:
         import torch
 
         self._function, self._name = function, name
         self._guarded = guarded
-        self._constant_numbers = constant_numbers
-        self._optimizer = None if optimizer is None else Optimizer(optimizer, constant_numbers)
+        # Options that no tensor carries to a replay are looked at, or promised.
+        self._optimizer = Optimizers(optimizers, function, constant_numbers or guarded) if optimizers else None
         self._roots = list(modules)
         self._modules = self._named_modules()
         self._watch = watch
@@ -65,9 +69,10 @@ class CapturedStep:
         self._programs = max(1, programs)
         self._variants: list[_Variant] = []
         self._variant: _Variant | None = None
+        # Of all runs of the function.
+        self._met, self._met_functions = Met(), Met()
         # Values that the function changes itself: a replay does not, and nothing else is promised for them.
         self._own: dict[tuple[int, int, Any], Read] = {}
-        self._optimizer_read = None if optimizer is None else name_of(function, optimizer)
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
@@ -109,8 +114,7 @@ class CapturedStep:
         if optimizer is not None and (reason := optimizer.write_numbers()):
             self._given_up = reason
             return self._eager(inputs, reason)
-        if optimizer is not None and optimizer.crossed:
-            optimizer.crossed = False
+        if optimizer is not None and optimizer.take_crossed():
             self._start_again("momentum or weight decay was switched on or off")
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
@@ -187,8 +191,7 @@ class CapturedStep:
 
     def _find_variant(self, key: tuple[Any, ...]) -> _Variant:
         """The values that the call has: known ones, or new ones."""
-        if (bound := self._optimizer_now()) is not None:
-            self._optimizer = Optimizer(bound, self._constant_numbers)
+        if self._optimizer is not None and self._optimizer.rebind():
             self._forget()
             self._given_up = self._optimizer.write_numbers()
             key = (*key[:2], self._optimizer.gradients())
@@ -218,15 +221,6 @@ class CapturedStep:
         self._variant = variant
         self._number.value = variant.number
         return variant
-
-    def _optimizer_now(self) -> Any:
-        """Another optimizer under the name that the function has for its own, as a cell of a notebook makes it."""
-        import torch
-
-        if self._optimizer is None or self._optimizer_read is None:
-            return None
-        now = self._optimizer_read.now()
-        return now if now is not self._optimizer.optimizer and isinstance(now, torch.optim.Optimizer) else None
 
     def _training(self) -> list[Read]:
         return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
@@ -288,6 +282,10 @@ class CapturedStep:
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():
+                if recorded:
+                    # Tensors in cycles are nobody's, and would look as if the program kept them.
+                    gc.collect(1)
+                    torch.ops.overdrive.capture_owners.default(self._handle, self._lasting())
                 torch.ops.overdrive.capture_results.default(self._handle, leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
@@ -303,6 +301,13 @@ class CapturedStep:
         finally:
             self._running = 0
 
+    def _lasting(self) -> list[Any]:
+        """Tensors that an operator may see through a passing copy, as ``data`` makes it."""
+        tensors = [tensor for module in self._modules for own in (module._parameters, module._buffers) for tensor in own.values()]
+        if self._optimizer is not None:
+            tensors += self._optimizer.parameters()
+        return [tensor for tensor in tensors if tensor is not None]
+
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         return form_of(value, leaves)
 
@@ -313,15 +318,20 @@ class CapturedStep:
         try:
             if not recorded and variant.watched_runs > 0:
                 return run(inputs)
-            watcher = Watcher(_refuse if recorded else None)
+            watcher = Watcher(_refuse if recorded else None, self._met)
+            drawn = states_of(variant.generators) if recorded else None
             with watcher:
                 value = run(inputs)
+            if drawn is not None and drawn != states_of(variant.generators):
+                _refuse(RANDOM_NUMBERS)
         finally:
             if variant.reads.changed() is not None:
                 self._note_own(variant.reads.drop_changed())
         with _Unrecorded():
             try:
-                self._learn(variant, watcher)
+                walk = self._learn(variant, watcher)
+                if recorded:
+                    self._tell_numbers(watcher, walk)
             except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
                 _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
                         "guards=\"promised\" that it does not change.")
@@ -336,21 +346,28 @@ class CapturedStep:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
 
-    def _learn(self, variant: _Variant, watcher: Watcher) -> None:
+    def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
+        """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
+        own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
+                    for read in self._own.values() if not isinstance(read.expected, self._tensor)), "")
+        self._library.overdrive_capture_unseen_numbers((own or walk.unseen or watcher.unseen).encode())
+
+    def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
+        found = watcher.found()
         walk = Walk(watcher)
         walk.function(self._function)
-        walk.closures()
-        walk.objects(watcher.found())
+        walk.closures(self._met_functions)
+        walk.objects(found)
         for reason in walk.refusals:
             _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
+        variant.generators = walk.generators
         options: list[Read] = []
         if self._optimizer is not None:
             options = self._optimizer.options_read()
-            for read in walk.reads.values():
-                if read.expected is self._optimizer.optimizer:
-                    self._optimizer_read = read
+            self._optimizer.note_names(walk.reads.values())
         variant.reads.add([read for read in [*walk.reads.values(), *options] if read.place not in self._own])
+        return walk
 
     def _record(self, inputs: Sequence[Any]) -> Any:
         import torch.nn.modules.module as every_module
@@ -363,15 +380,10 @@ class CapturedStep:
             if threading.get_ident() == thread and module not in self._modules:
                 called.append(weakref.ref(module))
 
-        stepped = [] if self._optimizer is None else [self._optimizer.optimizer]
-
         def note_optimizer(stepping: Any, *_: Any) -> None:
             if threading.get_ident() == thread:
-                others = [other for other in stepped if other is not stepping]
-                stepped.append(stepping)
-                _refuse(_second_optimizer(stepping, others[0]) if others else
-                        f"The function calls step() of an optimizer ({type(stepping).__name__}) that the step does "
-                        "not know; give it by optimizer=, and call its step() by that name, once.")
+                _refuse(f"The function calls step() of an optimizer ({type(stepping).__name__}) that the step does not know; give it by "
+                        "optimizer=, which takes a list of several, too.")
 
         ours = self._optimizer
         if ours is not None and (reason := ours.refusal()):
@@ -380,7 +392,6 @@ class CapturedStep:
         hooks = [every_module.register_module_forward_pre_hook(note_module)]
         if ours is not None or self._optimizer is None:
             hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
-        options = None if ours is None else ours.options()
         if ours is not None:
             ours.begin()
         try:
@@ -394,12 +405,8 @@ class CapturedStep:
         for module in called:
             if (alive := module()) is not None:
                 self._modules[alive] = None
-        if ours is not None and ours.options() != options:
-            _refuse("The function changes the optimizer's options, as a scheduler's step() does; call it outside the "
-                    "function.")
-        if ours is not None and ours.steps == 0:
-            _refuse("The function does not call step() of the optimizer that was given; call it, or leave out "
-                    "optimizer=.")
+        if ours is not None:
+            ours.check_steps()
         return value
 
     def _check_form(self, entry: int) -> None:
@@ -504,9 +511,10 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
-    dicts. ``optimizer`` is the one whose ``step()`` it calls: SGD, Adam or AdamW. Its options are read in every call, so
-    that learning rates may change. Numbers, flags, modules and containers that the function reads by its names are looked
-    at in every call; another value has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
+    dicts. ``optimizer`` is the one whose ``step()`` it calls, or a list of several: SGD, Adam and AdamW, whose options are
+    read in every call, so that learning rates may change; RMSprop, Adadelta and Rprop, with a recording for each value.
+    Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
+    has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
     ``watch`` is a function without arguments for values that no name leads to. docs/guide/capturing.md has the contract.
 
     >>> import overdrive, torch
@@ -531,8 +539,9 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
         raise TypeError(f"capture() was given {type(function).__name__} and takes a function")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError("capture() takes a plain function, and was given a coroutine or a generator")
-    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer= is {type(optimizer).__name__} and must be a torch.optim.Optimizer")
+    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
+        raise TypeError(f"optimizer= is {optimizer!r} and must be a torch.optim.Optimizer or a list of them")
     if watch is not None and not callable(watch):
         raise TypeError(f"watch= is {watch!r} and must be a function without arguments that returns the values")
     roots = modules
@@ -547,15 +556,9 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
             raise TypeError(f"{name}= is {flag!r} and must be True or False")
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
-    return CapturedStep(function, optimizer, roots, watch, constant_numbers, constant_modes,
+    return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked")
-
-
-def _second_optimizer(stepping: Any, other: Any) -> str:
-    return (f"The function calls step() of two optimizers ({type(other).__name__}, then {type(stepping).__name__}), and a captured "
-            "step makes the updates of one. Give one by optimizer=, and call the step() of the other after the captured step; "
-            "or capture a step for each.")
 
 
 def _merged(template: tuple[Any, ...], tensors: Sequence[Any]) -> Sequence[Any]:

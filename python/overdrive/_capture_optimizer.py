@@ -7,6 +7,7 @@ copies, bit by bit.
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any
 
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
@@ -17,7 +18,7 @@ _PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
 class Optimizer:
     """What a captured step knows of one optimizer. One thread at a time."""
 
-    def __init__(self, optimizer: Any, constant_numbers: bool = False) -> None:
+    def __init__(self, optimizer: Any, with_constants: bool) -> None:
         import torch
 
         self.optimizer = optimizer
@@ -26,7 +27,7 @@ class Optimizer:
         self._is_sgd = kind is torch.optim.SGD
         self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
         # Its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards.
-        self._has_constants = constant_numbers and kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
+        self._has_constants = with_constants and kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
         self._numbers: list[Any] = []
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
@@ -40,8 +41,8 @@ class Optimizer:
 
         name = type(self.optimizer).__name__
         if not self._known and not self._has_constants:
-            return (f"The optimizer is {name}. A captured step understands SGD, Adam and AdamW, and captured(optimizer) also "
-                    "RMSprop, Adadelta and Rprop; leave the step() of another one outside the function, and uncaptured.")
+            return (f"The optimizer is {name}. A captured step understands SGD, Adam, AdamW, RMSprop, Adadelta and Rprop; leave the "
+                    "step() of another one outside the function, and uncaptured.")
         import torch.optim.optimizer as every
 
         if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
@@ -57,6 +58,8 @@ class Optimizer:
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
+            if _overlap([parameter for each in self.optimizer.param_groups for parameter in each["params"]]):
+                return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
         return ""
@@ -76,7 +79,7 @@ class Optimizer:
         """Puts the options where the operator reads them: before every call. A refusal, or ""."""
         for index, group in enumerate(self.optimizer.param_groups if self._known else ()):
             values = self._values(group)
-            if index < len(self._written) and self._written[index] == values:
+            if index < len(self._written) and _are_same(values, self._written[index]):
                 continue
             if self.refusal():
                 return self.refusal()
@@ -102,9 +105,11 @@ class Optimizer:
             optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
             or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks)
 
-    def options(self) -> list[tuple[float, ...]]:
-        """The numbers as they are now."""
-        return [self._values(group) for group in self.optimizer.param_groups] if self._known else []
+    def has_written_options(self) -> bool:
+        """Whether the options are those that write_numbers() has put into tensors."""
+        groups = self.optimizer.param_groups
+        return not self._known or len(groups) == len(self._written) and all(
+            _are_same(self._values(group), written) for group, written in zip(groups, self._written))
 
     def structure(self) -> list[Read]:
         """Everything but numbers whose change asks for another recording."""
@@ -163,27 +168,27 @@ class Optimizer:
         else:
             self.optimizer.step = self._before
 
-    def _step(self, closure: Any = None) -> None:
-        from overdrive._library import library
+    def _step(self, closure: Any = None) -> Any:
+        import torch
 
         self.steps += 1
         self.optimizer._opt_called = True  # for the warning of schedulers
+        loss = None
         if closure is not None:
-            library().overdrive_capture_refuse(b"step() was given a closure; compute the loss before it.")
-        if closure is not None or self.steps > 1:
-            library().overdrive_capture_refuse(b"The function calls the optimizer's step() more than once; "
-                                               b"capture one step.")
-            self._kind.step(self.optimizer, closure)
-            return
-        import torch
-
+            with torch.enable_grad():
+                loss = closure()
+        if not self.has_written_options():
+            _refuse("The function changes the optimizer's options before it calls step(); change them outside the function.")
+            self._kind.step(self.optimizer)
+            return loss
         self.note_idle()
         if self._has_constants:
             getattr(self._kind.step, "__wrapped__", self._kind.step)(self.optimizer)  # without hooks
-            return
+            return loss
         with torch.no_grad():
             for index, group in enumerate(self.optimizer.param_groups):
                 self._update(group, self._numbers[index])
+        return loss
 
     def _update(self, group: dict[str, Any], numbers: Any) -> None:
         import torch
@@ -234,6 +239,24 @@ class Optimizer:
         adam(parameters, gradients, *states, foreach=False, fused=False,
              decoupled_weight_decay=group.get("decoupled_weight_decay", False), amsgrad=group["amsgrad"],
              beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
+
+
+def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:
+    """A tensor of one element is equal to its number, and no number."""
+    if all(map(operator.is_, values, written)):
+        return True
+    return [type(value) for value in values] == [type(value) for value in written] and values == written
+
+
+def _overlap(tensors: list[Any]) -> bool:
+    """Whether two tensors have bytes in common."""
+    spans = []
+    for tensor in tensors:
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        if tensor.numel() > 0:
+            spans.append((tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()))
+    spans.sort()
+    return any(end > begin for (_, end), (begin, _) in zip(spans, spans[1:]))
 
 
 def _is_pytorch_step(optimizer: Any) -> bool:

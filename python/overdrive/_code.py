@@ -8,11 +8,12 @@ import ctypes
 import dis
 import functools
 import os
+import random
 import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from overdrive._guards import CELL, ENTRY, Read, is_number
@@ -28,24 +29,31 @@ _READERS = ("__array__", "__dlpack__", "storage", "_typed_storage")
 _SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state")
 _THREADS = ("start_new_thread", "start_joinable_thread")
 _NOTED = {*_HOST, *_SEEDS, *_THREADS}
+_RANDOM = ("random", "getrandbits")
+_NOTED |= {*_RANDOM}
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
+RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
+                  "with torch.rand().")
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
 
 
 @functools.lru_cache(maxsize=1)
-def _folders() -> tuple[str, str, str, tuple[str, ...]]:
+def _folders() -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
     import torch
 
     here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    return (here, os.path.join(here, "nn") + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions.
+    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp"))
+    return (here, nn, os.path.dirname(os.path.abspath(__file__)) + os.sep,
             tuple(path + os.sep for path in paths if path))
 
 
 @functools.lru_cache(maxsize=4096)
 def kind_of(file: str) -> str:
-    """Whose code a file is: the "user"'s, of PyTorch's modules ("nn"), or another's ("")."""
+    """Whose code a file is: the "user"'s, of PyTorch's modules and their like ("nn"), or another's ("")."""
     torch, nn, here, standard = _folders()
     if file.startswith(nn):
         return "nn"
@@ -70,13 +78,13 @@ class Names:
                 instruction.starts_line)
             line = position if isinstance(position, int) and position > 1 else line
             name = instruction.opname
-            if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            if name in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
                 self.globals.setdefault(instruction.argval, f"{file}:{line}")
             elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR") and instruction.argval:
                 self.attributes.setdefault(str(instruction.argval), f"{file}:{line}")
         # Attributes that may not be there, or that are named by a string.
         self.strings_of_attributes: dict[str, str] = {}
-        for name in ("getattr", "hasattr", "vars"):
+        for name in ("getattr", "hasattr", "setattr", "vars"):
             if name in self.globals:
                 self.strings_of_attributes.update((text, self.globals[name]) for text in self.strings if text.isidentifier())
 
@@ -107,13 +115,47 @@ def line_of_caller() -> str:
     return ""
 
 
+class Met:
+    """Objects in variables of frames that have outlived a call. One that was met before is a value of the program; one that is
+    new may be of the call alone, and alive by a cycle or a cache."""
+
+    def __init__(self) -> None:
+        # Weak where the object allows it.
+        self._known: dict[int, Any] = {}
+        self.is_first = True
+
+    def __contains__(self, value: Any) -> bool:
+        known = self._known.get(id(value))
+        return (known() if isinstance(known, weakref.ref) else known) is value
+
+    def has(self, number: int) -> bool:
+        return number in self._known
+
+    def add(self, values: Iterable[Any]) -> list[Any]:
+        """Returns those that were met before."""
+        again = []
+        for value in values:
+            if value in self:
+                again.append(value)
+                continue
+            try:
+                self._known[id(value)] = weakref.ref(value)
+            except TypeError:  # a dict, an object with slots
+                self._known[id(value)] = value
+        self.is_first = False
+        return again
+
+
 class Watcher:
     """Notes the code that runs on this thread inside of its block."""
 
-    def __init__(self, refuse: Callable[[str], None] | None) -> None:
+    def __init__(self, refuse: Callable[[str], None] | None, met: Met) -> None:
         self._refuse = refuse
+        self._met = met
         self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
         self.nn_codes: set[types.CodeType] = set()
+        # Why a number may be another one later, though no value that is looked at has changed.
+        self.unseen = ""
         self._found: dict[int, Any] = {}
         self._kinds: dict[types.CodeType, str] = {}
 
@@ -145,7 +187,9 @@ class Watcher:
                 self._returns(frame)
             elif event == _C_CALL and self._refuse is not None:
                 name = getattr(ctypes.cast(argument, ctypes.py_object).value, "__name__", "")
-                if name in _NOTED or name.startswith(_SETTINGS):
+                if name in _CLOCKS:
+                    self.unseen = f"the function asks for {name}(), on which the number may depend"
+                elif name in _NOTED or name.startswith(_SETTINGS):
                     self._calls(name, ctypes.cast(argument, ctypes.py_object).value, frame)
         except Exception:  # noqa: BLE001 - nobody is there to take it
             pass
@@ -176,8 +220,10 @@ class Watcher:
             return
         try:
             self._found[id(value)] = weakref.ref(value)
-        except TypeError:  # a dict, an object with slots
-            self._found[id(value)] = value
+        except TypeError:
+            # What a call makes must die as it would, when the call is recorded.
+            if self._met.is_first or self._met.has(id(value)):
+                self._found[id(value)] = value
 
     def _calls(self, name: str, function: Any, frame: Any) -> None:
         import torch
@@ -191,6 +237,10 @@ class Watcher:
             if frame is None or kind_of(frame.f_code.co_filename) == "":
                 return
             text = f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
+        elif name in _RANDOM:
+            if not isinstance(getattr(function, "__self__", None), random.Random):
+                return
+            text = RANDOM_NUMBERS
         elif name in _THREADS:
             text = "The function starts a thread, whose operators no recording sees; start it outside of the function."
         elif name in _SEEDS:
@@ -207,14 +257,14 @@ class Watcher:
         self._refuse(text)
 
     def found(self) -> list[Any]:
-        """Objects in variables of the frames that have outlived the call."""
+        """Objects in variables of the frames that have outlived the call, and an earlier one, too."""
         result = []
         for value in self._found.values():
             if isinstance(value, weakref.ref):
                 value = value()
                 if value is not None:
                     result.append(value)
-            elif sys.getrefcount(value) > 3:  # the dict, the variable, the argument
+            elif sys.getrefcount(value) > (4 if value in self._met else 3):  # the dict, the variable, the argument, and what is met
                 result.append(value)
         self._found.clear()
-        return result
+        return self._met.add(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
+import gc
 import math
 import sys
 from array import array
@@ -13,7 +14,7 @@ from typing import Any
 from overdrive._library import under_the_gil
 
 # Kinds of replay/c_api.h, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, ATTRIBUTE, CLASS, CONTENTS, BYTES = range(9)
+ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT = range(10)
 _FIRST_SLOW = ATTRIBUTE
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
@@ -45,6 +46,21 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
         view = memoryview(value)
         return view.shape, view.format, view.tobytes()
     return value.shape, value.dtype.str, value.tobytes()
+
+
+def states_of(generators: Iterable[Any]) -> list[bytes]:
+    """Of NumPy's generators and its global one, where each is in its numbers."""
+    import pickle
+
+    module = sys.modules.get("numpy.random")
+    states = [] if module is None else [module.get_state()]
+    for generator in generators:
+        states.append(generator.get_state() if hasattr(generator, "get_state") else getattr(generator, "bit_generator", generator).state)
+    return [pickle.dumps(state) for state in states]
+
+
+def _is_all_numbers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(map(is_number, value))
 
 
 def is_setting(value: Any) -> bool:
@@ -100,8 +116,10 @@ class Read:
                 return holder.cell_contents
             except ValueError:
                 return NOTHING
-        if kind == CLASS:
-            return vars(holder).get(key, NOTHING)
+        if kind == KIND:
+            return type(holder)
+        if kind == CONTEXT:
+            return holder.get(NOTHING)
         if kind == CONTENTS:
             return list(holder)
         if kind == BYTES:
@@ -115,7 +133,7 @@ class Read:
             return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
         if self.kind == BYTES:
             return bool(now == self.expected)
-        return now is self.expected or is_number(now) and same_value(now, self.expected)
+        return now is self.expected or (is_number(now) or _is_all_numbers(now)) and same_value(now, self.expected)
 
     def told(self) -> str:
         """The name as a program writes it, its values and its line."""
@@ -162,7 +180,7 @@ class Reads:
             elif read.kind == SIZE:
                 value.key = read.expected
             else:
-                value.key = read.key if read.kind == ITEM else id(read.key)
+                value.key = read.key if read.kind == ITEM else id(read.key)  # of a KIND not used
                 value.expected = None if read.expected is NOTHING else id(read.expected)
         self._begin = ctypes.addressof(self._array)
 
@@ -175,7 +193,7 @@ class Reads:
             now = read.now()
             if not read.accepts(now):
                 return read
-            if read.kind != SIZE and read.kind != VALUES:
+            if read.kind not in (SIZE, VALUES, KIND):
                 read.expected = now
                 self._array[at].expected = None if now is NOTHING else id(now)
             at = self._first_changed(self._begin, at + 1, self._count)
@@ -191,6 +209,12 @@ class Reads:
             self._all = {place: read for place, read in self._all.items() if place not in places}
             self._lay_out()
         return places
+
+
+def entries_of(kind: type) -> dict[str, Any]:
+    """The dict of a class behind the view of it that Python gives."""
+    found: dict[str, Any] = gc.get_referents(vars(kind))[0]
+    return found
 
 
 def structure_of(modules: Iterable[Any]) -> list[Read]:

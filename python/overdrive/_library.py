@@ -96,6 +96,7 @@ _SIGNATURES |= {
     "overdrive_capture_explain": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
     "overdrive_capture_recording": (ctypes.c_int, []),
     "overdrive_capture_pause": (None, [ctypes.c_int]),
+    "overdrive_capture_unseen_numbers": (None, [ctypes.c_char_p]),
     "overdrive_capture_refuse": (None, [ctypes.c_char_p]),
     "overdrive_capture_current": (ctypes.c_uint64, [ctypes.c_void_p]),
     "overdrive_capture_on_refusal": (None, [ctypes.c_void_p]),

@@ -31,7 +31,7 @@ class CapturedPart(CapturedStep):
 
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
                  guarded: bool, name: str = "") -> None:
-        super().__init__(function, None, modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
+        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
         self._busy = threading.Lock()
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None

@@ -19,18 +19,21 @@ class _Update:
         self._optimizer = weakref.ref(optimizer)
         self.inside = False
         # All its numbers are options, which are looked at in every call.
-        self.captured = CapturedStep(self._step, optimizer, [], None, True, False, options["programs"],
+        self.captured = CapturedStep(self._step, [optimizer], [], None, True, False, options["programs"],
                                      options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}")
 
     def _step(self, *_: Any) -> None:
         self._optimizer().step()  # type: ignore[union-attr]
 
     def __call__(self, optimizer: Any) -> None:
+        import torch
+
         gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]
                      if parameter.grad is not None]
         self.inside = True
         try:
-            if sum(gradient.nbytes for gradient in gradients) > _MOST_BYTES:
+            is_dense = all(gradient.layout == torch.strided for gradient in gradients)
+            if not is_dense or sum(gradient.nbytes for gradient in gradients) > _MOST_BYTES:
                 optimizer.step()
             else:
                 self.captured(*gradients)

@@ -6,23 +6,28 @@ no guard.
 """
 from __future__ import annotations
 
+import builtins
 import collections
+import contextvars
 import functools
 import gc
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from overdrive._code import Watcher, kind_of, names_of
-from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CLASS, CONTENTS, ENTRY, ITEM, NOTHING, SIZE, Read, hooks_of, is_array,
-                               is_number)
+from overdrive._code import Met, Watcher, kind_of, names_of
+from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CONTENTS, CONTEXT, ENTRY, ITEM, KIND, NOTHING, SIZE, Read, entries_of,
+                               hooks_of, is_array, is_number)
 
 # Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
 _MOST_BYTES = 16 << 10
 _DEEPEST = 8
+# Py_TPFLAGS_HEAPTYPE.
+_MADE_IN_PYTHON = 1 << 9
 
 
 class Walk:
@@ -32,6 +37,10 @@ class Walk:
         self.reads: dict[tuple[int, int, Any], Read] = {}
         self.modules: dict[Any, None] = {}
         self.refusals: list[str] = []
+        # Of NumPy, whose functions draw random numbers unseen.
+        self.generators: list[Any] = []
+        # Why a number may be another one later, though no value here has changed.
+        self.unseen = ""
         self._seen: dict[int, Any] = {}
         self._codes = {code for code, _ in watcher.codes}
         self._attributes: dict[str, str] = {}
@@ -51,6 +60,8 @@ class Walk:
         for (code, _), variables in watcher.codes.items():
             for name, where in names_of(code).globals.items():
                 self._read(ENTRY, variables, name, name, where, 0)
+                if name not in variables and not _is_pythons_own(vars(builtins).get(name)):
+                    self._read(ENTRY, vars(builtins), name, name, where, 0)
 
         if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
             for text in self._strings:
@@ -64,14 +75,15 @@ class Walk:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
 
-    def closures(self) -> None:
-        """Functions that ran and that no name leads to."""
+    def closures(self, met: Met) -> None:
+        """Functions that ran, that no name leads to, and that an earlier run had, too."""
         missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
         if not missing:
             return
-        for function in gc.get_referrers(*missing):
-            if isinstance(function, types.FunctionType) and function.__code__ in missing:
-                self._into(function, function.__name__, "", 1)
+        functions = [function for function in gc.get_referrers(*missing)
+                     if isinstance(function, types.FunctionType) and function.__code__ in missing]
+        for function in met.add(functions):
+            self._into(function, function.__name__, "", 1)
 
     def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
         read = Read(kind, holder, key, name, where)
@@ -89,8 +101,7 @@ class Walk:
         self._seen[id(value)] = value
         kind = type(value)
         if isinstance(value, torch.Tensor):
-            for read in hooks_of(value, name):
-                self.reads.setdefault(read.place, read)
+            self._tensor(value, name, depth)
         elif isinstance(value, torch.nn.Module):
             for module in value.modules():
                 self._seen[id(module)] = module
@@ -122,12 +133,27 @@ class Walk:
         elif is_array(value):
             self._array(value, name, where, depth)
         elif isinstance(value, types.ModuleType):
-            if kind_of(getattr(value, "__file__", None) or "<frozen") == "user":
+            if value.__name__ not in sys.builtin_module_names and kind_of(getattr(value, "__file__", None) or "") == "user":
                 self._entries(vars(value), self._attributes, name, depth)
         elif isinstance(value, type):
-            self._class(value, name, depth)
+            self._class_values(value, None, name, depth)
+        elif isinstance(value, weakref.ref):
+            self._into(value(), name, where, depth + 1)
+        elif kind is contextvars.ContextVar:
+            self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
+        elif hasattr(kind, "__next__"):
+            self.unseen = f"the function may take it from `{name}`, an iterator or a file"
         elif kind.__module__ != "builtins":
             self._instance(value, name, depth)
+
+    def _tensor(self, tensor: Any, name: str, depth: int) -> None:
+        """What the code may ask of it that no operator sees."""
+        for read in hooks_of(tensor, name):
+            self.reads.setdefault(read.place, read)
+        self._entries(tensor.__dict__, self._attributes, name, depth)
+        for key in ("requires_grad", "is_leaf", "_version"):
+            if key in self._attributes and not (key == "_version" and tensor.is_inference()):
+                self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", self._attributes[key], depth)
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
@@ -142,6 +168,7 @@ class Walk:
             self._read(ATTRIBUTE, function, "__defaults__", f"the defaults of {name}()", "", depth)
         for value in (function.__defaults__ or (), function.__kwdefaults__ or {}):
             self._into(value, name, "", depth + 1)
+        self._entries(function.__dict__, self._attributes, name, depth)
         if wrapped := function.__dict__.get("__wrapped__"):
             self._into(wrapped, name, "", depth + 1)
 
@@ -177,6 +204,7 @@ class Walk:
 
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
         keys = list(value)
+        self._read(SIZE, value, None, f"len({name})", where, depth)
         if len(keys) > _MOST_ITEMS:
             self._too_long(value.values(), len(keys), name)
             keys = [key for key in keys if isinstance(key, str) and key in self._strings][:_MOST_ITEMS]
@@ -207,6 +235,10 @@ class Walk:
                                  "at; give the numbers as a tensor, or promise by guards=\"promised\" that they do not change.")
 
     def _instance(self, value: Any, name: str, depth: int) -> None:
+        if type(value).__module__.startswith("numpy.random"):
+            self.generators.append(value)
+            return
+        self._read(KIND, value, None, f"the class of {name}", "", _DEEPEST)
         entries = getattr(value, "__dict__", None)
         names = self._attributes if type(value).__module__.partition(".")[0] != "torch" else self._nn_attributes
         if isinstance(entries, dict):
@@ -219,23 +251,34 @@ class Walk:
                 if key in names and isinstance(member, types.MemberDescriptorType):
                     self._read(ATTRIBUTE, value, key, f"{name}.{key}", names[key], depth)
 
-    def _class(self, kind: type, name: str, depth: int) -> None:
-        self._class_values(kind, None, name, depth)
-
-    def _class_values(self, kind: type, covered: dict[str, Any] | None, name: str, depth: int) -> None:
+    def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
+        """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
         for each in kind.__mro__:
             if each.__module__ in ("builtins", "abc", "typing", "enum") or each.__module__.startswith("torch"):
                 continue
-            for key, value in list(vars(each).items()):
-                if key not in self._attributes or covered is not None and key in covered:
+            entries = entries_of(each)
+            for key, value in list(entries.items()):
+                if key not in self._attributes or own is not None and key in own:
                     continue
-                if is_number(value) or isinstance(value, (dict, list, tuple)):
-                    self._read(CLASS, each, key, f"{each.__name__}.{key}", self._attributes[key], depth)
-                    if covered is not None:  # the instance may get its own
-                        self._read(ENTRY, covered, key, f"{name}.{key}", self._attributes[key], depth)
-                elif isinstance(value, (types.FunctionType, property, staticmethod, classmethod)):
+                is_function = isinstance(value, (types.FunctionType, property, staticmethod, classmethod))
+                if is_function or is_number(value) or isinstance(value, (dict, list, tuple)):
+                    self._read(ENTRY, entries, key, f"{each.__name__}.{key}", self._attributes[key], depth)
+                    self._missing_below(kind, each, own, key, name, depth)
+                if is_function and not isinstance(value, types.FunctionType):
                     function = getattr(value, "fget", None) or getattr(value, "__func__", value)
                     self._into(function, f"{name}.{key}", self._attributes[key], depth + 1)
+
+    def _missing_below(self, kind: type, owner: type, own: dict[str, Any] | None, key: str, name: str, depth: int) -> None:
+        """The instance and the classes below the owner may get the name for themselves."""
+        if own is not None:
+            self._read(ENTRY, own, key, f"{name}.{key}", self._attributes[key], depth)
+        for each in kind.__mro__[:kind.__mro__.index(owner)]:
+            if each.__flags__ & _MADE_IN_PYTHON and key not in vars(each):
+                self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", self._attributes[key], depth)
+
+
+def _is_pythons_own(value: Any) -> bool:
+    return isinstance(value, (types.BuiltinFunctionType, type)) or value is None or value is NotImplemented or value is Ellipsis
 
 
 @functools.lru_cache(maxsize=1)

@@ -51,13 +51,15 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
   return "";
 }
 
-std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b) {
-  if (a.size() != b.size()) return "The step uses other parameters in each call.";
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].raw != b[i].raw || a[i].defined_before != b[i].defined_before ||
-        a[i].after.has_value() != b[i].after.has_value()) {
-      return "Gradients are defined before or after one call, but not the other.";
-    }
+std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now) {
+  if (before.size() != now.size()) return "The step uses other parameters in each call.";
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bool alike = before[i].raw == now[i].raw && before[i].defined_before == now[i].defined_before &&
+                       before[i].after.has_value() == now[i].after.has_value();
+    const bool both_leave_it =
+        before[i].raw == now[i].raw && before[i].is_left_alone() && now[i].is_left_alone();
+    if (!alike && !both_leave_it) return "Gradients are defined before or after one call, but not the other.";
+    now[i].may_be_any = both_leave_it && (!alike || before[i].may_be_any);
   }
   return "";
 }
@@ -115,10 +117,12 @@ void OutsideGuard::watch_gradients(const Program& program) {
       refusal_ = "A gradient that the step leaves has died since it was recorded.";
       return;
     }
+    if (gradient.may_be_any) continue;
     const bool stays = gradient.before != nullptr && gradient.before == after.unsafeGetTensorImpl();
     if (stays && !uses_memory_of(program, after)) {
       // The step leaves it alone, whichever it is.
-      gradients_.push_back({.leaf = gradient.raw, .defined_before = true, .stays = true});
+      gradients_.push_back(
+          {.leaf = gradient.raw, .defined_before = true, .stays = true, .is_left_alone = true});
       continue;
     }
     const bool used = std::any_of(watched_.begin(), watched_.end(),
@@ -127,7 +131,8 @@ void OutsideGuard::watch_gradients(const Program& program) {
                           .defined_before = gradient.defined_before,
                           .before = stays || used ? gradient.before : nullptr,
                           .after = stays ? at::Tensor() : after,
-                          .stays = stays});
+                          .stays = stays,
+                          .is_left_alone = !gradient.defined_before && !after.defined()});
     if (!after.defined()) continue;
     if (!after.has_storage()) {
       refusal_ = "A gradient is no ordinary dense tensor.";
@@ -164,16 +169,28 @@ const char* OutsideGuard::Watched::difference() const {
   return nullptr;
 }
 
+const char* OutsideGuard::WatchedGradient::difference() const {
+  const at::Tensor& now = leaf->grad();
+  if (now.defined() != defined_before) return "a gradient was set or taken away";
+  if (before && now.unsafeGetTensorImpl() != before) return "a gradient was replaced";
+  return nullptr;
+}
+
 const char* OutsideGuard::difference() const {
   for (const Watched& watched : watched_) {
     if (const char* text = watched.difference()) return text;
   }
   for (const WatchedGradient& gradient : gradients_) {
-    const at::Tensor& now = gradient.leaf->grad();
-    if (now.defined() != gradient.defined_before) return "a gradient was set or taken away";
-    if (gradient.before && now.unsafeGetTensorImpl() != gradient.before) return "a gradient was replaced";
+    if (const char* text = gradient.difference()) return text;
   }
   return nullptr;
+}
+
+bool OutsideGuard::only_gradients_come_or_go() const {
+  return std::none_of(watched_.begin(), watched_.end(),
+                      [](const Watched& each) { return each.difference(); }) &&
+         std::all_of(gradients_.begin(), gradients_.end(),
+                     [](const WatchedGradient& each) { return each.is_left_alone || !each.difference(); });
 }
 
 void OutsideGuard::finish_call() {

@@ -16,8 +16,9 @@ namespace overdrive::replay {
 std::vector<LeafGradient> gradients_now(const Program& program);
 // The same leaves after the call. Returns a refusal, or nothing.
 std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program);
-// Whether two recordings treat the gradients alike; a sentence otherwise.
-std::string gradient_difference(const std::vector<LeafGradient>& a, const std::vector<LeafGradient>& b);
+// Whether two recordings treat the gradients alike; a sentence otherwise. Notes in the later one which
+// gradients may come and go.
+std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now);
 
 // The hooks of a leaf (hook_looks.cpp): those on the tensor and those on the node that accumulates its
 // gradient. Sees that hooks were added or taken away, and not what a hook does.
@@ -39,6 +40,9 @@ class OutsideGuard {
 
   // Why the program does not fit what is there now, or null. Looks only.
   const char* difference() const;
+  // Whether nothing differs but gradients that the program leaves alone: some are there now and were not, or
+  // the other way.
+  bool only_gradients_come_or_go() const;
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
   // Why the tensors cannot be watched; empty when they can.
@@ -71,6 +75,9 @@ class OutsideGuard {
     // What the program puts there; it leaves a gradient that stays where it is, and holds no reference to it.
     at::Tensor after = {};
     bool stays = false;
+    bool is_left_alone = false;
+
+    const char* difference() const;
   };
 
   void watch(const WeakTensor& tensor, int64_t bumps);

@@ -157,12 +157,20 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
     return each.defined() && each.requires_grad();
   });
   Recorder& recorder = *Recorder::active();
+  const bool leaves_gradient = recorder.leaves_new_gradient();
+  if (leaves_gradient) {
+    recorder.refuse(
+        "The function calls backward() and leaves gradients that were not there; call zero_grad(false) "
+        "(Python: "
+        "set_to_none=False) in the program, or return the gradients of grad().");
+  }
   if (!has_graph) {
     if (std::string reason = refusal_of_tensors(results, {}); !reason.empty())
       recorder.refuse(std::move(reason));
     return results;
   }
   outputs_ = results;
+  if (leaves_gradient) return results;
   const PartGraph graph(results, inputs, first_node,
                         [&](const at::Tensor& leaf) { return !recorder.knows_outside(leaf); });
   for (const std::string& reason : {graph.refusal(), graph.refusal_of_lonely_outputs()}) {

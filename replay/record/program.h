@@ -115,6 +115,14 @@ struct LeafGradient {
   // Keeps the address of `before` from being that of another tensor.
   std::optional<WeakTensor> kept_address = {};
   std::optional<WeakTensor> after = {};
+  // Whether two recordings that are equal had a gradient here and had none, and left it alone: it may come and
+  // go.
+  bool may_be_any = false;
+
+  // Whether the call leaves the gradient as it is, or leaves none where none was.
+  bool is_left_alone() const {
+    return before == (after ? after->_unsafe_get_target() : nullptr) && defined_before == after.has_value();
+  }
 };
 
 struct Program {
@@ -146,6 +154,9 @@ struct Program {
   // others are gradients. -1 and 0: a whole step.
   int backward_begins = -1;
   size_t outputs = 0;
+  // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the
+  // function looks at all of them in every call.
+  std::string unseen_numbers = "a replay would not see when the number changes";
   // Why it cannot be replayed; empty when it can.
   std::string refusal;
 

@@ -300,6 +300,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     program_.result_versions.push_back(has_version ? results[i]._version() : 0);
   }
   adopt_passing_copies();
+  find_owners();
   for (size_t i = 0; i < program_.outside.size(); ++i) {
     OutsideTensor& outside = program_.outside[i];
     const auto alive = outside.weak.lock();

@@ -43,6 +43,14 @@ class Recorder {
   // backward begins with the gradients.
   void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
 
+  // Why numbers of the function may change unseen; empty: they are all looked at in every call.
+  void note_unseen_numbers(std::string reason) { program_.unseen_numbers = std::move(reason); }
+  // Whether a leaf that the operators used has a gradient that they made.
+  bool leaves_new_gradient() const;
+  // Tensors that live on. One of them is taken as the owner of memory that operators saw through a passing copy
+  // alone, as data() makes it.
+  void note_owners(const std::vector<at::Tensor>& tensors);
+
   // Whether a tensor was there before the call and an operator was given it.
   bool knows_outside(const at::Tensor& tensor) const;
 
@@ -94,6 +102,8 @@ class Recorder {
   };
   std::vector<Span> spans_;
   void adopt_passing_copies();
+  void find_owners();
+  bool has_owner(int memory) const;
   bool holds_all(const Span& span, int memory) const;
   void adopt(const Span& span, int memory);
   // The memory of the inputs and of what operators returned on their memory. The references keep the addresses
@@ -105,6 +115,8 @@ class Recorder {
   std::unordered_set<const c10::TensorImpl*> views_of_outside_;
   // Of a part: how many tensors from outside the forward saw. The backward sees saved ones under other names.
   size_t outside_of_forward_ = 0;
+  // By storage.
+  std::unordered_map<const c10::StorageImpl*, WeakTensor> owners_;
   // By storage, kept so that no address is used again.
   std::unordered_map<const c10::StorageImpl*, std::pair<WeakStorage, WeakTensor>> given_;
   // The operator whose results are noted.

@@ -178,11 +178,7 @@ int Recorder::input_memory(const at::Tensor& tensor, bool result) {
 // does it, unless a tensor from outside is on that memory, too.
 void Recorder::adopt_passing_copies() {
   for (const auto& [storage, index] : memories_) {
-    if (program_.memories[index].origin != Origin::kOutside) continue;
-    const auto is_there = [&](const OutsideTensor& outside) {
-      return program_.values[outside.value].memory == index && !outside.weak.expired();
-    };
-    if (std::any_of(program_.outside.begin(), program_.outside.end(), is_there)) continue;
+    if (program_.memories[index].origin != Origin::kOutside || has_owner(index)) continue;
     const Span* found = nullptr;
     for (const Span& span : spans_) {
       if (span.storage != storage || !holds_all(span, index)) continue;
@@ -190,6 +186,43 @@ void Recorder::adopt_passing_copies() {
       found = &span;
     }
     if (found) adopt(*found, index);
+  }
+}
+
+bool Recorder::has_owner(int memory) const {
+  return std::any_of(program_.outside.begin(), program_.outside.end(), [&](const OutsideTensor& outside) {
+    return program_.values[outside.value].memory == memory && !outside.weak.expired();
+  });
+}
+
+bool Recorder::leaves_new_gradient() const {
+  return std::any_of(program_.outside.begin(), program_.outside.end(), [&](const OutsideTensor& outside) {
+    const at::Tensor leaf(outside.weak.lock());
+    if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad()) return false;
+    const at::Tensor& gradient = leaf.grad();
+    if (!gradient.defined() || !gradient.has_storage()) return false;
+    const auto known = memories_.find(gradient.storage().unsafeGetStorageImpl());
+    return known != memories_.end() && program_.memories[known->second].origin == Origin::kMade;
+  });
+}
+
+void Recorder::note_owners(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    owners_.try_emplace(tensor.storage().unsafeGetStorageImpl(), WeakTensor(tensor.getIntrusivePtr()));
+  }
+}
+
+// The guard then looks at the owner, as if an operator had been given it.
+void Recorder::find_owners() {
+  for (size_t i = 0; i < program_.memories.size() && !owners_.empty(); ++i) {
+    const Memory& memory = program_.memories[i];
+    if (memory.origin != Origin::kOutside || memory.weak.expired() || has_owner(static_cast<int>(i))) continue;
+    const auto known = owners_.find(memory.raw);
+    const at::Tensor owner(known == owners_.end() ? nullptr : known->second.lock());
+    const int last = memory.last;
+    if (owner.defined()) value(owner, "A passing copy", false);
+    program_.memories[i].last = last;
   }
 }
 

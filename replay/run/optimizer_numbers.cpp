@@ -38,17 +38,6 @@ int memory_of(const Program& program, const c10::TensorImpl* tensor) {
   return -1;
 }
 
-bool writes_foreign_parameter(const Program& program, const Operator& op,
-                              const std::vector<c10::TensorImpl*>& known) {
-  return std::any_of(program.outside.begin(), program.outside.end(), [&](const OutsideTensor& outside) {
-    const int memory = program.values[outside.value].memory;
-    if (std::find(op.writes.begin(), op.writes.end(), memory) == op.writes.end()) return false;
-    const at::Tensor tensor(outside.weak.lock());
-    return tensor.defined() && tensor.is_leaf() && tensor.requires_grad() &&
-           std::find(known.begin(), known.end(), outside.raw) == known.end();
-  });
-}
-
 bool same_operators(const std::vector<UpdateOperator>& a, const std::vector<UpdateOperator>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.name == y.name && x.has_number == y.has_number;
@@ -108,7 +97,7 @@ bool OptimizerNumbers::match(const Program& program, const std::vector<int>& kep
   return writes.size() == 1 && writes[0] == memory;
 }
 
-std::string OptimizerNumbers::find(const Program& program, bool constant_numbers) {
+std::string OptimizerNumbers::find(const Program& program) {
   all_ = all_parameters();
   parameters_.clear();
   idle_.clear();
@@ -165,24 +154,6 @@ std::string OptimizerNumbers::find(const Program& program, bool constant_numbers
   }
   first_ = kept[begin];
   last_ = kept[end - 1];
-  for (size_t i = 0; i < kept.size() && !constant_numbers; ++i) {
-    const Operator& op = program.operators[kept[i]];
-    if ((i >= begin && i < end) || !program.changes_by_a_number(kept[i])) continue;
-    for (const Expected& each : expected) {
-      if (std::find(op.writes.begin(), op.writes.end(), each.memory) == op.writes.end()) continue;
-      return c10::str(op.name,
-                      " changes a parameter by a number outside the optimizer's step(), and a replay would not "
-                      "see when the number changes; promise .constant_numbers if it never does.");
-    }
-    if (writes_foreign_parameter(program, op, all_)) {
-      return c10::str(
-          op.name,
-          " changes by a number a parameter that the optimizer in .optimizer does not have, as step() of "
-          "a second optimizer does. A captured step makes the updates of one: call the other's step() "
-          "after the captured step, or capture a step for each; promise .constant_numbers if the "
-          "number never changes.");
-    }
-  }
   return "";
 }
 

@@ -19,7 +19,9 @@ class OptimizerNumbers {
   const std::string& refusal() const { return refusal_; }
 
   // Finds the update in the recording of a call that has just ended. Returns a refusal, or nothing.
-  std::string find(const Program& program, bool constant_numbers);
+  std::string find(const Program& program);
+  // Of the optimizer, when the update was found.
+  const std::vector<c10::TensorImpl*>& parameters() const { return all_; }
   bool may_differ(size_t op, size_t argument) const;
   // Whether the operator is one of the optimizer's step(), whose numbers come from here.
   bool is_update(size_t op) const { return static_cast<int>(op) >= first_ && static_cast<int>(op) <= last_; }

@@ -100,6 +100,43 @@ TEST(CaptureOptimizers, Scheduler) {
   EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
 }
 
+// As of a generator and a critic in one step, each with rates of its own that change between the calls.
+TEST(CaptureOptimizers, SeveralInOneStep) {
+  const auto trained = [](bool captured) {
+    torch::manual_seed(7);
+    torch::nn::Linear critic(4, 1), maker(3, 4);
+    Adam of_critic(critic->parameters(), AdamOptions(0.01));
+    SGD of_maker(maker->parameters(), SGDOptions(0.1).momentum(0.9));
+    const auto train = [&](at::Tensor noise, at::Tensor real) {
+      of_critic.zero_grad();
+      at::Tensor loss = critic(maker(noise).detach()).square().mean() - critic(real).mean();
+      loss.backward();
+      of_critic.step();
+      of_maker.zero_grad();
+      at::Tensor other = -critic(maker(noise)).mean();
+      other.backward();
+      of_maker.step();
+      return std::make_tuple(loss, other);
+    };
+    auto step = capture(train, {.optimizers = {&of_critic, &of_maker}});
+    for (int i = 0; i < 60; ++i) {
+      const Tensors noise = batch_of(i, {5, 3}, {5, 4});
+      captured ? step(noise[0], noise[1]) : train(noise[0], noise[1]);
+      static_cast<AdamOptions&>(of_critic.param_groups()[0].options()).lr(0.01 / (1 + i));
+      if (i == 30) static_cast<SGDOptions&>(of_maker.param_groups()[0].options()).lr(0.05);
+    }
+    if (captured) {
+      EXPECT_GT(step.stats().replayed, 50u) << step.explain();
+    }
+    Tensors all = critic->parameters();
+    for (const at::Tensor& p : maker->parameters()) all.push_back(p);
+    for (size_t i = 0, count = all.size(); i < count; ++i) all.push_back(all[i].grad().clone());
+    return all;
+  };
+  const Tensors eager = trained(false), captured = trained(true);
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(eager[i], captured[i])) << i;
+}
+
 TEST(CaptureOptimizers, StepCountsGoOn) {
   SideBySide both([] { return small_mlp(with<Adam>(AdamOptions(0.01))); });
   ASSERT_EQ(both.run(20), "");

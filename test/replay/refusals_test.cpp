@@ -151,8 +151,11 @@ TEST(CaptureRefusals, TwoOptimizersInOneStep) {
     };
     auto step = capture(train, {.optimizer = &sgd});
     for (int i = 0; i < 8; ++i) step(torch::randn({3, 4}));
-    EXPECT_THAT(step.refusal(), HasSubstr("call the other's step() after the captured step"));
+    EXPECT_THAT(step.refusal(), HasSubstr("give all of them by .optimizers"));
     // As it says.
+    auto both = capture(train, {.optimizers = {&sgd, &other}});
+    for (int i = 0; i < 8; ++i) both(torch::randn({3, 4}));
+    EXPECT_EQ(both.stats().replayed, 4u) << both.explain();
     inside = false;
     auto one = capture(train, {.optimizer = &sgd});
     for (int i = 0; i < 8; ++i) {

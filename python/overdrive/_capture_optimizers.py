@@ -1,0 +1,97 @@
+"""The optimizers of one captured step, as one."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from overdrive._capture_optimizer import Optimizer, _refuse
+from overdrive._code import name_of
+from overdrive._guards import Read
+
+
+class Optimizers:
+    """One or more. One thread at a time."""
+
+    def __init__(self, optimizers: Iterable[Any], function: Any, with_constants: bool) -> None:
+        self._with_constants = with_constants
+        self._all = [Optimizer(optimizer, with_constants) for optimizer in optimizers]
+        # Under which names the function has them.
+        self._names: list[Read | None] = [name_of(function, one.optimizer) for one in self._all]
+
+    def write_numbers(self) -> str:
+        return next((reason for one in self._all if (reason := one.write_numbers())), "")
+
+    def take_crossed(self) -> bool:
+        """Whether one of them has another kind of update since the last look."""
+        crossed = [one for one in self._all if one.crossed]
+        for one in crossed:
+            one.crossed = False
+        return bool(crossed)
+
+    def rebind(self) -> bool:
+        """Takes other optimizers under the names of these, as a cell of a notebook makes them. Whether there were any."""
+        import torch
+
+        found = False
+        for index, (one, name) in enumerate(zip(self._all, self._names)):
+            now = None if name is None else name.now()
+            if isinstance(now, torch.optim.Optimizer) and now is not one.optimizer:
+                self._all[index] = Optimizer(now, self._with_constants)
+                found = True
+        return found
+
+    def note_names(self, reads: Iterable[Read]) -> None:
+        for read in reads:
+            for index, one in enumerate(self._all):
+                if read.expected is one.optimizer:
+                    self._names[index] = read
+
+    def gradients(self) -> tuple[bool, ...]:
+        return tuple(missing for one in self._all for missing in one.gradients())
+
+    def note_idle(self) -> None:
+        for one in self._all:
+            one.note_idle()
+
+    def has_idle(self) -> bool:
+        return any(one.has_idle() for one in self._all)
+
+    def with_gradient(self) -> list[Any]:
+        return [parameter for one in self._all for parameter in one.with_gradient()]
+
+    def structure(self) -> list[Read]:
+        return [read for one in self._all for read in one.structure()]
+
+    def options_read(self) -> list[Read]:
+        return [read for one in self._all for read in one.options_read()]
+
+    def parameters(self) -> list[Any]:
+        return [parameter for one in self._all for group in one.optimizer.param_groups for parameter in group["params"]]
+
+    def takes_closures(self) -> bool:
+        return all(one.takes_closures() for one in self._all)
+
+    def refusal(self) -> str:
+        return next((reason for one in self._all if (reason := one.refusal())), "")
+
+    def begin(self) -> None:
+        """Before a recorded function runs."""
+        for one in self._all:
+            one.begin()
+
+    def end(self) -> None:
+        for one in self._all:
+            one.end()
+
+    def check_steps(self) -> None:
+        """After it has run."""
+        for one in self._all:
+            if one.steps == 0:
+                _refuse(f"The function does not call step() of the optimizer that was given ({type(one.optimizer).__name__}); call it, or "
+                        "leave it out of optimizer=.")
+            elif not one.has_written_options():
+                _refuse(CHANGED_OPTIONS)
+
+
+CHANGED_OPTIONS = ("The function changes the optimizer's options, as a scheduler's step() does; call it outside the "
+                   "function.")

@@ -1,0 +1,473 @@
+"""The borders of a recording in Python: what a function reads and leaves behind beside its tensors. Each program runs
+eagerly and captured, and something changes in the middle."""
+import builtins
+import collections
+import contextvars
+import itertools
+import random
+import time
+import types
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+X = torch.arange(8.0)
+
+
+class Thing:
+    factor = 1.0
+
+    def scaled(self, x):
+        return x * self.factor
+
+
+class Other(Thing):
+    def scaled(self, x):
+        return x * 7
+
+
+class World:
+    """What the programs below read, made anew for each of them."""
+
+    def __init__(self):
+        self.empty, self.one, self.box = {}, {"a": 1.0}, Thing()
+        self.module = types.ModuleType("made")
+        self.module.scale = 1.0
+        self.box.value = 1.0
+        self.weak = weakref.ref(self.box)
+        self.variable = contextvars.ContextVar("variable", default=1.0)
+        self.tensor = torch.ones(8)
+        self.tensor.factor = 1.0
+        self.kind = type("Kind", (Thing,), {})
+        self.thing = self.kind()
+        self.helper = lambda x: x * self.helper.factor
+        self.helper.factor = 1.0
+        builtins.a_builtin_of_the_test = 1.0
+
+
+def missing(w, x):
+    try:
+        return x * w.empty["k"]
+    except KeyError:
+        return x * 1
+
+
+VALUES = {
+    "values of a dict": (lambda w, x: x * sum(w.one.values()), lambda w: w.one.update(b=2.0)),
+    "items of a dict": (lambda w, x: x * sum(v for _, v in w.one.items()), lambda w: w.one.update(b=2.0)),
+    "length of a dict": (lambda w, x: x * len(w.one), lambda w: w.one.update(b=2.0)),
+    "get() of a missing key": (lambda w, x: x * w.empty.get("k", 1.0), lambda w: w.empty.update(k=2.0)),
+    "KeyError": (missing, lambda w: w.empty.update(k=2.0)),
+    "attribute of a function": (lambda w, x: w.helper(x), lambda w: setattr(w.helper, "factor", 2.0)),
+    "a builtin": (lambda w, x: x * a_builtin_of_the_test,  # noqa: F821
+                  lambda w: setattr(builtins, "a_builtin_of_the_test", 2.0)),
+    "method of the class": (lambda w, x: w.thing.scaled(x), lambda w: setattr(w.kind, "scaled", lambda self, x: x * 7)),
+    "method of the instance": (lambda w, x: w.thing.scaled(x), lambda w: setattr(w.thing, "scaled", lambda x: x * 7)),
+    "attribute that shadows": (lambda w, x: w.thing.scaled(x), lambda w: setattr(w.kind, "factor", 2.0)),
+    "another class": (lambda w, x: w.thing.scaled(x), lambda w: setattr(w.thing, "__class__", Other)),
+    "isinstance": (lambda w, x: x * (2 if isinstance(w.thing, Other) else 1), lambda w: setattr(w.thing, "__class__", Other)),
+    "requires_grad": (lambda w, x: x * (2 if w.tensor.requires_grad else 1), lambda w: w.tensor.requires_grad_()),
+    "attribute of a tensor": (lambda w, x: x * w.tensor.factor, lambda w: setattr(w.tensor, "factor", 2.0)),
+    "version of a tensor": (lambda w, x: x * (1 + w.tensor._version), lambda w: w.tensor.add_(0)),
+    "context variable": (lambda w, x: x * w.variable.get(), lambda w: w.variable.set(2.0)),
+    "module without a file": (lambda w, x: x * w.module.scale, lambda w: setattr(w.module, "scale", 2.0)),
+    "weak reference": (lambda w, x: x * w.weak().value, lambda w: setattr(w.box, "value", 2.0)),
+}
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values_that_the_code_reads_are_looked_at(name, capture):
+    function, change = VALUES[name]
+    world = World()
+    step = capture(lambda x: function(world, x))
+    for _ in range(8):
+        assert torch.equal(step(X), function(world, X))
+    assert step.stats()["replayed"] > 0, step.refusal()
+    change(world)
+    for _ in range(8):
+        assert torch.equal(step(X), function(world, X))
+    if hasattr(builtins, "a_builtin_of_the_test"):
+        del builtins.a_builtin_of_the_test
+
+
+def test_random_numbers_of_python_are_refused():
+    def layer_drop(x):
+        return x * 7 if random.random() < 0.1 else x * 1
+
+    for capture in (overdrive.capture, overdrive.captured):
+        step, results = capture(layer_drop), []
+        random.seed(1)
+        wanted = [layer_drop(X).sum().item() for _ in range(60)]
+        random.seed(1)
+        results = [step(X).sum().item() for _ in range(60)]
+        assert results == wanted
+        assert "draws random numbers of Python" in step.refusal()
+
+
+def soft(target, source, tau):
+    for t, p in zip(target.parameters(), source.parameters()):
+        t.data.mul_(1 - tau)
+        torch.add(t.data, p.data, alpha=tau, out=t.data)
+
+
+UPDATES = {
+    "a target network, as Stable-Baselines3 writes it": soft,
+    "lerp_": lambda target, source, tau: [t.data.lerp_(p.data, tau) for t, p in zip(target.parameters(), source.parameters())],
+    "weight decay by hand": lambda target, source, tau: [p.data.mul_(1 - tau) for p in source.parameters()],
+    "clipped weights": lambda target, source, tau: [p.data.clamp_(-tau, tau) for p in source.parameters()],
+    "descent by hand": lambda target, source, tau: [p.data.add_(p.grad, alpha=-tau) for p in source.parameters()],
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_numbers_that_are_looked_at_may_change_what_lives_on(name):
+    def run(capture):
+        torch.manual_seed(0)
+        source, target, config = nn.Linear(4, 2), nn.Linear(4, 2), {"tau": 0.01}
+
+        def train(x):
+            source.zero_grad()
+            loss = (source(x) - target(x).detach()).square().mean()
+            loss.backward()
+            with torch.no_grad():
+                UPDATES[name](target, source, config["tau"])
+            return loss
+
+        step = capture(train)
+        for i in range(40):
+            step(torch.randn(3, 4, generator=torch.Generator().manual_seed(i)))
+            config["tau"] = 0.01 if i < 20 else 0.05
+        return [*source.parameters(), *target.parameters()], step
+
+    eager, _ = run(lambda function: function)
+    captured, step = run(overdrive.capture)
+    assert all(map(torch.equal, eager, captured))
+    assert step.stats()["replayed"] > 25, step.refusal()
+
+
+class Rate:
+    """Rates that no value tells, which is looked at in every call."""
+
+    def __init__(self):
+        self.calls, self.numbers = 0, itertools.chain(itertools.repeat(0.1, 20), itertools.repeat(0.5))
+
+    def counted(self):
+        self.calls += 1
+        return 0.1 if self.calls < 20 else 0.5
+
+    def iterated(self):
+        return next(self.numbers)
+
+    def timed(self):
+        return 0.1 if time.time() < 1 else 0.5
+
+
+@pytest.mark.parametrize("kind, reason", [("counted", "the function changes `rate.calls`"), ("iterated", "an iterator"),
+                                          ("timed", "asks for time()")])
+def test_numbers_that_may_change_unseen_are_refused(kind, reason):
+    results = []
+    for capture in (lambda function: function, overdrive.capture):
+        p, rate = torch.ones(3), Rate()
+        step = capture(lambda x: p.mul_(getattr(rate, kind)()).sum())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results.append([step(X).item() for _ in range(40)])
+    assert results[0] == results[1]
+    assert "by a number" in step.refusal() and reason in step.refusal(), step.refusal()
+
+
+def test_a_rate_of_a_scheduler_is_looked_at():
+    def run(capture):
+        p = nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([p], 0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+        def train(x):
+            p.grad = None
+            (p * x).sum().backward()
+            with torch.no_grad():
+                p.sub_(scheduler.get_last_lr()[0] * p.grad)
+            return p.sum()
+
+        step, seen = capture(train), []
+        for i in range(40):
+            seen.append(step(torch.ones(3) * i).item())
+            if i % 10 == 9:  # an epoch
+                optimizer.step()
+                scheduler.step()
+        return seen, step
+
+    wanted, _ = run(lambda function: function)
+    seen, step = run(overdrive.capture)
+    assert seen == wanted
+    assert step.stats()["replayed"] > 10, step.refusal()
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.Adam(p, 1e-2), lambda p: torch.optim.SGD(p, 0.01, momentum=0.5),
+                                  lambda p: torch.optim.RMSprop(p, 1e-2)], ids=["Adam", "SGD", "RMSprop"])
+def test_several_optimizers_and_several_steps_of_each(make):
+    def run(capture):
+        torch.manual_seed(0)
+        critic, actor = nn.Linear(4, 1), nn.Linear(3, 4)
+        optimizers = [make(critic.parameters()), make(actor.parameters())]
+
+        def train(x, y):
+            first, second = optimizers
+            for _ in range(2):
+                first.zero_grad()
+                loss = critic(actor(x).detach()).square().mean() - critic(y).mean()
+                loss.backward()
+                first.step()
+            second.zero_grad()
+            (-critic(actor(x)).mean()).backward()
+            second.step()
+            return loss
+
+        step, seen = capture(train, optimizers), []
+        for i in range(60):
+            generator = torch.Generator().manual_seed(i)
+            seen.append(step(torch.randn(5, 3, generator=generator), torch.randn(5, 4, generator=generator)).item())
+            if i == 30:
+                optimizers[1].param_groups[0]["lr"] = 0.003
+        return seen + [p.tolist() for m in (critic, actor) for p in m.parameters()], step
+
+    wanted, _ = run(lambda function, _: function)
+    seen, step = run(lambda function, optimizers: overdrive.capture(function, optimizer=optimizers))
+    assert seen == wanted
+    assert step.stats()["replayed"] > 45, step.refusal()
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.SGD])
+def test_a_step_with_a_closure(make):
+    def run(capture):
+        torch.manual_seed(0)
+        net = nn.Linear(4, 2)
+        optimizer = make(net.parameters(), lr=1e-2)
+
+        def train(x):
+            def closure():
+                optimizer.zero_grad()
+                loss = net(x).square().mean()
+                loss.backward()
+                return loss
+            return optimizer.step(closure)
+
+        step = capture(train, optimizer)
+        return [step(torch.randn(8, 4, generator=torch.Generator().manual_seed(i))).item() for i in range(30)], step
+
+    wanted, _ = run(lambda function, _: function)
+    seen, step = run(lambda function, optimizer: overdrive.capture(function, optimizer=optimizer))
+    assert seen == wanted and step.stats()["replayed"] > 20, step.refusal()
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, 0.1), torch.optim.Adam], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("whole", [True, False], ids=["step", "captured(optimizer)"])
+def test_parameters_that_share_memory(make, whole):
+    def run(captured):
+        torch.manual_seed(0)
+        a, b = nn.Linear(8, 8), nn.Linear(8, 8)
+        net = nn.Sequential(a, nn.Tanh(), b)
+        optimizer = make(net.parameters())
+        if captured and not whole:
+            optimizer = overdrive.captured(optimizer)
+
+        def train(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = overdrive.capture(train, optimizer=optimizer) if captured and whole else train
+        for i in range(20):
+            if i == 10:
+                b.weight.data = a.weight.data
+            step(torch.randn(4, 8, generator=torch.Generator().manual_seed(i)))
+        return list(net.parameters())
+
+    assert all(map(torch.equal, run(False), run(True)))
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
+def test_a_learning_rate_that_becomes_a_tensor(make):
+    def run(captured):
+        torch.manual_seed(0)
+        net = nn.Linear(8, 16)
+        optimizer = make(net.parameters(), lr=0.01)
+        if captured:
+            optimizer = overdrive.captured(optimizer)
+        for i in range(20):
+            if i == 10:
+                optimizer.param_groups[0]["lr"] = torch.tensor(0.01)
+            for p in net.parameters():
+                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
+            optimizer.step()
+        return list(net.parameters())
+
+    assert all(map(torch.equal, run(False), run(True)))
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, 0.1), torch.optim.SparseAdam], ids=["SGD", "SparseAdam"])
+def test_sparse_gradients_are_pytorchs(make):
+    def run(captured):
+        torch.manual_seed(0)
+        table = nn.Embedding(10, 3, sparse=True)
+        optimizer = make(list(table.parameters()))
+        if captured:
+            optimizer = overdrive.captured(optimizer)
+        for i in range(8):
+            optimizer.zero_grad()
+            table(torch.tensor([i, 1])).sum().backward()
+            optimizer.step()
+        return table.weight
+
+    assert torch.equal(run(False), run(True))
+
+
+class InnerBackward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.inner(x).square().sum().backward()
+        return self.outer(x)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_backward_inside_of_a_part(to_none):
+    def run(captured):
+        torch.manual_seed(0)
+        net, seen = InnerBackward(), []
+        if captured:
+            overdrive.captured(net)
+        for i in range(12):
+            net.zero_grad(set_to_none=to_none)
+            net(torch.randn(3, 4, generator=torch.Generator().manual_seed(i))).sum().backward()
+            seen.append([p.grad.tolist() for p in net.parameters()])
+        return seen, net
+
+    wanted, _ = run(False)
+    seen, net = run(True)
+    assert seen == wanted
+    part = overdrive.part_of(net)
+    assert part is None or ("leaves gradients" in part.refusal()) == to_none, part.refusal()
+
+
+last = None
+
+
+class Leaving(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.leave(x)
+        return self.net(x).tanh()
+
+
+class BySetattr(Leaving):
+    def leave(self, x):
+        setattr(self, "last", x)
+
+    def left(self):
+        return self.last
+
+
+class ByGlobal(Leaving):
+    def leave(self, x):
+        global last
+        last = self.net(x)
+
+    def left(self):
+        return last
+
+
+class NumberByGlobal(Leaving):
+    def leave(self, x):
+        global last
+        last = torch.tensor(x.shape[0])
+
+    def left(self):
+        return last
+
+
+@pytest.mark.parametrize("kind", [BySetattr, ByGlobal, NumberByGlobal])
+def test_what_a_part_leaves_behind_is_not_stale(kind):
+    def run(captured):
+        torch.manual_seed(0)
+        net, seen = kind(), []
+        if captured:
+            overdrive.captured(net)
+        for i in range(14):
+            net(torch.full((2 + (i > 6), 4), float(i))).sum().backward()
+            seen.append(net.left().tolist())
+        return seen
+
+    assert run(True) == run(False)
+
+
+class Operator:
+    def __init__(self, tensor):
+        self.tensor, self.itself = tensor, self
+
+    def total(self):
+        return self.tensor.sum()
+
+
+def test_objects_and_closures_of_the_call_alone_are_no_values_of_the_program():
+    weight = torch.ones(4, requires_grad=True)
+    net = nn.Linear(4, 4)
+
+    def cycle(x):
+        return Operator(x * weight).total()
+
+    def inner(tensor):
+        def one():
+            return tensor.sum()
+        return one
+
+    def outer(*functions):
+        def run():
+            return sum(function() for function in functions)
+        return run
+
+    def closures(x):
+        return net(x).sum() * outer(inner(x.square()))()
+
+    for function in (cycle, closures):
+        part = overdrive.captured(function)
+        for i in range(13):
+            part(torch.randn(4, 4)).backward()
+        assert part.stats()["replayed"] == 9, part.refusal()
+
+
+def test_a_part_that_is_held_runs_plainly_and_says_so():
+    net, kept = nn.Linear(4, 4), []
+
+    def function(x):
+        kept.append(net(x))
+        return kept[-1].tanh()
+
+    part = overdrive.captured(function, guards="promised")
+    for _ in range(30):
+        part(torch.randn(2, 4)).sum().backward()
+    assert part.stats()["recorded"] == 1
+    assert "is still held after the next" in part.refusal()
+
+
+def test_a_dict_that_grows_is_another_value():
+    table = collections.OrderedDict(a=1.0)
+    step = overdrive.capture(lambda x: x * sum(table.values()))
+    for i in range(24):
+        if i % 8 == 0:
+            table[i] = float(i)
+        assert torch.equal(step(X), X * sum(table.values()))
+    assert step.stats()["replayed"] > 0
