@@ -36,6 +36,11 @@ void note_owners(int64_t, const std::vector<at::Tensor>& tensors) {
   if (Recorder* recorder = Recorder::active()) recorder->note_owners(tensors);
 }
 
+bool knows(int64_t, const at::Tensor& tensor) {
+  const Recorder* recorder = Recorder::active();
+  return recorder && recorder->knows_outside(tensor);
+}
+
 void leave_results(int64_t, std::vector<at::Tensor> results) { under_way().results = std::move(results); }
 
 }  // namespace
@@ -55,6 +60,7 @@ void register_python_operators() {
     made.def("capture_call(int capture, Tensor[] inputs) -> Tensor[]", &call);
     made.def("capture_inputs(int capture) -> Tensor[]", &inputs_of);
     made.def("capture_owners(int capture, Tensor[] tensors) -> ()", &note_owners);
+    made.def("capture_knows(int capture, Tensor tensor) -> bool", &knows);
     made.def("capture_results(int capture, Tensor[] results) -> ()", &leave_results);
     return made;
   }());

@@ -19,6 +19,7 @@ from overdrive._capture_texts import Number, in_python, levels_to_caller, other_
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._guards import ENTRY, Read, Reads, is_number, states_of, structure_of
+from overdrive._left import Left, can_be_left, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
@@ -37,6 +38,24 @@ class _Variant:
         self.number, self.key, self.reads, self.watched_runs = number, key, Reads(reads), 0
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
+
+
+class _Form:
+    """The structure of what a call returns and of what it leaves, made of the results of the recording."""
+
+    __slots__ = ("result", "left")
+
+    def __init__(self, result: Any, left: Sequence[Left] = ()) -> None:
+        self.result, self.left = result, left
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Form) and bool(self.result == other.result) and self.left == other.left
+
+    def is_more_than(self, other: _Form) -> bool:
+        """Whether it differs by places alone that an earlier call was not seen to give anything."""
+        return bool(self.result == other.result) and len(self.left) > len(other.left) and all(one in self.left for one in other.left)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class CapturedStep:
@@ -73,6 +92,8 @@ class CapturedStep:
         self._met, self._met_functions = Met(), Met()
         # Values that the function changes itself: a replay does not, and nothing else is promised for them.
         self._own: dict[tuple[int, int, Any], Read] = {}
+        # Those of them that a replay puts in their places.
+        self._left: dict[tuple[int, int, Any], Read] = {}
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
@@ -133,7 +154,9 @@ class CapturedStep:
             if optimizer is not None and optimizer.has_idle():
                 for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
                     parameter.grad = None
-        return filled(form, iter(results))
+            for left in form.left:
+                left.put(results, tensors)
+        return filled(form.result, iter(results))
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
@@ -249,6 +272,7 @@ class CapturedStep:
         self._forms.clear()
         self._dropped.clear()
         self._own.clear()
+        self._left.clear()
         self._modules = self._named_modules()
 
     def _named_modules(self) -> dict[Any, None]:
@@ -278,7 +302,9 @@ class CapturedStep:
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
                 leaves: list[Any] = []
-                self._form = self._form_of(value, leaves)
+                result = self._form_of(value, leaves)
+                with _Unrecorded():
+                    self._form = _Form(result, [Left(read, leaves, tensors) for read in self._left.values()])
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():
@@ -341,10 +367,20 @@ class CapturedStep:
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._own.update(changed)
-        for read in changed.values():
-            if isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
+        for place, read in changed.items():
+            if not isinstance(read.now(), self._tensor) and not isinstance(read.expected, self._tensor):
+                continue
+            if self._is_made_of_the_old(read):
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
+            elif can_be_left(read):
+                self._left[place] = read
+
+    def _is_made_of_the_old(self, read: Read) -> bool:
+        """Whether the call that is recorded has used what was there before."""
+        import torch
+
+        return any(torch.ops.overdrive.capture_knows.default(self._handle, tensor) for tensor in tensors_in(read.expected))
 
     def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
@@ -354,10 +390,10 @@ class CapturedStep:
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
         found = watcher.found()
-        walk = Walk(watcher)
+        walk = Walk(watcher, self._left)
         walk.function(self._function)
         walk.closures(self._met_functions)
-        walk.objects(found)
+        walk.objects([*self._roots, *found])
         for reason in walk.refusals:
             _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
@@ -410,12 +446,21 @@ class CapturedStep:
         return value
 
     def _check_form(self, entry: int) -> None:
-        if not only_tensors(self._form):
+        if not only_tensors(self._form.result):
             _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
-        elif self._forms.setdefault(entry, self._form) != self._form:
+        elif not self._note_form(entry):
             _refuse("The function returns its tensors in another structure than before; return the same one.")
+
+    def _note_form(self, entry: int) -> bool:
+        """Whether the form is that of the recordings before."""
+        known = self._forms.get(entry)
+        if known is None or self._form.is_more_than(known):
+            self._forms[entry] = self._form
+        elif known != self._form:
+            return False
         forms = list(self._forms.values())
-        self._one_form = forms[0] if forms and all(form == forms[0] for form in forms) else None
+        self._one_form = forms[0] if all(form == forms[0] for form in forms) else None
+        return True
 
     def _count_run(self) -> None:
         self._runs_of_python += 1

@@ -14,6 +14,7 @@ from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._capture_optimizer import _refuse
 from overdrive._capture_results import filled, form_of, others_in
 from overdrive._guards import Read
+from overdrive._left import Left, can_be_left, put
 from overdrive._library import whole_number
 
 # Templates of calls whose graph may still run the function once more.
@@ -92,7 +93,9 @@ class CapturedPart(CapturedStep):
                 return value
         if form is _REPLAYED:
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
-        return filled(form, iter(results))
+        for left in form.left:
+            left.put(results, tensors)
+        return filled(form.result, iter(results))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -162,10 +165,14 @@ class CapturedPart(CapturedStep):
         """In a backward, on any thread: nothing is recorded or learned."""
         import torch
 
+        before = [(read, read.now()) for read in self._left.values()]
         try:
             tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
             leaves: list[Any] = []
             form_of(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
+            for read, value in before:
+                Left(read, leaves, tensors)
+                put(read, value)
             torch.ops.overdrive.capture_results.default(self._handle, leaves)
             return 1
         except BaseException as error:
@@ -176,32 +183,34 @@ class CapturedPart(CapturedStep):
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         objects: list[Any] = []
         form = form_of(value, leaves, objects)
-        self._made = value, list(leaves)
+        # What the call leaves behind comes to the leaves later.
+        self._made = value, leaves
         before, self._returned = self._returned, [weakref.ref(one) for one in objects]
         if any(one is other() for one in objects for other in before):
             _refuse("The function returns an object that lives on, and a replay would make another one; return its tensors.")
         return form
 
     def _check_form(self, entry: int) -> None:
-        if (other := others_in(self._form)) is not None:
+        if (other := others_in(self._form.result)) is not None:
             _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
-        elif self._forms.setdefault(entry, self._form) != self._form:
+        elif not self._note_form(entry):
             _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")
-        forms = list(self._forms.values())
-        self._one_form = forms[0] if forms and all(form == forms[0] for form in forms) else None
 
     def _note_own(self, changed: dict[Any, Any]) -> None:
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
-        for read in changed.values():
-            if isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
-                _refuse(f"The function gives {read.told()}, a tensor; return it.")
-            else:
-                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
         if not self._library.overdrive_capture_recording():
             # Another call is recorded after this one, and looks at them, too.
             assert self._variant is not None
             self._variant.reads.add(Read(read.kind, read.holder, read.key, read.name, read.where) for read in changed.values())
+            return
+        for place, read in changed.items():
+            if can_be_left(read) and not self._is_made_of_the_old(read):
+                self._left[place] = read
+            elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
+                _refuse(f"The function gives {read.told()}, a tensor; return it.")
+            else:
+                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""

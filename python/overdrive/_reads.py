@@ -15,7 +15,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from overdrive._code import Met, Watcher, kind_of, names_of
@@ -33,7 +33,9 @@ _MADE_IN_PYTHON = 1 << 9
 class Walk:
     """From the code that ran to the values that it read: ``reads``, and ``modules`` that it met."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, left: Container[tuple[int, int, Any]]) -> None:
+        # Places that the function gives what it makes: neither they nor what lies below are values that it reads.
+        self._left = left
         self.reads: dict[tuple[int, int, Any], Read] = {}
         self.modules: dict[Any, None] = {}
         self.refusals: list[str] = []
@@ -87,7 +89,7 @@ class Walk:
 
     def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
         read = Read(kind, holder, key, name, where)
-        if read.place in self.reads:
+        if read.place in self.reads or read.place in self._left:
             return
         self.reads[read.place] = read
         if read.expected is not NOTHING:

@@ -1,0 +1,205 @@
+"""What a captured function leaves in attributes and variables: a replay makes it anew, with its graph."""
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+
+def batch(i, *sizes):
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(i))
+
+
+def train(make, use, captured, steps=20):
+    """A training by `use`, which makes a loss of the module, its output and its input."""
+    torch.manual_seed(0)
+    net = make()
+    if captured:
+        overdrive.captured(net)
+    seen = []
+    for i in range(steps):
+        x = batch(i, 3 + (i > 14), 4)
+        net.zero_grad()
+        loss = use(net, net(x), x)
+        loss.backward()
+        seen.append((loss.item(), [p.grad.tolist() for p in net.parameters()]))
+    return seen, net
+
+
+class Expert(nn.Module):
+    """An auxiliary loss in an attribute, as mixtures of experts have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.out = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        gates = self.gate(x).softmax(1)
+        self.auxiliary = gates.square().mean()
+        return self.out(x * gates)
+
+
+class Holding(nn.Module):
+    """Its output without a graph, its input, and a dict of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.store = nn.Linear(4, 2), {"mask": None}
+
+    def forward(self, x):
+        out = self.net(x).tanh()
+        self.output, self.given, self.store["mask"] = out.detach(), x, (x > 0).sum(1)
+        return out
+
+
+class Distribution:
+    def __init__(self, logits):
+        self.logits, self.name = logits, "categorical"
+
+    def log_prob(self, action):
+        return self.logits.log_softmax(1)[:, action]
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.distribution = nn.Linear(4, 3), None
+
+    def forward(self, x):
+        self.distribution = Distribution(self.net(x))
+        return self.distribution.log_prob(1)
+
+
+class Shared(nn.Module):
+    """The same tensor as a result and in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 2)
+
+    def forward(self, x):
+        self.last = self.net(x).sigmoid()
+        return self.last
+
+
+USES = {
+    Expert: lambda net, out, x: out.square().mean() + 0.1 * net.auxiliary,
+    Holding: lambda net, out, x: (out * net.output).sum() + (out.sum(1) * net.store["mask"]).sum() + (net.given * x).sum(),
+    Policy: lambda net, out, x: out.mean() + net.distribution.log_prob(2).square().mean() + len(net.distribution.name),
+    Shared: lambda net, out, x: out.sum() + net.last.square().sum(),
+}
+
+
+@pytest.mark.parametrize("make", USES)
+def test_what_a_module_leaves_has_the_bits_and_the_graph(make):
+    wanted, _ = train(make, USES[make], captured=False)
+    seen, net = train(make, USES[make], captured=True)
+    assert seen == wanted
+    assert overdrive.part_of(net).stats()["replayed"] > 8, overdrive.part_of(net).refusal()
+
+
+def test_what_was_left_is_not_changed_by_the_next_call():
+    net = overdrive.captured(Expert())
+    kept = []
+    for i in range(12):
+        net(batch(i, 3, 4)).sum().backward()
+        kept.append((net.auxiliary, net.auxiliary.item()))
+    assert all(tensor.item() == number for tensor, number in kept)
+
+
+def test_a_variable_of_a_closure():
+    net = nn.Linear(4, 2)
+
+    def make(capture):
+        last = None
+
+        def function(x):
+            nonlocal last
+            last = net(x).exp()
+            return last.sum() * 2
+
+        captured = capture(function)
+        return captured, lambda x: (captured(x), last)[1]
+
+    plain, (part, call) = make(lambda f: f)[1], make(overdrive.captured)
+    for i in range(12):
+        assert torch.equal(call(batch(i, 3, 4)), plain(batch(i, 3, 4)))
+    assert part.stats()["replayed"] == 0 or part.refusal() == ""
+
+
+def test_a_whole_step_leaves_its_last_loss():
+    class Trainer:
+        def __init__(self):
+            torch.manual_seed(0)
+            self.net = nn.Linear(4, 2)
+            self.optimizer = torch.optim.Adam(self.net.parameters())
+            self.last_loss = None
+
+        def train(self, x):
+            self.optimizer.zero_grad()
+            loss = self.net(x).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.last_loss = loss.detach()
+            return loss
+
+    eager, captured = Trainer(), Trainer()
+    step = overdrive.capture(captured.train, optimizer=captured.optimizer)
+    for i in range(20):
+        eager.train(batch(i, 3, 4))
+        step(batch(i, 3, 4))
+        assert captured.last_loss.item() == eager.last_loss.item(), i
+    assert step.stats()["replayed"] > 10, step.refusal()
+
+
+class Recurrent(nn.Module):
+    """State that goes on from call to call is no result alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.state = nn.Linear(4, 4), torch.zeros(1, 4)
+
+    def forward(self, x):
+        self.state = torch.tanh(self.net(x) + self.state).detach()
+        return self.net(self.state)
+
+
+def test_state_that_goes_on_is_right():
+    def run(captured):
+        torch.manual_seed(0)
+        net, seen = Recurrent(), []
+        if captured:
+            overdrive.captured(net)
+        for i in range(20):
+            out = net(batch(i, 1, 4))
+            out.sum().backward()
+            seen.append((out.tolist(), net.state.tolist()))
+        return seen
+
+    assert run(True) == run(False)
+    eager, captured = Recurrent(), Recurrent()
+    captured.load_state_dict(eager.state_dict())
+    step = overdrive.capture(lambda x: captured(x))
+    for i in range(20):
+        assert torch.equal(step(batch(i, 1, 4)), eager(batch(i, 1, 4)))
+
+
+def test_attributes_stay_when_the_function_runs_again_in_a_backward():
+    def run(captured):
+        torch.manual_seed(0)
+        net = Expert()
+        if captured:
+            overdrive.captured(net)
+        seen = []
+        for i in range(12):
+            x = batch(i, 3, 4).requires_grad_(i > 8)
+            out, auxiliary = net(x), net.auxiliary
+            if i > 8:  # second derivatives, which a replay has not
+                slope, = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+                slope.square().sum().backward()
+            else:
+                (out.sum() + auxiliary).backward()
+            seen.append([auxiliary.item(), net.auxiliary.item(), net.auxiliary is auxiliary])
+        return seen
+
+    assert run(True) == run(False)
