@@ -356,6 +356,14 @@ bool Entry::tells_apart(const Program& program, const std::vector<at::Tensor>& i
   });
 }
 
+// The function may ask which of the two it has.
+bool Entry::is_known_leaf(const std::vector<at::Tensor>& inputs) const {
+  const bool any_leaf = part_ && std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
+                          return input.requires_grad() && input.is_leaf();
+                        });
+  return any_leaf && !tells_apart(run_->program(), inputs);
+}
+
 // The program replays already, other data than those that it was recorded with.
 std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
   if (const char* reason = outside_difference()) {
@@ -407,7 +415,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
     outdated(reason);
     return eager(inputs);
   }
-  if (!shared_.harmless(inputs)) return eager(inputs);
+  if (!shared_.harmless(inputs) || is_known_leaf(inputs)) return eager(inputs);
   if (const char* what = doubts_.difference(inputs)) return doubted_data(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   if (numbers_) numbers_->set_for_next_step();

@@ -18,6 +18,7 @@ from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._capture_texts import Number, in_python, levels_to_caller, other_number, steps, telling, with_lines
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
+from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
 from overdrive._guards import ENTRY, Read, Reads, is_number, states_of, structure_of
 from overdrive._left import Left, can_be_left, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
@@ -97,9 +98,10 @@ class CapturedStep:
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
-        # Python's own modes and torch.func's transforms, which see operators before a recording does.
+        self._facts = Facts(is_part)
+        # Python's own modes, torch.func's transforms and traces, which see operators before a recording does.
         self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
-                       torch._C._functorch.maybe_current_level)
+                       torch._C._functorch.maybe_current_level, torch._C._get_tracing_state)
         self._call = torch.ops.overdrive.capture_call.default
         self._structure: Reads | None = None
         # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
@@ -139,8 +141,11 @@ class CapturedStep:
             self._start_again("momentum or weight decay was switched on or off")
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        facts = self._facts.of(tensors)
+        if facts is None:
+            return self._eager(inputs, SUBCLASS)
         key = (template, None if self._watch is None else Number(self._watch()),
-               () if optimizer is None else optimizer.gradients())
+               () if optimizer is None else optimizer.gradients(), facts)
         variant = self._variant
         if variant is None or variant.key != key or variant.reads.changed() is not None:
             variant = self._find_variant(key)
@@ -217,7 +222,7 @@ class CapturedStep:
         if self._optimizer is not None and self._optimizer.rebind():
             self._forget()
             self._given_up = self._optimizer.write_numbers()
-            key = (*key[:2], self._optimizer.gradients())
+            key = (*key[:2], self._optimizer.gradients(), key[3])
         before, reason = self._variant, ""
         if before is not None and before.key == key and (changed := before.reads.changed()) is not None:
             reason = changed.told()
@@ -225,6 +230,8 @@ class CapturedStep:
             reason = other_number(before.key[0], key[0])
         elif before is not None and before.key[1] != key[1]:
             reason = "what watch= returns"
+        elif before is not None and before.key[3] != key[3]:
+            reason = self._facts.told()
         for variant in self._variants:
             if variant.key == key and variant.reads.changed() is None:
                 break
@@ -301,10 +308,13 @@ class CapturedStep:
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
+                variant.key = (*variant.key[:3], self._facts.of(tensors))
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
                 with _Unrecorded():
                     self._form = _Form(result, [Left(read, leaves, tensors) for read in self._left.values()])
+                if any(is_of_a_class(leaf) for leaf in leaves):
+                    self._given_up = RESULT_OF_A_CLASS
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():
@@ -315,7 +325,8 @@ class CapturedStep:
                 torch.ops.overdrive.capture_results.default(self._handle, leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
-                self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
+                if recorded:
+                    self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
                 self._structure = Reads([*structure_of(self._modules),
@@ -398,6 +409,7 @@ class CapturedStep:
             _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
         variant.generators = walk.generators
+        self._facts.ask(walk.names())
         options: list[Read] = []
         if self._optimizer is not None:
             options = self._optimizer.options_read()
@@ -446,7 +458,9 @@ class CapturedStep:
         return value
 
     def _check_form(self, entry: int) -> None:
-        if not only_tensors(self._form.result):
+        if self._given_up:
+            _refuse(self._given_up)
+        elif not only_tensors(self._form.result):
             _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
         elif not self._note_form(entry):
             _refuse("The function returns its tensors in another structure than before; return the same one.")

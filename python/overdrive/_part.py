@@ -13,6 +13,7 @@ from typing import Any
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._capture_optimizer import _refuse
 from overdrive._capture_results import filled, form_of, others_in
+from overdrive._facts import SUBCLASS
 from overdrive._guards import Read
 from overdrive._left import Left, can_be_left, put
 from overdrive._library import whole_number
@@ -49,8 +50,10 @@ class CapturedPart(CapturedStep):
             functools.update_wrapper(self, function)
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        if (self._given_up or self._resting or any(count() for count in self._modes)
-                or not self._busy.acquire(blocking=False)):
+        if any(count() for count in self._modes):
+            self._eager_reason = self._reason_for_python()
+            return self._beside(inputs, keywords)
+        if self._given_up or self._resting or not self._busy.acquire(blocking=False):
             return self._beside(inputs, keywords)
         try:
             result = self._alone(inputs, keywords)
@@ -69,11 +72,15 @@ class CapturedPart(CapturedStep):
                 self._given_up = self._eager_reason
             return _NOT_TAKEN
         self._not_taken = 0
+        facts = self._facts.of(tensors)
+        if facts is None:
+            self._eager_reason = SUBCLASS
+            return _NOT_TAKEN
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
         variant = self._variant
-        if variant is None or variant.key[0] != template or variant.reads.changed() is not None:
-            variant = self._find_variant((template, None, ()))
+        if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
+            variant = self._find_variant((template, None, (), facts))
             if self._given_up:
                 return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
@@ -191,7 +198,9 @@ class CapturedPart(CapturedStep):
         return form
 
     def _check_form(self, entry: int) -> None:
-        if (other := others_in(self._form.result)) is not None:
+        if self._given_up:
+            _refuse(self._given_up)
+        elif (other := others_in(self._form.result)) is not None:
             _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
         elif not self._note_form(entry):
             _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")

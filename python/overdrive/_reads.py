@@ -77,6 +77,10 @@ class Walk:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
 
+    def names(self) -> set[str]:
+        """Attributes that the program's code names."""
+        return set(self._attributes)
+
     def closures(self, met: Met) -> None:
         """Functions that ran, that no name leads to, and that an earlier run had, too."""
         missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]

@@ -471,3 +471,122 @@ def test_a_dict_that_grows_is_another_value():
             table[i] = float(i)
         assert torch.equal(step(X), X * sum(table.values()))
     assert step.stats()["replayed"] > 0
+
+
+class Sub(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        return result * 2 if function is torch.nn.functional.linear else result
+
+
+@pytest.mark.parametrize("where", ["input", "late", "parameter"])
+@pytest.mark.parametrize("mode", ["module", "function", "step"])
+def test_classes_of_tensors(mode, where):
+    def run(captured):
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 3)
+        net = call = nn.Sequential(layer, nn.Tanh())
+        if where == "parameter":
+            layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Sub))
+        if captured:
+            call = {"module": lambda: overdrive.captured(net), "function": lambda: overdrive.captured(lambda x: net(x)),
+                    "step": lambda: overdrive.capture(lambda x: net(x))}[mode]()
+        seen = []
+        for i in range(12):
+            x = torch.randn(2, 3, generator=torch.Generator().manual_seed(i))
+            if where == "input" or where == "late" and i > 6:
+                x = x.as_subclass(Sub)
+            out = call(x)
+            if out.requires_grad and mode != "step":
+                out.sum().backward()
+            seen.append((out.detach().tolist(), type(out) if i > 0 or mode != "step" else Sub))
+        return seen
+
+    eager, captured = run(False), run(True)
+    assert captured == ([(values, Sub if i == 0 and mode == "step" else kind) for i, (values, kind) in enumerate(eager)])
+
+
+def rooted():
+    return torch.ones(2, 3, requires_grad=True)
+
+
+def with_attribute():
+    x = torch.ones(2, 3)
+    x.mark = 5
+    return x
+
+
+def with_gradient():
+    x = rooted()
+    x.grad = torch.ones(2, 3)
+    return x
+
+
+WEIGHT = nn.Parameter(torch.eye(3))
+FACTS = {
+    "attribute": (lambda x: x @ WEIGHT * getattr(x, "mark", 1), lambda: torch.ones(2, 3), with_attribute),
+    "Parameter": (lambda x: x @ WEIGHT * (2 if isinstance(x, nn.Parameter) else 1), rooted, lambda: nn.Parameter(torch.ones(2, 3))),
+    "is_leaf": (lambda x: x @ WEIGHT * (2 if x.is_leaf else 1), rooted, lambda: rooted() * 1),
+    "grad": (lambda x: x @ WEIGHT * (2 if x.grad is None else 1), rooted, with_gradient),
+    "grad_fn": (lambda x: x @ WEIGHT * (2 if "Mul" in type(x.grad_fn).__name__ else 1), lambda: rooted() + 0, lambda: rooted() * 1),
+    "_version": (lambda x: x @ WEIGHT * (1 + x._version), lambda: torch.ones(2, 3), lambda: torch.zeros(2, 3).add_(1)),
+    "_base": (lambda x: x @ WEIGHT * (2 if x._base is None else 1), lambda: torch.ones(2, 3), lambda: torch.ones(4, 3)[:2]),
+    "the same tensor": (lambda x: x @ WEIGHT * (2 if x is WEIGHT else 1), lambda: nn.Parameter(torch.eye(3)), lambda: WEIGHT),
+}
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_of_an_argument_that_the_function_asks(name, capture):
+    function, usual, other = FACTS[name]
+    step = capture(function)
+    for make in [usual] * 9 + [other] * 3 + [usual, other] * 3:
+        out = step(make())
+        assert torch.equal(out, function(make()))
+        if out.requires_grad:
+            out.sum().backward()
+        WEIGHT.grad = None
+
+
+@pytest.mark.parametrize("every", [7, 23])
+def test_gradients_after_a_rare_branch(every):
+    def run(capture):
+        torch.manual_seed(0)
+        weight, layer = nn.Parameter(torch.ones(2, 2)), nn.Linear(2, 2)
+        parameters = [weight, *layer.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=1e-4)
+
+        def train(x):
+            optimizer.zero_grad()
+            h = layer(x)
+            out = h * 2 if (x > 12).any() else h @ weight
+            out.square().mean().backward()
+            optimizer.step()
+            return out
+
+        step, seen = capture(train, optimizer), []
+        for i in range(60):
+            step(torch.randn(3, 2, generator=torch.Generator().manual_seed(i)) + (20 if i % every == every - 1 else 0))
+            seen.append([p.tolist() if p is not None else None for q in parameters for p in (q, q.grad)])
+        return seen
+
+    assert run(lambda f, optimizer: overdrive.capture(f, optimizer=optimizer)) == run(lambda f, _: f)
+
+
+def test_a_trace_of_a_captured_module_is_that_of_the_plain_one():
+    net, x = overdrive.captured(nn.Sequential(nn.Linear(3, 3), nn.Tanh())), torch.ones(2, 3)
+    for _ in range(8):
+        net(x).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trace = torch.jit.trace(net, x)
+    assert torch.equal(trace(x), net(x)) and "linear" in str(trace.inlined_graph)
+
+
+def test_the_reason_while_a_mode_of_python_is_active():
+    net = overdrive.captured(nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
+    for _ in range(8):
+        with torch.device("cpu"):
+            net(torch.ones(2, 3)).sum().backward()
+    assert "A mode of Python is active" in overdrive.part_of(net).refusal()

@@ -1,0 +1,71 @@
+"""What a function may ask of its arguments beside their elements, sizes and types: facts that choose a recording."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from overdrive._guards import is_number
+
+SUBCLASS = ("An argument is a tensor of a class of its own, and a replay does not call what the class overrides; give a plain tensor "
+            "(as_subclass(torch.Tensor)).")
+
+RESULT_OF_A_CLASS = ("The function returns a tensor of a class of its own, and a replay makes plain tensors; return a plain one "
+                     "(as_subclass(torch.Tensor)).")
+
+
+def is_of_a_class(tensor: Any) -> bool:
+    import torch
+
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+
+
+# Of an argument that has no graph, and of one that may have one.
+_ALWAYS: dict[str, Callable[[Any], Any]] = {
+    "_version": lambda x: None if x.is_inference() else x._version,
+    "_base": lambda x: x._base is None,
+    "_is_view": lambda x: x._is_view(),
+    "storage_offset": lambda x: x.storage_offset(),
+}
+_WITH_A_GRAPH: dict[str, Callable[[Any], Any]] = {
+    "is_leaf": lambda x: x.is_leaf,
+    "grad": lambda x: x.is_leaf and x.grad is None,
+    "grad_fn": lambda x: type(x.grad_fn),
+    "_backward_hooks": lambda x: bool(x._backward_hooks),
+    "retains_grad": lambda x: x.retains_grad,
+}
+
+
+class Facts:
+    """Those that the code of one captured function names."""
+
+    def __init__(self, with_a_graph: bool) -> None:
+        import torch
+
+        self._known = {**_ALWAYS, **_WITH_A_GRAPH} if with_a_graph else _ALWAYS
+        self._names: set[str] = set()
+        self._asked: list[Callable[[Any], Any]] = []
+        self._plain, self._parameter = torch.Tensor, torch.nn.Parameter
+
+    def ask(self, names: Iterable[str]) -> None:
+        """Code that has run names these attributes."""
+        self._names.update(names)
+        self._asked = [ask for name, ask in self._known.items() if name in self._names]
+
+    def of(self, tensors: Iterable[Any]) -> tuple[Any, ...] | None:
+        """None: a tensor is of a class of the program."""
+        found: list[Any] = []
+        for x in tensors:
+            kind = type(x)
+            if kind is not self._plain:
+                if kind is not self._parameter:
+                    return None
+                found.append(kind)
+            if self._asked:
+                found.extend(ask(x) for ask in self._asked)
+            if x.__dict__:
+                found.extend((name, type(value), value) for name, value in x.__dict__.items() if name in self._names and is_number(value))
+        return tuple(found)
+
+    def told(self) -> str:
+        asked = sorted({name for name in self._known if name in self._names})
+        return "a fact about an argument: its class" + (", or " + ", ".join(asked) if asked else "") + ", or an attribute of it"
