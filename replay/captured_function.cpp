@@ -16,6 +16,19 @@ namespace {
 // A program that no call has fitted for this many times as many calls as there are programs makes room.
 constexpr uint64_t kUnusedCalls = 16;
 
+// Recordings for one set of sizes and modes that differ by what parameters were then.
+constexpr size_t kMostStates = 4;
+
+// Of all programs of a step; the last used one stays, however large it is.
+constexpr size_t kMostProgramBytes = size_t{256} << 20;
+
+// A call that is recorded or compared costs about so many eager ones, of which a replay saves a part. Where
+// recordings have cost so many more than replays have brought, calls run eagerly for a while, each time longer.
+constexpr int64_t kCostOfARecording = 12;
+constexpr int64_t kMostDebt = 1500;
+constexpr uint64_t kRest = 512;
+constexpr uint64_t kMostRests = 8;
+
 // A thread that calls a part so often, and no other does in between, is the part's from then on.
 constexpr uint64_t kCallsElsewhere = 16;
 
@@ -117,9 +130,36 @@ bool CapturedFunction::is_on_its_thread() {
 std::vector<at::Tensor> CapturedFunction::call_entry(const std::vector<at::Tensor>& inputs) {
   current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
+  if (is_resting()) return eager(inputs, rest_reason_);
   Entry* entry = entry_for(inputs);
   current_ = entry ? entry->number() : 0;
-  return entry ? entry->call(inputs) : eager(inputs, eager_reason_);
+  if (!entry) return eager(inputs, eager_reason_);
+  const uint64_t recorded = stats_.recorded + stats_.checked;
+  std::vector<at::Tensor> results = entry->call(inputs);
+  weigh_recordings(recorded);
+  return results;
+}
+
+bool CapturedFunction::is_resting() {
+  if (rest_ == 0) return false;
+  --rest_;
+  return true;
+}
+
+void CapturedFunction::weigh_recordings(uint64_t recorded_before) {
+  const uint64_t recorded = stats_.recorded + stats_.checked;
+  if (recorded == recorded_before) return;
+  const int64_t debt =
+      kCostOfARecording * static_cast<int64_t>(recorded) - static_cast<int64_t>(stats_.replayed) - forgiven_;
+  if (debt <= kMostDebt) return;
+  forgiven_ += debt / 4;
+  rest_ = kRest << std::min(rests_++, kMostRests);
+  rest_reason_ = c10::str("Recordings are made so often, and fit so seldom, that nothing is gained; the next ",
+                          rest_, " calls run eagerly. The last reason: ",
+                          entries_.front().entry->outdated_reason().empty()
+                              ? "other sizes, types, strides or modes in each call"
+                              : entries_.front().entry->outdated_reason(),
+                          ".");
 }
 
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
@@ -131,10 +171,16 @@ bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
 
 Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) {
   const Environment environment = Environment::now();
-  for (Kept& kept : entries_) {
-    if (!kept.entry->fits(environment, inputs)) continue;
-    kept.used = stats_.calls;
-    return kept.entry.get();
+  size_t declined = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].entry->fits(environment, inputs)) continue;
+    // Another one may be of this state, as of a half that is frozen in turns.
+    if (entries_[i].entry->declines() && ++declined < kMostStates) continue;
+    if (i > 0)
+      std::rotate(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(i),
+                  entries_.begin() + static_cast<ptrdiff_t>(i) + 1);
+    entries_.front().used = stats_.calls;
+    return entries_.front().entry.get();
   }
   return nullptr;
 }
@@ -149,11 +195,23 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
                              " programs, and none fits (CaptureOptions::programs)");
     return nullptr;
   }
+  keep_within_bytes();
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
-  entries_.push_back(
+  entries_.insert(
+      entries_.begin(),
       {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, counts_), stats_.calls});
-  return entries_.back().entry.get();
+  return entries_.front().entry.get();
+}
+
+void CapturedFunction::keep_within_bytes() {
+  size_t bytes = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    bytes += entries_[i].entry->bytes();
+    if (i == 0 || bytes <= kMostProgramBytes) continue;
+    entries_.resize(i);
+    return;
+  }
 }
 
 // One, so that many sets of sizes in turn do not push each other out.
@@ -184,6 +242,7 @@ void CapturedFunction::watch(const void* value, size_t bytes) {
 
 void CapturedFunction::reset() {
   const Busy busy(busy_);
+  rest_ = 0;
   entries_.clear();
 }
 
@@ -200,6 +259,7 @@ CaptureStats CapturedFunction::stats() const {
 }
 
 std::string CapturedFunction::refusal() const {
+  if (rest_ > 0) return rest_reason_;
   for (const Kept& kept : entries_) {
     if (!kept.entry->refusal().empty()) return kept.entry->refusal();
   }

@@ -36,6 +36,9 @@ class CapturedFunction {
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
   Entry* known_entry_for(const std::vector<at::Tensor>& inputs);
   void forget_unused();
+  void keep_within_bytes();
+  bool is_resting();
+  void weigh_recordings(uint64_t recorded_before);
   Entry* entry_for(const std::vector<at::Tensor>& inputs);
 
   const Function function_;
@@ -53,7 +56,13 @@ class CapturedFunction {
     // The number of the last call that it took.
     uint64_t used;
   };
+  // The last used one first.
   std::vector<Kept> entries_;
+  // Calls that run eagerly from now on, how often there were such, and what recordings have cost until then.
+  uint64_t rest_ = 0;
+  uint64_t rests_ = 0;
+  int64_t forgiven_ = 0;
+  std::string rest_reason_;
   uint64_t current_ = 0;
   // Why the last call that no entry took was eager.
   std::string eager_reason_;

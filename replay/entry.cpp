@@ -395,6 +395,22 @@ const char* Entry::outside_difference() {
   return numbers_ ? numbers_->difference() : nullptr;
 }
 
+const char* Entry::take_difference() {
+  const std::optional<const char*> known = std::exchange(difference_, std::nullopt);
+  return known ? *known : outside_difference();
+}
+
+bool Entry::declines() {
+  if (phase_ != Phase::kReady) return false;
+  difference_ = outside_difference();
+  return *difference_ && run_->guard().may_fit_again();
+}
+
+size_t Entry::bytes() const {
+  const size_t runs = part_ ? std::max<size_t>(part_->runs(), 1) : 1;
+  return run_ ? runs * run_->bound().arena_bytes() : 0;
+}
+
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
          !doubts_.difference(inputs) && !is_compared();
@@ -407,8 +423,9 @@ bool Entry::is_compared() const {
 }
 
 std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
+  const char* const difference = take_difference();
   if (!knows(inputs)) return check(inputs);
-  if (const char* reason = outside_difference()) {
+  if (const char* reason = difference) {
     if (run_->guard().only_gradients_come_or_go() && (!numbers_ || !numbers_->difference()) &&
         !doubts_.difference(inputs))
       return doubted(inputs, reason);

@@ -33,6 +33,12 @@ class Entry {
   bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
 
+  // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
+  bool declines();
+  // Of the program's memory.
+  size_t bytes() const;
+  const std::string& outdated_reason() const { return outdated_reason_; }
+
   bool would_replay(const std::vector<at::Tensor>& inputs);
 
   const std::string& refusal() const { return refusal_; }
@@ -88,6 +94,8 @@ class Entry {
   void give_back_inputs(const std::vector<at::Tensor>& inputs);
   // Why the recording does not fit what it uses from outside, or null.
   const char* outside_difference();
+  // The same, or what declines() has found.
+  const char* take_difference();
   void refuse(std::string reason);
   void outdated(std::string reason);
   static uint64_t next_number();
@@ -118,6 +126,8 @@ class Entry {
   std::shared_ptr<ReplayRun> run_;
   std::unique_ptr<NumbersOfOptimizers> numbers_;
   std::string refusal_;
+  // Of declines(), for the call that follows.
+  std::optional<const char*> difference_;
   // Why it was recorded anew, the last time.
   std::string outdated_reason_;
   uint64_t differences_ = 0;

@@ -27,6 +27,11 @@ from overdrive._reads import Walk
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8
+# As in replay/captured_function.cpp: what a recording costs in calls, by how much recordings may cost more than replays bring,
+# and how many calls run eagerly then.
+_COST, _MOST_DEBT, _REST, _MOST_RESTS = 12, 1500, 512, 8
+# Runs of the function in turn after which the way through the library is left out for a while.
+_MOST_RUNS = 64
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
 _REPLAYED: Any = object()
@@ -114,6 +119,12 @@ class CapturedStep:
         self._running = 0
         self._resets = 0
         self._new_variants = 0
+        # Calls that run eagerly from now on, how often there were such, and what recordings had cost until then.
+        self._rest = self._rests = self._forgiven = 0
+        # While it records: whether a step() of another optimizer is to be refused.
+        self._looks_at_steps = True
+        # Runs of the function without a replay between them.
+        self._runs_in_turn = 0
         self._reset_reason = ""
         self._given_up = ""
         self._eager_reason = ""
@@ -133,6 +144,8 @@ class CapturedStep:
             template, tensors = self._template(inputs)
         if self._given_up or self._running or any(count() for count in self._modes):
             return self._eager(inputs, self._reason_for_python())
+        if self._rest and self._rests_now():
+            return self._eager(inputs, self._eager_reason)
         optimizer = self._optimizer
         if optimizer is not None and (reason := optimizer.write_numbers()):
             self._given_up = reason
@@ -154,7 +167,10 @@ class CapturedStep:
         self._form = _REPLAYED
         results = self._call_library(tensors)
         form = self._form
-        if form is _REPLAYED:
+        if form is not _REPLAYED:
+            self._note_run()
+        else:
+            self._runs_in_turn = 0
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
             if optimizer is not None and optimizer.has_idle():
                 for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
@@ -234,10 +250,13 @@ class CapturedStep:
             reason = self._facts.told()
         for variant in self._variants:
             if variant.key == key and variant.reads.changed() is None:
+                self._variants.remove(variant)
+                self._variants.append(variant)  # the last used one comes last
                 break
         else:
             if len(self._variants) >= self._programs:
-                self._forget()
+                del self._variants[0]
+            self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
             variant = _Variant(next(self._numbers), key, training)
             self._variants.append(variant)
@@ -252,6 +271,34 @@ class CapturedStep:
         self._number.value = variant.number
         return variant
 
+    def _weigh_recordings(self, reason: str) -> None:
+        """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
+        made = self.stats()
+        recordings = self._new_variants + self._resets + made["recorded"] + made["checked"]
+        debt = _COST * recordings - made["replayed"] - self._forgiven
+        if debt > _MOST_DEBT:
+            self._forgiven += debt // 4
+            self._begin_rest(f"Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: "
+                             f"{reason or self._reset_reason or 'other arguments'}.")
+
+    def _begin_rest(self, reason: str) -> None:
+        self._rest = _REST << min(self._rests, _MOST_RESTS)
+        self._rests += 1
+        self._runs_in_turn = 0
+        self._eager_reason = f"{reason} The next {self._rest} calls run eagerly."
+
+    def _note_run(self) -> None:
+        self._runs_in_turn += 1
+        if self._runs_in_turn > _MOST_RUNS:
+            reason = self.refusal() or self._reason_of_last_call()
+            self._begin_rest(reason if reason.endswith(".") else f"{reason}.")
+
+    def _rests_now(self) -> bool:
+        if not self._rest:
+            return False
+        self._rest -= 1
+        return True
+
     def _training(self) -> list[Read]:
         return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
                 for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._own]
@@ -260,6 +307,7 @@ class CapturedStep:
         self._resets += 1
         self._reset_reason = reason
         self._forget()
+        self._weigh_recordings(reason)
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
             self._given_up = f"In nearly every call {reason}."
 
@@ -355,7 +403,7 @@ class CapturedStep:
         try:
             if not recorded and variant.watched_runs > 0:
                 return run(inputs)
-            watcher = Watcher(_refuse if recorded else None, self._met)
+            watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
             drawn = states_of(variant.generators) if recorded else None
             with watcher:
                 value = run(inputs)
@@ -379,13 +427,13 @@ class CapturedStep:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._own.update(changed)
         for place, read in changed.items():
-            if not isinstance(read.now(), self._tensor) and not isinstance(read.expected, self._tensor):
-                continue
-            if self._is_made_of_the_old(read):
+            is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
+            if not self._is_made_of_the_old(read):
+                if can_be_left(read):
+                    self._left[place] = read
+            elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
-            elif can_be_left(read):
-                self._left[place] = read
 
     def _is_made_of_the_old(self, read: Read) -> bool:
         """Whether the call that is recorded has used what was there before."""
@@ -418,28 +466,13 @@ class CapturedStep:
         return walk
 
     def _record(self, inputs: Sequence[Any]) -> Any:
-        import torch.nn.modules.module as every_module
-        import torch.optim.optimizer as every_optimizer
-
-        thread = threading.get_ident()
-        called: list[Any] = []
-
-        def note_module(module: Any, _: Any) -> None:
-            if threading.get_ident() == thread and module not in self._modules:
-                called.append(weakref.ref(module))
-
-        def note_optimizer(stepping: Any, *_: Any) -> None:
-            if threading.get_ident() == thread:
-                _refuse(f"The function calls step() of an optimizer ({type(stepping).__name__}) that the step does not know; give it by "
-                        "optimizer=, which takes a list of several, too.")
-
         ours = self._optimizer
         if ours is not None and (reason := ours.refusal()):
             _refuse(reason)
             ours = None
-        hooks = [every_module.register_module_forward_pre_hook(note_module)]
-        if ours is not None or self._optimizer is None:
-            hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
+        self._looks_at_steps = ours is not None or self._optimizer is None
+        # Guards look at the hooks of all modules, so that a recording beside other threads has none.
+        hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
         if ours is not None:
             ours.begin()
         try:
@@ -449,13 +482,33 @@ class CapturedStep:
                 ours.end()
             for hook in hooks:
                 hook.remove()
-        # A module that the function makes for itself is another one in each call.
-        for module in called:
-            if (alive := module()) is not None:
-                self._modules[alive] = None
         if ours is not None:
             ours.check_steps()
         return value
+
+    def _hooks_of_a_recording(self, ours: Any) -> list[Any]:
+        """Notes the modules that are called, and optimizers that are not known, where nothing watches the code."""
+        import torch.nn.modules.module as every_module
+        import torch.optim.optimizer as every_optimizer
+
+        thread = threading.get_ident()
+
+        def note_module(module: Any, _: Any) -> None:
+            if threading.get_ident() == thread:
+                self._modules[module] = None
+
+        def note_optimizer(stepping: Any, *_: Any) -> None:
+            if threading.get_ident() == thread:
+                refuse_optimizer(stepping)
+
+        hooks = [every_module.register_module_forward_pre_hook(note_module)]
+        if ours is not None or self._optimizer is None:
+            hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
+        return hooks
+
+    def _refuse_unknown(self, optimizer: Any) -> None:
+        if self._looks_at_steps and (self._optimizer is None or not self._optimizer.knows(optimizer)):
+            refuse_optimizer(optimizer)
 
     def _check_form(self, entry: int) -> None:
         if self._given_up:
@@ -499,7 +552,7 @@ class CapturedStep:
         """Forgets every recording: for changes that nothing looks at."""
         self._forget()
         self._given_up = ""
-        self._resets = self._new_variants = 0
+        self._resets = self._new_variants = self._rest = 0
 
     def stats(self) -> dict[str, int]:
         """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
@@ -516,7 +569,7 @@ class CapturedStep:
     def refusal(self) -> str:
         """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
         "" when calls are replayed or recorded."""
-        text = self._given_up or self._text(self._library.overdrive_capture_refusal)
+        text = self._given_up or (self._eager_reason if self._rest else self._text(self._library.overdrive_capture_refusal))
         if not text:
             counts = self.stats()
             if counts["replayed"] == 0 and counts["calls"] > 4:
@@ -535,7 +588,8 @@ class CapturedStep:
                     return line[len(start):]
         if self._new_variants or self._resets:
             return f"Nearly every call is recorded anew: {self._reset_reason}."
-        return "Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay."
+        return ("Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay; where sizes "
+                "differ in every call, pad batches to a few.")
 
     def explain(self) -> str:
         """The programs, their operators and memory, and why they were recorded anew."""
@@ -566,7 +620,7 @@ class CapturedStep:
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
-            programs: int = 8, check_every: int = 0, guards: str = "checked") -> CapturedStep:
+            programs: int = 64, check_every: int = 0, guards: str = "checked") -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
@@ -618,6 +672,11 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked")
+
+
+def refuse_optimizer(optimizer: Any) -> None:
+    _refuse(f"The function calls step() of an optimizer ({type(optimizer).__name__}) that the step does not know; give it by optimizer=, "
+            "which takes a list of several, too.")
 
 
 def _merged(template: tuple[Any, ...], tensors: Sequence[Any]) -> Sequence[Any]:

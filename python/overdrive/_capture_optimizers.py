@@ -40,6 +40,9 @@ class Optimizers:
                 found = True
         return found
 
+    def knows(self, optimizer: Any) -> bool:
+        return any(one.optimizer is optimizer for one in self._all)
+
     def note_names(self, reads: Iterable[Read]) -> None:
         for read in reads:
             for index, one in enumerate(self._all):

@@ -149,9 +149,11 @@ class Met:
 class Watcher:
     """Notes the code that runs on this thread inside of its block."""
 
-    def __init__(self, refuse: Callable[[str], None] | None, met: Met) -> None:
+    def __init__(self, refuse: Callable[[str], None] | None, met: Met, stepped: Callable[[Any], None]) -> None:
         self._refuse = refuse
         self._met = met
+        # Is told of each optimizer whose step() has run.
+        self._stepped = stepped
         self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
         self.nn_codes: set[types.CodeType] = set()
         # Why a number may be another one later, though no value that is looked at has changed.
@@ -202,6 +204,8 @@ class Watcher:
             kind = self._kinds[code] = kind_of(code.co_filename)
         if kind == "":
             return
+        if code.co_name == "step" and self._refuse is not None:
+            self._note_step(frame.f_locals.get("self"))
         if kind == "nn":
             self.nn_codes.add(code)
             if code.co_varnames[:1] == ("self",):
@@ -210,6 +214,12 @@ class Watcher:
         self.codes[code, id(frame.f_globals)] = frame.f_globals
         for value in list(frame.f_locals.values()):
             self._keep(value)
+
+    def _note_step(self, optimizer: Any) -> None:
+        import torch
+
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._stepped(optimizer)
 
     def _keep(self, value: Any) -> None:
         import torch

@@ -53,7 +53,7 @@ class CapturedPart(CapturedStep):
         if any(count() for count in self._modes):
             self._eager_reason = self._reason_for_python()
             return self._beside(inputs, keywords)
-        if self._given_up or self._resting or not self._busy.acquire(blocking=False):
+        if self._given_up or self._resting or self._rest and self._rests_now() or not self._busy.acquire(blocking=False):
             return self._beside(inputs, keywords)
         try:
             result = self._alone(inputs, keywords)
@@ -94,6 +94,10 @@ class CapturedPart(CapturedStep):
             self._given = None
             made, self._made = self._made, None
         form = self._form
+        if form is _REPLAYED:
+            self._runs_in_turn = 0
+        else:
+            self._note_run()
         if made is not None:
             value, leaves = made
             if len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results)):
@@ -302,7 +306,7 @@ def part_of(module: Any) -> CapturedPart | None:
     return call.part if isinstance(call, _ModuleCall) else None
 
 
-def captured(target: Any = None, *, programs: int = 8, check_every: int = 0, guards: str = "checked") -> Any:
+def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, guards: str = "checked") -> Any:
     """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
 
     A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are

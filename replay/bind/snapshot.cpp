@@ -87,8 +87,11 @@ std::vector<int> Snapshot::differences() const {
   return result;
 }
 
+// The one that all threads share only where the program draws: else it would be set back under other threads'
+// hands.
 std::vector<at::Generator> generators_of(const Program& program) {
-  std::vector<at::Generator> result{at::detail::getDefaultCPUGenerator()};
+  std::vector<at::Generator> result;
+  if (program.uses_random_numbers()) result.push_back(at::detail::getDefaultCPUGenerator());
   for (const Operator& op : program.operators) {
     for (const Argument& argument : op.in) {
       if (argument.kind != Argument::Kind::kConstant || !argument.constant.isGenerator()) continue;

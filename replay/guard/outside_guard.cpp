@@ -153,6 +153,16 @@ void OutsideGuard::watch_gradients(const Program& program) {
   }
 }
 
+bool OutsideGuard::may_fit_again() const {
+  return !only_gradients_come_or_go() && std::all_of(watched_.begin(), watched_.end(),
+                                                     [](const Watched& each) { return each.may_fit_again(); });
+}
+
+bool OutsideGuard::Watched::may_fit_again() const {
+  const char* const text = difference();
+  return !text || (!weak.expired() && tensor->requires_grad() != requires_grad);
+}
+
 const char* OutsideGuard::Watched::difference() const {
   if (weak.expired()) return "a tensor that the step uses was destroyed";
   if (tensor->storage().unsafeGetStorageImpl() != storage || storage->data() != address) {

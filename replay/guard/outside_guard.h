@@ -43,6 +43,8 @@ class OutsideGuard {
   // Whether nothing differs but gradients that the program leaves alone: some are there now and were not, or
   // the other way.
   bool only_gradients_come_or_go() const;
+  // Whether what differs may be as it was again: a gradient, or whether tensors require one.
+  bool may_fit_again() const;
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
   // Why the tensors cannot be watched; empty when they can.
@@ -66,6 +68,7 @@ class OutsideGuard {
     int64_t bumps;
 
     const char* difference() const;
+    bool may_fit_again() const;
   };
   struct WatchedGradient {
     c10::TensorImpl* leaf;
