@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <string_view>
@@ -22,9 +23,9 @@ constexpr size_t kMostStates = 4;
 // Of all programs of a step; the last used one stays, however large it is.
 constexpr size_t kMostProgramBytes = size_t{256} << 20;
 
-// A call that is recorded or compared costs about so many eager ones, of which a replay saves a part. Where
+// A call that is recorded costs about so many eager ones, of which a replay saves a part. Where
 // recordings have cost so many more than replays have brought, calls run eagerly for a while, each time longer.
-constexpr int64_t kCostOfARecording = 12;
+constexpr int64_t kCostOfARecording = 18;
 constexpr int64_t kMostDebt = 1500;
 constexpr uint64_t kRest = 512;
 constexpr uint64_t kMostRests = 8;
@@ -134,7 +135,7 @@ std::vector<at::Tensor> CapturedFunction::call_entry(const std::vector<at::Tenso
   Entry* entry = entry_for(inputs);
   current_ = entry ? entry->number() : 0;
   if (!entry) return eager(inputs, eager_reason_);
-  const uint64_t recorded = stats_.recorded + stats_.checked;
+  const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = entry->call(inputs);
   weigh_recordings(recorded);
   return results;
@@ -147,10 +148,9 @@ bool CapturedFunction::is_resting() {
 }
 
 void CapturedFunction::weigh_recordings(uint64_t recorded_before) {
-  const uint64_t recorded = stats_.recorded + stats_.checked;
-  if (recorded == recorded_before) return;
-  const int64_t debt =
-      kCostOfARecording * static_cast<int64_t>(recorded) - static_cast<int64_t>(stats_.replayed) - forgiven_;
+  if (stats_.recorded == recorded_before) return;
+  const int64_t debt = kCostOfARecording * static_cast<int64_t>(stats_.recorded) -
+                       static_cast<int64_t>(stats_.replayed) - forgiven_;
   if (debt <= kMostDebt) return;
   forgiven_ += debt / 4;
   rest_ = kRest << std::min(rests_++, kMostRests);
@@ -171,18 +171,28 @@ bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
 
 Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) {
   const Environment environment = Environment::now();
-  size_t declined = 0;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (!entries_[i].entry->fits(environment, inputs)) continue;
-    // Another one may be of this state, as of a half that is frozen in turns.
-    if (entries_[i].entry->declines() && ++declined < kMostStates) continue;
-    if (i > 0)
-      std::rotate(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(i),
-                  entries_.begin() + static_cast<ptrdiff_t>(i) + 1);
-    entries_.front().used = stats_.calls;
-    return entries_.front().entry.get();
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  size_t found = kNone, waiting = kNone, first_declined = kNone, declined = 0;
+  for (size_t i = 0; i < entries_.size() && found == kNone; ++i) {
+    Entry& entry = *entries_[i].entry;
+    if (!entry.fits(environment, inputs)) continue;
+    if (!entry.is_ready()) {
+      waiting = std::min(waiting, i);
+    } else if (entry.declines()) {
+      first_declined = std::min(first_declined, i);
+      ++declined;
+    } else {
+      found = i;
+    }
   }
-  return nullptr;
+  // Another one may be of this state, as of a half that is frozen in turns; or is recorded now.
+  if (found == kNone) found = waiting;
+  if (found == kNone && declined >= kMostStates) found = first_declined;
+  if (found == kNone) return nullptr;
+  const auto begin = entries_.begin(), at = begin + static_cast<ptrdiff_t>(found);
+  if (found > 0) std::rotate(begin, at, at + 1);
+  entries_.front().used = stats_.calls;
+  return entries_.front().entry.get();
 }
 
 Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {

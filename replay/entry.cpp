@@ -5,6 +5,8 @@
 #include "replay/run/replay_run.h"
 
 #include <ATen/record_function.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <atomic>
 #include <charconv>
@@ -59,6 +61,24 @@ int64_t number_of(const std::vector<WatchedValue>& watched) {
   return watched.empty() ? 0 : watched.front().as_number();
 }
 
+// The function, which tells a recording what it may look at: zero_grad() takes gradients away without an
+// operator.
+Function noting_leaves(const Function& function, const CaptureOptions& options) {
+  if (options.modules.empty() && options.optimizers.empty() && !options.optimizer) return function;
+  return [&function, &options](const std::vector<at::Tensor>& inputs) {
+    std::vector<at::Tensor> results = function(inputs);
+    Recorder* const recorder = Recorder::active();
+    if (!recorder) return results;
+    for (const auto& module : options.modules) recorder->note_owners(module->parameters());
+    std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
+    if (options.optimizer) optimizers.push_back(options.optimizer);
+    for (const auto* optimizer : optimizers) {
+      for (const auto& group : optimizer->param_groups()) recorder->note_owners(group.params());
+    }
+    return results;
+  };
+}
+
 bool is_power_of_ten(uint64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;
   return number == 1;
@@ -71,7 +91,7 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
              std::shared_ptr<PartCounts> counts)
     : part_(counts ? std::make_unique<Part>(function, std::move(counts), number_of(watched)) : nullptr),
       function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
-                      : function),
+                      : noting_leaves(function, options)),
       options_(options),
       stats_(stats),
       environment_(Environment::now()),
@@ -403,7 +423,8 @@ const char* Entry::take_difference() {
 bool Entry::declines() {
   if (phase_ != Phase::kReady) return false;
   difference_ = outside_difference();
-  return *difference_ && run_->guard().may_fit_again();
+  const OutsideGuard& guard = run_->guard();
+  return *difference_ && (gradients_matter_ || !guard.only_gradients_come_or_go()) && guard.may_fit_again();
 }
 
 size_t Entry::bytes() const {
@@ -426,9 +447,9 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   const char* const difference = take_difference();
   if (!knows(inputs)) return check(inputs);
   if (const char* reason = difference) {
-    if (run_->guard().only_gradients_come_or_go() && (!numbers_ || !numbers_->difference()) &&
-        !doubts_.difference(inputs))
-      return doubted(inputs, reason);
+    if (!gradients_matter_ && run_->guard().only_gradients_come_or_go() &&
+        (!numbers_ || !numbers_->difference()) && !doubts_.difference(inputs))
+      return doubted_gradients(inputs, reason);
     outdated(reason);
     return eager(inputs);
   }
@@ -501,6 +522,16 @@ std::vector<at::Tensor> Entry::doubted(const std::vector<at::Tensor>& inputs, co
   doubts_.renew(run_->program(), run_->bound().buffers());
   phase_ = Phase::kReady;
   return call.results;
+}
+
+std::vector<at::Tensor> Entry::doubted_gradients(const std::vector<at::Tensor>& inputs, const char* what) {
+  const uint64_t differences = differences_;
+  std::vector<at::Tensor> results = doubted(inputs, what);
+  if (phase_ == Phase::kFirst) {
+    gradients_matter_ = true;
+    differences_ = differences;
+  }
+  return results;
 }
 
 std::vector<at::Tensor> Entry::doubted_data(const std::vector<at::Tensor>& inputs, const char* what) {

@@ -35,6 +35,7 @@ class Entry {
 
   // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
   bool declines();
+  bool is_ready() const { return phase_ == Phase::kReady; }
   // Of the program's memory.
   size_t bytes() const;
   const std::string& outdated_reason() const { return outdated_reason_; }
@@ -59,6 +60,8 @@ class Entry {
   // What may matter to the function, as far as its recordings tell, is another one now: the call is made
   // eagerly, recorded and compared.
   std::vector<at::Tensor> doubted(const std::vector<at::Tensor>& inputs, const std::string& what);
+  // The same for gradients that the program leaves alone: some are there now and were not, or the other way.
+  std::vector<at::Tensor> doubted_gradients(const std::vector<at::Tensor>& inputs, const char* what);
   // The same for data that the function may have read through a pointer.
   std::vector<at::Tensor> doubted_data(const std::vector<at::Tensor>& inputs, const char* what);
   // A replay, taken back, and the same call eagerly; an error when they differ.
@@ -126,6 +129,8 @@ class Entry {
   std::shared_ptr<ReplayRun> run_;
   std::unique_ptr<NumbersOfOptimizers> numbers_;
   std::string refusal_;
+  // Whether the function looks at gradients that the program leaves alone, as zero_grad() does.
+  bool gradients_matter_ = false;
   // Of declines(), for the call that follows.
   std::optional<const char*> difference_;
   // Why it was recorded anew, the last time.

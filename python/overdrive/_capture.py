@@ -6,6 +6,7 @@ import functools
 import gc
 import inspect
 import itertools
+import sys
 import threading
 import warnings
 import weakref
@@ -19,7 +20,7 @@ from overdrive._capture_texts import Number, in_python, levels_to_caller, other_
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
-from overdrive._guards import ENTRY, Read, Reads, is_number, states_of, structure_of
+from overdrive._guards import CELL, ENTRY, NOTHING, Read, Reads, is_number, states_of, structure_of
 from overdrive._left import Left, can_be_left, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
@@ -29,7 +30,7 @@ _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outda
 _MOST_RESETS = 8
 # As in replay/captured_function.cpp: what a recording costs in calls, by how much recordings may cost more than replays bring,
 # and how many calls run eagerly then.
-_COST, _MOST_DEBT, _REST, _MOST_RESTS = 12, 1500, 512, 8
+_COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
 # Runs of the function in turn after which the way through the library is left out for a while.
 _MOST_RUNS = 64
 # Calls without a replay after which a warning tells why.
@@ -94,10 +95,14 @@ class CapturedStep:
         self._programs = max(1, programs)
         self._variants: list[_Variant] = []
         self._variant: _Variant | None = None
+        # Tensors that the function names, in its last run.
+        self._named: dict[int, Any] = {}
         # Of all runs of the function.
         self._met, self._met_functions = Met(), Met()
         # Values that the function changes itself: a replay does not, and nothing else is promised for them.
         self._own: dict[tuple[int, int, Any], Read] = {}
+        # Values of tensors that changed between two calls, which the function may write before it reads them.
+        self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
         self._left: dict[tuple[int, int, Any], Read] = {}
         if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
@@ -242,6 +247,8 @@ class CapturedStep:
         before, reason = self._variant, ""
         if before is not None and before.key == key and (changed := before.reads.changed()) is not None:
             reason = changed.told()
+            if changed.kind in (ENTRY, CELL) and tensors_in(changed.now()):
+                self._written_elsewhere[changed.place] = changed
         elif before is not None and before.key[0] != key[0]:
             reason = other_number(before.key[0], key[0])
         elif before is not None and before.key[1] != key[1]:
@@ -274,8 +281,7 @@ class CapturedStep:
     def _weigh_recordings(self, reason: str) -> None:
         """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
         made = self.stats()
-        recordings = self._new_variants + self._resets + made["recorded"] + made["checked"]
-        debt = _COST * recordings - made["replayed"] - self._forgiven
+        debt = _COST * (self._new_variants + self._resets + made["recorded"]) - made["replayed"] - self._forgiven
         if debt > _MOST_DEBT:
             self._forgiven += debt // 4
             self._begin_rest(f"Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: "
@@ -328,6 +334,7 @@ class CapturedStep:
         self._dropped.clear()
         self._own.clear()
         self._left.clear()
+        self._written_elsewhere.clear()
         self._modules = self._named_modules()
 
     def _named_modules(self) -> dict[Any, None]:
@@ -387,8 +394,9 @@ class CapturedStep:
             self._running = 0
 
     def _lasting(self) -> list[Any]:
-        """Tensors that an operator may see through a passing copy, as ``data`` makes it."""
-        tensors = [tensor for module in self._modules for own in (module._parameters, module._buffers) for tensor in own.values()]
+        """Tensors that an operator may see through a passing copy, as ``data`` makes it, and whose gradients the function may take
+        away without an operator, as ``zero_grad()`` does."""
+        tensors = list(self._named.values()) + [tensor for module in self._modules for own in (module._parameters, module._buffers) for tensor in own.values()]
         if self._optimizer is not None:
             tensors += self._optimizer.parameters()
         return [tensor for tensor in tensors if tensor is not None]
@@ -405,8 +413,10 @@ class CapturedStep:
                 return run(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
             drawn = states_of(variant.generators) if recorded else None
+            before = [read.now() for read in self._written_elsewhere.values()]
             with watcher:
                 value = run(inputs)
+            self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)
         finally:
@@ -423,6 +433,14 @@ class CapturedStep:
         variant.watched_runs += 1
         return value
 
+    def _note_written(self, before: Sequence[Any]) -> None:
+        """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
+        for (place, read), value in zip(list(self._written_elsewhere.items()), before):
+            if read.now() is not value and can_be_left(read):
+                read.expected = NOTHING
+                self._own[place] = self._left[place] = read
+                del self._written_elsewhere[place]
+
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._own.update(changed)
@@ -434,6 +452,16 @@ class CapturedStep:
             elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
+        self._let_go_of_old(changed)
+
+    def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
+        """What the program has dropped must die as it would: a recording looks at what is held."""
+        for read in changed.values():
+            if not is_number(read.expected):
+                read.expected = NOTHING
+        nobodys = [place for place, read in self._own.items() if sys.getrefcount(read.holder) <= 2]
+        for place in nobodys:
+            del self._own[place]
 
     def _is_made_of_the_old(self, read: Read) -> bool:
         """Whether the call that is recorded has used what was there before."""
@@ -458,6 +486,7 @@ class CapturedStep:
         self._modules.update(dict.fromkeys(walk.modules))
         variant.generators = walk.generators
         self._facts.ask(walk.names())
+        self._named = walk.leaves
         options: list[Read] = []
         if self._optimizer is not None:
             options = self._optimizer.options_read()

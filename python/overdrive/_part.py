@@ -224,6 +224,7 @@ class CapturedPart(CapturedStep):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
             else:
                 _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+        self._let_go_of_old(changed)
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""

@@ -26,6 +26,8 @@ from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CONTENTS, CONTEXT, ENTRY,
 _MOST_ITEMS = 1024
 _MOST_BYTES = 16 << 10
 _DEEPEST = 8
+# Functions of a class that no code names where it calls them.
+_CALLED = ("forward", "__call__")
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
 
@@ -39,6 +41,8 @@ class Walk:
         self.reads: dict[tuple[int, int, Any], Read] = {}
         self.modules: dict[Any, None] = {}
         self.refusals: list[str] = []
+        # Tensors that the program names, whose gradients and flags the function may look at.
+        self.leaves: dict[int, Any] = {}
         # Of NumPy, whose functions draw random numbers unseen.
         self.generators: list[Any] = []
         # Why a number may be another one later, though no value here has changed.
@@ -56,6 +60,11 @@ class Walk:
             self._optional.update(names.strings_of_attributes)
             for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
                 self._attributes.setdefault(name, where)
+        # A string of one function may name an attribute for another one.
+        asking = next((names.globals[name] for names in map(names_of, self._codes) for name in ("getattr", "vars") if name in names.globals), "")
+        for text in self._strings if asking else ():
+            if text.isidentifier():
+                self._attributes.setdefault(text, asking)
         for code in watcher.nn_codes:
             self._nn_attributes.update(names_of(code).attributes)
         self._nn_attributes.update(self._attributes)
@@ -124,6 +133,10 @@ class Walk:
                 self._into(part, name, where, depth + 1)
         elif isinstance(value, dict):
             self._dict(value, name, where, depth)
+        elif isinstance(value, (collections.UserDict, collections.UserList)):
+            self._read(ENTRY, vars(value), "data", name, where, depth)
+        elif kind is types.MappingProxyType:
+            self._into(gc.get_referents(value)[0], name, where, depth + 1)
         elif isinstance(value, list):
             self._list(value, name, where, depth)
         elif isinstance(value, tuple):
@@ -154,6 +167,7 @@ class Walk:
 
     def _tensor(self, tensor: Any, name: str, depth: int) -> None:
         """What the code may ask of it that no operator sees."""
+        self.leaves[id(tensor)] = tensor
         for read in hooks_of(tensor, name):
             self.reads.setdefault(read.place, read)
         self._entries(tensor.__dict__, self._attributes, name, depth)
@@ -195,6 +209,7 @@ class Walk:
             self._class_values(type(module), module.__dict__, name, depth)
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
+        self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
         if "param_groups" not in self._attributes:
             return
         where = self._attributes["param_groups"]
@@ -215,8 +230,7 @@ class Walk:
             self._too_long(value.values(), len(keys), name)
             keys = [key for key in keys if isinstance(key, str) and key in self._strings][:_MOST_ITEMS]
         for key in keys:
-            if is_number(key):
-                self._read(ENTRY, value, key, f"{name}[{key!r}]", where, depth)
+            self._read(ENTRY, value, key, f"{name}[{key!r}]" if is_number(key) else f"{name}[...]", where, depth)
 
     def _list(self, value: list[Any], name: str, where: str, depth: int) -> None:
         self._read(SIZE, value, None, f"len({name})", where, depth)
@@ -264,23 +278,24 @@ class Walk:
                 continue
             entries = entries_of(each)
             for key, value in list(entries.items()):
-                if key not in self._attributes or own is not None and key in own:
+                if key not in self._attributes and key not in _CALLED or own is not None and key in own:
                     continue
                 is_function = isinstance(value, (types.FunctionType, property, staticmethod, classmethod))
                 if is_function or is_number(value) or isinstance(value, (dict, list, tuple)):
-                    self._read(ENTRY, entries, key, f"{each.__name__}.{key}", self._attributes[key], depth)
+                    self._read(ENTRY, entries, key, f"{each.__name__}.{key}", self._attributes.get(key, ""), depth)
                     self._missing_below(kind, each, own, key, name, depth)
                 if is_function and not isinstance(value, types.FunctionType):
                     function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-                    self._into(function, f"{name}.{key}", self._attributes[key], depth + 1)
+                    self._into(function, f"{name}.{key}", self._attributes.get(key, ""), depth + 1)
 
     def _missing_below(self, kind: type, owner: type, own: dict[str, Any] | None, key: str, name: str, depth: int) -> None:
         """The instance and the classes below the owner may get the name for themselves."""
+        where = self._attributes.get(key, "")
         if own is not None:
-            self._read(ENTRY, own, key, f"{name}.{key}", self._attributes[key], depth)
+            self._read(ENTRY, own, key, f"{name}.{key}", where, depth)
         for each in kind.__mro__[:kind.__mro__.index(owner)]:
             if each.__flags__ & _MADE_IN_PYTHON and key not in vars(each):
-                self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", self._attributes[key], depth)
+                self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
 
 
 def _is_pythons_own(value: Any) -> bool:

@@ -2,9 +2,15 @@
 
 #include <torch/csrc/autograd/variable.h>
 
+#include <unordered_map>
+#include <unordered_set>
+
 namespace overdrive::replay {
 
 namespace {
+
+constexpr const char* kOtherGradients = "Gradients are defined before or after one call, but not the other.";
+constexpr const char* kOtherFlag = "requires_grad of a tensor that the step uses was changed";
 
 at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
 
@@ -21,16 +27,20 @@ bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_gr
 
 std::vector<LeafGradient> gradients_now(const Program& program) {
   std::vector<LeafGradient> result;
-  for (const OutsideTensor& outside : program.outside) {
-    const at::Tensor leaf = tensor_of(outside.weak);
-    if (!leaf.defined() || !is_leaf_with_gradient(leaf)) continue;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto add = [&](const WeakTensor& weak) {
+    const at::Tensor leaf = tensor_of(weak);
+    if (!leaf.defined() || !is_leaf_with_gradient(leaf) || !seen.insert(leaf.unsafeGetTensorImpl()).second)
+      return;
     const at::Tensor& gradient = leaf.grad();
-    result.push_back({.leaf = outside.weak,
-                      .raw = outside.raw,
+    result.push_back({.leaf = weak,
+                      .raw = leaf.unsafeGetTensorImpl(),
                       .defined_before = gradient.defined(),
                       .before = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
     if (gradient.defined()) result.back().kept_address = WeakTensor(gradient.getIntrusivePtr());
-  }
+  };
+  for (const OutsideTensor& outside : program.outside) add(outside.weak);
+  for (const WeakTensor& leaf : program.leaves) add(leaf);
   return result;
 }
 
@@ -51,17 +61,23 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
   return "";
 }
 
+// One of the two may know more leaves that the function has not touched.
 std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now) {
-  if (before.size() != now.size()) return "The step uses other parameters in each call.";
-  for (size_t i = 0; i < now.size(); ++i) {
-    const bool alike = before[i].raw == now[i].raw && before[i].defined_before == now[i].defined_before &&
-                       before[i].after.has_value() == now[i].after.has_value();
-    const bool both_leave_it =
-        before[i].raw == now[i].raw && before[i].is_left_alone() && now[i].is_left_alone();
-    if (!alike && !both_leave_it) return "Gradients are defined before or after one call, but not the other.";
-    now[i].may_be_any = both_leave_it && (!alike || before[i].may_be_any);
+  std::unordered_map<const c10::TensorImpl*, const LeafGradient*> known;
+  for (const LeafGradient& gradient : before) known.emplace(gradient.raw, &gradient);
+  for (LeafGradient& gradient : now) {
+    const auto found = known.find(gradient.raw);
+    const LeafGradient* const other = found == known.end() ? nullptr : found->second;
+    if (other) known.erase(found);
+    const bool alike = other && other->defined_before == gradient.defined_before &&
+                       other->after.has_value() == gradient.after.has_value();
+    const bool both_leave_it = gradient.is_left_alone() && (!other || other->is_left_alone());
+    if (!alike && !both_leave_it) return kOtherGradients;
+    gradient.may_be_any = both_leave_it && other && (!alike || other->may_be_any);
   }
-  return "";
+  const bool others_are_left =
+      std::all_of(known.begin(), known.end(), [](const auto& each) { return each.second->is_left_alone(); });
+  return others_are_left ? "" : kOtherGradients;
 }
 
 OutsideGuard::OutsideGuard(const BoundProgram& bound) {
@@ -90,6 +106,7 @@ OutsideGuard::OutsideGuard(const BoundProgram& bound) {
     }
   }
   watch_gradients(program);
+  watch_flags(program);
   targets_.resize(watched_.size());
 }
 
@@ -121,13 +138,17 @@ void OutsideGuard::watch_gradients(const Program& program) {
     const bool stays = gradient.before != nullptr && gradient.before == after.unsafeGetTensorImpl();
     if (stays && !uses_memory_of(program, after)) {
       // The step leaves it alone, whichever it is.
-      gradients_.push_back(
-          {.leaf = gradient.raw, .defined_before = true, .stays = true, .is_left_alone = true});
+      gradients_.push_back({.weak = gradient.leaf,
+                            .leaf = gradient.raw,
+                            .defined_before = true,
+                            .stays = true,
+                            .is_left_alone = true});
       continue;
     }
     const bool used = std::any_of(watched_.begin(), watched_.end(),
                                   [&](const Watched& watched) { return watched.tensor == gradient.before; });
-    gradients_.push_back({.leaf = gradient.raw,
+    gradients_.push_back({.weak = gradient.leaf,
+                          .leaf = gradient.raw,
                           .defined_before = gradient.defined_before,
                           .before = stays || used ? gradient.before : nullptr,
                           .after = stays ? at::Tensor() : after,
@@ -154,8 +175,8 @@ void OutsideGuard::watch_gradients(const Program& program) {
 }
 
 bool OutsideGuard::may_fit_again() const {
-  return !only_gradients_come_or_go() && std::all_of(watched_.begin(), watched_.end(),
-                                                     [](const Watched& each) { return each.may_fit_again(); });
+  return std::all_of(watched_.begin(), watched_.end(),
+                     [](const Watched& each) { return each.may_fit_again(); });
 }
 
 bool OutsideGuard::Watched::may_fit_again() const {
@@ -173,13 +194,27 @@ const char* OutsideGuard::Watched::difference() const {
     return "a tensor that the step uses has other sizes, strides or another type";
   }
   if (tensor->key_set() != keys) return "a tensor that the step uses is of another kind";
-  if (tensor->requires_grad() != requires_grad)
-    return "requires_grad of a tensor that the step uses was changed";
+  if (tensor->requires_grad() != requires_grad) return kOtherFlag;
   if (requires_grad && HookLooks::of(*tensor) != hooks) return "a hook of a parameter was added or taken away";
   return nullptr;
 }
 
+void OutsideGuard::watch_flags(const Program& program) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const Watched& each : watched_) known.insert(each.tensor);
+  for (const WeakTensor& weak : program.leaves) {
+    const at::Tensor leaf = tensor_of(weak);
+    if (leaf.defined() && known.insert(leaf.unsafeGetTensorImpl()).second)
+      flags_.push_back({weak, leaf.unsafeGetTensorImpl(), leaf.requires_grad()});
+  }
+}
+
+const char* OutsideGuard::Flag::difference() const {
+  return weak.expired() || tensor->requires_grad() == requires_grad ? nullptr : kOtherFlag;
+}
+
 const char* OutsideGuard::WatchedGradient::difference() const {
+  if (weak.expired()) return nullptr;
   const at::Tensor& now = leaf->grad();
   if (now.defined() != defined_before) return "a gradient was set or taken away";
   if (before && now.unsafeGetTensorImpl() != before) return "a gradient was replaced";
@@ -193,11 +228,14 @@ const char* OutsideGuard::difference() const {
   for (const WatchedGradient& gradient : gradients_) {
     if (const char* text = gradient.difference()) return text;
   }
-  return nullptr;
+  return std::any_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.difference(); })
+             ? kOtherFlag
+             : nullptr;
 }
 
 bool OutsideGuard::only_gradients_come_or_go() const {
-  return std::none_of(watched_.begin(), watched_.end(),
+  return std::none_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.difference(); }) &&
+         std::none_of(watched_.begin(), watched_.end(),
                       [](const Watched& each) { return each.difference(); }) &&
          std::all_of(gradients_.begin(), gradients_.end(),
                      [](const WatchedGradient& each) { return each.is_left_alone || !each.difference(); });
@@ -216,7 +254,7 @@ void OutsideGuard::finish_call() {
       watched_[i].tensor->bump_version();
   }
   for (const WatchedGradient& gradient : gradients_) {
-    if (gradient.stays) continue;
+    if (gradient.stays || gradient.weak.expired()) continue;
     at::Tensor& now = gradient.leaf->mutable_grad();
     if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;
   }

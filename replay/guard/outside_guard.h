@@ -71,6 +71,8 @@ class OutsideGuard {
     bool may_fit_again() const;
   };
   struct WatchedGradient {
+    // It may be a leaf that no operator uses, and die.
+    WeakTensor weak;
     c10::TensorImpl* leaf;
     bool defined_before;
     // The gradient that has to be there before the call, where the program uses its memory.
@@ -82,13 +84,23 @@ class OutsideGuard {
 
     const char* difference() const;
   };
+  // Of a leaf that no operator uses.
+  struct Flag {
+    WeakTensor weak;
+    const c10::TensorImpl* tensor;
+    bool requires_grad;
+
+    const char* difference() const;
+  };
 
   void watch(const WeakTensor& tensor, int64_t bumps);
   void watch_gradients(const Program& program);
+  void watch_flags(const Program& program);
 
   std::string refusal_;
   std::vector<Watched> watched_;
   std::vector<WatchedGradient> gradients_;
+  std::vector<Flag> flags_;
   std::vector<int> leaf_memories_;
   std::vector<int64_t> targets_;
 };

@@ -294,17 +294,21 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   }
   if (!program_.refusal.empty()) return;
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
+  const size_t outside_of_operators = program_.outside.size();
   for (size_t i = 0; i < results.size(); ++i) {
     if (!note_result(results[i], !program_.is_part() || i < program_.outputs)) return;
     const bool has_version = results[i].defined() && !results[i].is_inference();
     program_.result_versions.push_back(has_version ? results[i]._version() : 0);
   }
+  // A gradient that is passed on as it came lies in the memory of the one that came.
+  const size_t outside_of_results = program_.outside.size();
   adopt_passing_copies();
   find_owners();
   for (size_t i = 0; i < program_.outside.size(); ++i) {
     OutsideTensor& outside = program_.outside[i];
     const auto alive = outside.weak.lock();
-    outside.lives = static_cast<bool>(alive) && !is_of_graph(i);
+    const bool is_result = program_.is_part() && i >= outside_of_operators && i < outside_of_results;
+    outside.lives = static_cast<bool>(alive) && !is_of_graph(i) && !is_result;
     if (alive && !alive->is_inference()) outside.version_after = alive->version_counter().current_version();
   }
   for (const auto& [storage, weak] : given_) {

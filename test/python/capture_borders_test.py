@@ -590,3 +590,207 @@ def test_the_reason_while_a_mode_of_python_is_active():
         with torch.device("cpu"):
             net(torch.ones(2, 3)).sum().backward()
     assert "A mode of Python is active" in overdrive.part_of(net).refusal()
+
+
+class Missing(dict):
+    def __missing__(self, key):
+        return 1.0
+
+
+class Callable:
+    def __call__(self, x):
+        return x * 1
+
+
+class Module(nn.Module):
+    def forward(self, x):
+        return x * 1
+
+
+class Config:
+    def __init__(self):
+        self.rate = 1.0
+
+    def get(self, name):
+        return getattr(self, name)
+
+
+class Keys:
+    """As World: containers and classes of other kinds."""
+
+    def __init__(self):
+        self.thing = Thing()
+        self.by_tuple, self.by_object, self.missing = {(1, "a"): 1.0}, {self.thing: 1.0}, Missing()
+        self.user_dict, self.user_list, self.inner = collections.UserDict(k=1.0), collections.UserList([1.0]), {"k": 1.0}
+        self.proxy = types.MappingProxyType(self.inner)
+        self.linear, self.config = nn.Linear(2, 2), Config()
+        self.module_class = type("Inner", (Module,), {"forward": Module.forward})
+        self.callable_class = type("Inner", (Callable,), {"__call__": Callable.__call__})
+        self.module, self.callable = self.module_class(), self.callable_class()
+
+
+KEYS = {
+    "a tuple as a key": (lambda w, x: x * w.by_tuple[1, "a"], lambda w: w.by_tuple.update({(1, "a"): 2.0})),
+    "an object as a key": (lambda w, x: x * w.by_object[w.thing], lambda w: w.by_object.update({w.thing: 2.0})),
+    "__missing__": (lambda w, x: x * w.missing["k"], lambda w: w.missing.update(k=2.0)),
+    "UserDict": (lambda w, x: x * w.user_dict["k"], lambda w: w.user_dict.update(k=2.0)),
+    "UserList": (lambda w, x: x * w.user_list[0], lambda w: w.user_list.__setitem__(0, 2.0)),
+    "MappingProxyType": (lambda w, x: x * w.proxy["k"], lambda w: w.inner.update(k=2.0)),
+    "requires_grad of a parameter": (lambda w, x: x * (2 if w.linear.weight.requires_grad else 1),
+                                     lambda w: w.linear.requires_grad_(False)),
+    "requires_grad in a sum": (lambda w, x: x * sum(p.numel() for p in w.linear.parameters() if p.requires_grad),
+                               lambda w: w.linear.bias.requires_grad_(False)),
+    "forward() of a class": (lambda w, x: w.module(x), lambda w: setattr(w.module_class, "forward", lambda self, x: x * 2)),
+    "__call__ of a class": (lambda w, x: w.callable(x), lambda w: setattr(w.callable_class, "__call__", lambda self, x: x * 2)),
+    "an attribute by a string": (lambda w, x: x * w.config.get("rate"), lambda w: setattr(w.config, "rate", 2.0)),
+}
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+@pytest.mark.parametrize("name", KEYS)
+def test_values_in_containers_and_classes_are_looked_at(name, capture):
+    function, change = KEYS[name]
+    world = Keys()
+    step = capture(lambda x: function(world, x))
+    for _ in range(8):
+        assert torch.equal(step(X), function(world, X))
+    assert step.stats()["replayed"] > 0, step.refusal()
+    change(world)
+    for _ in range(8):
+        assert torch.equal(step(X), function(world, X))
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["step() inside", "step() outside"])
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("case", ["eager between", "a rare task", "tasks in blocks", "a rare branch"])
+def test_gradients_that_zero_grad_takes_away_without_an_operator(case, to_none, inside):
+    def run(captured):
+        torch.manual_seed(0)
+        body, a, b = nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(2, 1)
+        parameters = list(nn.ModuleList([body, a, b]).parameters())
+        optimizer = torch.optim.SGD(parameters, lr=0.01)
+
+        def train(x, task):
+            optimizer.zero_grad(set_to_none=to_none)
+            head = a if task == 0 else b
+            if case == "a rare branch":
+                head = b if x[0, 0] > 50 else a
+            loss = head(torch.tanh(body(x))).square().mean()
+            loss.backward()
+            if inside:
+                optimizer.step()
+            return loss
+
+        step = overdrive.capture(train, optimizer=optimizer if inside else None) if captured else train
+        seen = []
+        for i in range(40):
+            x, task = torch.randn(3, 2, generator=torch.Generator().manual_seed(i)), 0
+            if case == "a rare task":
+                task = int(i % 10 == 9)
+            elif case == "tasks in blocks":
+                task = i // 10 % 2
+            elif case == "a rare branch" and i % 10 == 9:
+                x[0, 0] = 99.0
+            elif case == "eager between" and i % 10 == 9:
+                b(torch.ones(1, 2)).sum().backward()
+            step(x, task)
+            if not inside:
+                optimizer.step()
+            seen.append([None if t is None else t.tolist() for p in parameters for t in (p, p.grad)])
+        return seen, step
+
+    wanted, _ = run(False)
+    seen, step = run(True)
+    assert seen == wanted
+    assert step.stats()["replayed"] > 15, step.refusal()
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.positions = nn.Linear(4, 4), nn.Parameter(torch.randn(4))
+
+    def forward(self, x, other):
+        return torch.tanh(self.net(x)) + x + other + self.positions
+
+
+@pytest.mark.parametrize("pull", [lambda out: out.sum(), lambda out: torch.tanh(out).square().sum()], ids=["expanded", "dense"])
+def test_gradients_that_are_passed_on_as_they_came(pull):
+    def run(captured):
+        torch.manual_seed(0)
+        first, net, seen = nn.Linear(4, 4), Residual(), []
+        if captured:
+            overdrive.captured(net)
+        for i in range(16):
+            leaf = torch.randn(3, 4, generator=torch.Generator().manual_seed(i)).requires_grad_()
+            h = first(leaf)
+            pull(net(h, leaf * 2)).backward()
+            seen.append([p.grad.tolist() for p in (leaf, *first.parameters(), *net.parameters())])
+        return seen, net
+
+    wanted, _ = run(False)
+    seen, net = run(True)
+    assert seen == wanted
+    assert overdrive.part_of(net).stats()["backwards"] > 8, overdrive.part_of(net).refusal()
+
+
+class Jacobian:
+    def __init__(self, ys):
+        self.ys, self.known = ys, {}
+
+    def __call__(self, i):
+        if i not in self.known:
+            self.known[i] = self.ys[:, i:i + 1].square()
+        return self.known[i]
+
+
+class Cache:
+    """As DeepXDE's: filled with objects of tensors in a call, and cleared before it returns."""
+
+    def __init__(self):
+        self.made = {}
+
+    def __call__(self, ys, i):
+        key = (ys, i // 8)
+        if key not in self.made:
+            self.made[key] = Jacobian(ys)
+        return self.made[key](i)
+
+    def clear(self):
+        self.made = {}
+
+
+def test_a_cache_that_is_cleared_holds_nothing():
+    net, cache = nn.Linear(4, 2), Cache()
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def train(x):
+        optimizer.zero_grad()
+        ys = net(x)
+        loss = (cache(ys, 0) + cache(ys, 1)).mean()
+        cache.clear()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    for _ in range(12):
+        step(torch.randn(8, 4))
+    assert step.stats()["replayed"] == 8, step.refusal()
+
+
+def test_an_attribute_that_others_write_between_the_calls():
+    class Holder:
+        def set(self, logits):
+            self.logits = logits
+            return self.logits.log_softmax(1)
+
+    net, holder = nn.Linear(4, 2), Holder()
+    part = overdrive.captured(lambda x: holder.set(net(x)))
+    for i in range(20):
+        with torch.no_grad():
+            holder.set(net(torch.randn(1, 4)))
+        x = torch.randn(8, 4)
+        part(x).sum().backward()
+        assert torch.equal(holder.logits, net(x))
+    assert part.stats()["replayed"] > 10, part.refusal()
