@@ -83,6 +83,9 @@ std::optional<Step> lean_copy(LeanCall& call) {
   if (auto step = fills(call)) return step;
   if (call.name == "clone") return copy_of(call.out, call.tensor(0));
   if (call.name == "copy" && call.op.name == "aten::copy_") return copy_of(call.out, call.tensor(1));
+  // LibTorch copies where it would raise to 1.
+  if (call.name == "pow" && call.has_tensor(0) && call.has_scalar(1) && call.constant(1).toScalar().equal(1))
+    return copy_of(call.out, call.tensor(0));
   return concatenation(call);
 }
 

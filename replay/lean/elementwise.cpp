@@ -2,6 +2,7 @@
 #include "replay/lean/lean.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/Reduction.h>
 
 #include <unordered_map>
 
@@ -237,6 +238,21 @@ std::optional<Step> activations(LeanCall& call) {
   return std::nullopt;
 }
 
+// The factor is LibTorch's: twice the distance, by the mean over all elements or by their sum.
+std::optional<Step> distance_backward(LeanCall& call) {
+  if (call.name != "mse_loss_backward" || !fits(call, {0, 1, 2})) return std::nullopt;
+  const bool mean = call.constant(3).toInt() == at::Reduction::Mean;
+  const c10::Scalar factor = mean ? 2. / static_cast<double>(call.tensor(1).numel()) : 2.;
+  TensorIterator iterator = TensorIteratorConfig()
+                                .add_owned_output(call.out)
+                                .add_owned_const_input(call.tensor(1))
+                                .add_owned_const_input(call.tensor(2))
+                                .add_owned_const_input(call.tensor(0))
+                                .build();
+  return over(std::move(iterator),
+              [factor](TensorIterator& each) { native::mse_backward_stub(at::kCPU, each, factor); });
+}
+
 std::optional<Step> power(LeanCall& call) {
   if (call.name != "pow" || !fits(call, {0}) || !call.has_scalar(1)) return std::nullopt;
   const c10::Scalar exponent = call.constant(1).toScalar();
@@ -251,7 +267,7 @@ std::optional<Step> lean_elementwise(LeanCall& call) {
   if (const PlainKernel kernel = unary_kernel(call.name); kernel && call.op.in.size() == 1 && fits(call, {0})) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)), kernel);
   }
-  for (const auto form : {binary, sums, fused_sums, activations, power}) {
+  for (const auto form : {binary, sums, fused_sums, activations, power, distance_backward}) {
     if (auto step = form(call)) return step;
   }
   return std::nullopt;
