@@ -53,17 +53,18 @@ std::optional<Step> squared_distance(LeanCall& call) {
   auto sum = std::make_shared<TensorIterator>(at::meta::make_reduction_from_out_ty(
       squares, call.out, at::OptionalIntArrayRef(at::IntArrayRef{}), false, call.out.scalar_type()));
   if (reduction == at::Reduction::Sum) {
-    return step_of([square, sum, squares] {
-      native::mse_stub(at::kCPU, *square);
-      native::sum_stub(at::kCPU, *sum);
+    return step_of([square, sum, squares, distance = chosen(native::mse_stub), add = chosen(native::sum_stub)] {
+      distance(*square);
+      add(*sum);
     });
   }
   auto quotient = std::make_shared<TensorIterator>(
       TensorIterator::binary_op(call.out, call.out, native::wrapped_scalar_tensor(self.numel())));
-  return step_of([square, sum, quotient, squares] {
-    native::mse_stub(at::kCPU, *square);
-    native::sum_stub(at::kCPU, *sum);
-    native::div_true_stub(at::kCPU, *quotient);
+  return step_of([square, sum, quotient, squares, distance = chosen(native::mse_stub),
+                  add = chosen(native::sum_stub), divide = chosen(native::div_true_stub)] {
+    distance(*square);
+    add(*sum);
+    divide(*quotient);
   });
 }
 
@@ -79,12 +80,12 @@ std::optional<Step> lean_reduction(LeanCall& call) {
   // The iterators keep no reference that could be the last one: the program has the tensors.
   auto sum = std::make_shared<TensorIterator>(at::meta::make_reduction_from_out_ty(
       self, call.out, at::OptionalIntArrayRef(reduction->dims), reduction->keep, call.out.scalar_type()));
-  if (call.name == "sum") return step_of([sum] { native::sum_stub(at::kCPU, *sum); });
+  if (call.name == "sum") return step_of([sum, add = chosen(native::sum_stub)] { add(*sum); });
   auto quotient = std::make_shared<TensorIterator>(
       TensorIterator::binary_op(call.out, call.out, native::wrapped_scalar_tensor(reduction->count)));
-  return step_of([sum, quotient] {
-    native::sum_stub(at::kCPU, *sum);
-    native::div_true_stub(at::kCPU, *quotient);
+  return step_of([sum, quotient, add = chosen(native::sum_stub), divide = chosen(native::div_true_stub)] {
+    add(*sum);
+    divide(*quotient);
   });
 }
 
