@@ -1,6 +1,7 @@
 #include "engine/kernels/blocks.h"
 #include "replay/lean/kernels.h"
 #include "replay/lean/lean.h"
+#include "replay/lean/row_copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -35,6 +36,7 @@ std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
       std::memcpy(target, source, bytes);
     });
   }
+  if (const auto rows = RowCopy::of(to, from.expand_as(to))) return step_of(*rows);
 #ifdef OVERDRIVE_LEAN_KERNELS
   auto iterator = std::make_shared<at::TensorIterator>(at::TensorIteratorConfig()
                                                            .add_owned_output(to)

@@ -77,12 +77,12 @@ std::optional<Product> plan_product(at::Tensor a, at::Tensor b, const at::Tensor
 }
 
 // A copy of a matrix with other strides, as LibTorch makes one for the library: row after row.
-struct RowCopy {
+struct PackedCopy {
   at::Tensor rows;
   const float* source;
   int64_t down, right;
 
-  explicit RowCopy(const at::Tensor& matrix)
+  explicit PackedCopy(const at::Tensor& matrix)
       : rows(at::detail::empty_cpu(matrix.sizes(), matrix.options())),
         source(matrix.const_data_ptr<float>()),
         down(matrix.stride(0)),
@@ -102,7 +102,7 @@ bool is_a_matrix_of_the_library(const at::Tensor& t) {
 
 // The product of the two where one has strides that the library does not take.
 std::optional<Step> product_of_copies(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
-  std::vector<RowCopy> copies;
+  std::vector<PackedCopy> copies;
   const auto taken = [&](const at::Tensor& matrix) {
     return is_a_matrix_of_the_library(matrix) ? matrix : copies.emplace_back(matrix).rows;
   };
@@ -110,7 +110,7 @@ std::optional<Step> product_of_copies(const at::Tensor& a, const at::Tensor& b, 
   const auto product = plan_product(first, second, out, 1, 0);
   if (copies.empty() || !product) return std::nullopt;
   return step_of([copies, product = *product] {
-    for (const RowCopy& copy : copies) copy();
+    for (const PackedCopy& copy : copies) copy();
     product();
   });
 }

@@ -97,6 +97,23 @@ const std::vector<LeanRow>& lean_rows() {
          return torch::cat({a, b, a}, 1);
        }},
       {"clone", [](T a, T) { return a.t().clone(); }},
+      {"clone",
+       [](T a, T b) {
+         return torch::stack({a, b, a * 2}, 1).transpose(0, 1).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"clone",
+       [](T a, T b) {
+         const at::Tensor deep = (a.unsqueeze(2) * b.select(0, 0).narrow(0, 0, 8)).view({5, 3, 3, 2, 4});
+         return deep.permute({2, 0, 3, 1, 4}).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"clone",
+       [](T a, T) {
+         return a.narrow(1, 2, 6).expand({3, 5, 6}).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"copy_",
+       [](T a, T b) {
+         return torch::empty({4, 9, 5}).transpose(1, 2).copy_(a.expand({4, 5, 9})) + b;
+       }},
       {"copy_", [](T a, T b) { return torch::empty_like(a).copy_(b); }},
       {"zero_", [](T a, T) { return torch::empty_like(a).zero_(); }},
       {"fill_.Scalar", [](T a, T) { return torch::empty_like(a).fill_(0.3); }},
