@@ -1,5 +1,6 @@
 """overdrive.capture: the bits of the same function without it, over 200 steps, or a refusal with its text."""
 import gc
+import re
 import sys
 import threading
 import time
@@ -374,8 +375,8 @@ def test_passes_leave_out_steps_and_can_be_turned_off(passes):
         assert torch.equal(y.grad, z.grad)
     assert step.stats()["replayed"] > 2 and part.stats()["backwards"] > 2, step.explain() + part.explain()
     for text in (step.explain(), part.explain()):
-        assert ("passes: 2 steps have the result of another" in text) == passes, text
-        assert ("passes: 0 steps have the result of another, 0 are made once, 0 are not needed" in text) != passes, text
+        counts = re.search(r"passes: (\d+) steps have the result of another, (\d+) are made once, (\d+) are not needed", text).groups()
+        assert all((int(count) > 0) == passes for count in counts), text
 
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3])
