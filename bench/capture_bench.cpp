@@ -81,7 +81,9 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   for (int i = 0; i < 6; ++i) stock(), ours(), captured(), without_passes(), by_parts();
   const int rounds = options.quick ? 2 : options.rounds;
   const int calls = options.quick ? 2 : std::max(2, static_cast<int>(20'000 / microseconds_of(4, stock)));
-  if (!options.quick) microseconds_of(4, captured), microseconds_of(4, ours), microseconds_of(4, by_parts);
+  if (!options.quick)
+    microseconds_of(4, captured), microseconds_of(4, ours), microseconds_of(4, by_parts),
+        microseconds_of(4, without_passes);
   std::vector<double> of_stock, of_ours, of_captured, of_plain, of_parts, ratios, ratios_of_parts;
   for (int round = 0; round < rounds; ++round) {
     of_stock.push_back(microseconds_of(calls, stock));
