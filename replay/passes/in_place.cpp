@@ -62,7 +62,8 @@ class Places {
 
   void put(int memory, int into) {
     std::replace(passes_.lies_in.begin(), passes_.lies_in.end(), memory, into);
-    last_uses_[into] = passes_.last_uses(program_)[into];
+    // A result that a part's backward reads is there to the end, and so is then what it lies in.
+    last_uses_[into] = std::max(last_uses_[into], last_uses_[memory]);
     ++passes_.in_place;
   }
 
