@@ -35,18 +35,21 @@ bool same_bits(const Tensors& a, const Tensors& b) {
   });
 }
 
-// The same model four times, each with its own way of making a step.
+// The same model five times, each with its own way of making a step.
 struct Contest {
   explicit Contest(const CaptureModelKind& kind)
       : stock(made(kind)),
         ours(made(kind)),
         captured(made(kind)),
+        plain(made(kind)),
         parts(made(kind)),
         loss([this](const Tensors& inputs) { return Tensors{parts.loss_of(inputs)}; }, {.constant_modes = true},
              true),
         update(*parts.optimizer),
         step([this](const Tensors& inputs) { return Tensors{captured.step(inputs)}; },
-             {.optimizer = captured.optimizer.get(), .constant_modes = true}) {}
+             {.optimizer = captured.optimizer.get(), .constant_modes = true}),
+        step_without_passes([this](const Tensors& inputs) { return Tensors{plain.step(inputs)}; },
+                            {.optimizer = plain.optimizer.get(), .constant_modes = true, .passes = false}) {}
 
   static CaptureModel made(const CaptureModelKind& kind) {
     torch::manual_seed(3);
@@ -60,10 +63,10 @@ struct Contest {
     update.step();
   }
 
-  CaptureModel stock, ours, captured, parts;
+  CaptureModel stock, ours, captured, plain, parts;
   CapturedStep loss;
   CapturedOptimizer update;
-  CapturedStep step;
+  CapturedStep step, step_without_passes;
 };
 
 nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
@@ -73,18 +76,22 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   const auto stock = [&] { stock_loss = contest.stock.step(contest.stock.inputs); };
   const auto ours = [&] { contest.ours.step(contest.ours.inputs); };
   const auto captured = [&] { captured_loss = contest.step.call(contest.captured.inputs).at(0); };
+  const auto without_passes = [&] { contest.step_without_passes.call(contest.plain.inputs); };
   const auto by_parts = [&] { contest.step_by_parts(); };
-  for (int i = 0; i < 6; ++i) stock(), ours(), captured(), by_parts();
+  for (int i = 0; i < 6; ++i) stock(), ours(), captured(), without_passes(), by_parts();
   const int rounds = options.quick ? 2 : options.rounds;
   const int calls = options.quick ? 2 : std::max(2, static_cast<int>(20'000 / microseconds_of(4, stock)));
-  if (!options.quick) microseconds_of(4, captured), microseconds_of(4, ours), microseconds_of(4, by_parts);
-  std::vector<double> of_stock, of_ours, of_captured, of_parts, ratios, ratios_of_parts;
+  if (!options.quick)
+    microseconds_of(4, captured), microseconds_of(4, ours), microseconds_of(4, by_parts),
+        microseconds_of(4, without_passes);
+  std::vector<double> of_stock, of_ours, of_captured, of_plain, of_parts, ratios, ratios_of_parts;
   for (int round = 0; round < rounds; ++round) {
     of_stock.push_back(microseconds_of(calls, stock));
     install();
     of_ours.push_back(microseconds_of(calls, ours));
     uninstall();
     of_captured.push_back(microseconds_of(calls, captured));
+    of_plain.push_back(microseconds_of(calls, without_passes));
     of_parts.push_back(microseconds_of(calls, by_parts));
     ratios.push_back(of_captured.back() / of_stock.back());
     ratios_of_parts.push_back(of_parts.back() / of_stock.back());
@@ -101,6 +108,7 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
       {"stock_us", median(of_stock)},
       {"overdrive_us", median(of_ours)},
       {"captured_us", median(of_captured)},
+      {"without_passes_us", median(of_plain)},
       {"guards_us", median(of_guards)},
       {"parts_us", median(of_parts)},
       {"parts_ratio", median(ratios_of_parts)},
@@ -112,14 +120,15 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
       {"replayed", contest.step.stats().replayed > 0},
       {"refusal", contest.step.refusal()},
       {"same_bits", same_bits(contest.stock.parameters, contest.captured.parameters) &&
+                        same_bits(contest.stock.parameters, contest.plain.parameters) &&
                         same_bits(contest.stock.parameters, contest.parts.parameters) &&
                         same_bits({stock_loss.detach()}, {captured_loss})},
   };
 }
 
-// A row for each model: stock_us, overdrive_us, captured_us, guards_us; ratio of captured to stock with its
-// interval; parts_us, parts_ratio for loss and update as parts; replayed, refusal, same_bits (of parameters and
-// the last loss).
+// A row for each model: stock_us, overdrive_us, captured_us, the same without passes, guards_us; ratio of
+// captured to stock with its interval; parts_us, parts_ratio for loss and update as parts; replayed, refusal,
+// same_bits (of parameters and the last loss).
 void capture_bench(const Options& options, const OnRow& on_row) {
   const bool was_installed = installed();
   for (const CaptureModelKind& kind : capture_models()) {
@@ -145,6 +154,7 @@ const TextTable& capture_table() {
                                   {"stock us", 10},
                                   {"overdrive us", 12},
                                   {"captured us", 11},
+                                  {"no passes", 10},
                                   {"guards us", 9},
                                   {"parts us", 9},
                                   {"by stock", 9},
@@ -157,7 +167,8 @@ std::string row_as_text(const nlohmann::json& row) {
   const std::string bits = row["same_bits"].get<bool>() ? "same bits" : "OTHER BITS";
   return capture_table().row(
       {row["model"], cell(row, "stock_us", "%.1f"), cell(row, "overdrive_us", "%.1f"),
-       cell(row, "captured_us", "%.1f"), cell(row, "guards_us", "%.2f"), cell(row, "parts_us", "%.1f"),
+       cell(row, "captured_us", "%.1f"), cell(row, "without_passes_us", "%.1f"), cell(row, "guards_us", "%.2f"),
+       cell(row, "parts_us", "%.1f"),
        row["parts_replayed"].get<bool>() ? cell(row, "parts_ratio", "%.3f") : "-", "  " + ratio_of(row),
        row["replayed"].get<bool>() ? bits : bits + ", not replayed: " + row["refusal"].get<std::string>()});
 }

@@ -24,7 +24,7 @@ int write_text(const overdrive_capture* capture, char* buffer, size_t size, cons
 extern "C" {
 
 overdrive_capture* overdrive_capture_new(overdrive_capture_function function, int constant_numbers,
-                                         int constant_modes, size_t programs, uint64_t check_every,
+                                         int constant_modes, size_t programs, uint64_t check_every, int passes,
                                          int is_part) {
   return without_throwing<overdrive_capture*>(nullptr, [&] {
     TORCH_CHECK(function != nullptr, "capture() was given no function.");
@@ -42,7 +42,8 @@ overdrive_capture* overdrive_capture_new(overdrive_capture_function function, in
                                               {.constant_numbers = constant_numbers != 0,
                                                .constant_modes = constant_modes != 0,
                                                .programs = programs,
-                                               .check_every = check_every},
+                                               .check_every = check_every,
+                                               .passes = passes != 0},
                                               is_part != 0 ? overdrive::replay::CapturedFunction::Kind::kPart
                                                            : overdrive::replay::CapturedFunction::Kind::kStep}};
     return *address;

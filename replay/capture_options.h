@@ -33,6 +33,9 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // Every n-th replay is taken back, made eagerly and compared; a difference is an error. 0: as
   // OVERDRIVE_CAPTURE_CHECK says, which is the 10th, the 100th, the 1,000th and so on when it is not set.
   uint64_t check_every = 0;
+  // Whether a replay leaves out what it need not do: a step that another has made, results that nobody reads,
+  // constants. The bits are the same.
+  bool passes = true;
 };
 
 struct CaptureStats {  // Calls of a captured step by their outcome.

@@ -242,6 +242,12 @@ std::string Entry::compare(const Program& before, Program& now) {
   return text;
 }
 
+// The numbers of an update are other ones in each call.
+Passes Entry::passes(const Program& program) const {
+  if (!options_.passes) return Passes::none(program);
+  return passes_of(program, [&](size_t op) { return numbers_ && numbers_->is_update(op); });
+}
+
 void Entry::note_inputs(const Program& before, const Program& now) {
   varied_.resize(now.inputs.size());
   for (size_t i = 0; i < now.inputs.size(); ++i) {
@@ -273,6 +279,7 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
                                  .inputs = inputs,
                                  .buffers = buffers,
                                  .compare = [&](Program& now) { return compare(before, now); },
+                                 .passes = [&](const Program& now) { return passes(now); },
                                  .prepare =
                                      [&](ReplayRun& run) {
                                        if (numbers_) numbers_->declare(run);

@@ -82,6 +82,7 @@ class Entry {
   std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs,
                                             const std::string& other_answer);
   std::string compare(const Program& before, Program& now);
+  Passes passes(const Program& program) const;
   void note_inputs(const Program& before, const Program& now);
   // Whether each input was seen as more than one tensor, or is the one that was recorded: if the function also
   // reaches the only one by another name, a recording cannot tell.

@@ -13,8 +13,9 @@ std::string text_of_value(const BoundProgram& bound, int value) {
   if (value < 0) return "none";
   const Value& noted = bound.program().values[value];
   static constexpr std::array<const char*, 5> origins{"m", "in", "out", "const", "gone"};
-  const Memory& memory = bound.program().memories[noted.memory];
-  return c10::str(origins[static_cast<size_t>(memory.origin)], noted.memory, at::IntArrayRef(noted.sizes));
+  const int lies_in = bound.passes().lies_in[noted.memory];
+  const Memory& memory = bound.program().memories[lies_in];
+  return c10::str(origins[static_cast<size_t>(memory.origin)], lies_in, at::IntArrayRef(noted.sizes));
 }
 
 void print_argument(const BoundProgram& bound, const Argument& argument, std::ostream& out) {
@@ -30,6 +31,38 @@ void print_argument(const BoundProgram& bound, const Argument& argument, std::os
   }
 }
 
+const char* form_of(const ReplayStep& step) {
+  static constexpr std::array<const char*, 3> forms{"out=", "in place", "copied"};
+  return step.boxed ? forms[static_cast<size_t>(step.boxed->form())] : "lean";
+}
+
+void print_step(const ReplayRun& run, const char* form, int index, std::ostream& out) {
+  const Operator& op = run.program().operators[index];
+  out << "  " << form << " " << op.name << "(";
+  for (size_t i = 0; i < op.in.size(); ++i) {
+    out << (i ? ", " : "");
+    print_argument(run.bound(), op.in[i], out);
+  }
+  out << ") ->";
+  for (const Argument& result : op.out) {
+    out << " ";
+    print_argument(run.bound(), result, out);
+  }
+  out << "\n";
+}
+
+// Operators that no replay runs.
+void print_passes(const ReplayRun& run, std::ostream& out) {
+  const Passes& passes = run.bound().passes();
+  out << "passes: " << passes.count(Fate::kTwin) << " steps have the result of another, "
+      << passes.count(Fate::kOnce) << " are made once, " << passes.count(Fate::kUnneeded) << " are not needed, "
+      << passes.in_place << " results lie where an operand was\n";
+  static constexpr std::array<const char*, 4> fates{"", "as before", "once", "unneeded"};
+  for (size_t i = 0; i < passes.fates.size(); ++i) {
+    if (!passes.runs(i)) print_step(run, fates[static_cast<size_t>(passes.fates[i])], static_cast<int>(i), out);
+  }
+}
+
 }  // namespace
 
 void explain_run(const ReplayRun& run, std::ostream& out) {
@@ -41,22 +74,8 @@ void explain_run(const ReplayRun& run, std::ostream& out) {
   out << program.operators.size() << " operators recorded, " << run.steps().size() << " steps, "
       << run.lean_steps() << " of them lean; arena " << run.bound().arena_bytes()
       << " bytes, kept after a call " << kept << " bytes\n";
-  static constexpr std::array<const char*, 3> forms{"out=", "in place", "copied"};
-  for (const ReplayStep& step : run.steps()) {
-    const Operator& op = program.operators[step.op];
-    out << "  " << (step.boxed ? forms[static_cast<size_t>(step.boxed->form())] : "lean") << " " << op.name
-        << "(";
-    for (size_t i = 0; i < op.in.size(); ++i) {
-      out << (i ? ", " : "");
-      print_argument(run.bound(), op.in[i], out);
-    }
-    out << ") ->";
-    for (const Argument& result : op.out) {
-      out << " ";
-      print_argument(run.bound(), result, out);
-    }
-    out << "\n";
-  }
+  for (const ReplayStep& step : run.steps()) print_step(run, form_of(step), step.op, out);
+  print_passes(run, out);
 }
 
 }  // namespace overdrive::replay

@@ -70,7 +70,7 @@ class CapturedStep:
 
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
-                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "") -> None:
+                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True) -> None:
         import torch
 
         self._function, self._name = function, name
@@ -86,7 +86,7 @@ class CapturedStep:
         # Modes and flags that the function reads are looked at in every call.
         modes = constant_modes or guarded or bool(self._modules)
         self._handle = self._library.overdrive_capture_new(self._callback, int(constant_numbers), int(modes), programs,
-                                                           check_every, int(is_part))
+                                                           check_every, int(passes), int(is_part))
         if not self._handle:
             raise OverdriveError(last_error())
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
@@ -649,7 +649,7 @@ class CapturedStep:
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
-            programs: int = 64, check_every: int = 0, guards: str = "checked") -> CapturedStep:
+            programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True) -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
@@ -657,7 +657,8 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     read in every call, so that learning rates may change; RMSprop, Adadelta and Rprop, with a recording for each value.
     Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
     has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
-    ``watch`` is a function without arguments for values that no name leads to. docs/guide/capturing.md has the contract.
+    ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every
+    recorded operator. docs/guide/capturing.md has the contract.
 
     >>> import overdrive, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -693,14 +694,14 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
         roots = list(modules)
     if not isinstance(roots, list) or not all(isinstance(module, torch.nn.Module) for module in roots):
         raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
-    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes)):
+    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name}= is {flag!r} and must be True or False")
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
     return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
-                        whole_number("capture", "check_every", check_every, least=0), guards == "checked")
+                        whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes)
 
 
 def refuse_optimizer(optimizer: Any) -> None:

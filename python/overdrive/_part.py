@@ -32,8 +32,9 @@ class CapturedPart(CapturedStep):
     replayed, and others beside it run the function."""
 
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
-                 guarded: bool, name: str = "") -> None:
-        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name)
+                 guarded: bool, name: str = "", passes: bool = True) -> None:
+        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
+                         passes=passes)
         self._busy = threading.Lock()
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None
@@ -307,7 +308,7 @@ def part_of(module: Any) -> CapturedPart | None:
     return call.part if isinstance(call, _ModuleCall) else None
 
 
-def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, guards: str = "checked") -> Any:
+def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True) -> Any:
     """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
 
     A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are
@@ -331,11 +332,13 @@ def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, gu
 
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
+    if not isinstance(passes, bool):
+        raise TypeError(f"passes= is {passes!r} and must be True or False")
     options: dict[str, Any] = {"programs": whole_number("captured", "programs", programs, least=0),
                "check_every": whole_number("captured", "check_every", check_every, least=0),
-               "guarded": guards == "checked"}
+               "guarded": guards == "checked", "passes": passes}
     if target is None:
-        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards)
+        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes)
     if isinstance(target, torch.nn.Module):
         if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
             raise ValueError("captured() was given a module that is compiled; capture it, or compile it")

@@ -20,7 +20,8 @@ class _Update:
         self.inside = False
         # All its numbers are options, which are looked at in every call.
         self.captured = CapturedStep(self._step, [optimizer], [], None, True, False, options["programs"],
-                                     options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}")
+                                     options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}",
+                                     passes=options["passes"])
 
     def _step(self, *_: Any) -> None:
         self._optimizer().step()  # type: ignore[union-attr]

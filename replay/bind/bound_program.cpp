@@ -1,6 +1,6 @@
 #include "replay/bind/bound_program.h"
 
-#include "replay/plan/memory_plan.h"
+#include "replay/passes/memory_needs.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -22,10 +22,15 @@ c10::Storage storage_of(const std::string& bytes) {
   return c10::Storage(c10::Storage::use_byte_size_t(), bytes.size(), std::move(data), nullptr, false);
 }
 
+// The operator that makes the bytes has not run yet, or the recording has them.
+c10::Storage constant_storage(const Memory& memory) {
+  return storage_of(memory.host_filled >= 0 ? memory.constant : std::string(memory.bytes, '\0'));
+}
+
 }  // namespace
 
-BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffers)
-    : program_(std::move(program)), buffers_(buffers) {
+BoundProgram::BoundProgram(Program program, Passes passes, const std::vector<at::Tensor>& buffers)
+    : program_(std::move(program)), passes_(std::move(passes)), buffers_(buffers) {
   storages_.resize(program_.memories.size());
   for (size_t i = 0; i < storages_.size(); ++i) {
     const Memory& memory = program_.memories[i];
@@ -35,6 +40,8 @@ BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffe
       storages_[i] = storage_of(memory.constant);
     } else if (memory.origin == Origin::kGone) {
       storages_[i] = storage_at(nullptr, memory.bytes);
+    } else if (passes_.constant[i]) {
+      storages_[i] = constant_storage(memory);
     } else if (memory.lives) {
       const auto alive = memory.weak.lock();
       if (!alive) {
@@ -43,6 +50,8 @@ BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffe
       }
       storages_[i] = memory.origin == Origin::kOutside ? storage_at(alive->mutable_data(), memory.bytes)
                                                        : c10::Storage(alive);
+    } else {
+      storages_[i] = storage_at(nullptr, memory.bytes);  // until it has a place, where an operator uses it
     }
   }
   if (!program_.refusal.empty()) return;
@@ -51,29 +60,21 @@ BoundProgram::BoundProgram(Program program, const std::vector<at::Tensor>& buffe
 }
 
 void BoundProgram::place() {
-  std::vector<Lifetime> lifetimes;
-  std::vector<Room> rooms;
-  std::vector<int> indices, hosts;
-  for (size_t i = 0; i < storages_.size(); ++i) {
-    const Memory& memory = program_.memories[i];
-    if (memory.origin != Origin::kMade) continue;
-    if (!memory.lives) {
-      lifetimes.push_back({memory.first, program_.last_use(static_cast<int>(i)), memory.bytes});
-      indices.push_back(static_cast<int>(i));
-    } else if (reinterpret_cast<uintptr_t>(memory.address) % kArenaAlignment == 0) {
-      rooms.push_back({memory.first, memory.bytes});
-      hosts.push_back(static_cast<int>(i));
-    }
-  }
+  const MemoryNeeds needs(program_, passes_);
+  const MemoryPlan plan = needs.plan();
   host_of_.assign(storages_.size(), -1);
-  const MemoryPlan plan = plan_memory(lifetimes, rooms);
   arena_bytes_ = plan.bytes;
   arena_ = c10::GetCPUAllocator()->allocate(plan.bytes);
-  for (size_t i = 0; i < indices.size(); ++i) {
+  for (size_t i = 0; i < needs.passing.size(); ++i) {
     const auto [room, offset] = plan.places[i];
-    char* begin = static_cast<char*>(room < 0 ? arena_.get() : storages_[hosts[room]].mutable_data());
-    storages_[indices[i]] = storage_at(begin + offset, lifetimes[i].bytes);
-    if (room >= 0) host_of_[indices[i]] = hosts[room];
+    const int host = room < 0 ? -1 : needs.lasting[room];
+    char* begin = static_cast<char*>(host < 0 ? arena_.get() : storages_[host].mutable_data());
+    storages_[needs.passing[i]] = storage_at(begin + offset, needs.lifetimes[i].bytes);
+    host_of_[needs.passing[i]] = host;
+  }
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    storages_[i] = storages_[passes_.lies_in[i]];
+    host_of_[i] = host_of_[passes_.lies_in[i]];
   }
 }
 

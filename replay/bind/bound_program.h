@@ -3,6 +3,7 @@
 // stays the caller's, and the guard sees to it that it is there. Runs nothing.
 #pragma once
 
+#include "replay/passes/passes.h"
 #include "replay/record/program.h"
 
 namespace overdrive::replay {
@@ -11,11 +12,12 @@ class BoundProgram {
  public:
   // The inputs' buffers are those of the recording, and are kept. Refuses, by program().refusal, where memory
   // has died since.
-  BoundProgram(Program program, const std::vector<at::Tensor>& buffers);
+  BoundProgram(Program program, Passes passes, const std::vector<at::Tensor>& buffers);
   BoundProgram(const BoundProgram&) = delete;
   BoundProgram& operator=(const BoundProgram&) = delete;
 
   const Program& program() const { return program_; }
+  const Passes& passes() const { return passes_; }
   Program take_program() { return std::move(program_); }
   // Of each input in turn.
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
@@ -27,7 +29,7 @@ class BoundProgram {
 
   // Whether the value's tensor still is where it was put.
   bool intact(int value) const;
-  // Memory that an operator of a replay has to fill gets this byte everywhere.
+  // Memory that an operator of a replay has to fill gets this byte everywhere; constants keep theirs.
   void poison(uint8_t byte);
   // The numbers that the program wrote by hand.
   void fill_from_host(int memory) const;
@@ -37,6 +39,7 @@ class BoundProgram {
   at::Tensor make_tensor(const Value& value) const;
 
   Program program_;
+  const Passes passes_;
   const std::vector<at::Tensor> buffers_;
   at::DataPtr arena_;
   size_t arena_bytes_ = 0;

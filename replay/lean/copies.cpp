@@ -1,6 +1,7 @@
 #include "engine/kernels/blocks.h"
 #include "replay/lean/kernels.h"
 #include "replay/lean/lean.h"
+#include "replay/lean/row_copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -35,6 +36,7 @@ std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
       std::memcpy(target, source, bytes);
     });
   }
+  if (const auto rows = RowCopy::of(to, from.expand_as(to))) return step_of(*rows);
 #ifdef OVERDRIVE_LEAN_KERNELS
   auto iterator = std::make_shared<at::TensorIterator>(at::TensorIteratorConfig()
                                                            .add_owned_output(to)
@@ -43,10 +45,34 @@ std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
                                                            .check_all_same_dtype(false)
                                                            .check_all_same_device(false)
                                                            .build());
-  return step_of([iterator] { at::native::copy_stub(at::kCPU, *iterator, false); });
+  return step_of([iterator, kernel = chosen(at::native::copy_stub)] { kernel(*iterator, false); });
 #else
   return std::nullopt;
 #endif
+}
+
+// Zeros around a part that is copied: the backward of select() and slice().
+std::optional<Step> part_of_zeros(LeanCall& call) {
+  if ((call.name != "select_backward" && call.name != "slice_backward") || !call.out.is_contiguous() ||
+      !call.has_tensor(0)) {
+    return std::nullopt;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const int64_t dim = call.constant(2).toInt(), begin = call.constant(3).toInt();
+  const at::Tensor part = call.name == "select_backward"
+                              ? call.out.select(dim, begin)
+                              : call.out.slice(dim, begin, call.constant(4).toInt(), call.constant(5).toInt());
+  if (part.sizes() != call.tensor(0).sizes() || part.numel() == 0) return std::nullopt;
+  auto copy = copy_of(part, call.tensor(0));
+  if (!copy) return std::nullopt;
+  auto* zeros = static_cast<char*>(call.out.mutable_data_ptr());
+  const size_t bytes = call.out.nbytes(), size = part.is_contiguous() ? part.nbytes() : 0,
+               before = size > 0 ? static_cast<char*>(part.mutable_data_ptr()) - zeros : 0;
+  return step_of([copy = std::make_shared<Step>(std::move(*copy)), zeros, bytes, before, size] {
+    std::memset(zeros, 0, before);
+    std::memset(zeros + before + size, 0, bytes - before - size);
+    (*copy)();
+  });
 }
 
 // Contiguous pieces, each a part of every row of the result.
@@ -83,6 +109,10 @@ std::optional<Step> lean_copy(LeanCall& call) {
   if (auto step = fills(call)) return step;
   if (call.name == "clone") return copy_of(call.out, call.tensor(0));
   if (call.name == "copy" && call.op.name == "aten::copy_") return copy_of(call.out, call.tensor(1));
+  // LibTorch copies where it would raise to 1.
+  if (call.name == "pow" && call.has_tensor(0) && call.has_scalar(1) && call.constant(1).toScalar().equal(1))
+    return copy_of(call.out, call.tensor(0));
+  if (auto step = part_of_zeros(call)) return step;
   return concatenation(call);
 }
 

@@ -2,6 +2,7 @@
 #include "replay/lean/lean.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/Reduction.h>
 
 #include <unordered_map>
 
@@ -119,32 +120,28 @@ using PlainKernel = void (*)(TensorIteratorBase&);
 template <typename Kernel>
 using Table = std::unordered_map<std::string_view, Kernel>;
 
-#define OVERDRIVE_KERNEL(stub) [](TensorIteratorBase& iterator) { native::stub(at::kCPU, iterator); }
-
 PlainKernel unary_kernel(std::string_view name) {
   static const Table<PlainKernel> table{
-      {"tanh", OVERDRIVE_KERNEL(tanh_stub)}, {"sigmoid", OVERDRIVE_KERNEL(sigmoid_stub)},
-      {"neg", OVERDRIVE_KERNEL(neg_stub)},   {"sqrt", OVERDRIVE_KERNEL(sqrt_stub)},
-      {"exp", OVERDRIVE_KERNEL(exp_stub)},   {"log", OVERDRIVE_KERNEL(log_stub)},
-      {"sin", OVERDRIVE_KERNEL(sin_stub)},   {"cos", OVERDRIVE_KERNEL(cos_stub)},
-      {"abs", OVERDRIVE_KERNEL(abs_stub)},   {"rsqrt", OVERDRIVE_KERNEL(rsqrt_stub)},
-      {"silu", OVERDRIVE_KERNEL(silu_stub)}, {"reciprocal", OVERDRIVE_KERNEL(reciprocal_stub)}};
+      {"tanh", chosen(native::tanh_stub)}, {"sigmoid", chosen(native::sigmoid_stub)},
+      {"neg", chosen(native::neg_stub)},   {"sqrt", chosen(native::sqrt_stub)},
+      {"exp", chosen(native::exp_stub)},   {"log", chosen(native::log_stub)},
+      {"sin", chosen(native::sin_stub)},   {"cos", chosen(native::cos_stub)},
+      {"abs", chosen(native::abs_stub)},   {"rsqrt", chosen(native::rsqrt_stub)},
+      {"silu", chosen(native::silu_stub)}, {"reciprocal", chosen(native::reciprocal_stub)}};
   const auto found = table.find(name);
   return found == table.end() ? nullptr : found->second;
 }
 
 PlainKernel binary_kernel(std::string_view name) {
-  static const Table<PlainKernel> table{{"mul", OVERDRIVE_KERNEL(mul_stub)},
-                                        {"div", OVERDRIVE_KERNEL(div_true_stub)},
-                                        {"maximum", OVERDRIVE_KERNEL(maximum_stub)},
-                                        {"minimum", OVERDRIVE_KERNEL(minimum_stub)},
-                                        {"tanh_backward", OVERDRIVE_KERNEL(tanh_backward_stub)},
-                                        {"sigmoid_backward", OVERDRIVE_KERNEL(sigmoid_backward_stub)}};
+  static const Table<PlainKernel> table{{"mul", chosen(native::mul_stub)},
+                                        {"div", chosen(native::div_true_stub)},
+                                        {"maximum", chosen(native::maximum_stub)},
+                                        {"minimum", chosen(native::minimum_stub)},
+                                        {"tanh_backward", chosen(native::tanh_backward_stub)},
+                                        {"sigmoid_backward", chosen(native::sigmoid_backward_stub)}};
   const auto found = table.find(name);
   return found == table.end() ? nullptr : found->second;
 }
-
-#undef OVERDRIVE_KERNEL
 
 TensorIterator ternary(LeanCall& call) {
   return TensorIteratorConfig()
@@ -168,12 +165,15 @@ std::optional<Step> sums(LeanCall& call) {
   const c10::Scalar alpha = minus ? -call.constant(2).toScalar() : call.constant(2).toScalar();
   TensorIterator iterator = TensorIterator::binary_op(call.out, call.tensor(0), other);
   if (number) {
-    return with_operand(std::move(iterator), 1,
-                        [alpha](TensorIterator& each) { native::add_stub(at::kCPU, each, alpha); });
+    return with_operand(
+        std::move(iterator), 1,
+        [alpha, kernel = chosen(native::add_stub)](TensorIterator& each) { kernel(each, alpha); });
   }
   return with_number(
       std::move(iterator), 2, alpha,
-      [](TensorIterator& each, const c10::Scalar& weight) { native::add_stub(at::kCPU, each, weight); },
+      [kernel = chosen(native::add_stub)](TensorIterator& each, const c10::Scalar& weight) {
+        kernel(each, weight);
+      },
       minus ? -1 : 1);
 }
 
@@ -182,13 +182,14 @@ std::optional<Step> fused_sums(LeanCall& call) {
   if ((!quotient && call.name != "addcmul") || !fits(call, {0, 1, 2}) || !call.has_scalar(3))
     return std::nullopt;
   if (quotient) {
-    return with_number(
-        ternary(call), 3, call.constant(3).toScalar(),
-        [](TensorIterator& each, const c10::Scalar& weight) { native::addcdiv_stub(at::kCPU, each, weight); });
+    return with_number(ternary(call), 3, call.constant(3).toScalar(),
+                       [kernel = chosen(native::addcdiv_stub)](
+                           TensorIterator& each, const c10::Scalar& weight) { kernel(each, weight); });
   }
-  return with_number(
-      ternary(call), 3, call.constant(3).toScalar(),
-      [](TensorIterator& each, const c10::Scalar& weight) { native::addcmul_stub(at::kCPU, each, weight); });
+  return with_number(ternary(call), 3, call.constant(3).toScalar(),
+                     [kernel = chosen(native::addcmul_stub)](TensorIterator& each, const c10::Scalar& weight) {
+                       kernel(each, weight);
+                     });
 }
 
 std::optional<Step> binary(LeanCall& call) {
@@ -205,7 +206,7 @@ std::optional<Step> binary(LeanCall& call) {
 std::optional<Step> activations(LeanCall& call) {
   if (call.name == "relu" && call.op.in.size() == 1 && fits(call, {0})) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)),
-                [](TensorIterator& each) { native::clamp_min_scalar_stub(at::kCPU, each, 0); });
+                [kernel = chosen(native::clamp_min_scalar_stub)](TensorIterator& each) { kernel(each, 0); });
   }
   if (call.name == "threshold_backward" && fits(call, {0, 1}) && call.has_scalar(2)) {
     TensorIterator iterator = TensorIteratorConfig()
@@ -218,23 +219,37 @@ std::optional<Step> activations(LeanCall& call) {
                                   .cast_common_dtype_to_outputs(true)
                                   .enforce_safe_casting_to_output(true)
                                   .build();
-    return over(std::move(iterator), [threshold = call.constant(2).toScalar()](TensorIterator& each) {
-      native::threshold_stub(at::kCPU, each, threshold, 0);
-    });
+    return over(std::move(iterator),
+                [threshold = call.constant(2).toScalar(), kernel = chosen(native::threshold_stub)](
+                    TensorIterator& each) { kernel(each, threshold, 0); });
   }
   if (call.name == "leaky_relu" && fits(call, {0}) && call.has_scalar(1)) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)),
-                [slope = call.constant(1).toScalar()](TensorIterator& each) {
-                  native::leaky_relu_stub(at::kCPU, each, slope);
-                });
+                [slope = call.constant(1).toScalar(),
+                 kernel = chosen(native::leaky_relu_stub)](TensorIterator& each) { kernel(each, slope); });
   }
   if (call.name == "leaky_relu_backward" && fits(call, {0, 1}) && call.has_scalar(2)) {
     return over(TensorIterator::binary_op(call.out, call.tensor(1), call.tensor(0)),
-                [slope = call.constant(2).toScalar()](TensorIterator& each) {
-                  native::leaky_relu_backward_stub(at::kCPU, each, slope);
-                });
+                [slope = call.constant(2).toScalar(), kernel = chosen(native::leaky_relu_backward_stub)](
+                    TensorIterator& each) { kernel(each, slope); });
   }
   return std::nullopt;
+}
+
+// The factor is LibTorch's: twice the distance, by the mean over all elements or by their sum.
+std::optional<Step> distance_backward(LeanCall& call) {
+  if (call.name != "mse_loss_backward" || !fits(call, {0, 1, 2})) return std::nullopt;
+  const bool mean = call.constant(3).toInt() == at::Reduction::Mean;
+  const c10::Scalar factor = mean ? 2. / static_cast<double>(call.tensor(1).numel()) : 2.;
+  TensorIterator iterator = TensorIteratorConfig()
+                                .add_owned_output(call.out)
+                                .add_owned_const_input(call.tensor(1))
+                                .add_owned_const_input(call.tensor(2))
+                                .add_owned_const_input(call.tensor(0))
+                                .build();
+  return over(std::move(iterator), [factor, kernel = chosen(native::mse_backward_stub)](TensorIterator& each) {
+    kernel(each, factor);
+  });
 }
 
 std::optional<Step> power(LeanCall& call) {
@@ -242,7 +257,9 @@ std::optional<Step> power(LeanCall& call) {
   const c10::Scalar exponent = call.constant(1).toScalar();
   if (exponent.equal(0) || exponent.equal(1)) return std::nullopt;
   return over(TensorIterator::unary_op(call.out, call.tensor(0)),
-              [exponent](TensorIterator& each) { native::pow_tensor_scalar_stub(at::kCPU, each, exponent); });
+              [exponent, kernel = chosen(native::pow_tensor_scalar_stub)](TensorIterator& each) {
+                kernel(each, exponent);
+              });
 }
 
 }  // namespace
@@ -251,7 +268,7 @@ std::optional<Step> lean_elementwise(LeanCall& call) {
   if (const PlainKernel kernel = unary_kernel(call.name); kernel && call.op.in.size() == 1 && fits(call, {0})) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)), kernel);
   }
-  for (const auto form : {binary, sums, fused_sums, activations, power}) {
+  for (const auto form : {binary, sums, fused_sums, activations, power, distance_backward}) {
     if (auto step = form(call)) return step;
   }
   return std::nullopt;

@@ -19,7 +19,7 @@ std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
   const at::ScalarType type = call.out.scalar_type();
   if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;
   if (op.out.size() > 1) return lean_pooling(call);
-  for (const auto family : {lean_elementwise, lean_product, lean_copy, lean_reduction}) {
+  for (const auto family : {lean_short_loop, lean_elementwise, lean_product, lean_copy, lean_reduction}) {
     if (auto step = family(call)) return step;
   }
   return std::nullopt;

@@ -32,6 +32,8 @@ struct LeanCall {
 std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op);
 
 // The families. Each looks at the name first.
+// Products and sums of few elements.
+std::optional<Step> lean_short_loop(LeanCall& call);
 std::optional<Step> lean_elementwise(LeanCall& call);
 std::optional<Step> lean_reduction(LeanCall& call);
 std::optional<Step> lean_product(LeanCall& call);

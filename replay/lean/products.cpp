@@ -1,6 +1,9 @@
 #include "replay/lean/lean.h"
 
+#include <ATen/EmptyTensor.h>
+
 #include <cstring>
+#include <vector>
 
 // The library of products that LibTorch was built with, where it exports it.
 extern "C" __attribute__((weak)) void sgemm_(const char*, const char*, const int*, const int*, const int*,
@@ -73,6 +76,45 @@ std::optional<Product> plan_product(at::Tensor a, at::Tensor b, const at::Tensor
                  .c = c.mutable_data_ptr<float>()};
 }
 
+// A copy of a matrix with other strides, as LibTorch makes one for the library: row after row.
+struct PackedCopy {
+  at::Tensor rows;
+  const float* source;
+  int64_t down, right;
+
+  explicit PackedCopy(const at::Tensor& matrix)
+      : rows(at::detail::empty_cpu(matrix.sizes(), matrix.options())),
+        source(matrix.const_data_ptr<float>()),
+        down(matrix.stride(0)),
+        right(matrix.stride(1)) {}
+  void operator()() const {
+    auto* to = rows.mutable_data_ptr<float>();
+    const int64_t height = rows.size(0), width = rows.size(1);
+    for (int64_t i = 0; i < height; ++i) {
+      for (int64_t k = 0; k < width; ++k) *to++ = source[i * down + k * right];
+    }
+  }
+};
+
+bool is_a_matrix_of_the_library(const at::Tensor& t) {
+  return is_column_major(t, t.size(0), 0) || is_column_major(t, t.size(1), 1);
+}
+
+// The product of the two where one has strides that the library does not take.
+std::optional<Step> product_of_copies(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  std::vector<PackedCopy> copies;
+  const auto taken = [&](const at::Tensor& matrix) {
+    return is_a_matrix_of_the_library(matrix) ? matrix : copies.emplace_back(matrix).rows;
+  };
+  const at::Tensor first = taken(a), second = taken(b);
+  const auto product = plan_product(first, second, out, 1, 0);
+  if (copies.empty() || !product) return std::nullopt;
+  return step_of([copies, product = *product] {
+    for (const PackedCopy& copy : copies) copy();
+    product();
+  });
+}
+
 }  // namespace
 
 std::optional<Step> lean_product(LeanCall& call) {
@@ -86,7 +128,7 @@ std::optional<Step> lean_product(LeanCall& call) {
     return std::nullopt;
   if (!sum) {
     const auto product = plan_product(a, b, call.out, 1, 0);
-    return product ? std::optional<Step>(step_of(*product)) : std::nullopt;
+    return product ? std::optional<Step>(step_of(*product)) : product_of_copies(a, b, call.out);
   }
   const at::Tensor& bias = call.tensor(0);
   const auto product = plan_product(a, b, call.out, call.constant(4).toScalar().toFloat(),

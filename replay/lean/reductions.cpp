@@ -1,7 +1,9 @@
 #include "replay/lean/kernels.h"
 #include "replay/lean/lean.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/native/ReduceOpsUtils.h>
 
 namespace overdrive::replay {
@@ -35,9 +37,41 @@ std::optional<Reduction> reduction_of(LeanCall& call) {
   return result;
 }
 
+// The squares go into memory of the step's own, as LibTorch's go into a passing tensor.
+std::optional<Step> squared_distance(LeanCall& call) {
+  if (call.op.in.size() != 3 || !call.has_tensor(0) || !call.has_tensor(1)) return std::nullopt;
+  const at::Tensor &self = call.tensor(0), &target = call.tensor(1);
+  const int64_t reduction = call.constant(2).toInt();
+  if (reduction == at::Reduction::None || self.sizes() != target.sizes() || !self.is_contiguous() ||
+      !target.is_contiguous() || self.scalar_type() != call.out.scalar_type() ||
+      target.scalar_type() != call.out.scalar_type() || self.numel() == 0) {
+    return std::nullopt;
+  }
+  const at::Tensor squares = at::detail::empty_cpu(self.sizes(), self.options());
+  auto square = std::make_shared<TensorIterator>(
+      TensorIterator::binary_op(const_cast<at::Tensor&>(squares), self, target));
+  auto sum = std::make_shared<TensorIterator>(at::meta::make_reduction_from_out_ty(
+      squares, call.out, at::OptionalIntArrayRef(at::IntArrayRef{}), false, call.out.scalar_type()));
+  if (reduction == at::Reduction::Sum) {
+    return step_of([square, sum, squares, distance = chosen(native::mse_stub), add = chosen(native::sum_stub)] {
+      distance(*square);
+      add(*sum);
+    });
+  }
+  auto quotient = std::make_shared<TensorIterator>(
+      TensorIterator::binary_op(call.out, call.out, native::wrapped_scalar_tensor(self.numel())));
+  return step_of([square, sum, quotient, squares, distance = chosen(native::mse_stub),
+                  add = chosen(native::sum_stub), divide = chosen(native::div_true_stub)] {
+    distance(*square);
+    add(*sum);
+    divide(*quotient);
+  });
+}
+
 }  // namespace
 
 std::optional<Step> lean_reduction(LeanCall& call) {
+  if (call.name == "mse_loss") return squared_distance(call);
   if ((call.name != "sum" && call.name != "mean") || !call.has_tensor(0)) return std::nullopt;
   const at::Tensor& self = call.tensor(0);
   if (self.scalar_type() != call.out.scalar_type() || self.numel() == 0) return std::nullopt;
@@ -46,12 +80,12 @@ std::optional<Step> lean_reduction(LeanCall& call) {
   // The iterators keep no reference that could be the last one: the program has the tensors.
   auto sum = std::make_shared<TensorIterator>(at::meta::make_reduction_from_out_ty(
       self, call.out, at::OptionalIntArrayRef(reduction->dims), reduction->keep, call.out.scalar_type()));
-  if (call.name == "sum") return step_of([sum] { native::sum_stub(at::kCPU, *sum); });
+  if (call.name == "sum") return step_of([sum, add = chosen(native::sum_stub)] { add(*sum); });
   auto quotient = std::make_shared<TensorIterator>(
       TensorIterator::binary_op(call.out, call.out, native::wrapped_scalar_tensor(reduction->count)));
-  return step_of([sum, quotient] {
-    native::sum_stub(at::kCPU, *sum);
-    native::div_true_stub(at::kCPU, *quotient);
+  return step_of([sum, quotient, add = chosen(native::sum_stub), divide = chosen(native::div_true_stub)] {
+    add(*sum);
+    divide(*quotient);
   });
 }
 

@@ -2,9 +2,9 @@
 
 #include <ATen/record_function.h>
 
-#include "engine/operators/facts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
+#include "replay/passes/operator_kind.h"
 
 #include <cstring>
 #include <unordered_set>
@@ -12,17 +12,6 @@
 namespace overdrive::replay {
 
 namespace {
-
-// An operator that the table does not know may throw as well.
-bool may_throw_on_data(const Program& program, const Operator& op) {
-  if (op.answers) return true;
-  const engine::Throws throws = engine::facts_of(op.name).throws;
-  if (throws != engine::Throws::kOnIntegers) return throws != engine::Throws::kNever;
-  return std::none_of(op.out.begin(), op.out.end(), [&](const Argument& out) {
-    return out.is_tensor() && out.values[0] >= 0 &&
-           !at::isIntegralType(program.values[out.values[0]].type, false);
-  });
-}
 
 // Below, a copy costs less than a step through the dispatcher.
 constexpr size_t kLargeGradient = size_t{32} << 10;
@@ -50,27 +39,33 @@ at::Tensor empty_as(const at::Tensor& tensor) {
   step.step();
 }
 
+// A step of a run that is made after another, whose step was checked.
+void do_as(ReplayStep& step, const ReplayStep& checked, const BoundProgram& bound) {
+  if (step.fills) return;
+  if (checked.boxed) return step.boxed->do_as(*checked.boxed);
+  step.step = *lean_step(bound, bound.program().operators[step.op]);
+  step.boxed = nullptr;
+}
+
 }  // namespace
 
-ReplayRun::ReplayRun(Program program, const std::vector<at::Tensor>& buffers)
-    : bound_(std::move(program), buffers), guard_(bound_) {
+ReplayRun::ReplayRun(Program program, Passes passes, const std::vector<at::Tensor>& buffers)
+    : bound_(std::move(program), std::move(passes), buffers), guard_(bound_) {
   if (!refusal().empty()) return;
   make_steps();
   plan_undo();
 }
 
 ReplayRun::ReplayRun(const ReplayRun& other)
-    : ReplayRun(Program(other.program()), buffers_like(other.bound().buffers())) {
+    : ReplayRun(Program(other.program()), Passes(other.bound().passes()),
+                buffers_like(other.bound().buffers())) {
   if (!refusal().empty()) return;
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    ReplayStep& step = steps_[i];
-    if (step.fills) continue;
-    if (other.steps_[i].boxed) {
-      step.boxed->do_as(*other.steps_[i].boxed);
-    } else {
-      step.step = *lean_step(bound_, program().operators[step.op]);
-      step.boxed = nullptr;
-    }
+  for (size_t i = 0; i < steps_.size(); ++i) do_as(steps_[i], other.steps_[i], bound_);
+  const BelowAutograd scope;
+  for (size_t i = 0; i < constant_steps_.size(); ++i) {
+    do_as(constant_steps_[i], other.constant_steps_[i], bound_);
+    at::GradMode::set_enabled(program().operators[constant_steps_[i].op].grad_mode);
+    constant_steps_[i].step();
   }
 }
 
@@ -80,20 +75,23 @@ const std::string& ReplayRun::refusal() const {
 
 void ReplayRun::make_steps() {
   const auto& operators = program().operators;
+  const Passes& passes = bound_.passes();
+  const std::vector<bool> used = passes.used(program());
   std::vector<std::vector<int>> fills(operators.size());
   for (size_t i = 0; i < program().memories.size(); ++i) {
     const int at = program().memories[i].host_filled;
-    if (at >= 0) fills[at].push_back(static_cast<int>(i));
+    if (at >= 0 && used[i] && !passes.constant[i]) fills[at].push_back(static_cast<int>(i));
   }
   for (size_t i = 0; i < operators.size(); ++i) {
     for (const int memory : fills[i]) {
       steps_.push_back(
           {step_of([this, memory] { bound_.fill_from_host(memory); }), static_cast<int>(i), nullptr, true});
     }
-    if (operators[i].vanishes) continue;
+    if (operators[i].vanishes || (!passes.runs(i) && passes.fates[i] != Fate::kOnce)) continue;
     Step step = boxed_step(bound_, operators[i]);
     auto* boxed = static_cast<BoxedStep*>(&step.state());
-    steps_.push_back({std::move(step), static_cast<int>(i), boxed});
+    auto& steps = passes.runs(i) ? steps_ : constant_steps_;
+    steps.push_back({std::move(step), static_cast<int>(i), boxed});
   }
   const auto is_forward = [&](const ReplayStep& step) { return step.op < program().backward_begins; };
   forward_steps_ =
@@ -183,6 +181,7 @@ void ReplayRun::make_large_gradients_fresh() {
     const int value = program().results[i];
     const int memory = value < 0 ? -1 : program().values[value].memory;
     if (memory < 0 || program().memories[memory].bytes < kLargeGradient) continue;
+    if (bound_.passes().stands_for_others(memory)) continue;
     const int maker = program().only_maker(memory);
     for (size_t k = forward_steps_; k < steps_.size() && maker >= 0; ++k) {
       if (steps_[k].op != maker || steps_[k].fills) continue;
@@ -239,7 +238,12 @@ void ReplayRun::run_checked() {
   } silent;
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
   const BelowAutograd scope;
-  for (ReplayStep& step : steps_) {
+  run_checked(constant_steps_);
+  run_checked(steps_);
+}
+
+void ReplayRun::run_checked(std::vector<ReplayStep>& steps) {
+  for (ReplayStep& step : steps) {
     if (!step.boxed) {
       step.step();
       continue;

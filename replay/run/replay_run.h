@@ -23,7 +23,7 @@ struct ReplayStep {
 
 class ReplayRun {
  public:
-  ReplayRun(Program program, const std::vector<at::Tensor>& buffers);
+  ReplayRun(Program program, Passes passes, const std::vector<at::Tensor>& buffers);
   // The program of another run, which was checked, in memory of its own.
   explicit ReplayRun(const ReplayRun& other);
 
@@ -34,6 +34,8 @@ class ReplayRun {
   OutsideGuard& guard() { return guard_; }
   const OutsideGuard& guard() const { return guard_; }
   const std::vector<ReplayStep>& steps() const { return steps_; }
+  // Those that make constants, before the first run.
+  const std::vector<ReplayStep>& constant_steps() const { return constant_steps_; }
   // Why it cannot be replayed; empty when it can.
   const std::string& refusal() const;
 
@@ -84,6 +86,7 @@ class ReplayRun {
   // Counts the steps that are done.
   void run_steps(size_t& done, size_t end);
   bool run_until(size_t end);
+  void run_checked(std::vector<ReplayStep>& steps);
   void run_checked(ReplayStep& step);
   // Replaces a boxed step, which has just run, by a lean one that does the same.
   void make_lean(ReplayStep& step, const Snapshot& before);
@@ -92,6 +95,7 @@ class ReplayRun {
   BoundProgram bound_;
   OutsideGuard guard_;
   std::vector<ReplayStep> steps_;
+  std::vector<ReplayStep> constant_steps_;
   // Memories that are written before the last operator that may throw on its data.
   Snapshot undo_;
   struct Number {

@@ -164,7 +164,8 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
     return call;
   }
 
-  call.run = std::make_unique<ReplayRun>(std::move(program), parts.buffers);
+  Passes passes = parts.passes(program);
+  call.run = std::make_unique<ReplayRun>(std::move(program), std::move(passes), parts.buffers);
   call.program.reset();
   call.refusal = call.run->refusal();
   if (!call.refusal.empty()) return call;

@@ -30,6 +30,8 @@ struct CheckParts {
   const std::vector<at::Tensor>& buffers;
   // Compares this recording with the one before, notes more in it; a sentence when they differ.
   std::function<std::string(Program&)> compare;
+  // Makes the passes over the recording, after it was compared.
+  std::function<Passes(const Program&)> passes;
   // Called with the new run before it is tried, with what eager left behind: sets numbers that vary.
   std::function<void(ReplayRun&)> prepare;
 };

@@ -1,5 +1,6 @@
 """overdrive.capture: the bits of the same function without it, over 200 steps, or a refusal with its text."""
 import gc
+import re
 import sys
 import threading
 import time
@@ -351,6 +352,31 @@ def test_wrong_arguments_are_type_errors():
         overdrive.capture(lambda x: x, check_every=0.5)
     with pytest.raises(ValueError, match='guards= is 1 and must be "checked" or "promised"'):
         overdrive.capture(lambda x: x, guards=1)
+    with pytest.raises(TypeError, match="passes= is 1 and must be True or False"):
+        overdrive.capture(lambda x: x, passes=1)
+    with pytest.raises(TypeError, match="passes= is 'no' and must be True or False"):
+        overdrive.captured(lambda x: x, passes="no")
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_passes_leave_out_steps_and_can_be_turned_off(passes):
+    def twice(x):
+        (x + 1).exp()
+        return (x * 3).tanh() * (x * 3).tanh() + torch.ones(4)
+
+    step = overdrive.capture(twice, passes=passes)
+    part = overdrive.captured(twice, passes=passes)
+    for i in range(9):
+        x = torch.arange(4.) - i
+        assert torch.equal(step(x), twice(x))
+        y, z = x.clone().requires_grad_(), x.clone().requires_grad_()
+        part(y).sum().backward()
+        twice(z).sum().backward()
+        assert torch.equal(y.grad, z.grad)
+    assert step.stats()["replayed"] > 2 and part.stats()["backwards"] > 2, step.explain() + part.explain()
+    for text in (step.explain(), part.explain()):
+        counts = re.search(r"passes: (\d+) steps have the result of another, (\d+) are made once, (\d+) are not needed", text).groups()
+        assert all((int(count) > 0) == passes for count in counts), text
 
 
 @pytest.mark.parametrize("call", [0, 1, 2, 3])

@@ -117,6 +117,7 @@ class Writer:
             f"({x} * 2 if x.requires_grad else {x})", f"({x} * 2 if torch.is_grad_enabled() else {x})", f"{x} * x.shape[0]", f"{x}.detach() + {y}",
             f"({x} if {x}.isfinite().all() else {y})", f"({x} * 2 if {y}.mean() > 0.3 else {x})", f"{x} + {y}[{y} > -3].sum()",
             f"{x} + {x}[:, {y}[0] > -9].sum()", f"{x} * ({y} > 4).sum().item()",
+            f"{x}.tanh() * 2 + {x}.tanh() * 2", f"{x} * (torch.ones(8) * 2)", f"({x} * self.scale) * ({x} * self.scale)",
             f"{x} * torch.tensor([self.scale] * 8)", f"F.normalize({x}, dim=1)", f"{x} * (extra['bias'] if extra else 1)", f"self.last({x})",
             f"torch.where({x} > 0, {x}, {y})", f"{x}[torch.arange(x.shape[0]).flip(0)]", f"{x}.t().contiguous().t()", f"{x} @ self.square", f"{x}.split(4, 1)[0].repeat(1, 2)")
 
@@ -157,7 +158,7 @@ class Writer:
             steps.append(f"def step{i}(net, i, x, got):\n    global opt\n    {before.format(**values)}\n    {step.format(**fill, **values)}\n    return net")
         what = self.pick("net", "net", "net", "net.layer0" if self.layers else "net", "net and net.last")
         text = HEAD + init + MIDDLE + forward + f"\n        return {result}\n" + TAIL.replace("OPTIMIZER", optimizer).replace("WHAT", what)
-        return text.replace("BOTH", str(self.random.random() < 0.6)) + "\n".join(steps), what
+        return text.replace("BOTH", str(self.random.random() < 0.6)).replace("PASSES", str(self.random.random() < 0.75)) + "\n".join(steps), what
 
 
 HEAD = '''
@@ -246,9 +247,9 @@ def build(captured):
     opt = torch.optim.OPTIMIZER
     schedule = torch.optim.lr_scheduler.StepLR(opt, 2, 0.9)
     if captured:
-        overdrive.captured(WHAT)
+        overdrive.captured(WHAT, passes=PASSES)
         if BOTH:
-            opt = overdrive.captured(opt)
+            opt = overdrive.captured(opt, passes=PASSES)
     return net
 '''
 

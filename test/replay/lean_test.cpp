@@ -38,6 +38,16 @@ const std::vector<LeanRow>& lean_rows() {
       {"mul.Tensor", [](T a, T b) { return a * b; }},
       {"mul.Scalar", [](T a, T) { return a * 0.7; }},
       {"div.Tensor", [](T a, T b) { return a / b; }},
+      {"mul.Tensor", [](T a, T b) { return a * b.neg() * a.neg(); }},
+      {"mul.Tensor",
+       [](T a, T b) {
+         return torch::cat({a, a, b}).repeat({20, 1}) * 2. * a.repeat({60, 1});
+       }},
+      {"mse_loss", [](T a, T b) { return torch::mse_loss(a, b); }},
+      {"mse_loss", [](T a, T b) { return torch::mse_loss(a, b, at::Reduction::Sum); }},
+      {"mse_loss_backward",
+       [](T a, T b) { return at::mse_loss_backward(b.sum(), a, b.contiguous(), at::Reduction::Mean); }},
+      {"pow.Tensor_Scalar", [](T a, T) { return a.pow(1); }},
       {"maximum", [](T a, T b) { return torch::maximum(a, b); }},
       {"add.Tensor", [](T a, T b) { return a.add(b, 0.3); }},
       {"add.Scalar", [](T a, T) { return a + 0.3; }},
@@ -49,18 +59,68 @@ const std::vector<LeanRow>& lean_rows() {
       {"mean.dim", [](T a, T) { return a.mean({1}); }},
       {"mm", [](T a, T b) { return a.mm(b.t()); }, kOnlyBlas},
       {"mm", [](T a, T b) { return a.t().mm(b); }},
+      {"mm",
+       [](T a, T b) {
+         return a.select(1, 0).unsqueeze(0).expand({4, 5}).mm(b);
+       },
+       kOnlyBlas},
+      {"mm",
+       [](T a, T b) {
+         return a.mm(b[0][0].expand({9, 1}));
+       },
+       kOnlyBlas},
+      {"mm",
+       [](T a, T b) {
+         return b[0][0].expand({1, 5}).mm(a);
+       },
+       kOnlyBlas},
       {"addmm", [](T a, T b) { return torch::addmm(b.select(1, 0).contiguous(), a, b.t()); }, kOnlyBlas},
       {"addmm", [](T a, T b) { return torch::addmm(b.select(0, 0).contiguous(), a.t(), b); }},
+      {"select_backward",
+       [](T a, T) {
+         return at::select_backward(a, {3, 5, 9}, 0, 1);
+       }},
+      {"select_backward",
+       [](T a, T) {
+         return at::select_backward(a.t(), {9, 2, 5}, 1, -1);
+       }},
+      {"slice_backward",
+       [](T a, T) {
+         return at::slice_backward(a, {8, 9}, 0, 2, 7, 1);
+       }},
+      {"slice_backward",
+       [](T a, T) {
+         return at::slice_backward(a, {5, 20}, 1, 1, 19, 2);
+       }},
       {"cat",
        [](T a, T b) {
          return torch::cat({a, b, a}, 1);
        }},
       {"clone", [](T a, T) { return a.t().clone(); }},
+      {"clone",
+       [](T a, T b) {
+         return torch::stack({a, b, a * 2}, 1).transpose(0, 1).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"clone",
+       [](T a, T b) {
+         const at::Tensor deep = (a.unsqueeze(2) * b.select(0, 0).narrow(0, 0, 8)).view({5, 3, 3, 2, 4});
+         return deep.permute({2, 0, 3, 1, 4}).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"clone",
+       [](T a, T) {
+         return a.narrow(1, 2, 6).expand({3, 5, 6}).clone(at::MemoryFormat::Contiguous);
+       }},
+      {"copy_",
+       [](T a, T b) {
+         return torch::empty({4, 9, 5}).transpose(1, 2).copy_(a.expand({4, 5, 9})) + b;
+       }},
       {"copy_", [](T a, T b) { return torch::empty_like(a).copy_(b); }},
       {"zero_", [](T a, T) { return torch::empty_like(a).zero_(); }},
       {"fill_.Scalar", [](T a, T) { return torch::empty_like(a).fill_(0.3); }},
       {"ones_like", [](T a, T) { return torch::ones_like(a); }},
       {"mul_.Tensor", [](T a, T b) { return a.clone().mul_(b); }},
+      {"add_.Tensor", [](T a, T b) { return a.clone().add_(b); }},
+      {"add_.Tensor", [](T a, T) { return a.clone().add_(a.neg()); }},
       {"add_.Tensor", [](T a, T b) { return a.clone().add_(b, -0.3); }}};
   return rows;
 }

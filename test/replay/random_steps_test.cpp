@@ -43,6 +43,8 @@ struct RandomStep {
   int throws_in;
   bool throws_at_end;
   std::vector<Instruction> instructions;
+  // What is made a second time: nothing, something for a sum with the first, or something that nobody reads.
+  int repeats;
 
   explicit RandomStep(uint64_t seed) {
     Random random(seed * 7919 + 17);
@@ -64,6 +66,7 @@ struct RandomStep {
     for (int i = 0; i < count; ++i) {
       instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
     }
+    repeats = below(3);
   }
 
   static constexpr int kKinds = 62;
@@ -239,7 +242,12 @@ struct RandomStep {
   at::Tensor loss(const Tensors& leaves, const Tensors& state, const Tensors& inputs) const {
     Tensors pool = leaves;
     pool.insert(pool.end(), inputs.begin(), inputs.begin() + 2);
-    for (const Instruction& each : instructions) pool.push_back(apply(each, pool, state, inputs));
+    for (const Instruction& each : instructions) {
+      at::Tensor made = apply(each, pool, state, inputs);
+      const bool again = repeats > 0 && each.a % 3 == 0;
+      const at::Tensor second = again ? apply(each, pool, state, inputs) : made;
+      pool.push_back(repeats == 1 && again ? made + second * 0.5 : made);
+    }
     at::Tensor sum = torch::mse_loss(pool.back(), inputs[0]);
     for (const at::Tensor& leaf : leaves) sum = sum + (leaf * pool[pool.size() / 2]).mean() * 0.01;
     return sum;
@@ -319,10 +327,11 @@ struct Count {
   std::map<std::string, int> reasons;
 };
 
-void try_seed(uint64_t seed, Count& count) {
+void try_seed(uint64_t seed, Count& count, bool passes) {
   const RandomStep random(seed);
-  SideBySide both([&] { return training_of(random); },
-                  {.constant_numbers = true, .constant_modes = true, .check_every = random.check_every});
+  SideBySide both(
+      [&] { return training_of(random); },
+      {.constant_numbers = true, .constant_modes = true, .check_every = random.check_every, .passes = passes});
   const std::string difference = both.run(14, [&](Training& training, int i) {
     const torch::NoGradGuard no_grad;
     if (i == 11 || seed % 5 == 0) {
@@ -348,14 +357,15 @@ TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
   Count count;
   for (uint64_t seed = first; seed < first + number && !HasFailure(); ++seed) {
     try {
-      try_seed(seed, count);
+      // Each is compared with eager, so that both have the same bits.
+      for (const bool passes : {true, false}) try_seed(seed, count, passes);
     } catch (const std::exception& error) {
       ADD_FAILURE() << "seed " << seed << ": " << error.what();
     }
   }
   std::cout << count.replayed << " steps were replayed, " << count.refused << " were not\n";
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
-  EXPECT_GT(count.replayed, static_cast<int>(number) * 3 / 4);
+  EXPECT_GT(count.replayed, static_cast<int>(number) * 3 / 2);
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// What the memory plan of a program asks: which memories need a place, when, and what may lie in memory that
+// the step leaves behind. A function of the program and its passes; any thread. Allocates nothing.
+#pragma once
+
+#include "replay/passes/passes.h"
+#include "replay/plan/memory_plan.h"
+
+#include <vector>
+
+namespace overdrive::replay {
+
+struct MemoryNeeds {
+  std::vector<Lifetime> lifetimes;
+  std::vector<Room> rooms;
+  // Of each lifetime and of each room: the memory in the program.
+  std::vector<int> passing, lasting;
+
+  MemoryNeeds(const Program& program, const Passes& passes);
+  MemoryPlan plan() const { return plan_memory(lifetimes, rooms); }
+};
+
+}  // namespace overdrive::replay
