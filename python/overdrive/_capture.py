@@ -396,7 +396,9 @@ class CapturedStep:
     def _lasting(self) -> list[Any]:
         """Tensors that an operator may see through a passing copy, as ``data`` makes it, and whose gradients the function may take
         away without an operator, as ``zero_grad()`` does."""
-        tensors = list(self._named.values()) + [tensor for module in self._modules for own in (module._parameters, module._buffers) for tensor in own.values()]
+        tensors = list(self._named.values())
+        for module in self._modules:
+            tensors += [*module._parameters.values(), *module._buffers.values()]
         if self._optimizer is not None:
             tensors += self._optimizer.parameters()
         return [tensor for tensor in tensors if tensor is not None]

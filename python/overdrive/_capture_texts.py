@@ -19,6 +19,8 @@ _MOST_REASONS = 4
 _MOST_LINES = 4
 
 steps: weakref.WeakSet[Any] = weakref.WeakSet()
+# Calls of modules whose children are captured instead.
+descended: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def explain() -> str:
@@ -45,7 +47,7 @@ def explain() -> str:
                  f"{made['calls'] - made['replayed']} eager or recorded\n")
         if refusal := step.refusal():
             text += f"    {refusal}\n"
-    return text
+    return text + "".join(sorted(call.told() for call in descended))
 
 
 class Number:

@@ -122,6 +122,7 @@ class Met:
     def __init__(self) -> None:
         # Weak where the object allows it.
         self._known: dict[int, Any] = {}
+        self.functions_of: dict[types.CodeType, list[weakref.ref[types.FunctionType]]] = {}
         self.is_first = True
 
     def __contains__(self, value: Any) -> bool:

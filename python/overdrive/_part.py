@@ -13,6 +13,7 @@ from typing import Any
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._capture_optimizer import _refuse
 from overdrive._capture_results import filled, form_of, others_in
+from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
 from overdrive._guards import Read
 from overdrive._left import Left, can_be_left, put
@@ -256,6 +257,9 @@ class _ModuleCall:
                 part.rest(f"It has {count} operators, too few to gain by a replay; it runs eagerly.")
         return result
 
+    def told(self) -> str:
+        return f"  {self._name}: its children are captured instead\n    {self.reason}\n"
+
     def __deepcopy__(self, _: Any) -> None:
         """A copy of a module is a plain one. A parametrized module copies all that it has."""
 
@@ -270,6 +274,7 @@ class _ModuleCall:
             self.part.rest(reason)
             return
         self.part, self.reason = None, reason
+        descended.add(self)
         _capture_children(module, self._name, self._options)
 
 
@@ -302,9 +307,16 @@ def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
             child._compiled_call_impl = _ModuleCall(child, path, options)
 
 
-def part_of(module: Any) -> CapturedPart | None:
-    """The part that stands for a captured module; None where there is none, or where its children are captured."""
-    call = module._compiled_call_impl
+def part_of(target: Any) -> CapturedStep | None:
+    """The part that stands for a captured module, or the step that stands for the ``step()`` of a captured optimizer; None where
+    there is none, or where the children of a module are captured: ``overdrive.explain()`` says why."""
+    import torch
+
+    if isinstance(target, torch.optim.Optimizer):
+        from overdrive._part_optimizer import update_of
+
+        return update_of(target)
+    call = target._compiled_call_impl
     return call.part if isinstance(call, _ModuleCall) else None
 
 

@@ -42,6 +42,11 @@ class _Update:
             self.inside = False
 
 
+def update_of(optimizer: Any) -> CapturedStep | None:
+    update = _captured.get(optimizer)
+    return None if update is None else update.captured
+
+
 def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
     if optimizer not in _captured:
         optimizer.__class__ = _class_for(type(optimizer))

@@ -95,8 +95,13 @@ class Walk:
         missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
         if not missing:
             return
-        functions = [function for function in gc.get_referrers(*missing)
-                     if isinstance(function, types.FunctionType) and function.__code__ in missing]
+        # The whole heap is searched once for a code: functions that a later call makes are of that call.
+        new = [code for code in missing if code not in met.functions_of]
+        met.functions_of.update((code, []) for code in new)
+        for function in gc.get_referrers(*new) if new else ():
+            if isinstance(function, types.FunctionType) and function.__code__ in new:
+                met.functions_of[function.__code__].append(weakref.ref(function))
+        functions = [function for code in missing for weak in met.functions_of[code] if (function := weak()) is not None]
         for function in met.add(functions):
             self._into(function, function.__name__, "", 1)
 

@@ -734,3 +734,25 @@ def test_explain_tells_of_parts():
         train(model, optimizer, i)
     text = overdrive.explain()
     assert "Reads.first" in text and "Reads.second" in text
+
+
+class Asking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+
+    def forward(self, x):
+        return self.net(x) * x[0, 0].item()
+
+
+def test_part_of_an_optimizer_and_the_reason_of_a_module_whose_children_are_captured():
+    net = overdrive.captured(Asking())
+    optimizer = overdrive.captured(torch.optim.Adam(net.parameters()))
+    for _ in range(20):
+        net(torch.randn(2, 2)).sum().backward()
+        optimizer.step()
+    assert overdrive.part_of(optimizer).stats()["replayed"] > 10
+    assert overdrive.part_of(torch.optim.Adam(net.parameters())) is None
+    assert overdrive.part_of(net) is None
+    assert "Asking: its children are captured instead" in overdrive.explain()
+    assert "in one call and" in overdrive.explain()
