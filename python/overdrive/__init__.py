@@ -12,6 +12,9 @@ a training step recorded once and replayed. :func:`captured`: a model, an optimi
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
+import importlib
+from typing import Any
+
 from overdrive._capture import CapturedStep, capture
 from overdrive._capture_texts import explain
 from overdrive._checkpoint import checkpoint_sequential
@@ -76,5 +79,13 @@ __all__ = [
     "trace",
     "uninstall",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``overdrive.integrations`` is imported when it is named first."""
+    if name != "integrations":
+        raise AttributeError(f"module 'overdrive' has no attribute {name!r}")
+    return importlib.import_module("overdrive.integrations")
+
 
 _folder()  # ImportError now rather than at the first call, when there is no library for this PyTorch

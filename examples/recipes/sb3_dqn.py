@@ -1,0 +1,16 @@
+"""Stable-Baselines3: DQN on CartPole."""
+import gymnasium
+from recipe import Recipe
+from stable_baselines3 import DQN
+
+import overdrive
+
+run = Recipe(__doc__)
+agent = DQN("MlpPolicy", gymnasium.make("CartPole-v1"), learning_starts=500, train_freq=1, seed=0, device="cpu")
+if run.captured:
+    overdrive.captured(agent.q_net)  # overdrive
+    overdrive.captured(agent.q_net_target)  # overdrive
+    overdrive.captured(agent.policy.optimizer)  # overdrive
+agent.train = run.timed(agent.train)
+agent.learn(3500)
+run.done(agent.policy)

@@ -1,0 +1,18 @@
+"""Stable-Baselines3: TD3 on the pendulum."""
+import gymnasium
+from recipe import Recipe
+from stable_baselines3 import TD3
+
+import overdrive
+
+run = Recipe(__doc__)
+agent = TD3("MlpPolicy", gymnasium.make("Pendulum-v1"), learning_starts=300, seed=0, device="cpu",
+            policy_kwargs={"net_arch": [64, 64]})
+if run.captured:
+    for net in (agent.actor, agent.actor_target, agent.critic, agent.critic_target):  # overdrive
+        overdrive.captured(net)  # overdrive
+    for net in (agent.actor, agent.critic):  # overdrive
+        overdrive.captured(net.optimizer)  # overdrive
+agent.train = run.timed(agent.train)
+agent.learn(2300)
+run.done(agent.policy)
