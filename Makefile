@@ -51,6 +51,12 @@ bench-peers: setup-peers
 	.deps/peers/bin/python bench/peers/jax_steps.py --json build/peers-jax.json
 	.deps/peers/bin/python bench/peers/aoti_steps.py --json build/peers-aoti.json
 
+## recipes:   the libraries that people train with, each stock, switched, captured and compiled, into docs/recipes/README.md; half an hour
+##            RECIPES_ARGS: --only NAME ..., --rounds N, --no-compile
+recipes: setup-recipes configure-release
+	$(call BUILD,release) --target overdrive
+	PYTHONPATH=build/python .deps/recipes/bin/python -B examples/recipes/run.py --write $(RECIPES_ARGS)
+
 ## asan:      the whole suite under AddressSanitizer and UBSan, in build-asan/
 ## tsan:      the whole suite under ThreadSanitizer, in build-tsan/
 asan tsan: %: configure-%
@@ -181,6 +187,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results fuzz-capture op-database test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture op-database test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -2,11 +2,12 @@
 # Finds or fetches what a build needs, and writes down where LibTorch is. Run by make before
 # everything else; a second run only looks at what the first one wrote.
 #
-#   tools/setup.sh [build] [python] [peers] [database] [clang] [format] [tidy] [docs] [lint] [--again]
+#   tools/setup.sh [build] [python] [peers] [recipes] [database] [clang] [format] [tidy] [docs] [lint] [--again]
 #
 # build (the default): LibTorch, and the packages of the tests, benchmarks and the program.
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
 # peers: an environment in .deps/peers with JAX, for `make bench-peers`.
+# recipes: the libraries of examples/recipes in .deps/recipes, for `make recipes`.
 # database: NumPy and expecttest in .deps/database, for `make op-database`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 # docs: doxygen, for `make docs`.
@@ -322,6 +323,24 @@ setup_peers() {
   fail "pip could not install jax[cpu], for bench/peers."
 }
 
+# The libraries that examples/recipes trains with, in fixed versions, around the PyTorch in use. torchvision, which timm imports, lies beside them
+# and without its packages: pip's wheel is for CUDA, and what finds it here without its operators stops.
+setup_recipes() {
+  local python site folder
+  python=$(python_of_torch)
+  [[ -n $python ]] || fail "this LibTorch came without Python, so that there are no recipes."
+  make_venv $kState/recipes "$python" "the libraries of examples/recipes are needed"
+  site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
+  folder=$($kState/recipes/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  echo "$site" >"$folder/pytorch.pth"
+  "$python" -c 'import torch; print("torch==" + torch.__version__)' >$kState/recipes-torch.txt
+  say "fetching the libraries of examples/recipes with pip into $kState/recipes, about 300 MB, for \`make recipes\`"
+  PIP_CONSTRAINT=$kState/recipes-torch.txt fetch $kState/recipes -r examples/recipes/requirements.txt &&
+    fetch $kState/recipes --no-deps --upgrade --target $kState/recipes/vision torchvision==0.28.0 timm==1.0.31 && return
+  tail -n 5 $kState/pip.log >&2
+  fail "pip could not install the libraries of examples/recipes."
+}
+
 # Beside the environment of `python`, because users have captured steps with NumPy and without.
 setup_lint() {
   rm -rf $kState/lint
@@ -361,6 +380,10 @@ setup_part() {
       setup_part build
       is_done peers || { setup_peers && mark_done peers; }
       ;;
+    recipes)
+      setup_part build
+      is_done recipes || { setup_recipes && mark_done recipes; }
+      ;;
     database)
       setup_part python
       is_done database || { setup_database && mark_done database; }
@@ -373,7 +396,7 @@ setup_part() {
       is_done lint || setup_lint
       mark_done lint
       ;;
-    *) fail "unknown part '$1'; known are build, python, peers, database, clang, format, tidy, docs and lint" ;;
+    *) fail "unknown part '$1'; known are build, python, peers, recipes, database, clang, format, tidy, docs and lint" ;;
   esac
 }
 

@@ -38,6 +38,6 @@ def step():
 if run.captured:
     step = overdrive.capture(step, optimizer=optimizer, guards="promised")  # overdrive
 step = run.timed(step)
-for _ in range(200):
+for _ in range(1000):
     step()
 run.done(model)

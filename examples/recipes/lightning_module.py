@@ -38,7 +38,7 @@ class Regressor(lightning.LightningModule):
 inputs = torch.randn(2048, 16)
 loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True).sin()), batch_size=32, shuffle=True)
 model = Regressor()
-trainer = lightning.Trainer(max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False,
+trainer = lightning.Trainer(max_epochs=24, accelerator="cpu", logger=False, enable_checkpointing=False,
                             enable_progress_bar=False, enable_model_summary=False)
 loop = trainer.fit_loop.epoch_loop.automatic_optimization
 loop.run = run.timed(loop.run)

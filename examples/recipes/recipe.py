@@ -51,11 +51,13 @@ class Recipe:
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor):
                 digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        late = len(self._cpu) // 2
+        first, late = max(1, min(20, len(self._cpu) // 4)), len(self._cpu) // 2
         step = statistics.median(self._cpu[late:])
-        usual = statistics.median(self._wall[late:])
+        # A compiler works in processes and threads of its own.
+        times = self._wall if self.compiled else self._cpu
+        warm_up = sum(times[:first]) - first * statistics.median(times[late:])
         if self._arguments.explain:
             print(overdrive.explain())
         print(json.dumps({"mode": self._arguments.mode, "digest": digest.hexdigest()[:16], "steps": len(self._cpu),
                           "step": step, "part": sum(self._cpu), "whole": time.process_time(),
-                          "warm_up": sum(max(0.0, wall - usual) for wall in self._wall[:late])}))
+                          "warm_up": warm_up}))

@@ -8,9 +8,7 @@ import overdrive
 run = Recipe(__doc__)
 agent = DQN("MlpPolicy", gymnasium.make("CartPole-v1"), learning_starts=500, train_freq=1, seed=0, device="cpu")
 if run.captured:
-    overdrive.captured(agent.q_net)  # overdrive
-    overdrive.captured(agent.q_net_target)  # overdrive
-    overdrive.captured(agent.policy.optimizer)  # overdrive
+    overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
 agent.learn(3500)
 run.done(agent.policy)

@@ -8,9 +8,7 @@ import overdrive
 run = Recipe(__doc__)
 agent = PPO("MlpPolicy", gymnasium.make("CartPole-v1"), n_steps=512, seed=0, device="cpu")
 if run.captured:
-    policy = agent.policy
-    policy.evaluate_actions = overdrive.captured(policy.evaluate_actions, guards="promised")  # overdrive
-    policy.optimizer = overdrive.captured(policy.optimizer)  # overdrive
+    overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
-agent.learn(512 * 8)
+agent.learn(512 * 16)
 run.done(agent.policy)

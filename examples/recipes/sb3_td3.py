@@ -9,10 +9,7 @@ run = Recipe(__doc__)
 agent = TD3("MlpPolicy", gymnasium.make("Pendulum-v1"), learning_starts=300, seed=0, device="cpu",
             policy_kwargs={"net_arch": [64, 64]})
 if run.captured:
-    for net in (agent.actor, agent.actor_target, agent.critic, agent.critic_target):  # overdrive
-        overdrive.captured(net)  # overdrive
-    for net in (agent.actor, agent.critic):  # overdrive
-        overdrive.captured(net.optimizer)  # overdrive
+    overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
 agent.learn(2300)
 run.done(agent.policy)

@@ -14,5 +14,5 @@ inference.append_simulations(theta, theta + 0.1 * torch.randn_like(theta))
 if run.captured:
     overdrive.integrations.sbi.captured(inference)  # overdrive
 inference._train_epoch = run.timed(inference._train_epoch)
-estimator = inference.train(max_num_epochs=6, training_batch_size=50)
+estimator = inference.train(max_num_epochs=30, training_batch_size=50)
 run.done(estimator)

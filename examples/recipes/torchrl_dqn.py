@@ -36,7 +36,7 @@ def step(batch):
 if run.captured:
     step = overdrive.integrations.torchrl.capture(step, optimizer=optimizer, guards="promised")  # overdrive
 step = run.timed(step)
-for _ in range(300):
+for _ in range(1000):
     step(transitions(64))
     updater.step()
 run.done(loss_module)

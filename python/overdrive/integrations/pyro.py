@@ -27,7 +27,6 @@ def captured(svi: Any, **options: Any) -> Any:
     ``options`` are those of :func:`overdrive.capture`."""
     import torch
 
-    import pyro.infer.util
     from pyro import poutine
 
     parameters: dict[Any, None] = {}
