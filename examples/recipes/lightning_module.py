@@ -20,7 +20,7 @@ class Regressor(lightning.LightningModule):
         if run.captured:
             overdrive.captured(self.net)  # overdrive
         elif run.compiled:
-            self.net.compile()
+            self.net = torch.compile(self.net)
 
     def training_step(self, batch, _):
         inputs, targets = batch

@@ -19,7 +19,7 @@ LONGEST = 600  # seconds
 
 
 def run(path, mode):
-    """What the run printed last, or None where it failed."""
+    """What the run printed last; where it failed, {} with the last line of its error."""
     paths = [str(Path(folder).resolve()) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if path.stem.startswith("timm"):  # see tools/setup.sh: torchvision lies beside the environment
         paths.append(str(ROOT / ".deps" / "recipes" / "vision"))
@@ -28,8 +28,9 @@ def run(path, mode):
         result = subprocess.run([str(Path(sys.executable).absolute()), "-B", str(path), "--mode", mode], capture_output=True, text=True, env=environment,
                                 cwd=folder, timeout=LONGEST, check=False)
     if result.returncode:
-        print(f"{path.stem} {mode} failed: {result.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-        return None
+        error = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
+        print(f"{path.stem} {mode} failed: {error}", file=sys.stderr)
+        return {"error": error}
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
@@ -46,13 +47,17 @@ def measure(path, rounds, compiled):
     runs = {mode: [] for mode in modes}
     for number in range(rounds):
         for mode in modes if number % 2 == 0 else modes[::-1]:
-            if (one := run(path, mode)) is not None:
+            if "error" not in (one := run(path, mode)):
                 runs[mode].append(one)
+    refused = ""
     if compiled and "run.compiled" in text:
         one = run(path, "compiled")
-        runs["compiled"] = [] if one is None else [one]
+        if "error" in one:
+            refused = one["error"]
+        else:
+            runs["compiled"] = [one]
     title = re.match(r'"""(.*?)\.?"""', text).group(1)
-    return {"name": path.stem, "title": title, "lines": text.count("# overdrive\n"),
+    return {"name": path.stem, "title": title, "lines": text.count("# overdrive\n"), "refused": refused,
             **{mode: best(those) for mode, those in runs.items() if those}}
 
 
@@ -69,7 +74,8 @@ def row(made):
     cells = [f"`{made['name']}`", made["title"], bits("captured"), str(made["lines"]), of_stock("switched", "step"),
              f"**{of_stock('captured', 'step')}**", of_stock("captured", "part"), of_stock("captured", "whole"),
              f"{made['captured']['warm_up']:.1f}" if "captured" in made else "–",
-             f"{of_stock('compiled', 'step')}, {bits('compiled')}, {compiled['warm_up']:.0f} s" if compiled else "–"]
+             f"{of_stock('compiled', 'step')}, {bits('compiled')}, {compiled['warm_up']:.0f} s" if compiled else
+             "an error" if made["refused"] else "–"]
     return "| " + " | ".join(cells) + " |"
 
 

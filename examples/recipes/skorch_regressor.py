@@ -17,13 +17,12 @@ def layers():
     return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
 
 
-net = NeuralNetRegressor(layers, optimizer=torch.optim.Adam, max_epochs=40, batch_size=32, train_split=None, verbose=0)
+net = NeuralNetRegressor(layers, optimizer=torch.optim.Adam, max_epochs=40, batch_size=32, train_split=None, verbose=0,
+                         compile=run.compiled)
 net.initialize()
 if run.captured:
     overdrive.captured(net.module_)  # overdrive
     overdrive.captured(net.optimizer_)  # overdrive
-elif run.compiled:
-    net.module_.compile()
 net.train_step = run.timed(net.train_step)
 net.partial_fit(inputs, targets)
 run.done(net.module_)

@@ -9,12 +9,14 @@ step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spi
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
 :func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
 a training step recorded once and replayed. :func:`captured`: a model, an optimizer or a function, the same way.
+:func:`advise`: which of these a step gains most by, and with how many threads.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
 import importlib
 from typing import Any
 
+from overdrive._advise import Advice, advise
 from overdrive._capture import CapturedStep, capture
 from overdrive._capture_texts import explain
 from overdrive._checkpoint import checkpoint_sequential
@@ -39,6 +41,7 @@ from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, 
 
 __version__ = "0.2.0"
 __all__ = [
+    "Advice",
     "CancelToken",
     "Cancelled",
     "CapturedPart",
@@ -50,6 +53,7 @@ __all__ = [
     "OverdriveError",
     "Packer",
     "Profile",
+    "advise",
     "built_for",
     "capture",
     "captured",
