@@ -36,7 +36,7 @@ def step():
 
 
 if run.captured:
-    step = overdrive.capture(step, optimizer=optimizer, guards="promised")  # overdrive
+    step = overdrive.capture(step, optimizer=optimizer)  # overdrive
 step = run.timed(step)
 for _ in range(1000):
     step()

@@ -21,7 +21,7 @@ def step(text, mask, labels):
 
 
 if run.captured:
-    step = overdrive.capture(step, optimizer=optimizer, guards="promised")  # overdrive
+    step = overdrive.capture(step, optimizer=optimizer)  # overdrive
 elif run.compiled:
     model.compile()
 step = run.timed(step)

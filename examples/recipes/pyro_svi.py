@@ -24,7 +24,7 @@ def model(x, y):
 guide = AutoNormal(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
 if run.captured:
-    overdrive.integrations.pyro.captured(svi, guards="promised")  # overdrive
+    overdrive.integrations.pyro.captured(svi)  # overdrive
 svi.step = run.timed(svi.step)
 for _ in range(1000):
     svi.step(x, y)

@@ -34,7 +34,7 @@ def step(batch):
 
 
 if run.captured:
-    step = overdrive.integrations.torchrl.capture(step, optimizer=optimizer, guards="promised")  # overdrive
+    step = overdrive.integrations.torchrl.capture(step, optimizer=optimizer)  # overdrive
 step = run.timed(step)
 for _ in range(1000):
     step(transitions(64))

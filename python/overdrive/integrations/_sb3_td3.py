@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from overdrive._capture import capture
-from overdrive.integrations.stable_baselines3 import follow, mean
+from overdrive.integrations.stable_baselines3 import mean
 
 
 def train_of(agent: Any) -> Callable[..., None]:
     import torch
+
+    from stable_baselines3.common.utils import polyak_update
 
     actor, critic = agent.actor, agent.critic
     actor_target, critic_target = agent.actor_target, agent.critic_target
@@ -32,15 +34,14 @@ def train_of(agent: Any) -> Callable[..., None]:
         actor.optimizer.zero_grad()
         loss.backward(inputs=list(actor.parameters()))  # the critic's gradients would be thrown away
         actor.optimizer.step()
-        follow(critic.parameters(), critic_target.parameters(), agent.tau)
-        follow(actor.parameters(), actor_target.parameters(), agent.tau)
-        follow(agent.critic_batch_norm_stats, agent.critic_batch_norm_stats_target, 1.0)
-        follow(agent.actor_batch_norm_stats, agent.actor_batch_norm_stats_target, 1.0)
+        polyak_update(critic.parameters(), critic_target.parameters(), agent.tau)
+        polyak_update(actor.parameters(), actor_target.parameters(), agent.tau)
+        polyak_update(agent.critic_batch_norm_stats, agent.critic_batch_norm_stats_target, 1.0)
+        polyak_update(agent.actor_batch_norm_stats, agent.actor_batch_norm_stats_target, 1.0)
         return loss
 
-    # The numbers of the target nets are attributes of the agent, which are looked at in every call.
     critic_step = capture(update_critic, optimizer=critic.optimizer)
-    actor_step = capture(update_actor, optimizer=actor.optimizer, constant_numbers=True)
+    actor_step = capture(update_actor, optimizer=actor.optimizer)
 
     def train(gradient_steps: int, batch_size: int = 100) -> None:
         agent.policy.set_training_mode(True)

@@ -33,11 +33,3 @@ def mean(tensors: Iterable[Any]) -> float:
 
     return float(numpy.mean([tensor.item() for tensor in tensors]))
 
-
-def follow(sources: Any, targets: Any, share: float) -> None:
-    """``polyak_update()`` with its bits. A recording cannot follow tensors that ``.data`` made in passing."""
-    import torch
-
-    with torch.no_grad():
-        for source, target in zip(sources, targets):
-            target.mul_(1 - share).add_(source, alpha=share)
