@@ -91,18 +91,21 @@ def main():
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--write", action="store_true", help="into docs/recipes/README.md")
+    parser.add_argument("--table", action="store_true", help="measure nothing, write the table of earlier runs")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "recipes.json")
     arguments = parser.parse_args()
     paths = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in HELPERS
-             and (not arguments.only or path.stem in arguments.only)]
+             and (not arguments.only or path.stem in arguments.only) and not arguments.table]
     known = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
     for path in paths:
         made = measure(path, arguments.rounds, not arguments.no_compile)
         if "stock" in made:
+            if arguments.no_compile:  # what an earlier run measured
+                made.update({key: known[path.stem][key] for key in ("compiled", "refused") if key in known.get(path.stem, {})})
             known[path.stem] = made
             print(row(made), flush=True)
             arguments.json.write_text(json.dumps(known, indent=1))
-    if arguments.write:
+    if arguments.write or arguments.table:
         text = PAGE.read_text()
         rows = [known[name] for name in sorted(known) if (FOLDER / f"{name}.py").exists()]
         PAGE.write_text(re.sub(r"(<!-- recipes -->\n).*?(\n<!-- end of recipes -->)",

@@ -84,11 +84,12 @@ def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps:
         saved.restore()
         torch.set_num_threads(count)
         uninstall() if way == "stock" else switch_on()
-        call = capture(step, optimizer=optimizer) if way == "captured" else step
+        captured = capture(step, optimizer=optimizer) if way == "captured" else None
+        call = captured or step
         for _ in range(_WARM_UP):
             call(*inputs)
-        if way == "captured" and not call.stats()["replayed"]:
-            refusal = call.refusal() or "nothing was replayed"
+        if captured is not None and not captured.stats()["replayed"]:
+            refusal = captured.refusal() or "nothing was replayed"
             return
         begin = time.perf_counter()
         for _ in range(steps):
