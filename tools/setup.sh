@@ -333,7 +333,7 @@ setup_recipes() {
   site=$(cd "$(<$kState/torch_dir)/../../../.." && pwd)
   folder=$($kState/recipes/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   echo "$site" >"$folder/pytorch.pth"
-  "$python" -c 'import torch; print("torch==" + torch.__version__)' >$kState/recipes-torch.txt
+  "$python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >$kState/recipes-torch.txt
   say "fetching the libraries of examples/recipes with pip into $kState/recipes, about 300 MB, for \`make recipes\`"
   PIP_CONSTRAINT=$kState/recipes-torch.txt fetch $kState/recipes -r examples/recipes/requirements.txt &&
     fetch $kState/recipes --no-deps --upgrade --target $kState/recipes/vision torchvision==0.28.0 timm==1.0.31 && return

@@ -25,8 +25,8 @@ def run(path, mode):
         paths.append(str(ROOT / ".deps" / "recipes" / "vision"))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:  # some libraries write logs into the folder they run in
-        result = subprocess.run([str(Path(sys.executable).absolute()), "-B", str(path), "--mode", mode], capture_output=True, text=True, env=environment,
-                                cwd=folder, timeout=LONGEST, check=False)
+        command = [str(Path(sys.executable).absolute()), "-B", str(path), "--mode", mode]
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=LONGEST, check=False)
     if result.returncode:
         error = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
         print(f"{path.stem} {mode} failed: {error}", file=sys.stderr)
