@@ -108,7 +108,7 @@ def main():
     if arguments.write or arguments.table:
         text = PAGE.read_text()
         rows = [known[name] for name in sorted(known) if (FOLDER / f"{name}.py").exists()]
-        PAGE.write_text(re.sub(r"(<!-- recipes -->\n).*?(\n<!-- end of recipes -->)",
+        PAGE.write_text(re.sub(r"(<!-- recipes -->\n).*?(<!-- end of recipes -->)",
                                lambda found: f"{found[1]}\n{table(rows)}\n{found[2]}", text, flags=re.S))
     differing = [made["name"] for made in known.values()
                  if any(made[mode]["digest"] != made["stock"]["digest"] for mode in ("switched", "captured") if mode in made)]
