@@ -1,6 +1,7 @@
 #include "replay/part/part_graph.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 
 #include <algorithm>
 #include <limits>
@@ -162,6 +163,12 @@ std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
   return shared;
 }
 
+bool PartGraph::frees_a_function() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const NodePtr& node) {
+    return dynamic_cast<const torch::autograd::CopySlices*>(node.get()) != nullptr;
+  });
+}
+
 // Where an edge gets no gradient, the node behind it runs nevertheless: hooks of a leaf see an undefined one,
 // and nodes before an input are freed.
 std::string PartGraph::refusal_of_lonely_outputs() const {
@@ -277,6 +284,10 @@ std::vector<at::Tensor> PartGraph::pull(const std::vector<at::Tensor>& gradients
   for (size_t i = 0, use = 0; i < exits_.size(); ++i) {
     collectors.push_back(base::make_node<Collector>(exits_[i].tensor));
     turned.turn(exits_[i].node->next_edges()[exits_[i].edge], collectors.back());
+    // The node of a change in a view has the function of the change, which leads to the same nodes.
+    auto* const slices = dynamic_cast<torch::autograd::CopySlices*>(exits_[i].node.get());
+    if (slices && slices->fn && exits_[i].edge > 0)
+      turned.turn(slices->fn->next_edges()[exits_[i].edge], collectors.back());
     if (exits_[i].is_inner) continue;
     if (wanted[use++]) ends.emplace_back(collectors.back(), 0);
   }

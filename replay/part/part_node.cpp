@@ -117,6 +117,7 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
   }
   has_state |= program.uses_random_numbers();
   shared_nodes = function.shared_nodes();
+  saves = function.frees_a_function();
   for (size_t i = 0; i < program.memories.size() && !saves; ++i)
     saves = is_of_forward(program, function, i) && reads_in_backward(program, static_cast<int>(i));
 }

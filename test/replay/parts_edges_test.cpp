@@ -56,6 +56,33 @@ TEST(PartEdges, ASecondBackwardWhereNothingWasSaved) {
   EXPECT_GT(both.part().stats().replayed, 10u) << both.part().explain();
 }
 
+// A change in a view saves nothing, and its node is freed all the same.
+TEST(PartEdges, ASecondBackwardOfAChangeInAView) {
+  PartBesideEager both([] {
+    auto model = std::make_shared<LinearImpl>(6, 6);
+    return PartProgram{.model = model,
+                       .function =
+                           [model](const Tensors& in) {
+                             at::Tensor y = in[0] + model->bias;
+                             y.select(0, 0).add_(model->bias);
+                             return Tensors{y};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             model->zero_grad();
+                             const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0].sum();
+                             y.backward();
+                             if (i > 8) {
+                               EXPECT_THAT(error_of([&] { y.backward(); }),
+                                           testing::HasSubstr("a second time"));
+                             }
+                             return Tensors{y.detach()};
+                           }};
+  });
+  EXPECT_EQ(both.run(20), "") << both.part().explain();
+  EXPECT_GT(both.part().stats().replayed, 10u) << both.part().explain();
+}
+
 // The force of an energy: a leaf that the function makes for itself.
 TEST(PartEdges, ALeafThatTheFunctionMakes) {
   PartBesideEager both([] {
