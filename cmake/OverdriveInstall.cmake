@@ -5,7 +5,7 @@ set(OVERDRIVE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/Overdrive")
 
 # The build tree's RPATH names the LibTorch that was built against. An installed file must not: the
 # program that loads it has a LibTorch already, and it may lie anywhere.
-set(overdrive_libraries overdrive)
+set(overdrive_libraries overdrive overdrive_step)
 if(TARGET overdrive_autoload)
   list(APPEND overdrive_libraries overdrive_autoload)
 endif()

@@ -3,6 +3,7 @@
 #include "engine/base/c_error.h"
 #include "replay/python_operators.h"
 #include "replay/record/recorder.h"
+#include "replay/step_operators.h"
 
 #include <cstdio>
 #include <memory>
@@ -110,6 +111,13 @@ void overdrive_capture_on_operator(void (*told)(const char* name)) {
 
 void overdrive_capture_unseen_numbers(const char* reason) {
   if (auto* recorder = overdrive::replay::Recorder::active()) recorder->note_unseen_numbers(reason);
+}
+
+int overdrive_step_operators(void) {
+  return without_throwing(0, [] {
+    overdrive::replay::register_step_operators();
+    return 1;
+  });
 }
 
 void overdrive_capture_refuse(const char* reason) {

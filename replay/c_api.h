@@ -57,6 +57,9 @@ __attribute__((visibility("default"))) void overdrive_capture_unseen_numbers(con
 /* The call under way cannot be replayed, and this sentence says why. */
 __attribute__((visibility("default"))) void overdrive_capture_refuse(const char* reason);
 
+/* Registers the operators of step files: overdrive::step_save, overdrive::step_load and others. */
+__attribute__((visibility("default"))) int overdrive_step_operators(void);
+
 /* Kinds of values. ENTRY: `holder`, a dict, has `expected` under `key`; null: it has nothing there. VALUES: the
    dict has, in its order, the `key` objects whose addresses begin at `expected`, and no others. SIZE: the list
    or dict has `key` items. ITEM: item `key` of the list. CELL: the content of the cell. KIND: the object's

@@ -6,6 +6,7 @@
 
 #include "engine/base/export.h"
 #include "replay/capture_options.h"
+#include "replay/file/save_options.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -45,6 +46,8 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for tw
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>, "watch() takes a pointer to a number");
     watch_bytes(value, sizeof(T));
   }
+  // Writes the programs that replay now to a file for load_step() (step_file.h), as a function called "step".
+  void save(const std::string& path, const SaveOptions& options = {}) const;
   // Forgets every recording: for changes that no guard sees.
   void reset();
 
@@ -58,9 +61,17 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for tw
 
  private:
   void watch_bytes(const void* value, size_t bytes);
+  friend OVERDRIVE_API void save_steps(
+      const std::string& path, const std::vector<std::pair<std::string, const CapturedStep*>>& functions,
+      const SaveOptions& options);
 
   std::unique_ptr<replay::CapturedFunction> captured_;
 };
+
+// Several steps in one file, each a function under its name. Tensors that they share are shared in the file.
+OVERDRIVE_API void save_steps(const std::string& path,
+                              const std::vector<std::pair<std::string, const CapturedStep*>>& functions,
+                              const SaveOptions& options = {});
 
 namespace replay {
 

@@ -1,6 +1,8 @@
 #include "replay/captured_function.h"
 
 #include "replay/capture.h"
+#include "replay/file/names.h"
+#include "replay/file/write_step.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -256,6 +258,32 @@ void CapturedFunction::reset() {
   entries_.clear();
 }
 
+FunctionToSave CapturedFunction::to_save(std::string name) {
+  const Busy busy(busy_);
+  TORCH_CHECK(!counts_, "A captured part cannot be saved: its graph goes on outside. Capture the whole step.");
+  FunctionToSave function{.name = std::move(name)};
+  const auto last = std::max_element(entries_.begin(), entries_.end(),
+                                     [](const Kept& a, const Kept& b) { return a.used < b.used; });
+  for (Kept& kept : entries_) {
+    if (!kept.entry->has_values_of(*last->entry)) continue;
+    if (auto program = kept.entry->to_save()) function.programs.push_back(*program);
+  }
+  const std::string reason = refusal();
+  TORCH_CHECK(
+      !function.programs.empty(), "The step cannot be saved: ",
+      reason.empty() ? "no call of it is replayed yet; call it until stats().replayed counts." : reason);
+  return function;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> CapturedFunction::names() const {
+  NamedTensors names = names_of(options_.modules);
+  std::vector<torch::optim::Optimizer*> optimizers = options_.optimizers;
+  if (options_.optimizer) optimizers.push_back(options_.optimizer);
+  for (size_t i = 0; i < optimizers.size(); ++i)
+    add_names(names, names_of(*optimizers[i], names), c10::str("optimizer", i));
+  return names;
+}
+
 CaptureStats CapturedFunction::stats() const {
   CaptureStats stats = stats_;
   const uint64_t beside = calls_beside_.load(std::memory_order_relaxed);
@@ -319,9 +347,26 @@ bool CapturedStep::would_replay(const std::vector<at::Tensor>& inputs) {
   return present(captured_).would_replay(inputs);
 }
 void CapturedStep::watch_bytes(const void* value, size_t bytes) { present(captured_).watch(value, bytes); }
+void CapturedStep::save(const std::string& path, const SaveOptions& options) const {
+  save_steps(path, {{"step", this}}, options);
+}
 void CapturedStep::reset() { present(captured_).reset(); }
 CaptureStats CapturedStep::stats() const { return present(captured_).stats(); }
 std::string CapturedStep::refusal() const { return present(captured_).refusal(); }
 std::string CapturedStep::explain() const { return present(captured_).explain(); }
+
+void save_steps(const std::string& path,
+                const std::vector<std::pair<std::string, const CapturedStep*>>& functions,
+                const SaveOptions& options) {
+  SaveOptions all = options;
+  std::vector<replay::FunctionToSave> to_save;
+  for (const auto& [name, step] : functions) {
+    TORCH_CHECK(step, "save_steps() was given a null step.");
+    replay::CapturedFunction& captured = present(step->captured_);
+    replay::add_names(all.names, captured.names(), name);
+    to_save.push_back(captured.to_save(name));
+  }
+  replay::write_step(path, to_save, all);
+}
 
 }  // namespace overdrive

@@ -22,6 +22,10 @@ class CapturedFunction {
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   void reset();
+  // The programs that replay, with the modes and values of the last call; for a step file.
+  FunctionToSave to_save(std::string name);
+  // The names of tensors that the options' modules and optimizer have.
+  std::vector<std::pair<std::string, at::Tensor>> names() const;
   // The number of the entry that the last call belonged to, or that of the call under way; 0: none.
   uint64_t current() const { return current_; }
 

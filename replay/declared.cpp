@@ -43,6 +43,16 @@ bool ModuleModes::hold() const {
   return true;
 }
 
+bool ModuleModes::same_as(const ModuleModes& other) const {
+  const auto same_value = [](const WatchedValue& a, const WatchedValue& b) { return a.bytes == b.bytes; };
+  return std::equal(modes_.begin(), modes_.end(), other.modes_.begin(), other.modes_.end(),
+                    [&](const Mode& a, const Mode& b) {
+                      return a.module == b.module && a.training == b.training && a.children == b.children &&
+                             std::equal(a.options.begin(), a.options.end(), b.options.begin(), b.options.end(),
+                                        same_value);
+                    });
+}
+
 std::string undeclared(const ReplayRun& run, const CaptureOptions& options,
                        const NumbersOfOptimizers* numbers) {
   const auto& leaves = run.guard().leaf_memories();

@@ -38,6 +38,8 @@ class ModuleModes {
  public:
   explicit ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots);
   bool hold() const;
+  // Of two that were made of the same roots: whether modes and options were the same.
+  bool same_as(const ModuleModes& other) const;
 
  private:
   struct Mode {

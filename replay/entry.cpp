@@ -439,6 +439,17 @@ size_t Entry::bytes() const {
   return run_ ? runs * run_->bound().arena_bytes() : 0;
 }
 
+std::optional<ProgramToSave> Entry::to_save() {
+  if (phase_ != Phase::kReady || outside_difference()) return std::nullopt;
+  return ProgramToSave{*run_, numbers_.get(), doubts_, inputs_};
+}
+
+bool Entry::has_values_of(const Entry& other) const {
+  return environment_ == other.environment_ && modes_.same_as(other.modes_) &&
+         std::equal(watched_.begin(), watched_.end(), other.watched_.begin(), other.watched_.end(),
+                    [](const auto& a, const auto& b) { return a.bytes == b.bytes; });
+}
+
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
          !doubts_.difference(inputs) && !is_compared();

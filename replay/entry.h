@@ -8,6 +8,7 @@
 
 #include "replay/capture_options.h"
 #include "replay/declared.h"
+#include "replay/file/program_to_save.h"
 #include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/shared_memory.h"
@@ -41,6 +42,11 @@ class Entry {
   const std::string& outdated_reason() const { return outdated_reason_; }
 
   bool would_replay(const std::vector<at::Tensor>& inputs);
+
+  // What a step file has of it; none while its calls are not replayed.
+  std::optional<ProgramToSave> to_save();
+  // Whether the two differ in their inputs alone.
+  bool has_values_of(const Entry& other) const;
 
   const std::string& refusal() const { return refusal_; }
   void explain(std::ostream& out) const;

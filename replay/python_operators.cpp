@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "replay/record/recorder.h"
+#include "replay/run/python_optimizers.h"
 
 #include <torch/library.h>
 

@@ -21,8 +21,6 @@ namespace overdrive::replay {
 
 // Once, before the first of them is made; on any thread.
 void register_python_operators();
-// The updates of PyTorch's optimizers for Python, as operators of one library (python_optimizers.cpp).
-void define_python_optimizers();
 
 // Runs the function that lives outside.
 std::vector<at::Tensor> call_outside(overdrive_capture& capture, const std::vector<at::Tensor>& inputs);

@@ -112,6 +112,42 @@ constexpr std::string_view kMoveMemory =
     "set_ set resize_ resize resize_as_ resize_as _resize_output_ _resize_output set_data _lazy_clone "
     "resize_as_sparse_ resize_as_sparse";
 
+constexpr std::string_view kInFiles =
+    // Element by element: an iterator looks at sizes and types.
+    "abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or "
+    "bitwise_xor ceil clamp clamp_max clamp_min conj_physical _conj_physical copysign cos cosh deg2rad digamma "
+    "div eq erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod frac ge gt heaviside hypot isinf "
+    "isnan isneginf isposinf le lerp lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not "
+    "logical_or logical_xor logit logit_backward lt masked_fill maximum minimum mul nan_to_num ne neg pow "
+    "rad2deg reciprocal remainder round rsqrt rsub sgn sigmoid sigmoid_backward sign signbit sin sinc sinh "
+    "sqrt "
+    "square sub tan tanh tanh_backward trunc where xlogy "
+    // Activations and losses.
+    "celu elu elu_backward gelu gelu_backward hardshrink hardshrink_backward hardsigmoid hardsigmoid_backward "
+    "hardswish hardswish_backward hardtanh hardtanh_backward leaky_relu leaky_relu_backward "
+    "log_sigmoid_backward log_sigmoid_forward mish mish_backward relu silu silu_backward softplus "
+    "softplus_backward softshrink softshrink_backward threshold threshold_backward _softmax _safe_softmax "
+    "_softmax_backward_data _log_softmax _log_softmax_backward_data binary_cross_entropy "
+    "binary_cross_entropy_backward binary_cross_entropy_with_logits huber_loss huber_loss_backward mse_loss "
+    "_foreach_add _foreach_mul _foreach_norm mse_loss_backward nll_loss_forward nll_loss_backward "
+    "smooth_l1_loss smooth_l1_loss_backward "
+    "native_dropout native_dropout_backward embedding_dense_backward "
+    // Reductions and products.
+    "all amax amin any argmax argmin cumsum linalg_vector_norm logsumexp max mean min norm prod std std_mean "
+    "sum var var_mean addmm addmv baddbmm bmm dot mm mv convolution convolution_backward "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
+    // Norms and pools.
+    "native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward "
+    "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward avg_pool2d avg_pool2d_backward "
+    "max_pool2d_with_indices max_pool2d_with_indices_backward "
+    // Copies, indices and numbers.
+    "_to_copy _unsafe_view cat clone constant_pad_nd copy embedding fill flip gather index index_add index_put "
+    "_index_put_impl index_select repeat roll scatter scatter_add select_backward slice_backward stack tril "
+    "triu zero arange full full_like ones ones_like scalar_tensor zeros zeros_like new_full new_ones new_zeros "
+    "rand rand_like randn randn_like randint randint_like bernoulli cauchy exponential geometric log_normal "
+    "normal random uniform multinomial _local_scalar_dense equal "
+    "overdrive::sgd_ overdrive::adam_";
+
 template <typename Action>
 void for_each_name(std::string_view names, Action action) {
   while (!names.empty()) {
@@ -155,12 +191,16 @@ Throws throws_of(std::string_view name, std::string_view base) {
 OperatorFacts facts_of(std::string_view name) {
   if (name.starts_with("aten::")) name.remove_prefix(6);
   const std::string_view base = name.substr(0, name.find('.'));
-  return {.throws = throws_of(name, base), .moves_memory = is_listed(kMoveMemory, base)};
+  std::string_view plain = base;
+  if (plain.ends_with('_') && !plain.ends_with("__")) plain.remove_suffix(1);
+  return {.throws = throws_of(name, base),
+          .moves_memory = is_listed(kMoveMemory, base),
+          .in_files = is_listed(kInFiles, base) || is_listed(kInFiles, plain)};
 }
 
 std::string listed_operators() {
   std::string all;
-  for (const std::string_view names : {kNeverThrow, kThrowOnData, kThrowOnIntegers, kMoveMemory}) {
+  for (const std::string_view names : {kNeverThrow, kThrowOnData, kThrowOnIntegers, kMoveMemory, kInFiles}) {
     all.append(all.empty() ? "" : " ").append(names);
   }
   return all;

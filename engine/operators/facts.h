@@ -21,6 +21,9 @@ struct OperatorFacts {
   Throws throws = Throws::kUnknown;
   // Changes what memory a tensor is, or how large it is.
   bool moves_memory = false;
+  // A file may name it: it reaches no other memory than its arguments', whatever these are. Its kernel looks at
+  // them, or replay/file/operator_rules does.
+  bool in_files = false;
 };
 
 // The name with or without its overload: "aten::add.Tensor". A row of an overload comes before that of its

@@ -114,6 +114,7 @@ void add_commands(Program& program) {
   add_compare(program);
   add_bench(program);
   add_soak(program);
+  add_step(program);
 #ifdef OVERDRIVE_HAS_FUZZER
   add_fuzz(program);
 #endif

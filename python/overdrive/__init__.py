@@ -10,6 +10,7 @@ less memory between forward and backward. :func:`checkpoint_sequential`: less me
 :func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
 a training step recorded once and replayed. :func:`captured`: a model, an optimizer or a function, the same way.
 :func:`advise`: which of these a step gains most by, and with how many threads.
+:func:`load_step`, :func:`save_steps`: a captured step in a file, trained without its code.
 
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
@@ -37,6 +38,7 @@ from overdrive._saved_tensors import (
     saved_tensors,
     spill_to_disk,
 )
+from overdrive._step_file import LoadedStep, load_step, save_steps
 from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.2.0"
@@ -48,6 +50,7 @@ __all__ = [
     "CapturedStep",
     "Comparison",
     "Graph",
+    "LoadedStep",
     "MemoryTimeline",
     "NanWatch",
     "OverdriveError",
@@ -69,6 +72,7 @@ __all__ = [
     "keep",
     "keep_memory",
     "last_error_note",
+    "load_step",
     "memory_timeline",
     "min_bytes",
     "offload_to_cpu",
@@ -76,6 +80,7 @@ __all__ = [
     "profile",
     "quantise",
     "reset_stats",
+    "save_steps",
     "saved_tensors",
     "spill_to_disk",
     "stats",

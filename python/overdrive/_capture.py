@@ -579,6 +579,16 @@ class CapturedStep:
         name = getattr(function, "__qualname__", type(function).__name__)
         return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
+    def save(self, path: str, *, names: dict[str, Any] | None = None, values: bool = True) -> None:
+        """Writes the step to a file, with which :func:`load_step` trains without this function, in Python or in C++.
+
+        The tensors of modules have the names of ``state_dict()``. ``names`` gives others: of tensors, or of modules as a
+        beginning of their names. ``values=False`` leaves the values out. docs/guide/step_files.md tells more.
+        """
+        from overdrive._step_file import save_steps
+
+        save_steps(path, {"step": self}, names=names, values=values)
+
     def reset(self) -> None:
         """Forgets every recording: for changes that nothing looks at."""
         self._forget()

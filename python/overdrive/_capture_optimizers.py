@@ -18,6 +18,9 @@ class Optimizers:
         # Under which names the function has them.
         self._names: list[Read | None] = [name_of(function, one.optimizer) for one in self._all]
 
+    def all(self) -> list[Optimizer]:
+        return self._all
+
     def write_numbers(self) -> str:
         return next((reason for one in self._all if (reason := one.write_numbers())), "")
 

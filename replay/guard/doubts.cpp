@@ -51,6 +51,11 @@ Doubts::Doubts(const Program& program, const std::vector<at::Tensor>& buffers) :
   }
 }
 
+bool Doubts::holds_outside(int memory) const {
+  return std::any_of(outside_.begin(), outside_.end(),
+                     [&](const Outside& each) { return each.memory == memory; });
+}
+
 // Inputs that are one tensor have one buffer.
 void Doubts::forget(const at::Tensor& buffer) {
   for (at::Tensor& input : inputs_) {

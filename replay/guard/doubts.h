@@ -27,6 +27,8 @@ class Doubts {
   const char* difference(const std::vector<at::Tensor>& inputs) const;
   // Whether the input's buffer holds its values already, once difference() has found nothing.
   bool holds(size_t input) const { return input < inputs_.size() && inputs_[input].defined(); }
+  // Whether memory of the program was the same in all recorded calls.
+  bool holds_outside(int memory) const;
 
  private:
   // Memory that no operator of the program names: a composite operator was given it.

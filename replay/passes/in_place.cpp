@@ -10,9 +10,9 @@ namespace overdrive::replay {
 
 namespace {
 
-class Places {
+class DyingPlaces {
  public:
-  Places(const Program& program, Passes& passes)
+  DyingPlaces(const Program& program, Passes& passes)
       : program_(program), passes_(passes), last_uses_(passes.last_uses(program)) {}
 
   void look_at(int op) {
@@ -77,7 +77,7 @@ class Places {
 // Two lifetimes that become one may need a place that each of them would find elsewhere.
 void put_in_place(const Program& program, Passes& passes) {
   const Passes before = passes;
-  Places places(program, passes);
+  DyingPlaces places(program, passes);
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const Operator& op = program.operators[i];
     if (passes.runs(i) && is_function(program, op) && is_loop_over_elements(op))

@@ -1,5 +1,6 @@
 // The writes of a recording: the memories that an operator changes, bytes that the program wrote through a
 // pointer, and memory that an operator replaced.
+#include "replay/record/operator_writes.h"
 #include "replay/record/recorder.h"
 
 #include <ATen/core/enum_tag.h>
@@ -7,43 +8,8 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 namespace overdrive::replay {
-
-namespace {
-
-// Arguments that an operator changes although its schema does not say so.
-c10::ArrayRef<int> hidden_writes(const std::string& name) {
-  static constexpr std::array<int, 2> running_statistics{3, 4}, updated{1, 2};
-  // In inference mode nothing takes the composite ones apart before the recorder sees them.
-  if (name == "aten::native_batch_norm" || name == "aten::batch_norm" || name == "aten::instance_norm" ||
-      name == "aten::_batch_norm_impl_index")
-    return running_statistics;
-  if (name == "aten::batch_norm_update_stats") return updated;
-  return {};
-}
-
-bool writes_argument(const c10::Argument& argument) {
-  const c10::AliasInfo* alias = argument.alias_info();
-  if (!alias) return false;
-  const auto& inner = alias->containedTypes();
-  return alias->isWrite() ||
-         std::any_of(inner.begin(), inner.end(), [](const auto& type) { return type.isWrite(); });
-}
-
-// Whether the argument, which it writes, is not read.
-bool overwrites(const Operator& op, size_t argument) {
-  static const std::unordered_set<std::string_view> in_place{
-      "aten::zero_",       "aten::fill_.Scalar", "aten::fill_.Tensor",     "aten::copy_",
-      "aten::normal_",     "aten::uniform_",     "aten::bernoulli_.float", "aten::bernoulli_.Tensor",
-      "aten::random_",     "aten::random_.to",   "aten::random_.from",     "aten::exponential_",
-      "aten::log_normal_", "aten::cauchy_",      "aten::geometric_"};
-  return op.handle.schema().arguments()[argument].is_out() || in_place.contains(op.name);
-}
-
-}  // namespace
 
 void Recorder::note_writes(Operator& op) {
   const auto add = [&](const Argument& argument) {
@@ -73,7 +39,8 @@ void Recorder::note_writes(Operator& op) {
 void Recorder::note_host_values(const Operator& op) {
   const int now = static_cast<int>(program_.operators.size());
   for (size_t i = 0; i < op.in.size(); ++i) {
-    if (writes_argument(op.handle.schema().arguments()[i]) && overwrites(op, i)) continue;
+    const c10::Argument& declared = op.handle.schema().arguments()[i];
+    if (writes_argument(declared) && overwrites(op.name, declared)) continue;
     for (const int value : op.in[i].values) {
       if (value < 0) continue;
       Memory& memory = program_.memories[program_.values[value].memory];

@@ -52,8 +52,10 @@ std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& handle) {
   return std::nullopt;
 }
 
-// The same elements; bytes when both lie alike without gaps.
+// The same elements; bytes when both lie alike without gaps. A program of a file may expect other looks.
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
+  TORCH_CHECK(to.sizes() == from.sizes() && to.scalar_type() == from.scalar_type(),
+              "an operator made a tensor of other sizes or another type than it was recorded with.");
   if (to.strides() == from.strides() && to.sizes() == from.sizes() && to.is_non_overlapping_and_dense()) {
     if (to.nbytes() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
   } else {

@@ -29,6 +29,9 @@ class NumbersOfOptimizers {
   void set_for_next_step();
   void count_step();
 
+  // For a step file.
+  const std::deque<OptimizerNumbers>& all() const { return all_; }
+
  private:
   std::string change_by_a_number(const Program& program) const;
 

@@ -13,6 +13,22 @@ namespace overdrive::replay {
 
 class OptimizerNumbers {
  public:
+  struct Place {
+    int op;
+    int argument;
+    size_t in_update;
+    Step::State* step = nullptr;
+  };
+  struct Parameter {
+    c10::TensorImpl* tensor;
+    size_t group;
+    std::vector<Place> places;
+    // Of its state, after the recorded call; none without a state.
+    std::vector<const c10::TensorImpl*> state_tensors = {};
+    // Valid from difference() to the end of the call.
+    torch::optim::OptimizerParamState* state = nullptr;
+  };
+
   explicit OptimizerNumbers(torch::optim::Optimizer& optimizer);
 
   // Of an optimizer that is not understood.
@@ -35,22 +51,14 @@ class OptimizerNumbers {
   void set_for_next_step();
   void count_step();
 
+  // For a step file.
+  const torch::optim::Optimizer& optimizer() const { return optimizer_; }
+  OptimizerKind kind() const { return kind_; }
+  // Those that the update in the recording changes.
+  const std::vector<Parameter>& updated() const { return parameters_; }
+  int64_t steps_of(c10::TensorImpl* tensor) const;
+
  private:
-  struct Place {
-    int op;
-    int argument;
-    size_t in_update;
-    Step::State* step = nullptr;
-  };
-  struct Parameter {
-    c10::TensorImpl* tensor;
-    size_t group;
-    std::vector<Place> places;
-    // Of its state, after the recorded call; none without a state.
-    std::vector<const c10::TensorImpl*> state_tensors = {};
-    // Valid from difference() to the end of the call.
-    torch::optim::OptimizerParamState* state = nullptr;
-  };
   // A parameter that the step leaves alone: it would not if it had a gradient.
   struct Idle {
     c10::TensorImpl* tensor;
@@ -59,7 +67,6 @@ class OptimizerNumbers {
   using Update = std::vector<UpdateOperator>;
 
   torch::optim::OptimizerParamState* state_of(c10::TensorImpl* tensor) const;
-  int64_t steps_of(c10::TensorImpl* tensor) const;
   Update update_now(const Parameter& parameter, int64_t ahead) const;
   // The parameter's update in the operators from `at` on. False when it is not there.
   bool match(const Program& program, const std::vector<int>& kept, size_t at, const Update& update, int memory,

@@ -218,6 +218,8 @@ bool ReplayRun::run_until(size_t end) {
     other_answer_ = other ? other->op.name : "";
     if (op < first_unsaved_) {
       undo_.restore();
+      const auto* known = dynamic_cast<const c10::Error*>(&error);
+      failure_ = known ? known->what_without_backtrace() : error.what();
       return false;
     }
     is_broken_ = true;  // before the text, which may find no memory

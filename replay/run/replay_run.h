@@ -47,6 +47,8 @@ class ReplayRun {
   bool run_forward();
   // The name of the operator whose answer took back the last run that returned false; empty: an error did.
   const std::string& other_answer() const { return other_answer_; }
+  // The error of the last run that returned false.
+  const std::string& failure() const { return failure_; }
   void run_backward();
   // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
   // before.
@@ -117,6 +119,7 @@ class ReplayRun {
   // Steps before a part's backward; all of a whole step.
   size_t forward_steps_ = 0;
   std::string other_answer_;
+  std::string failure_;
   bool is_broken_ = false;
   std::string broken_;  // why
   std::atomic<bool> is_leased_ = false;

@@ -88,7 +88,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual({Path(name).name for name in files_below(root / "include")}, listed)
 
     def test_everything_else_is_there_and_nothing_more(self):
-        wanted = {"bin/overdrive", "lib/liboverdrive.so", "lib/liboverdrive_autoload.so",
+        wanted = {"bin/overdrive", "lib/liboverdrive.so", "lib/liboverdrive_autoload.so", "lib/liboverdrive_step.so",
                   "lib/liboverdrive_held_off.so", "share/man/man1/overdrive.1", "share/overdrive/overdrive.spdx.json"}
         parts = ("Config", "ConfigVersion", "LibTorch", "Targets", "Targets-release")
         wanted |= {f"lib/cmake/Overdrive/Overdrive{part}.cmake" for part in parts}

@@ -1,5 +1,7 @@
 """The examples and the benchmark run, and the trainers have the bits of stock."""
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,17 @@ def test_the_benchmark(tmp_path):
     for row in found["rows"]:
         assert row["bits"] == "equal" and row["step"]["cpu"]["ratio"] > 0 and row["backward"]["cpu"]["ratio"] > 0
     assert found["environment"]["torch"]
+
+
+def test_a_cpp_program_trains_what_python_defined(tmp_path):
+    folder = ROOT / "examples" / "step_file"
+    python([folder / "define.py", tmp_path / "digits.od"])
+    program = Path(os.environ["OVERDRIVE_TEST_BUILD"]) / "bin" / "step_file_example"
+    done = subprocess.run([program, tmp_path / "digits.od", ROOT / "examples" / "data", tmp_path / "state.pt"],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    right = [int(line.split(", ")[1].split()[0]) for line in done.stdout.splitlines()]
+    assert len(right) == 8 and right[-1] > 270, done.stdout
+    out = python([folder / "load.py", tmp_path / "digits.od", tmp_path / "state.pt"]).stdout
+    assert "0 missing, 0 unexpected" in out and "has the predictions of the step" in out
+    assert len((folder / "train.cpp").read_text().splitlines()) <= 60

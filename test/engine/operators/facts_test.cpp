@@ -27,7 +27,8 @@ std::string text_of(const OperatorFacts& facts) {
                                                     {Throws::kNever, "never"},
                                                     {Throws::kOnData, "data"},
                                                     {Throws::kOnIntegers, "integers"}};
-  return "throws=" + throws.at(facts.throws) + (facts.moves_memory ? " moves_memory" : "");
+  return "throws=" + throws.at(facts.throws) + (facts.moves_memory ? " moves_memory" : "") +
+         (facts.in_files ? " in_files" : "");
 }
 
 // The names that a recording can meet: those with a kernel of the CPU's, and not those that LibTorch makes of

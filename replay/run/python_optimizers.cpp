@@ -1,4 +1,4 @@
-#include "replay/python_operators.h"
+#include "replay/run/python_optimizers.h"
 
 #include "engine/base/no_destructor.h"
 
@@ -103,6 +103,8 @@ void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList av
 }  // namespace
 
 void define_python_optimizers() {
+  // The small library of step files has them, too.
+  if (c10::Dispatcher::singleton().findSchema({"overdrive::adam_", ""})) return;
   static const base::NoDestructor<torch::Library> library([] {
     torch::Library made(torch::Library::FRAGMENT, "overdrive", std::nullopt, __FILE__, __LINE__);
     made.def("sgd_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] buffers, Tensor numbers) -> ()");

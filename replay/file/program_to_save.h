@@ -1,0 +1,29 @@
+// What a step file has of a captured step: programs that replay. References to parts of an Entry, for the time
+// of one write_step().
+#pragma once
+
+#include "replay/guard/doubts.h"
+#include "replay/guard/input_signature.h"
+#include "replay/run/numbers_of_optimizers.h"
+#include "replay/run/replay_run.h"
+
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+// A program that replays.
+struct ProgramToSave {
+  ReplayRun& run;
+  // Null where it has none.
+  NumbersOfOptimizers* numbers;
+  const Doubts& doubts;
+  const std::vector<InputLooks>& inputs;
+};
+
+struct FunctionToSave {
+  std::string name;
+  std::vector<ProgramToSave> programs = {};
+};
+
+}  // namespace overdrive::replay

@@ -1,0 +1,19 @@
+// What a captured step is written to a file with. Plain values. docs/guide/step_files.md is for users.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace overdrive {
+
+struct SaveOptions {  // What save() takes.
+  // Names of tensors that the step uses, before those that its modules and its optimizer give.
+  std::vector<std::pair<std::string, at::Tensor>> names = {};
+  // False: names and looks of the tensors without their values, and no call that proves the file.
+  bool values = true;
+};
+
+}  // namespace overdrive
