@@ -34,7 +34,7 @@ auto about(const std::string& path, const Action& action) {
   } catch (const std::exception& error) {
     text = error.what();
   }
-  TORCH_CHECK(false, path, ": ", text);
+  C10_THROW_ERROR(Error, c10::str(path, ": ", text));
 }
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
