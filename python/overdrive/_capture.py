@@ -474,7 +474,7 @@ class CapturedStep:
     def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
         own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
-                    for read in self._own.values() if not isinstance(read.expected, self._tensor)), "")
+                    for place, read in self._own.items() if place not in self._left and not isinstance(read.now(), self._tensor)), "")
         self._library.overdrive_capture_unseen_numbers((own or walk.unseen or watcher.unseen).encode())
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
