@@ -432,7 +432,10 @@ class Checker {
     program_.input_bumps.assign(stored_.inputs.size(), 1);
     for (size_t i = 0; i < stored_.memories.size(); ++i) {
       const StoredMemory& memory = stored_.memories[i];
-      if (memory.left_as.empty()) continue;
+      if (memory.left_as.empty()) {
+        TORCH_CHECK(memory.left_value == -1, "the step leaves a tensor that has no name.");
+        continue;
+      }
       TORCH_CHECK(is_index(memory.left_value, program_.values.size()) &&
                       program_.values[memory.left_value].memory == static_cast<int>(i),
                   "what the step leaves does not exist.");

@@ -128,6 +128,23 @@ TEST_F(StepRules, ValuesLieInTheirMemory) {
               testing::HasSubstr("memory that does not exist"));
 }
 
+TEST_F(StepRules, WhatAStepLeavesHasANameAndAPlace) {
+  const auto left = [&](const char* name, int32_t value) {
+    return error_after([&](StoredStep&, StoredProgram& program) {
+      for (StoredMemory& memory : program.memories) {
+        if (memory.origin != Origin::kMade) continue;
+        memory.left_as = name;
+        memory.left_value = value;
+        return;
+      }
+      ADD_FAILURE() << "the program makes nothing";
+    });
+  };
+  EXPECT_THAT(left("", 10'000), testing::HasSubstr("the step leaves a tensor that has no name."));
+  EXPECT_THAT(left("state", 10'000), testing::HasSubstr("what the step leaves does not exist."));
+  EXPECT_THAT(left("state", -1), testing::HasSubstr("what the step leaves does not exist."));
+}
+
 TEST_F(StepRules, ArgumentsAreOfTheTypesOfTheSchema) {
   const auto changed = [&](const c10::IValue& value) {
     return error_after([&](StoredStep& step, StoredProgram& program) {
