@@ -5,10 +5,12 @@ set(OVERDRIVE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/Overdrive")
 
 # The build tree's RPATH names the LibTorch that was built against. An installed file must not: the
 # program that loads it has a LibTorch already, and it may lie anywhere.
-set(overdrive_libraries overdrive overdrive_step)
-if(TARGET overdrive_autoload)
-  list(APPEND overdrive_libraries overdrive_autoload)
-endif()
+set(overdrive_libraries overdrive)
+foreach(library overdrive_step overdrive_autoload)
+  if(TARGET ${library})
+    list(APPEND overdrive_libraries ${library})
+  endif()
+endforeach()
 set_target_properties(${overdrive_libraries} PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS ${overdrive_libraries} EXPORT OverdriveTargets
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
