@@ -138,6 +138,7 @@ fuzz-capture: setup-python configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/parts_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/numbers_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 
 ## op-database: every operator of PyTorch's database captured, beside eager; half an hour; DATABASE_ARGS: --seconds S, --only TEXT, --from NAME
 op-database: setup-database configure-release

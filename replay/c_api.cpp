@@ -64,6 +64,15 @@ int overdrive_capture_watch(overdrive_capture* capture, const int64_t* number) {
   });
 }
 
+int overdrive_capture_numbers(overdrive_capture* capture, const double* numbers, const int64_t* count) {
+  return without_throwing(0, [&] {
+    TORCH_CHECK(capture != nullptr && numbers != nullptr && count != nullptr,
+                "a captured step or its numbers are missing.");
+    capture->step.give_numbers({numbers, count});
+    return 1;
+  });
+}
+
 int overdrive_capture_reset(overdrive_capture* capture) {
   return without_throwing(0, [&] {
     TORCH_CHECK(capture != nullptr, "a captured step is missing.");

@@ -24,6 +24,11 @@ __attribute__((visibility("default"))) void overdrive_capture_free(overdrive_cap
 /* A recording for each value of the number, which must outlive the capture. */
 __attribute__((visibility("default"))) int overdrive_capture_watch(overdrive_capture* capture,
                                                                    const int64_t* number);
+/* The numbers of each call, and how many there are; both outlive the capture. They are read when a recording
+   ends and before a replay, and a constant that is one of them in two recordings is it in every replay. */
+__attribute__((visibility("default"))) int overdrive_capture_numbers(overdrive_capture* capture,
+                                                                     const double* numbers,
+                                                                     const int64_t* count);
 __attribute__((visibility("default"))) int overdrive_capture_reset(overdrive_capture* capture);
 /* calls, eager, recorded, checked, replayed, undone, outdated, backwards, again. */
 __attribute__((visibility("default"))) int overdrive_capture_stats(const overdrive_capture* capture,

@@ -212,7 +212,7 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
   entries_.insert(
       entries_.begin(),
-      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, counts_), stats_.calls});
+      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, given_, counts_), stats_.calls});
   return entries_.front().entry.get();
 }
 

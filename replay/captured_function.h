@@ -21,6 +21,8 @@ class CapturedFunction {
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
+  // Numbers that the function is given with each call, in the caller's memory. Before the first call.
+  void give_numbers(GivenNumbers numbers) { given_ = numbers; }
   void reset();
   // The programs that replay, with the modes and values of the last call; for a step file.
   FunctionToSave to_save(std::string name);
@@ -55,6 +57,7 @@ class CapturedFunction {
   // Calls of a part while another one was under way.
   std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
+  GivenNumbers given_;
   struct Kept {
     std::unique_ptr<Entry> entry;
     // The number of the last call that it took.

@@ -88,7 +88,7 @@ bool is_power_of_ten(uint64_t number) {
 
 Entry::Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
              const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
-             std::shared_ptr<PartCounts> counts)
+             const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts)
     : part_(counts ? std::make_unique<Part>(function, std::move(counts), number_of(watched)) : nullptr),
       function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
                       : noting_leaves(function, options)),
@@ -98,7 +98,8 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       inputs_(looks_of(inputs)),
       modes_(options.modules),
       watched_(watched),
-      check_every_(check_every(options)) {
+      check_every_(check_every(options)),
+      call_numbers_(numbers) {
   std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
   if (options.optimizer) optimizers.push_back(options.optimizer);
   if (optimizers.empty()) return;
@@ -206,6 +207,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
     return results;
   }
   recorded_ = std::move(program);
+  call_numbers_.begin();
   shared_ = SharedMemory(*recorded_);
   read_ = ReadMemory(*recorded_);
   varied_.clear();
@@ -234,18 +236,31 @@ void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs) {
 std::string Entry::compare(const Program& before, Program& now) {
   if (numbers_) now.refusal = numbers_->find(now, options_.constant_numbers);
   if (!now.refusal.empty()) return now.refusal;
-  std::string text = first_difference(
-      before, now, [&](size_t op, size_t argument) { return numbers_ && numbers_->may_differ(op, argument); });
+  std::string text = call_numbers_.find(before, now);
+  if (text.empty()) {
+    text = first_difference(before, now, [&](size_t op, size_t argument) {
+      return (numbers_ && numbers_->may_differ(op, argument)) || call_numbers_.is_number(op, argument);
+    });
+  }
   // The first recording does not know the gradients.
   if (text.empty() && !before.gradients.empty()) text = gradient_difference(before.gradients, now.gradients);
   if (text.empty() && phase_ == Phase::kSecond && !before.is_part()) text = still_held(before);
+  if (!text.empty()) call_numbers_.forget(now);
   return text;
 }
 
-// The numbers of an update are other ones in each call.
+bool Entry::has_other_numbers(size_t op) const {
+  return (numbers_ && numbers_->is_update(op)) || call_numbers_.is_read_by(op);
+}
+
 Passes Entry::passes(const Program& program) const {
   if (!options_.passes) return Passes::none(program);
-  return passes_of(program, [&](size_t op) { return numbers_ && numbers_->is_update(op); });
+  return passes_of(program, [&](size_t op) { return has_other_numbers(op); });
+}
+
+void Entry::set_numbers() {
+  if (numbers_) numbers_->set_for_next_step();
+  call_numbers_.set_for_this_call();
 }
 
 void Entry::note_inputs(const Program& before, const Program& now) {
@@ -283,6 +298,7 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
                                  .prepare =
                                      [&](ReplayRun& run) {
                                        if (numbers_) numbers_->declare(run);
+                                       call_numbers_.declare(run);
                                      }});
   if (!call.run || !call.refusal.empty() || !call.difference.empty()) return call;
   call.refusal = undeclared(*call.run, options_, numbers_.get());
@@ -299,12 +315,13 @@ void Entry::adopt(std::shared_ptr<ReplayRun> run) {
   shared_ = SharedMemory(run_->program());
   read_ = ReadMemory(run_->program());
   if (numbers_) numbers_->bind(*run_);
+  call_numbers_.bind(*run_);
 }
 
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
   if (!shared_.harmless(inputs)) return eager(inputs);
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
-  if (is_held()) return eager(inputs);
+  if (is_held() || !call_numbers_.may_prove()) return eager(inputs);
   const auto placeholders = take_placeholders();
   ++stats_.recorded;
   CheckedCall call = checked_call(inputs);
@@ -353,7 +370,7 @@ void Entry::release_run() {
 
 std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>& inputs) {
   if (part_) run_ = part_->free_run();
-  if (numbers_) numbers_->set_for_next_step();
+  set_numbers();
   fill_buffers(inputs);
   const ReplayedState state(*run_);
   const ReadMemory read(run_->program());
@@ -474,7 +491,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   if (!shared_.harmless(inputs) || is_known_leaf(inputs)) return eager(inputs);
   if (const char* what = doubts_.difference(inputs)) return doubted_data(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
-  if (numbers_) numbers_->set_for_next_step();
+  set_numbers();
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
   if (part_ && run_->program().is_part()) return replay_part(inputs);
   fill_buffers(inputs);
@@ -593,6 +610,7 @@ void Entry::explain(std::ostream& out) const {
       << " times\n";
   if (!refusal_.empty()) out << "refused: " << refusal_ << "\n";
   if (!outdated_reason_.empty()) out << "recorded anew the last time because: " << outdated_reason_ << "\n";
+  call_numbers_.explain(out);
   if (part_ && part_->runs() > 1) out << part_->runs() << " runs, for calls whose graphs live\n";
   if (run_) explain_run(*run_, out);
 }

@@ -14,6 +14,7 @@
 #include "replay/guard/shared_memory.h"
 #include "replay/part/part.h"
 #include "replay/record/environment.h"
+#include "replay/run/call_numbers.h"
 #include "replay/run/numbers_of_optimizers.h"
 #include "replay/run/self_check.h"
 
@@ -29,7 +30,7 @@ class Entry {
   // `counts`: of a part; null for a whole step.
   Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
         const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
-        std::shared_ptr<PartCounts> counts);
+        const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts);
 
   bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
@@ -88,7 +89,10 @@ class Entry {
   std::vector<at::Tensor> eager_after_throw(const std::vector<at::Tensor>& inputs,
                                             const std::string& other_answer);
   std::string compare(const Program& before, Program& now);
+  // Of an optimizer, or of the call: another number in each replay.
+  bool has_other_numbers(size_t op) const;
   Passes passes(const Program& program) const;
+  void set_numbers();
   void note_inputs(const Program& before, const Program& now);
   // Whether each input was seen as more than one tensor, or is the one that was recorded: if the function also
   // reaches the only one by another name, a recording cannot tell.
@@ -135,6 +139,7 @@ class Entry {
   Doubts doubts_;
   std::shared_ptr<ReplayRun> run_;
   std::unique_ptr<NumbersOfOptimizers> numbers_;
+  CallNumbers call_numbers_;
   std::string refusal_;
   // Whether the function looks at gradients that the program leaves alone, as zero_grad() does.
   bool gradients_matter_ = false;

@@ -148,6 +148,11 @@ constexpr std::string_view kInFiles =
     "normal random uniform multinomial _local_scalar_dense equal "
     "overdrive::sgd_ overdrive::adam_";
 
+constexpr std::string_view kTakeAnyNumber =
+    "add addcdiv addcmul clamp clamp_max clamp_min copy div.Scalar div.Tensor eq fill full full_like ge gt le "
+    "lerp lt "
+    "masked_fill mul ne new_full rsub scalar_tensor sub where _to_copy";
+
 template <typename Action>
 void for_each_name(std::string_view names, Action action) {
   while (!names.empty()) {
@@ -186,6 +191,14 @@ Throws throws_of(std::string_view name, std::string_view base) {
   return Throws::kUnknown;
 }
 
+// By the overload where it decides: a division that rounds does not belong here.
+bool takes_any_number(std::string_view name) {
+  std::string plain(name.substr(0, name.find('.')));
+  if (plain.ends_with('_') && !plain.ends_with("__")) plain.pop_back();
+  if (is_listed(kTakeAnyNumber, plain)) return true;
+  return is_listed(kTakeAnyNumber, plain.append(name.substr(std::min(name.find('.'), name.size()))));
+}
+
 }  // namespace
 
 OperatorFacts facts_of(std::string_view name) {
@@ -195,12 +208,14 @@ OperatorFacts facts_of(std::string_view name) {
   if (plain.ends_with('_') && !plain.ends_with("__")) plain.remove_suffix(1);
   return {.throws = throws_of(name, base),
           .moves_memory = is_listed(kMoveMemory, base),
-          .in_files = is_listed(kInFiles, base) || is_listed(kInFiles, plain)};
+          .in_files = is_listed(kInFiles, base) || is_listed(kInFiles, plain),
+          .takes_any_number = takes_any_number(name)};
 }
 
 std::string listed_operators() {
   std::string all;
-  for (const std::string_view names : {kNeverThrow, kThrowOnData, kThrowOnIntegers, kMoveMemory, kInFiles}) {
+  for (const std::string_view names :
+       {kNeverThrow, kThrowOnData, kThrowOnIntegers, kMoveMemory, kInFiles, kTakeAnyNumber}) {
     all.append(all.empty() ? "" : " ").append(names);
   }
   return all;

@@ -24,6 +24,9 @@ struct OperatorFacts {
   // A file may name it: it reaches no other memory than its arguments', whatever these are. Its kernel looks at
   // them, or replay/file/operator_rules does.
   bool in_files = false;
+  // With tensors of float and double it computes for every number alike that is neither 0 nor 1 nor -1 nor out
+  // of their range: it throws for none, and its derivative has the same operators.
+  bool takes_any_number = false;
 };
 
 // The name with or without its overload: "aten::add.Tensor". A row of an overload comes before that of its

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from overdrive._call_numbers import MOST_NUMBERS, CallNumbers, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
 from overdrive._capture_results import filled, form_of, only_tensors
@@ -20,7 +21,7 @@ from overdrive._capture_texts import Number, in_python, levels_to_caller, other_
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
-from overdrive._guards import CELL, ENTRY, NOTHING, Read, Reads, is_number, states_of, structure_of
+from overdrive._guards import CELL, ENTRY, NOTHING, Read, Reads, is_number, is_scripted, states_of, structure_of
 from overdrive._left import Left, can_be_left, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
@@ -35,6 +36,8 @@ _COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
 _MOST_RUNS = 64
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
+# Recordings with open numbers for the ways that the function goes by them.
+_MOST_BRANCHES = 4
 _REPLAYED: Any = object()
 
 
@@ -43,8 +46,14 @@ class _Variant:
 
     def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
         self.number, self.key, self.reads, self.watched_runs = number, key, Reads(reads), 0
+        # Of a key with open numbers.
+        self.numbers: CallNumbers | None = None
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
+
+    def takes(self, template: tuple[Any, ...]) -> bool:
+        """Whether the recordings are those of a call with the same key; then the library gets the call's numbers."""
+        return self.numbers is None or self.numbers.take(template)
 
 
 class _Form:
@@ -74,7 +83,7 @@ class CapturedStep:
         import torch
 
         self._function, self._name = function, name
-        self._guarded = guarded
+        self._guarded, self._is_part = guarded, is_part
         # Options that no tensor carries to a replay are looked at, or promised.
         self._optimizer = Optimizers(optimizers, function, constant_numbers or guarded) if optimizers else None
         self._roots = list(modules)
@@ -105,7 +114,11 @@ class CapturedStep:
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
         self._left: dict[tuple[int, int, Any], Read] = {}
-        if not self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number)):
+        self._call_numbers, self._call_count = (ctypes.c_double * MOST_NUMBERS)(), ctypes.c_int64()
+        # Of open numbers by their places in the arguments: why each value has a recording of its own.
+        self._not_open: dict[tuple[int, ...], str] = {}
+        if not (self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number))
+                and self._library.overdrive_capture_numbers(self._handle, self._call_numbers, ctypes.byref(self._call_count))):
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
         self._facts = Facts(is_part)
@@ -165,7 +178,7 @@ class CapturedStep:
         key = (template, None if self._watch is None else Number(self._watch()),
                () if optimizer is None else optimizer.gradients(), facts)
         variant = self._variant
-        if variant is None or variant.key != key or variant.reads.changed() is not None:
+        if variant is None or variant.key != key or variant.reads.changed() is not None or not variant.takes(template):
             variant = self._find_variant(key)
             if self._given_up:
                 return self._eager(inputs, self._given_up)
@@ -176,6 +189,8 @@ class CapturedStep:
             self._note_run()
         else:
             self._runs_in_turn = 0
+            if variant.numbers is not None:
+                variant.numbers.replayed()
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
             if optimizer is not None and optimizer.has_idle():
                 for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
@@ -255,28 +270,59 @@ class CapturedStep:
             reason = "what watch= returns"
         elif before is not None and before.key[3] != key[3]:
             reason = self._facts.told()
-        for variant in self._variants:
-            if variant.key == key and variant.reads.changed() is None:
+        self._call_count.value = 0
+        fitting = [variant for variant in self._variants if variant.key == key and variant.reads.changed() is None]
+        for variant in sorted(fitting, key=lambda each: each.numbers is not None):
+            if variant.takes(key[0]):
                 self._variants.remove(variant)
                 self._variants.append(variant)  # the last used one comes last
                 break
         else:
+            numbers = self._open_numbers(key)
+            if numbers is not None:
+                key = (numbers.template, *key[1:])
             if len(self._variants) >= self._programs:
                 del self._variants[0]
             self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
             variant = _Variant(next(self._numbers), key, training)
+            variant.numbers = numbers
             self._variants.append(variant)
             self._new_variants += bool(reason)
             if reason:
                 self._reset_reason = f"another value of {reason}"
             if self._new_variants >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._new_variants and reason:
                 self._given_up = (
-                    f"In nearly every call there is another value of {reason}. Give it as an argument that is a tensor, "
+                    f"In nearly every call there is another value of {reason}{self._why_not_open()}. Give it as an argument that is a tensor, "
                     "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
         self._variant = variant
         self._number.value = variant.number
         return variant
+
+    def _open_numbers(self, key: tuple[Any, ...]) -> CallNumbers | None:
+        """Floats that differ from those of an earlier call become values of a program, which takes whatever they are."""
+        if not self._guarded or not key[0] or self._is_part:
+            return None
+        for known in reversed(self._variants):
+            template = opened(known.key[0], key[0]) if known.key[1:] == key[1:] else None
+            if template is None:
+                continue
+            numbers = CallNumbers(template, self._call_numbers, self._call_count)
+            alike = sum(other.numbers is not None and other.numbers.places == numbers.places for other in self._variants)
+            if numbers.places not in self._not_open and alike < _MOST_BRANCHES and numbers.take(key[0]):
+                return numbers
+        return None
+
+    def _why_not_open(self) -> str:
+        return "".join(f", which has a recording for each value since {reason}" for reason in list(self._not_open.values())[-1:])
+
+    def _drop_open(self, variant: _Variant) -> None:
+        assert variant.numbers is not None
+        self._not_open[variant.numbers.places] = variant.numbers.refusal
+        if variant in self._variants:
+            self._variants.remove(variant)
+        if self._variant is variant:
+            self._variant = None
 
     def _weigh_recordings(self, reason: str) -> None:
         """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
@@ -344,7 +390,7 @@ class CapturedStep:
         values = [value for _, value in _named_in(self._function)]
         named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
                  if isinstance(item, torch.nn.Module)]
-        return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules())
+        return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules() if not is_scripted(module))
 
     def _run(self) -> int:
         """The function, called by the library: in a call that is recorded, or eager."""
@@ -358,11 +404,13 @@ class CapturedStep:
                 tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
             variant = self._variant
             assert variant is not None
-            inputs = self._inputs(variant.key[0], tensors)
+            numbers = variant.numbers
+            inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
             entry = self._library.overdrive_capture_current(self._handle)
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
+                del inputs
                 variant.key = (*variant.key[:3], self._facts.of(tensors))
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
@@ -382,6 +430,10 @@ class CapturedStep:
                 self._optimizer.note_idle()
                 if recorded:
                     self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
+            if numbers is not None:
+                numbers.end(recorded)
+                if numbers.refusal:
+                    self._drop_open(variant)
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
                 self._structure = Reads([*structure_of(self._modules),
@@ -414,10 +466,13 @@ class CapturedStep:
             if not recorded and variant.watched_runs > 0:
                 return run(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
+            watcher.book = None if variant.numbers is None else variant.numbers.book
             drawn = states_of(variant.generators) if recorded else None
             before = [read.now() for read in self._written_elsewhere.values()]
             with watcher:
                 value = run(inputs)
+            if variant.numbers is not None:
+                variant.numbers.look_at(code for code, _ in watcher.codes)
             self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)

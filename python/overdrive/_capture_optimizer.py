@@ -51,6 +51,9 @@ class Optimizer:
         if not _is_pytorch_step(self.optimizer):
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
                     "the function.")
+        states = self.optimizer.state.values()
+        if _overlap([tensor for state in states for tensor in state.values() if isinstance(tensor, torch.Tensor)]):
+            return f"Two parameters of {name} share a tensor of their state, and a captured step updates each for itself."
         for group in self.optimizer.param_groups:
             for flag in _PLAIN:
                 if group.get(flag):

@@ -34,6 +34,8 @@ _NOTED |= {*_RANDOM}
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
+# Modules whose functions read a float below everything that a float can tell.
+_READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
@@ -159,6 +161,8 @@ class Watcher:
         self.nn_codes: set[types.CodeType] = set()
         # Why a number may be another one later, though no value that is looked at has changed.
         self.unseen = ""
+        # Of a call whose numbers are tracked (_call_numbers.py).
+        self.book: Any = None
         self._found: dict[int, Any] = {}
         self._kinds: dict[types.CodeType, str] = {}
 
@@ -189,11 +193,14 @@ class Watcher:
             if event == _RETURN:
                 self._returns(frame)
             elif event == _C_CALL and self._refuse is not None:
-                name = getattr(ctypes.cast(argument, ctypes.py_object).value, "__name__", "")
+                function = ctypes.cast(argument, ctypes.py_object).value
+                name = getattr(function, "__name__", "")
+                if self.book is not None and (getattr(function, "__module__", None) or "").partition(".")[0] in _READ_NUMBERS:
+                    self.book.look(f"the function calls {name}(), which may read it")
                 if name in _CLOCKS:
                     self.unseen = f"the function asks for {name}(), on which the number may depend"
                 elif name in _NOTED or name.startswith(_SETTINGS):
-                    self._calls(name, ctypes.cast(argument, ctypes.py_object).value, frame)
+                    self._calls(name, function, frame)
         except Exception:  # noqa: BLE001 - nobody is there to take it
             pass
         return 0
@@ -213,6 +220,10 @@ class Watcher:
                 self._keep(frame.f_locals.get("self"))
             return
         self.codes[code, id(frame.f_globals)] = frame.f_globals
+        if self.book is not None and any(getattr(frame.f_globals.get(name), "__name__", "") in _READ_NUMBERS
+                                         for name in names_of(code).globals):
+            # Functions of NumPy are not seen when they are called.
+            self.book.look("the function names a module that may read it")
         for value in list(frame.f_locals.values()):
             self._keep(value)
 

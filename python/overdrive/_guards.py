@@ -217,6 +217,13 @@ def entries_of(kind: type) -> dict[str, Any]:
     return found
 
 
+def is_scripted(module: Any) -> bool:
+    """Made by TorchScript, which keeps what the module has where no guard looks."""
+    import torch
+
+    return isinstance(module, torch.jit.ScriptModule)
+
+
 def structure_of(modules: Iterable[Any]) -> list[Read]:
     """Parameters, buffers, children and hooks of modules, and the hooks of all modules."""
     import torch.nn.modules.module as every

@@ -90,6 +90,7 @@ _SIGNATURES |= {
     "overdrive_capture_again": (ctypes.c_int64, []),
     "overdrive_capture_free": (None, [ctypes.c_void_p]),
     "overdrive_capture_watch": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)]),
+    "overdrive_capture_numbers": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64)]),
     "overdrive_capture_reset": (ctypes.c_int, [ctypes.c_void_p]),
     "overdrive_capture_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
     "overdrive_capture_refusal": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),

@@ -15,7 +15,7 @@ from overdrive._capture_optimizer import _refuse
 from overdrive._capture_results import filled, form_of, others_in
 from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
-from overdrive._guards import Read
+from overdrive._guards import Read, is_scripted
 from overdrive._left import Left, can_be_left, put
 from overdrive._library import whole_number
 
@@ -292,6 +292,8 @@ def _is_worth_it(module: Any) -> bool:
     """A layer of one or two operators gains nothing alone."""
     import torch
 
+    if is_scripted(module):
+        return False
     own_class = not type(module).__module__.startswith("torch.nn")
     return own_class or bool(module._modules) or isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase))
 
@@ -354,6 +356,8 @@ def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, gu
     if isinstance(target, torch.nn.Module):
         if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
             raise ValueError("captured() was given a module that is compiled; capture it, or compile it")
+        if is_scripted(target):
+            raise ValueError("captured() was given a module that torch.jit.script() or trace() made; capture the one it was made of")
         target._compiled_call_impl = _ModuleCall(target, type(target).__name__, options)
         return target
     if isinstance(target, torch.optim.Optimizer):

@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from overdrive._capture import CapturedStep
+from overdrive._capture_optimizer import Optimizer
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10
@@ -24,7 +25,15 @@ class _Update:
                                      passes=options["passes"])
 
     def _step(self, *_: Any) -> None:
-        self._optimizer().step()  # type: ignore[union-attr]
+        self._base_step(self._optimizer())
+
+    def _base_step(self, optimizer: Any) -> None:
+        """What a recording puts in the place of step(), or the class's: a wrapper of the program's has run into this call."""
+        own = vars(optimizer).get("step")
+        if isinstance(getattr(own, "__self__", None), Optimizer):
+            own()
+        else:
+            type(optimizer).step(optimizer)
 
     def __call__(self, optimizer: Any) -> None:
         import torch
@@ -35,7 +44,7 @@ class _Update:
         try:
             is_dense = all(gradient.layout == torch.strided for gradient in gradients)
             if not is_dense or sum(gradient.nbytes for gradient in gradients) > _MOST_BYTES:
-                optimizer.step()
+                self._base_step(optimizer)
             else:
                 self.captured(*gradients)
         finally:

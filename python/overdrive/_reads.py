@@ -20,12 +20,14 @@ from typing import Any
 
 from overdrive._code import Met, Watcher, kind_of, names_of
 from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CONTENTS, CONTEXT, ENTRY, ITEM, KIND, NOTHING, SIZE, Read, entries_of,
-                               hooks_of, is_array, is_number)
+                               hooks_of, is_array, is_number, is_scripted)
 
 # Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
 _MOST_BYTES = 16 << 10
 _DEEPEST = 8
+SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
+            "that it was made of.")
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
 # Py_TPFLAGS_HEAPTYPE.
@@ -125,6 +127,9 @@ class Walk:
         elif isinstance(value, torch.nn.Module):
             for module in value.modules():
                 self._seen[id(module)] = module
+                if is_scripted(module):
+                    self.refusals.append(SCRIPTED)
+                    continue
                 self._module(module, name if module is value else type(module).__name__, depth)
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(value, name, depth)

@@ -1,5 +1,7 @@
 #include "replay/lean/lean.h"
 
+#include <algorithm>
+
 namespace overdrive::replay {
 
 namespace {
@@ -11,10 +13,19 @@ std::string_view plain_name(std::string_view name) {
   return name;
 }
 
+// A kernel's iterator would keep the number as it was.
+bool reads_a_number_of_the_call(const Program& program, const Operator& op) {
+  return std::any_of(op.in.begin(), op.in.end(), [&](const Argument& in) {
+    return std::any_of(in.values.begin(), in.values.end(),
+                       [&](int value) { return value >= 0 && program.memory_of(value).number >= 0; });
+  });
+}
+
 }  // namespace
 
 std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
   if (op.answers || op.out.empty() || !op.out[0].is_tensor() || op.out[0].values[0] < 0) return std::nullopt;
+  if (reads_a_number_of_the_call(bound.program(), op)) return std::nullopt;
   LeanCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
   const at::ScalarType type = call.out.scalar_type();
   if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;

@@ -46,7 +46,8 @@ class ConstantSearch {
     return std::all_of(argument.values.begin(), argument.values.end(), [&](int value) {
       if (value < 0) return true;
       const int memory = passes_.lies_in[program_.values[value].memory];
-      return program_.memories[memory].origin == Origin::kConstant || passes_.constant[memory];
+      const Memory& read = program_.memories[memory];
+      return (read.origin == Origin::kConstant && read.number < 0) || passes_.constant[memory];
     });
   }
 

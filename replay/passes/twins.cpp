@@ -34,8 +34,11 @@ class TwinSearch {
       std::string key;
       append(key, memory.origin);
       append(key, is_number(memory));
+      append(key, memory.number >= 0);
       if (memory.origin == Origin::kInput) {
         append(key, memory.input);
+      } else if (memory.number >= 0) {
+        append(key, memory.number);
       } else if (is_number(memory)) {
         key += memory.constant;
       } else {

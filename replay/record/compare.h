@@ -6,10 +6,16 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 
 namespace overdrive::replay {
+
+template <typename T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
 
 // Whether the argument of an operator may differ: an optimizer's number that is known to change.
 using MayDiffer = std::function<bool(size_t op, size_t argument)>;

@@ -46,6 +46,8 @@ struct Memory {
   // Whether an operator has given it values.
   bool has_values = false;
   int input = -1;
+  // Of a wrapped number: which of the call's numbers it is; -1: the same in every call.
+  int number = -1;
 };
 
 // Bytes from the begin of a memory to the last element of a tensor in it; 0 when the tensor is empty.

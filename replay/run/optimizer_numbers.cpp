@@ -1,6 +1,6 @@
 #include "replay/run/optimizer_numbers.h"
 
-#include <cstring>
+#include "replay/record/compare.h"
 
 namespace overdrive::replay {
 
@@ -15,8 +15,6 @@ namespace overdrive::replay {
 namespace {
 
 std::string_view without_overload(std::string_view name) { return name.substr(0, name.find('.')); }
-
-bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof(double)) == 0; }
 
 // The argument that a number of an update is given by: the factor rather than the weight of the second operand.
 int number_argument(const Operator& op) {

@@ -813,3 +813,68 @@ def test_a_tensor_that_is_left_is_no_reason_to_doubt_a_number():
         assert torch.equal(eager.loss, captured.loss)
     assert all(map(torch.equal, eager.target.parameters(), captured.target.parameters()))
     assert step.stats()["replayed"] > 10, step.refusal()
+
+
+@pytest.mark.parametrize("when", [0, 10])
+def test_a_wrapper_of_a_captured_optimizers_step_runs_once(when):
+    def train(captured):
+        torch.manual_seed(0)
+        net = nn.Linear(6, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        if captured:
+            optimizer = overdrive.captured(optimizer)
+        calls, seen = [], []
+        for i in range(20):
+            if i == when:
+                step = optimizer.step
+
+                def wrapper():
+                    calls.append(i)
+                    for parameter in net.parameters():
+                        parameter.grad.mul_(0.5)
+                    return step()
+
+                optimizer.step = wrapper
+            optimizer.zero_grad()
+            net(torch.randn(8, 6, generator=torch.Generator().manual_seed(i))).square().mean().backward()
+            optimizer.step()
+            seen.append(net.weight.tolist())
+        return seen, len(calls)
+
+    assert train(True) == train(False)
+
+
+def test_parameters_that_share_a_step_counter_are_eagers_matter():
+    def train(captured):
+        torch.manual_seed(0)
+        net = nn.Linear(6, 4)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        if captured:
+            optimizer = overdrive.captured(optimizer)
+        seen = []
+        for i in range(16):
+            if i == 9:
+                optimizer.state[net.bias]["step"] = optimizer.state[net.weight]["step"]
+            optimizer.zero_grad()
+            net(torch.randn(8, 6, generator=torch.Generator().manual_seed(i))).square().mean().backward()
+            optimizer.step()
+            seen.append((net.weight.tolist(), [state["step"].item() for state in optimizer.state.values()]))
+        return seen
+
+    assert train(True) == train(False)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_scripted_modules_run_as_they_are():
+    inner = torch.jit.trace(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), torch.randn(2, 6))
+    net = nn.Sequential(inner, nn.Linear(8, 4))
+    step = overdrive.capture(lambda x: net(x))
+    with torch.no_grad():
+        for i in range(8):
+            x = torch.randn(2, 6)
+            assert torch.equal(step(x), net(x))
+        assert "torch.jit.script() or torch.jit.trace() made" in step.refusal()
+        wanted = net(x)
+        assert torch.equal(overdrive.captured(net)(x), wanted)
+        with pytest.raises(ValueError, match="trace"):
+            overdrive.captured(inner)

@@ -28,7 +28,7 @@ std::string text_of(const OperatorFacts& facts) {
                                                     {Throws::kOnData, "data"},
                                                     {Throws::kOnIntegers, "integers"}};
   return "throws=" + throws.at(facts.throws) + (facts.moves_memory ? " moves_memory" : "") +
-         (facts.in_files ? " in_files" : "");
+         (facts.in_files ? " in_files" : "") + (facts.takes_any_number ? " any_number" : "");
 }
 
 // The names that a recording can meet: those with a kernel of the CPU's, and not those that LibTorch makes of

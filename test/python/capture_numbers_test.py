@@ -1,0 +1,203 @@
+"""Numbers that a captured step is given: values of its program, whatever they are in a call."""
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+
+def batch(i):
+    generator = torch.Generator().manual_seed(i)
+    return torch.randn(4, 8, generator=generator), torch.randn(4, 2, generator=generator)
+
+
+def net_and_optimizer():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    return net, torch.optim.Adam(net.parameters(), lr=1e-2)
+
+
+def train(loss_of, numbers, captured):
+    """Steps with a call's numbers each; what they leave, and the step."""
+    net, optimizer = net_and_optimizer()
+
+    def update(x, y, *given):
+        optimizer.zero_grad()
+        loss = loss_of(net, x, y, *given)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(update, optimizer=optimizer) if captured else update
+    seen = []
+    for i, given in enumerate(numbers):
+        loss = step(*batch(i), *(given if isinstance(given, tuple) else (given,)))
+        seen.append((loss.item(), [p.tolist() for p in net.parameters()]))
+    return seen, step
+
+
+def same(loss_of, numbers):
+    """Trains both ways; the captured step."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seen, step = train(loss_of, numbers, True)
+    assert str(seen) == str(train(loss_of, numbers, False)[0])
+    return step
+
+
+def mixed(net, x, y, beta):
+    """As an operand, as an argument of operators, and in arithmetic of the program's."""
+    z = net(x)
+    loss = nn.functional.mse_loss(z, y) + beta * z.square().mean() + (1 - beta) * z.abs().mean() - z.mean() / (2 * beta)
+    return loss + torch.add(z, y, alpha=beta).mean() + z.clamp(-beta, beta).sum() + torch.lerp(z, y, beta).mean()
+
+
+RAMP = [0.01 * i for i in range(1, 40)]
+
+
+def test_a_number_that_is_another_one_in_each_call_is_replayed():
+    step = same(mixed, RAMP)
+    assert step.stats()["replayed"] >= len(RAMP) - 6 and step.refusal() == ""
+    assert "numbers of the call are values of the program" in step.explain()
+
+
+@pytest.mark.parametrize("numbers", [
+    [0.1] * 12 + [0.2] * 12 + [0.3] * 12 + [0.4] * 4,
+    [0.0, 0.0, *RAMP[:20], 0.0, 1.0, -1.0, *RAMP[5:12]],
+    [(-1) ** i * 0.07 * i for i in range(1, 30)],
+    [0.3, 0.6, 0.3, 0.6, 0.3, 0.9] * 5,
+    [*RAMP[:10], math.nan, math.inf, -math.inf, 1e-40, *RAMP[:10]],
+])
+def test_every_sequence_of_numbers_has_the_bits_of_eager(numbers):
+    assert same(mixed, numbers).stats()["replayed"] > 0
+
+
+def test_two_numbers_are_told_apart():
+    numbers = [(0.1 + 0.01 * i, 0.5 - 0.01 * i) for i in range(12)] + [(0.3, 0.3)] * 4 + [(0.2, 0.7), (0.7, 0.2)] * 3
+    step = same(lambda net, x, y, a, b: (a * net(x) - b * y).square().mean() + a * b * net(x).mean(), numbers)
+    assert step.stats()["replayed"] >= 10
+
+
+def test_only_the_number_that_changes_is_open():
+    numbers = [(0.1 + 0.01 * i, 0.25) for i in range(15)] + [(0.5, 0.75), (0.6, 0.75)]
+    step = same(lambda net, x, y, a, b: (a * net(x) - b * y).square().mean(), numbers)
+    assert step.stats()["replayed"] >= 9
+
+
+def test_a_branch_on_the_number_is_looked_at_in_each_call():
+    def loss(net, x, y, beta):
+        z = net(x)
+        loss = nn.functional.mse_loss(z, y)
+        return loss + beta * z.mean() if beta > 0.2 else loss
+
+    step = same(loss, [*RAMP, *RAMP[::-1], 0.1, 0.3, 0.1, 0.3])
+    assert step.stats()["replayed"] > 60
+
+
+def truncated(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * (int(beta * 20) + 1)
+
+
+def exponential(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * (2.0 if math.exp(beta) > 1.2 else 1.0)
+
+
+def stepwise(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * (1.5 + beta // 0.25)
+
+
+def dropped(net, x, y, beta):
+    return nn.functional.mse_loss(nn.functional.dropout(net(x), beta), y)
+
+
+def power(net, x, y, beta):
+    return (net(x).abs() + 1).pow(beta).mean()
+
+
+def of_a_class(net, x, y, beta):
+    return nn.functional.mse_loss(net(x), y) * (3.0 if type(beta) is float else 2.0)
+
+
+@pytest.mark.parametrize("loss", [truncated, exponential, stepwise, dropped, power, of_a_class])
+def test_what_cannot_be_followed_has_a_recording_for_each_value(loss):
+    step = same(loss, [*RAMP[:16], *[0.3, 0.6] * 8])
+    assert step.stats()["replayed"] > 0 or "there is another value of argument 3" in step.refusal()
+
+
+def test_a_number_that_is_kept_has_a_recording_for_each_value():
+    kept = []
+
+    def loss(net, x, y, beta):
+        kept.append(beta)
+        return beta * nn.functional.mse_loss(net(x), y)
+
+    step = same(loss, RAMP[:24])
+    assert "which has a recording for each value since the function keeps it after the call" in step.refusal()
+    assert all(isinstance(float(value), float) for value in kept)
+
+
+def test_an_error_of_the_function_leaves_the_numbers_right():
+    net, optimizer = net_and_optimizer()
+
+    def update(x, y, beta):
+        loss = beta * nn.functional.mse_loss(net(x), y)
+        if beta > 0.35:
+            raise ValueError("too much")
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    step = overdrive.capture(update, optimizer=optimizer)
+    seen = []
+    for beta in [0.1, 0.5, 0.2, 0.3, 0.4, 0.25, 0.15, 0.5, 0.22, 0.24, 0.26, 0.9, 0.31]:
+        try:
+            seen.append(step(*batch(len(seen)), beta).item() / beta)
+        except ValueError:
+            seen.append("error")
+    assert [one == "error" for one in seen] == [b > 0.35 for b in [0.1, 0.5, 0.2, 0.3, 0.4, 0.25, 0.15, 0.5, 0.22, 0.24, 0.26, 0.9, 0.31]]
+    assert step.stats()["replayed"] > 0
+
+
+def test_a_parameter_that_becomes_another_tensor_makes_a_recording_of_two_numbers_again():
+    """With one number in both recordings, nothing would show where it stands."""
+    net, optimizer = net_and_optimizer()
+    state = torch.zeros(2)
+
+    def update(x, y, beta):
+        with torch.no_grad():
+            state.mul_(1 - beta).add_(net(x).mean(0), alpha=beta)
+        return state * beta
+
+    step = overdrive.capture(update)
+    twin = torch.zeros(2)
+    for i, beta in enumerate([*RAMP[:10], *[0.5] * 6, *RAMP[:10]]):
+        if i == 8:
+            with torch.no_grad():
+                net[2].weight = nn.Parameter(net[2].weight * 2)
+        x, y = batch(i)
+        with torch.no_grad():
+            twin.mul_(1 - beta).add_(net(x).mean(0), alpha=beta)
+        assert torch.equal(step(x, y, beta), twin * beta), i
+    assert step.stats()["replayed"] > 8
+
+
+def test_without_guards_each_value_has_a_recording():
+    net, _ = net_and_optimizer()
+    step = overdrive.capture(lambda x, beta: net(x) * beta, guards="promised")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(24):
+            x = batch(i)[0]
+            with torch.no_grad():
+                assert torch.equal(step(x, 0.1 + 0.01 * i), net(x) * (0.1 + 0.01 * i))
+    assert step.stats()["replayed"] == 0
+
+
+def test_a_step_with_open_numbers_is_not_for_a_file(tmp_path):
+    _, step = train(mixed, RAMP, True)
+    with pytest.raises(RuntimeError, match="it was called with a number"):
+        step.save(str(tmp_path / "step.od"))
