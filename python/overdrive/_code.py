@@ -86,9 +86,10 @@ class Names:
                 self.attributes.setdefault(str(instruction.argval), f"{file}:{line}")
         # Attributes that may not be there, or that are named by a string.
         self.strings_of_attributes: dict[str, str] = {}
-        for name in ("getattr", "hasattr", "setattr", "vars"):
-            if name in self.globals:
-                self.strings_of_attributes.update((text, self.globals[name]) for text in self.strings if text.isidentifier())
+        for name in ("getattr", "hasattr", "setattr", "vars", "attrgetter", "methodcaller"):
+            if where := self.globals.get(name, self.attributes.get(name, "") if name in ("attrgetter", "methodcaller") else ""):
+                parts = (part for text in self.strings for part in text.split("."))
+                self.strings_of_attributes.update((part, where) for part in parts if part.isidentifier())
 
 
 @functools.lru_cache(maxsize=4096)

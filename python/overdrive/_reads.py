@@ -6,6 +6,7 @@ no guard.
 """
 from __future__ import annotations
 
+import argparse
 import builtins
 import collections
 import contextvars
@@ -28,6 +29,9 @@ _MOST_BYTES = 16 << 10
 _DEEPEST = 8
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
             "that it was made of.")
+# By which code asks for all attributes of an object, and the objects for which it does.
+_ASKS_FOR_ALL = ("vars", "asdict", "astuple", "__dict__")
+_ASKED_FOR_ALL = (argparse.Namespace, types.SimpleNamespace)
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
 # Py_TPFLAGS_HEAPTYPE.
@@ -70,11 +74,16 @@ class Walk:
         for code in watcher.nn_codes:
             self._nn_attributes.update(names_of(code).attributes)
         self._nn_attributes.update(self._attributes)
+        self._asks_for_all = {name: where for code in self._codes for names in (names_of(code).globals, names_of(code).attributes)
+                              for name, where in names.items() if name in _ASKS_FOR_ALL}
         for (code, _), variables in watcher.codes.items():
             for name, where in names_of(code).globals.items():
                 self._read(ENTRY, variables, name, name, where, 0)
                 if name not in variables and not _is_pythons_own(vars(builtins).get(name)):
                     self._read(ENTRY, vars(builtins), name, name, where, 0)
+            if where := names_of(code).globals.get("globals", ""):
+                for text in names_of(code).strings:
+                    self._read(ENTRY, variables, text, f"globals()[{text!r}]", where, 0)
 
         if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
             for text in self._strings:
@@ -122,6 +131,8 @@ class Walk:
             return
         self._seen[id(value)] = value
         kind = type(value)
+        if kind.__module__ != "builtins" and isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
+            self._entries(getattr(value, "__dict__", {}), self._attributes, name, depth)
         if isinstance(value, torch.Tensor):
             self._tensor(value, name, depth)
         elif isinstance(value, torch.nn.Module):
@@ -141,10 +152,12 @@ class Walk:
         elif kind is functools.partial:
             for part in (value.func, value.args, value.keywords):
                 self._into(part, name, where, depth + 1)
+            self._entries(value.__dict__, self._attributes, name, depth)
         elif isinstance(value, dict):
             self._dict(value, name, where, depth)
-        elif isinstance(value, (collections.UserDict, collections.UserList)):
-            self._read(ENTRY, vars(value), "data", name, where, depth)
+        elif isinstance(value, (collections.UserDict, collections.UserList, collections.ChainMap)):
+            for key in ("data", "maps"):
+                self._read(ENTRY, vars(value), key, name, where, depth)
         elif kind is types.MappingProxyType:
             self._into(gc.get_referents(value)[0], name, where, depth + 1)
         elif isinstance(value, list):
@@ -166,6 +179,8 @@ class Walk:
                 self._entries(vars(value), self._attributes, name, depth)
         elif isinstance(value, type):
             self._class_values(value, None, name, depth)
+            if kind is not type:
+                self._class_values(kind, entries_of(value), name, depth)
         elif isinstance(value, weakref.ref):
             self._into(value(), name, where, depth + 1)
         elif kind is contextvars.ContextVar:
@@ -187,6 +202,7 @@ class Walk:
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
+        self._entries(function.__dict__, self._attributes, name, depth)
         if code not in self._codes:
             return
         self._functions.add(code)
@@ -196,9 +212,10 @@ class Walk:
                            depth)
         if function.__defaults__:
             self._read(ATTRIBUTE, function, "__defaults__", f"the defaults of {name}()", "", depth)
+        if function.__kwdefaults__:
+            self._read(ATTRIBUTE, function, "__kwdefaults__", f"the defaults of {name}()", "", depth)
         for value in (function.__defaults__ or (), function.__kwdefaults__ or {}):
             self._into(value, name, "", depth + 1)
-        self._entries(function.__dict__, self._attributes, name, depth)
         if wrapped := function.__dict__.get("__wrapped__"):
             self._into(wrapped, name, "", depth + 1)
 
@@ -230,7 +247,8 @@ class Walk:
             if keys:  # load_state_dict() makes another list of other groups
                 groups = Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups", where)
                 item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
-                for read in (groups, item):
+                count = Read(SIZE, optimizer.param_groups, None, f"len({name}.param_groups)", where)
+                for read in (groups, item, count):
                     self.reads.setdefault(read.place, read)
 
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
@@ -272,7 +290,7 @@ class Walk:
         entries = getattr(value, "__dict__", None)
         names = self._attributes if type(value).__module__.partition(".")[0] != "torch" else self._nn_attributes
         if isinstance(entries, dict):
-            self._entries(entries, names, name, depth)
+            self._entries(entries, self._names_of_all(value, entries) or names, name, depth)
             for key, place in self._optional.items():
                 self._read(ENTRY, entries, key, f"{name}.{key}", place, depth)
         self._class_values(type(value), entries if isinstance(entries, dict) else None, name, depth)
@@ -280,6 +298,11 @@ class Walk:
             for key, member in vars(kind).items():
                 if key in names and isinstance(member, types.MemberDescriptorType):
                     self._read(ATTRIBUTE, value, key, f"{name}.{key}", names[key], depth)
+
+    def _names_of_all(self, value: Any, entries: dict[str, Any]) -> dict[str, str]:
+        """Each attribute, where the code asks for all of an object of numbers; else none."""
+        is_record = isinstance(value, _ASKED_FOR_ALL) or hasattr(type(value), "__dataclass_fields__")
+        return dict.fromkeys(entries, next(iter(self._asks_for_all.values()))) if is_record and self._asks_for_all else {}
 
     def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
         """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
@@ -291,7 +314,7 @@ class Walk:
                 if key not in self._attributes and key not in _CALLED or own is not None and key in own:
                     continue
                 is_function = isinstance(value, (types.FunctionType, property, staticmethod, classmethod))
-                if is_function or is_number(value) or isinstance(value, (dict, list, tuple)):
+                if not isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):
                     self._read(ENTRY, entries, key, f"{each.__name__}.{key}", self._attributes.get(key, ""), depth)
                     self._missing_below(kind, each, own, key, name, depth)
                 if is_function and not isinstance(value, types.FunctionType):

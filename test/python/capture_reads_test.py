@@ -1,0 +1,60 @@
+"""Values that a captured function finds in many ways: another value after the first replays gives eager's results, in steps and parts.
+
+A row has what is defined, what the function reads, and what the program changes. The data differ from call to call."""
+import pytest
+import torch
+
+import overdrive
+
+IMPORTS = ("import argparse, collections, contextvars, dataclasses, functools, operator, types, weakref, torch\n"
+           "from torch import nn\nspace = types.SimpleNamespace\n")
+ROWS = {
+    "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
+    "an object at a function": ("def g(): pass\ng.c = space(k=1.0)", "g.c.k", "g.c.k = 2.0"),
+    "a partial": ("g = functools.partial(print)\ng.k = 1.0", "g.k", "g.k = 2.0"),
+    "a cached function": ("@functools.lru_cache\ndef g(): return 1.0\ng.k = 1.0", "g.k", "g.k = 2.0"),
+    "keyword defaults": ("def g(x, *, k=1.0): return k", "g(x)", "g.__kwdefaults__ = {'k': 2.0}"),
+    "an object of a class": ("class C:\n inner = space(k=1.0)", "C.inner.k", "C.inner.k = 2.0"),
+    "another object of a class": ("class C:\n inner = space(k=1.0)\nc = C()", "c.inner.k", "C.inner = space(k=2.0)"),
+    "a class in a class": ("class C:\n class D:\n  k = 1.0", "C.D.k", "C.D.k = 2.0"),
+    "a class in the class of an object": ("class C:\n class D:\n  k = 1.0\nc = C()", "c.D.k", "C.D.k = 2.0"),
+    "a function of PyTorch in a class": ("class C:\n f = torch.tanh", "C.f(x)", "C.f = torch.exp"),
+    "a tensor of a class": ("class C:\n t = torch.ones(2)\nc = C()", "c.t", "C.t = torch.ones(2) * 2"),
+    "a metaclass": ("class M(type):\n k = 1.0\nclass C(metaclass=M): pass", "C.k", "M.k = 2.0"),
+    "a class above": ("class A:\n k = 1.0\nclass B(A):\n def r(self): return super().k\nb = B()", "b.r()", "A.k = 2.0"),
+    "a descriptor": ("class D:\n v = 1.0\n def __get__(self, o, t=None): return self.v\nclass C:\n d = D()\nc = C()", "c.d", "C.__dict__['d'].v = 2.0"),
+    "an object of the class of a module": (
+        "class Q(nn.Module):\n k = space(v=1.0)\n def forward(self, x): return x * self.k.v\nq = Q()", "q(x)", "Q.k.v = 2.0"),
+    "a dataclass as a dict": ("@dataclasses.dataclass\nclass C:\n k: float = 1.0\nc = C()", "dataclasses.asdict(c)['k']", "c.k = 2.0"),
+    "all variables of an object": ("c = space(k=1.0)", "sum(vars(c).values())", "c.k = 2.0"),
+    "all options of a program": ("c = argparse.Namespace(k=1.0)", "sum(c.__dict__.values())", "c.k = 2.0"),
+    "attrgetter()": ("c = space(k=1.0)", "operator.attrgetter('k')(c)", "c.k = 2.0"),
+    "attrgetter() of two": ("c = space(d=space(k=1.0))", "operator.attrgetter('d.k')(c)", "c.d.k = 2.0"),
+    "globals()": ("k = 1.0", "globals()['k']", "k = 2.0"),
+    "a chain of dicts": ("b = collections.ChainMap({'a': 1.0}, {'b': 1.0})", "b['b']", "b.maps[0]['b'] = 2.0"),
+    "a list with attributes": ("class L(list): pass\nb = L([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
+    "a dict with attributes": ("class L(dict): pass\nb = L(a=1.0); b.k = 1.0", "b.k", "b.k = 2.0"),
+    "a tuple with attributes": ("class T(tuple): pass\nb = T([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
+    "a set with attributes": ("class S(set): pass\nb = S([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
+    "a group that is added": ("o = torch.optim.SGD([torch.ones(1, requires_grad=True)], 1.0)", "sum(g['lr'] for g in o.param_groups)",
+                              "o.add_param_group({'params': [torch.ones(1, requires_grad=True)]})"),
+}
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+@pytest.mark.parametrize("row", ROWS)
+def test_another_value_gives_the_results_of_eager(row, capture):
+    definition, read, change = ROWS[row]
+    program = {"__name__": "program"}
+    exec(f"{IMPORTS}{definition}\ndef function(x):\n    return x + {read}\n", program)
+    function, captured = program["function"], capture(program["function"])
+    batches = [torch.randn(2, generator=torch.Generator().manual_seed(seed)) for seed in range(9)]
+    for x in batches:
+        assert torch.equal(captured(x), function(x))
+    assert captured.stats()["replayed"] > 0, captured.refusal()
+    before = function(batches[0])
+    exec(change, program)
+    assert not torch.equal(function(batches[0]), before), "the change is none"
+    for x in [*batches, *batches]:
+        assert torch.equal(captured(x), function(x))
+    assert captured.stats()["replayed"] > 6, captured.refusal()
