@@ -12,17 +12,19 @@ import collections
 import contextvars
 import functools
 import gc
+import operator
 import os
 import sys
 import types
 import weakref
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from overdrive._code import Met, Watcher, kind_of, names_of
 from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CONTENTS, CONTEXT, ENTRY, ITEM, KIND, NOTHING, SIZE, Read, entries_of,
                                hooks_of, is_array, is_number, is_scripted)
 
+_code_of = operator.attrgetter("__code__")
 # Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
 _MOST_BYTES = 16 << 10
@@ -36,6 +38,27 @@ _ASKED_FOR_ALL = (argparse.Namespace, types.SimpleNamespace)
 _CALLED = ("forward", "__call__")
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
+
+
+class _Codes:
+    """The functions that ran, and their code: a notebook's autoreload puts other code into a function that is there. Read as a
+    context variable is, all functions at once. Two walks that meet the same functions share one."""
+
+    _known: weakref.WeakValueDictionary[tuple[int, ...], _Codes] = weakref.WeakValueDictionary()
+
+    def __init__(self, functions: Sequence[types.FunctionType]) -> None:
+        self._functions = functions
+        self._codes = [function.__code__ for function in functions]
+
+    @classmethod
+    def of(cls, functions: Sequence[types.FunctionType]) -> _Codes:
+        # The numbers are theirs for as long as the value lives, which holds them.
+        key = tuple(id(part) for function in functions for part in (function, function.__code__))
+        known = cls._known.get(key)
+        return known if known is not None else cls._known.setdefault(key, cls(functions))
+
+    def get(self, default: Any) -> Any:
+        return self if all(map(operator.is_, map(_code_of, self._functions), self._codes)) else default
 
 
 class Walk:
@@ -60,6 +83,7 @@ class Walk:
         self._strings: set[str] = set()
         self._optional: dict[str, str] = {}
         self._functions: set[types.CodeType] = set()
+        self._ran: dict[int, types.FunctionType] = {}
         for code in self._codes:
             names = names_of(code)
             self._strings |= names.strings
@@ -96,6 +120,8 @@ class Walk:
     def objects(self, values: Iterable[Any]) -> None:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
+        if self._ran:
+            self._read(CONTEXT, _Codes.of([self._ran[number] for number in sorted(self._ran)]), None, "the code of a function", "", _DEEPEST)
 
     def names(self) -> set[str]:
         """Attributes that the program's code names."""
@@ -206,6 +232,7 @@ class Walk:
         if code not in self._codes:
             return
         self._functions.add(code)
+        self._ran[id(function)] = function
         for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
             if variable != "__class__":
                 self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",

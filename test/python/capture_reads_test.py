@@ -14,6 +14,8 @@ ROWS = {
     "a partial": ("g = functools.partial(print)\ng.k = 1.0", "g.k", "g.k = 2.0"),
     "a cached function": ("@functools.lru_cache\ndef g(): return 1.0\ng.k = 1.0", "g.k", "g.k = 2.0"),
     "keyword defaults": ("def g(x, *, k=1.0): return k", "g(x)", "g.__kwdefaults__ = {'k': 2.0}"),
+    "other code in a function": ("def g(x): return 1.0\ndef h(x): return 2.0", "g(x)", "g.__code__ = h.__code__"),
+    "other code in a method": ("class C:\n def m(self): return 1.0\ndef h(self): return 2.0\nc = C()", "c.m()", "C.m.__code__ = h.__code__"),
     "an object of a class": ("class C:\n inner = space(k=1.0)", "C.inner.k", "C.inner.k = 2.0"),
     "another object of a class": ("class C:\n inner = space(k=1.0)\nc = C()", "c.inner.k", "C.inner = space(k=2.0)"),
     "a class in a class": ("class C:\n class D:\n  k = 1.0", "C.D.k", "C.D.k = 2.0"),
