@@ -133,17 +133,19 @@ tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
-## fuzz-capture: random captured programs of Python beside eager twins, steps and parts; FUZZ_ARGS: --seed N, --programs N, --seconds S, --show
+## fuzz-capture: random captured programs of Python beside eager twins, steps, parts and notebooks; FUZZ_ARGS: --seed N, --programs N, --seconds S, --show
 fuzz-capture: setup-python configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/parts_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/numbers_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/fuzz/run.py $(or $(FUZZ_ARGS),--seconds 300 --shrink build/fuzz)
 
-## op-database: every operator of PyTorch's database captured, beside eager; half an hour; DATABASE_ARGS: --seconds S, --only TEXT, --from NAME
-op-database: setup-database configure-release
+## databases: every operator and every module of PyTorch's databases captured, beside eager; an hour or two
+##            DATABASE_ARGS: operators, modules, --seconds S, --only TEXT, --from NAME, --samples N
+databases: setup-database configure-release
 	$(call BUILD,release) --target overdrive
-	PYTHONPATH=build/python:.deps/database .deps/python/bin/python -B test/python/op_database.py $(DATABASE_ARGS)
+	PYTHONPATH=build/python:.deps/database OMP_NUM_THREADS=1 .deps/python/bin/python -B test/python/databases/run.py --json build/databases.json $(DATABASE_ARGS)
 
 ## mutate:    seed small mistakes in the library, one at a time, and look which of them the tests see; minutes
 ##            MUTATE_ARGS: --again, --only TEXT, --table FILE; a run that was stopped goes on
@@ -188,6 +190,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture op-database test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -8,7 +8,7 @@
 # python: an environment in .deps/python with pytest and what makes a wheel, which sees the PyTorch of `build`.
 # peers: an environment in .deps/peers with JAX, for `make bench-peers`.
 # recipes: the libraries of examples/recipes in .deps/recipes, for `make recipes`.
-# database: NumPy and expecttest in .deps/database, for `make op-database`.
+# database: NumPy and expecttest in .deps/database, for `make databases`.
 # clang, format, tidy: the clang-16 tools that `make analyze`, `make format` and `make tidy` run.
 # docs: doxygen, for `make docs`.
 # lint: ruff and mypy in .deps/lint, for `make lint`.
@@ -351,11 +351,11 @@ setup_lint() {
   fail "pip could not install ruff and mypy, for \`make lint\`."
 }
 setup_database() {
-  [[ -x $kState/python/bin/python ]] || fail "this LibTorch came without Python, so that there is no database of operators."
-  say "fetching NumPy with pip into $kState/database, about 20 MB, for PyTorch's database of operators"
+  [[ -x $kState/python/bin/python ]] || fail "this LibTorch came without Python, so that there are no databases of operators and modules."
+  say "fetching NumPy with pip into $kState/database, about 20 MB, for PyTorch's databases of operators and modules"
   fetch $kState/python --upgrade --target $kState/database numpy expecttest && return
   tail -n 5 $kState/pip.log >&2
-  fail "pip could not install numpy and expecttest, for PyTorch's database of operators."
+  fail "pip could not install numpy and expecttest, for PyTorch's databases of operators and modules."
 }
 
 # --- the parts -------------------------------------------------------------------------------
