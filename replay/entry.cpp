@@ -302,6 +302,7 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
                                      }});
   if (!call.run || !call.refusal.empty() || !call.difference.empty()) return call;
   call.refusal = undeclared(*call.run, options_, numbers_.get());
+  call.is_unrecordable = !call.refusal.empty();
   note_inputs(before, call.run->program());
   // Results that the caller keeps are no part of a later recording's memory.
   call.results = call.run->results();
@@ -384,10 +385,13 @@ std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>
   state.restore();
   release_run();
   CheckedCall call = checked_call(inputs);
-  if (!call.refusal.empty() || !call.difference.empty()) return call;
+  const bool is_made = call.run && (call.refusal.empty() || call.is_unrecordable);
+  if (!is_made || !call.difference.empty()) return call;
   if (failure.empty()) failure = replayed.difference_from(*call.run);
+  if (failure.empty()) return call;
+  call.is_unrecordable = false;
   // Another thread may have filled memory between the two.
-  call.is_unsure = !failure.empty() && (!read.is_complete() || ReadMemory(*recorded_) != read);
+  call.is_unsure = !read.is_complete() || ReadMemory(*recorded_) != read;
   (call.is_unsure ? call.difference : call.refusal) = std::move(failure);
   return call;
 }
@@ -588,6 +592,10 @@ std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& in
   const std::string& text = call->refusal.empty() ? call->difference : call->refusal;
   if (call->is_unsure) {
     outdated("memory that the step reads changed while a replay was compared");
+    return call->results;
+  }
+  if (call->is_unrecordable) {
+    refuse(text);
     return call->results;
   }
   if (!text.empty()) {

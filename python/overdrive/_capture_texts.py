@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive._code import line_of_caller
+from overdrive._code import Watcher, line_of_caller
 from overdrive._engine import installed, stats
 from overdrive._guards import same_value
 from overdrive._library import library
@@ -87,11 +87,21 @@ def telling(step: Any) -> Iterator[None]:
         library().overdrive_capture_on_refusal(ctypes.cast(_note_refusal, ctypes.c_void_p))
         _Told.registered = True
     library().overdrive_capture_on_operator(ctypes.cast(_note_operator, ctypes.c_void_p))
+    before, sys.unraisablehook = sys.unraisablehook, _take
+    _told.passed_on = before
     try:
         yield
+    except SystemError:  # what a callback that raised leaves
+        if _told.raised is None:
+            raise
     finally:
         library().overdrive_capture_on_operator(None)
         _told.step = None
+        if sys.unraisablehook is _take:
+            sys.unraisablehook = before
+        raised, _told.raised = _told.raised, None
+        if raised is not None:
+            raise raised
 
 
 class _Told(threading.local):
@@ -99,9 +109,21 @@ class _Told(threading.local):
     step: Any = None
     reasons: dict[str, str] = {}
     lines: Any = None
+    # By a handler of a signal that came while something was noted.
+    raised: BaseException | None = None
+    passed_on: Any = sys.__unraisablehook__
 
 
 _told = _Told()
+
+
+def _take(unraisable: Any) -> None:
+    """The error of a signal's handler, which a callback of C cannot raise, for the end of the block."""
+    callback = unraisable.object
+    if _told.step is not None and (getattr(callback, "__module__", "") == __name__ or isinstance(getattr(callback, "__self__", None), Watcher)):
+        _told.raised = _told.raised or unraisable.exc_value
+    else:
+        _told.passed_on(unraisable)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]

@@ -150,6 +150,14 @@ class Met:
         return again
 
 
+def foreign(error: Exception) -> bool:
+    """Whether a handler of the program's raised it: signals are handled between any two lines, also between ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or not trace.tb_frame.f_code.co_filename.startswith(_folders()[2])
+
+
 class Watcher:
     """Notes the code that runs on this thread inside of its block."""
 
@@ -202,8 +210,9 @@ class Watcher:
                     self.unseen = f"the function asks for {name}(), on which the number may depend"
                 elif name in _NOTED or name.startswith(_SETTINGS):
                     self._calls(name, function, frame)
-        except Exception:  # noqa: BLE001 - nobody is there to take it
-            pass
+        except Exception as error:  # noqa: BLE001 - nobody is there to take ours
+            if foreign(error):
+                raise
         return 0
 
     def _returns(self, frame: Any) -> None:

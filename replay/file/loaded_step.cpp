@@ -2,6 +2,7 @@
 
 #include "replay/file/check_program.h"
 #include "replay/file/settings.h"
+#include "replay/file/stored_optimizer.h"
 #include "replay/record/compare.h"
 
 #include <ATen/ATen.h>
@@ -23,6 +24,27 @@ using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 constexpr std::array<const char*, 5> kSgdNumbers{"lr", "momentum", "dampening", "weight_decay", "nesterov"};
 constexpr std::array<const char*, 6> kAdamNumbers{"lr", "beta1", "beta2", "eps", "weight_decay", "decoupled"};
+
+// Options that switch operators on, when they are not 0.
+bool is_switch(std::string_view name) {
+  return name == "momentum" || name == "weight_decay" || name == "nesterov" || name == "decoupled";
+}
+
+void set_option(StoredOptimizer& optimizer, size_t group, size_t option, double value) {
+  const auto operators = [&] {
+    std::string names;
+    for (const UpdateOperator& op : numbers_of_update(optimizer, static_cast<uint32_t>(group), 1))
+      names += c10::str(op.name, op.has_number, " ");
+    return names;
+  };
+  const std::string before = operators();
+  const double old = std::exchange(optimizer.groups[group][option], value);
+  if (operators() == before) return;
+  optimizer.groups[group][option] = old;
+  TORCH_CHECK(false, "The step was saved with ",
+              names_of_options(static_cast<OptimizerKind>(optimizer.kind))[option], " = ", old, ", and ", value,
+              " asks for other operators; save it with this option.");
+}
 
 std::string writer_and_reader(const StoredStep& step) {
   return c10::str("The file was written with LibTorch ", step.torch, ", ", step.capability, ", ", step.threads,
@@ -172,7 +194,7 @@ std::vector<LoadedStep::Number> LoadedStep::numbers() {
     for (size_t g = 0; g < optimizer.groups.size(); ++g, ++group) {
       for (size_t n = 0; n < names.size(); ++n)
         result.push_back({c10::str(group, ".", names[n]), optimizer.groups[g][n],
-                          [&optimizer, g, n](double value) { optimizer.groups[g][n] = value; }});
+                          [&optimizer, g, n](double value) { set_option(optimizer, g, n, value); }});
     }
   }
   // Of Python's optimizers they are a tensor for each group, which the update reads.
@@ -190,8 +212,12 @@ std::vector<LoadedStep::Number> LoadedStep::numbers() {
         for (size_t n = 0; n < count; ++n) {
           const char* name = op.name == "overdrive::sgd_" ? kSgdNumbers[n] : kAdamNumbers[n];
           double* place = static_cast<double*>(storage.mutable_data()) + value.offset + n;
-          result.push_back(
-              {c10::str(group, ".", name), *place, [storage, place](double given) { *place = given; }});
+          const auto set = [storage, place, name](double given) {
+            TORCH_CHECK(!is_switch(name) || (*place == 0) == (given == 0), "The step was saved with ", name,
+                        " = ", *place, ", and ", given, " asks for other operators; save it with this option.");
+            *place = given;
+          };
+          result.push_back({c10::str(group, ".", name), *place, set});
         }
         ++group;
       }
@@ -263,7 +289,8 @@ LoadedState LoadedStep::take_state(const Named& given) {
       const auto options = find(c10::str("optimizer.", o, ".options.", g));
       if (options == given.end()) continue;
       const at::Tensor numbers = options->second.contiguous();
-      std::copy_n(numbers.const_data_ptr<double>(), optimizer.groups[g].size(), optimizer.groups[g].begin());
+      for (size_t n = 0; n < optimizer.groups[g].size(); ++n)
+        set_option(optimizer, g, n, numbers.const_data_ptr<double>()[n]);
     }
   }
   for (size_t i = 0; i < stored.generators.size() && uses_generators(); ++i) {

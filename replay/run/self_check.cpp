@@ -151,10 +151,9 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
   }
   if (program.refusal.empty() && !program.is_part()) program.refusal = note_gradients_after(gradients, program);
   program.gradients = std::move(gradients);
+  if (program.refusal.empty()) call.difference = parts.compare(program);
   call.refusal = program.refusal;
-  if (!call.refusal.empty()) return call;
-  call.difference = parts.compare(program);
-  call.refusal = program.refusal;
+  call.is_unrecordable = !call.refusal.empty();
   if (!call.difference.empty() || !call.refusal.empty()) return call;
   // Memory that others fill changes between calls, too.
   if (wrote_to_an_input(program, parts) || (read == read_before && ReadMemory(before) != read)) {

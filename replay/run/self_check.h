@@ -18,6 +18,8 @@ struct CheckedCall {
   // Why not: a difference to `before`, worth another recording, or a refusal.
   std::string difference;
   std::string refusal;
+  // Whether the refusal is one of the recording, which says nothing of replays before.
+  bool is_unrecordable = false;
   // Whether the difference may come from another thread, which wrote to memory that the call reads.
   bool is_unsure = false;
 };

@@ -878,3 +878,30 @@ def test_scripted_modules_run_as_they_are():
         assert torch.equal(overdrive.captured(net)(x), wanted)
         with pytest.raises(ValueError, match="trace"):
             overdrive.captured(inner)
+
+
+def test_an_error_of_a_signals_handler_leaves_the_recorded_call(monkeypatch):
+    """Signals are handled between any two lines, also between those that note an operator, which C has called."""
+    import overdrive._capture_texts as texts
+
+    class TooLate(Exception):
+        pass
+
+    usual, left = texts.line_of_caller, [3]
+
+    def handled():
+        left[0] -= 1
+        if left[0] == 0:
+            raise TooLate
+        return usual()
+
+    monkeypatch.setattr(texts, "line_of_caller", handled)
+    step = overdrive.capture(lambda x: x.tanh() * 2 + 1)
+    errors = 0
+    for i in range(10):
+        x = torch.full((3,), float(i))
+        try:
+            assert torch.equal(step(x), x.tanh() * 2 + 1)
+        except TooLate:
+            errors += 1
+    assert errors == 1 and step.stats()["replayed"] > 0

@@ -201,6 +201,14 @@ TEST(StepFile, FollowsALearningRateThatIsChanged) {
               testing::HasSubstr("no optimizer's number"));
 }
 
+TEST(StepFile, RefusesANumberThatAsksForOtherOperators) {
+  FromFile training([] { return small_mlp(sgd()); });
+  Step loaded = training.save_and_load();
+  EXPECT_THAT(error_of([&] { loaded.set_optimizer_number("0.weight_decay", 0.1); }),
+              testing::HasSubstr("asks for other operators"));
+  EXPECT_EQ(training.go_on(loaded, 5), "");
+}
+
 TEST(StepFile, CarriesItsStateToAnotherCopyOfItself) {
   FromFile training([] { return small_mlp(adam()); });
   Step first = training.save_and_load();
