@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from overdrive._capture_texts import Number
-from overdrive._code import line_of_caller, names_of
+from overdrive._code import line_of_caller
+from overdrive._names import names_of
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 MOST_NUMBERS, _LONGEST_TEXT = 32, 400

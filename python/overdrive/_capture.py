@@ -124,7 +124,7 @@ class CapturedStep:
         self._facts = Facts(is_part)
         # Python's own modes, torch.func's transforms and traces, which see operators before a recording does.
         self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
-                       torch._C._functorch.maybe_current_level, torch._C._get_tracing_state)
+                       torch._C._functorch.maybe_current_level, torch._C._get_tracing_state, _keeps_parametrizations())
         self._call = torch.ops.overdrive.capture_call.default
         self._structure: Reads | None = None
         # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
@@ -230,6 +230,9 @@ class CapturedStep:
     def _reason_for_python(self) -> str:
         if self._given_up:
             return self._given_up
+        if not self._running and self._modes[-1]():
+            return ("torch.nn.utils.parametrize.cached() keeps tensors from call to call, and calls inside of it run eagerly; enter it "
+                    "inside of the function.")
         if not self._running:
             return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
                     "call the step outside of the mode.")
@@ -538,6 +541,7 @@ class CapturedStep:
         walk.function(self._function)
         walk.closures(self._met_functions)
         walk.objects([*self._roots, *found])
+        walk.torchs()
         for reason in walk.refusals:
             _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
@@ -769,6 +773,12 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes)
+
+
+def _keeps_parametrizations() -> Callable[[], int]:
+    import torch.nn.utils.parametrize as parametrize
+
+    return lambda: int(parametrize._cache_enabled)
 
 
 def refuse_optimizer(optimizer: Any) -> None:

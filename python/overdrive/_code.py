@@ -5,7 +5,6 @@ A profile function notes the code of every frame, and refuses what brings data t
 from __future__ import annotations
 
 import ctypes
-import dis
 import functools
 import os
 import random
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from overdrive._guards import CELL, ENTRY, Read, is_number
+from overdrive._names import names_of
 
 _C_CALL, _RETURN = 4, 3
 _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
@@ -37,6 +37,8 @@ RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a
 # Modules whose functions read a float below everything that a float can tell.
 _READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
+# Of a logger, what a program may ask. What it does with a message has no effect on a tensor.
+ASKS_A_LOGGER = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
 
@@ -48,7 +50,7 @@ def _folders() -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
     here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions.
-    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp"))
+    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends"))
     return (here, nn, os.path.dirname(os.path.abspath(__file__)) + os.sep,
             tuple(path + os.sep for path in paths if path))
 
@@ -66,35 +68,9 @@ def kind_of(file: str) -> str:
     return "user"
 
 
-class Names:
-    """What a code object names: each with the line of its first use."""
-
-    def __init__(self, code: types.CodeType) -> None:
-        self.globals: dict[str, str] = {}
-        self.attributes: dict[str, str] = {}
-        self.strings = {value for value in code.co_consts if isinstance(value, str)}
-        line = code.co_firstlineno
-        file = os.path.basename(code.co_filename)
-        for instruction in dis.get_instructions(code):
-            position = instruction.positions.lineno if hasattr(instruction, "positions") and instruction.positions else (
-                instruction.starts_line)
-            line = position if isinstance(position, int) and position > 1 else line
-            name = instruction.opname
-            if name in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
-                self.globals.setdefault(instruction.argval, f"{file}:{line}")
-            elif name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR") and instruction.argval:
-                self.attributes.setdefault(str(instruction.argval), f"{file}:{line}")
-        # Attributes that may not be there, or that are named by a string.
-        self.strings_of_attributes: dict[str, str] = {}
-        for name in ("getattr", "hasattr", "setattr", "vars", "attrgetter", "methodcaller"):
-            if where := self.globals.get(name, self.attributes.get(name, "") if name in ("attrgetter", "methodcaller") else ""):
-                parts = (part for text in self.strings for part in text.split("."))
-                self.strings_of_attributes.update((part, where) for part in parts if part.isidentifier())
-
-
-@functools.lru_cache(maxsize=4096)
-def names_of(code: types.CodeType) -> Names:
-    return Names(code)
+def is_standard(file: str) -> bool:
+    """Whether it is of Python's own library, whose objects have attributes that the program does not name."""
+    return file.startswith(_folders()[3])
 
 
 def name_of(function: Any, value: Any) -> Read | None:
@@ -116,6 +92,15 @@ def line_of_caller() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _is_in_an_import(frame: Any) -> bool:
+    """Whether the code runs because a module is imported for the first time, which happens once."""
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
+        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Met:
@@ -167,7 +152,12 @@ class Watcher:
         # Is told of each optimizer whose step() has run.
         self._stepped = stepped
         self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
-        self.nn_codes: set[types.CodeType] = set()
+        # Code of PyTorch's modules and their like with its globals, and the classes whose methods these are.
+        self.nn_codes: dict[types.CodeType, dict[str, Any]] = {}
+        self.nn_kinds: dict[type, None] = {}
+        self.standard_codes: set[types.CodeType] = set()
+        # Code of the program that an error left.
+        self.failed: set[types.CodeType] = set()
         # Why a number may be another one later, though no value that is looked at has changed.
         self.unseen = ""
         # Of a call whose numbers are tracked (_call_numbers.py).
@@ -200,7 +190,7 @@ class Watcher:
     def _note(self, _: Any, frame: Any, event: int, argument: int) -> int:
         try:
             if event == _RETURN:
-                self._returns(frame)
+                self._returns(frame, argument)
             elif event == _C_CALL and self._refuse is not None:
                 function = ctypes.cast(argument, ctypes.py_object).value
                 name = getattr(function, "__name__", "")
@@ -215,21 +205,32 @@ class Watcher:
                 raise
         return 0
 
-    def _returns(self, frame: Any) -> None:
+    def _returns(self, frame: Any, value: int | None) -> None:
         code = frame.f_code
         kind = self._kinds.get(code)
         if kind is None:
-            kind = self._kinds[code] = kind_of(code.co_filename)
-        if kind == "":
+            kind = self._kinds[code] = kind_of(code.co_filename) or ("standard" if is_standard(code.co_filename) else "")
+        if kind in ("", "standard"):
+            if kind and not (code.co_filename.endswith("__init__.py") and "logging" in code.co_filename and
+                             code.co_name not in ASKS_A_LOGGER):
+                self.standard_codes.add(code)
             return
         if code.co_name == "step" and self._refuse is not None:
             self._note_step(frame.f_locals.get("self"))
         if kind == "nn":
-            self.nn_codes.add(code)
             if code.co_varnames[:1] == ("self",):
-                self._keep(frame.f_locals.get("self"))
+                itself = frame.f_locals.get("self")
+                self.nn_kinds[type(itself)] = None
+                self._keep(itself)
+            if code not in self.nn_codes and not _is_in_an_import(frame):
+                self.nn_codes[code] = frame.f_globals
             return
-        self.codes[code, id(frame.f_globals)] = frame.f_globals
+        if value is None or value == id(None):  # before Python 3.12 an error has no value; since then it has None
+            self.failed.add(code)
+        if (code, id(frame.f_globals)) not in self.codes:
+            if _is_in_an_import(frame):
+                return
+            self.codes[code, id(frame.f_globals)] = frame.f_globals
         if self.book is not None and any(getattr(frame.f_globals.get(name), "__name__", "") in _READ_NUMBERS
                                          for name in names_of(code).globals):
             # Functions of NumPy are not seen when they are called.

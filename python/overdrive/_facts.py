@@ -24,6 +24,7 @@ _ALWAYS: dict[str, Callable[[Any], Any]] = {
     "_version": lambda x: None if x.is_inference() else x._version,
     "_base": lambda x: x._base is None,
     "_is_view": lambda x: x._is_view(),
+    "is_shared": lambda x: x.is_shared(),
     "storage_offset": lambda x: x.storage_offset(),
 }
 _WITH_A_GRAPH: dict[str, Callable[[Any], Any]] = {
@@ -63,7 +64,8 @@ class Facts:
             if self._asked:
                 found.extend(ask(x) for ask in self._asked)
             if x.__dict__:
-                found.extend((name, type(value), value) for name, value in x.__dict__.items() if name in self._names and is_number(value))
+                names = x.__dict__ if "__dict__" in self._names else self._names
+                found.extend((name, type(value), value) for name, value in x.__dict__.items() if name in names and is_number(value))
         return tuple(found)
 
     def told(self) -> str:

@@ -8,14 +8,17 @@ import gc
 import math
 import sys
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
 from overdrive._library import under_the_gil
 
 # Kinds of replay/c_api.h, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT = range(10)
+ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER = range(13)
 _FIRST_SLOW = ATTRIBUTE
+_OF_C = ctypes._SimpleCData.__mro__[1]
+_FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
@@ -35,13 +38,20 @@ def is_scalar(value: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """Whether the program may change its bytes in place: an array of NumPy's or Python's own."""
+    """Whether the program may change its bytes in place: an array of NumPy's or Python's own, or a value of C's."""
     numpy = sys.modules.get("numpy")
-    return isinstance(value, (array, bytearray, memoryview)) or numpy is not None and isinstance(
+    return isinstance(value, (array, bytearray, memoryview)) or is_of_c(value) or numpy is not None and isinstance(
         value, getattr(numpy, "ndarray", ()))
 
 
+def is_of_c(value: Any) -> bool:
+    """Whether ctypes made it, and it is no function, as what multiprocessing.Value() shares."""
+    return isinstance(value, _OF_C) and not isinstance(value, _FUNCTION_OF_C)
+
+
 def bytes_of(value: Any) -> tuple[Any, ...]:
+    if is_of_c(value):
+        return (bytes(value),)
     if isinstance(value, (array, bytearray, memoryview)):
         view = memoryview(value)
         return view.shape, view.format, view.tobytes()
@@ -124,14 +134,20 @@ class Read:
             return list(holder)
         if kind == BYTES:
             return bytes_of(holder)
+        if kind == KEYS:
+            return list(OrderedDict.keys(holder) if isinstance(holder, OrderedDict) else dict.keys(holder))
+        if kind == CODE:
+            return holder.__code__
+        if kind == ANSWER:
+            return holder()
         return getattr(holder, key, NOTHING)
 
     def accepts(self, now: Any) -> bool:
-        if self.kind == CONTENTS:
+        if self.kind in (CONTENTS, KEYS):
             return len(now) == len(self.expected) and all(map(same_value, now, self.expected))
         if self.kind == VALUES:
             return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
-        if self.kind == BYTES:
+        if self.kind in (BYTES, CODE):
             return bool(now == self.expected)
         return now is self.expected or (is_number(now) or _is_all_numbers(now)) and same_value(now, self.expected)
 
@@ -142,6 +158,16 @@ class Read:
         if is_number(now) and is_number(self.expected):
             text += f" ({self.expected!r}, then {now!r})"
         return text + (f", read at {self.where}" if self.where else "")
+
+
+def _are_distinct(values: list[Any]) -> bool:
+    return len(set(map(id, values))) == len(values)
+
+
+def _is_told_by_values(read: Read) -> bool:
+    """Whether the order of the keys of a dict is that of its values, each of which is looked at by its key."""
+    return (read.kind == KEYS and not isinstance(read.holder, OrderedDict) and _are_distinct(list(dict.values(read.holder)))
+            and read.accepts(read.now()))
 
 
 class Reads:
@@ -166,17 +192,18 @@ class Reads:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        self._fast = [read for read in self._all.values() if read.kind < _FIRST_SLOW]
-        self._slow = [read for read in self._all.values() if read.kind >= _FIRST_SLOW]
+        self._fast = [read for read in self._all.values() if read.kind < _FIRST_SLOW or _is_told_by_values(read)]
+        self._functions = [read for read in self._all.values() if read.kind == CODE]
+        fast = set(map(id, self._fast))
+        self._slow = [read for read in self._all.values() if read.kind != CODE and id(read) not in fast]
+        self._codes = [(read.holder, read.expected) for read in self._functions]
         self._count = len(self._fast)
         self._array = (_Value * max(1, self._count))()
         self._kept: list[Any] = []
         for value, read in zip(self._array, self._fast):
             value.kind, value.holder = read.kind, id(read.holder)
-            if read.kind == VALUES:
-                expected = (ctypes.c_void_p * max(1, len(read.expected)))(*map(id, read.expected))
-                self._kept.append(expected)
-                value.key, value.expected = len(read.expected), ctypes.addressof(expected)
+            if read.kind in (VALUES, KEYS):
+                self._expect_values(value, read.expected if read.kind == VALUES else list(dict.values(read.holder)))
             elif read.kind == SIZE:
                 value.key = read.expected
             else:
@@ -184,8 +211,16 @@ class Reads:
                 value.expected = None if read.expected is NOTHING else id(read.expected)
         self._begin = ctypes.addressof(self._array)
 
+    def _expect_values(self, value: _Value, values: list[Any]) -> None:
+        expected = (ctypes.c_void_p * max(1, len(values)))(*map(id, values))
+        self._kept.append(expected)
+        value.kind, value.key, value.expected = VALUES, len(values), ctypes.addressof(expected)
+
     def changed(self) -> Read | None:
         at = self._first_changed(self._begin, 0, self._count)
+        for function, code in self._codes:
+            if function.__code__ is not code and function.__code__ != code:
+                return next(read for read in self._functions if read.holder is function)
         if at == self._count and not self._slow:
             return None
         while at < self._count:
@@ -193,7 +228,9 @@ class Reads:
             now = read.now()
             if not read.accepts(now):
                 return read
-            if read.kind not in (SIZE, VALUES, KIND):
+            if read.kind == KEYS:
+                self._keep_values(at, read)
+            elif read.kind not in (SIZE, VALUES, KIND):
                 read.expected = now
                 self._array[at].expected = None if now is NOTHING else id(now)
             at = self._first_changed(self._begin, at + 1, self._count)
@@ -201,6 +238,12 @@ class Reads:
             if not read.accepts(read.now()):
                 return read
         return None
+
+    def _keep_values(self, at: int, read: Read) -> None:
+        """The keys are as they were, and a value is another object."""
+        values = list(dict.values(read.holder))
+        if _are_distinct(values):
+            (ctypes.c_void_p * len(values)).from_address(self._array[at].expected)[:] = list(map(id, values))
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
         """Forgets those that are others now. Returns them."""

@@ -6,65 +6,58 @@ no guard.
 """
 from __future__ import annotations
 
-import argparse
 import builtins
 import collections
+import contextlib
 import contextvars
+import dataclasses
 import functools
 import gc
-import operator
 import os
 import sys
 import types
 import weakref
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from overdrive._code import Met, Watcher, kind_of, names_of
-from overdrive._guards import (ATTRIBUTE, BYTES, CELL, CONTENTS, CONTEXT, ENTRY, ITEM, KIND, NOTHING, SIZE, Read, entries_of,
-                               hooks_of, is_array, is_number, is_scripted)
+from overdrive._code import ASKS_A_LOGGER, Met, Watcher, is_standard, kind_of
+from overdrive._guards import (ANSWER, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, Read,
+                               entries_of, hooks_of, is_array, is_number, is_of_c, is_scripted)
+from overdrive._names import Names, names_of
+from overdrive._torch_reads import is_torchs, reads_of_torch
 
-_code_of = operator.attrgetter("__code__")
 # Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
 _MOST_BYTES = 16 << 10
-_DEEPEST = 8
-SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
-            "that it was made of.")
-# By which code asks for all attributes of an object, and the objects for which it does.
-_ASKS_FOR_ALL = ("vars", "asdict", "astuple", "__dict__")
-_ASKED_FOR_ALL = (argparse.Namespace, types.SimpleNamespace)
+_DEEPEST = 32
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
+SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
+            "that it was made of.")
+# How code gets at parameters without their names.
+_REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
+# Functions that code which is not known to run may lead to: from a cached function to those that it calls.
+_MOST_ASSUMED = 3
+_MOST_CACHED = 64
+# Of Python's own library: objects that lead to others by attributes which the program does not name.
+_LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
+             (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
+_OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
+_OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
+                    types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_CACHED = type(functools.lru_cache(int))
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
-
-
-class _Codes:
-    """The functions that ran, and their code: a notebook's autoreload puts other code into a function that is there. Read as a
-    context variable is, all functions at once. Two walks that meet the same functions share one."""
-
-    _known: weakref.WeakValueDictionary[tuple[int, ...], _Codes] = weakref.WeakValueDictionary()
-
-    def __init__(self, functions: Sequence[types.FunctionType]) -> None:
-        self._functions = functions
-        self._codes = [function.__code__ for function in functions]
-
-    @classmethod
-    def of(cls, functions: Sequence[types.FunctionType]) -> _Codes:
-        # The numbers are theirs for as long as the value lives, which holds them.
-        key = tuple(id(part) for function in functions for part in (function, function.__code__))
-        known = cls._known.get(key)
-        return known if known is not None else cls._known.setdefault(key, cls(functions))
-
-    def get(self, default: Any) -> Any:
-        return self if all(map(operator.is_, map(_code_of, self._functions), self._codes)) else default
 
 
 class Walk:
     """From the code that ran to the values that it read: ``reads``, and ``modules`` that it met."""
 
     def __init__(self, watcher: Watcher, left: Container[tuple[int, int, Any]]) -> None:
+        import torch
+
+        self._watcher = watcher
         # Places that the function gives what it makes: neither they nor what lies below are values that it reads.
         self._left = left
         self.reads: dict[tuple[int, int, Any], Read] = {}
@@ -77,38 +70,48 @@ class Walk:
         # Why a number may be another one later, though no value here has changed.
         self.unseen = ""
         self._seen: dict[int, Any] = {}
+        # Objects of which only what the code names is looked at: again, when more code is known.
+        self._looks_again = False
+        self._named: dict[int, tuple[Any, str, str, int]] = {}
         self._codes = {code for code, _ in watcher.codes}
         self._attributes: dict[str, str] = {}
         self._nn_attributes: dict[str, str] = {}
+        self._standard_attributes: dict[str, str] = {}
         self._strings: set[str] = set()
+        # Attributes whose absence is a value.
         self._optional: dict[str, str] = {}
+        # Of these, those of tensors and modules, of which there are many, and those that only methods ask of their own object.
+        self._asked: dict[str, str] = {}
+        self._asked_of_self: dict[types.CodeType, dict[str, str]] = {}
+        # Parts of names of attributes that the code puts together; "": any name. Of any object, and of the methods' own.
+        self._whole: dict[str, str] = {}
+        self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
+        self._by_strings, self._all_fields = "", ""
+        self._goes_through = False
         self._functions: set[types.CodeType] = set()
-        self._ran: dict[int, types.FunctionType] = {}
         for code in self._codes:
-            names = names_of(code)
-            self._strings |= names.strings
-            self._optional.update(names.strings_of_attributes)
-            for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
-                self._attributes.setdefault(name, where)
-        # A string of one function may name an attribute for another one.
-        asking = next((names.globals[name] for names in map(names_of, self._codes) for name in ("getattr", "vars") if name in names.globals), "")
-        for text in self._strings if asking else ():
-            if text.isidentifier():
-                self._attributes.setdefault(text, asking)
+            self._take(code)
+        self._take_strings(self._codes)
+        if any(names_of(code).catches for code in self._codes):
+            for code in watcher.failed:
+                names = names_of(code)
+                self._optional.update(names.attributes)
+                (self._asked_of_self.setdefault(code, {}) if code.co_varnames[:1] == ("self",) else self._asked).update(names.attributes)
         for code in watcher.nn_codes:
             self._nn_attributes.update(names_of(code).attributes)
-        self._nn_attributes.update(self._attributes)
-        self._asks_for_all = {name: where for code in self._codes for names in (names_of(code).globals, names_of(code).attributes)
-                              for name, where in names.items() if name in _ASKS_FOR_ALL}
+        self._asks_a_logger = any(code.co_name in ASKS_A_LOGGER for code in watcher.standard_codes)
+        for code in watcher.standard_codes:
+            self._standard_attributes.update(names_of(code).attributes)
+        self._operators = {name for code in self._codes for name in names_of(code).operators}
+        if where := self._attributes.get("is_warn_always_enabled", ""):
+            self._read(ANSWER, torch.is_warn_always_enabled, None, "torch.is_warn_always_enabled()", where, _DEEPEST)
         for (code, _), variables in watcher.codes.items():
-            for name, where in names_of(code).globals.items():
-                self._read(ENTRY, variables, name, name, where, 0)
-                if name not in variables and not _is_pythons_own(vars(builtins).get(name)):
-                    self._read(ENTRY, vars(builtins), name, name, where, 0)
-            if where := names_of(code).globals.get("globals", ""):
-                for text in names_of(code).strings:
-                    self._read(ENTRY, variables, text, f"globals()[{text!r}]", where, 0)
-
+            self._names_of_protocols(names_of(code), variables)
+        for (code, _), variables in watcher.codes.items():
+            self._globals(names_of(code), variables)
+        for text in self._strings if {"modules", "import_module"} & {*self._attributes, *self._all_globals} else ():
+            if text in sys.modules:
+                self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
         if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
             for text in self._strings:
                 self._read(ENTRY, getattr(os.environ, "_data", {}), os.fsencode(text), f"os.environ[{text!r}]", where, 0)
@@ -116,16 +119,106 @@ class Walk:
     def function(self, function: Any) -> None:
         """The captured function itself, whatever makes it callable."""
         self._into(function, getattr(function, "__name__", type(function).__name__), "", 0)
+        self._look_again()
 
     def objects(self, values: Iterable[Any]) -> None:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
-        if self._ran:
-            self._read(CONTEXT, _Codes.of([self._ran[number] for number in sorted(self._ran)]), None, "the code of a function", "", _DEEPEST)
+        self._look_again()
+
+    def _take(self, code: types.CodeType) -> None:
+        """More code that ran, or may run."""
+        names = names_of(code)
+        self._asked.update(names.asked)
+        if names.asked_of_self:
+            self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
+        self._strings |= names.strings
+        self._goes_through |= names.goes_through
+        self._whole.update(names.whole)
+        if names.whole_of_self:
+            self._whole_of_self[code] = names.whole_of_self
+        self._by_strings = self._by_strings or names.by_strings
+        self._all_fields = self._all_fields or names.all_fields
+        self._optional.update(names.strings_of_attributes)
+        self._optional.update(names.caught)
+        for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
+            for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                known.setdefault(name, where)
+        if names.any_global:
+            self.refusals.append(f"The function finds globals by names that it computes ({names.any_global}); write the names, or keep "
+                                 "the values in a dict.")
+
+    def _take_strings(self, codes: Iterable[types.CodeType]) -> None:
+        """A string of one function may name an attribute for another one."""
+        self._all_globals = {name: where for code in codes for name, where in names_of(code).globals.items()}
+        asking = next((self._all_globals[name] for name in ("getattr", "hasattr", "vars") if name in self._all_globals), "")
+        for text in self._strings if asking else ():
+            if text.isidentifier():
+                for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                    known.setdefault(text, asking)
+
+    def _globals(self, names: Names, variables: dict[str, Any]) -> None:
+        for name, where in names.globals.items():
+            self._read(ENTRY, variables, name, name, where, 0)
+            if name not in variables and not _is_pythons_own(vars(builtins).get(name)):
+                self._read(ENTRY, vars(builtins), name, name, where, 0)
+        for text in names.strings if "globals" in names.globals else ():
+            if text.isidentifier():
+                self._read(ENTRY, variables, text, text, names.globals["globals"], 0)
+        for (name, level), where in names.imports.items():
+            path = name if level == 0 else _absolute(name, level, variables)
+            parts = path.split(".")
+            for count in range(1, len(parts) + 1):
+                one = ".".join(parts[:count])
+                self._read(ENTRY, sys.modules, one, one, where, 0)
+
+    def _names_of_protocols(self, names: Names, variables: dict[str, Any]) -> None:
+        """isinstance() with a class of typing.Protocol asks for each of its members."""
+        for name, where in names.globals.items() if "isinstance" in names.globals else ():
+            kind = variables.get(name)
+            if isinstance(kind, type) and getattr(kind, "_is_protocol", False):
+                members = {*getattr(kind, "__annotations__", {}), *(key for key in vars(kind) if not key.startswith("_"))}
+                self._attributes.update(dict.fromkeys(members, where))
+                self._optional.update(dict.fromkeys(members, where))
+
+    def _assume(self, function: Any, name: str, left: int, depth: int) -> None:
+        """A function that a cache hides has run before, and what it read then counts: it, and what it calls by name."""
+        if not isinstance(function, types.FunctionType) or kind_of(function.__code__.co_filename) != "user":
+            return
+        code = function.__code__
+        if code not in self._codes:
+            self._codes.add(code)
+            self._take(code)
+            self._take_strings(self._codes)
+            self._globals(names_of(code), function.__globals__)
+            self._looks_again = True
+        self._into(function, name, "", depth + 1)
+        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+        for value in [*map(function.__globals__.get, names_of(code).globals), *cells] if left else ():
+            if isinstance(value, types.FunctionType) and value.__code__ not in self._codes:
+                self._assume(value, value.__name__, left - 1, depth + 1)
+
+    def _look_again(self) -> None:
+        import torch
+
+        while self._looks_again:
+            self._looks_again = False
+            for value, name, where, depth in list(self._named.values()):
+                if isinstance(value, torch.nn.Module):
+                    self._module(value, name, depth)
+                else:
+                    self._look(value, name, where, depth)
 
     def names(self) -> set[str]:
         """Attributes that the program's code names."""
-        return set(self._attributes)
+        return {*self._attributes, *(["__dict__"] if "" in self._whole else [])}
+
+    def torchs(self) -> None:
+        """What the program may change in PyTorch's own modules and classes, once all modules are met."""
+        names = {*self._nn_attributes, *self._operators}
+        for read in reads_of_torch(self._watcher, names, self.modules):
+            if read.place not in self._left:
+                self.reads.setdefault(read.place, read)
 
     def closures(self, met: Met) -> None:
         """Functions that ran, that no name leads to, and that an earlier run had, too."""
@@ -141,25 +234,39 @@ class Walk:
         functions = [function for code in missing for weak in met.functions_of[code] if (function := weak()) is not None]
         for function in met.add(functions):
             self._into(function, function.__name__, "", 1)
+        self._look_again()
 
     def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
         read = Read(kind, holder, key, name, where)
         if read.place in self.reads or read.place in self._left:
             return
         self.reads[read.place] = read
+        if self._by_strings and isinstance(read.expected, str):
+            self._note_string(read.expected)
         if read.expected is not NOTHING:
             self._into(read.expected, name, where, depth + 1)
 
-    def _into(self, value: Any, name: str, where: str, depth: int) -> None:
-        import torch
+    def _note_string(self, text: str) -> None:
+        """A value that may be the name of an attribute, as an alias is."""
+        if text.isidentifier() and text not in self._attributes:
+            for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                known.setdefault(text, self._by_strings)
+            self._looks_again = True
 
-        if is_number(value) or depth > _DEEPEST or id(value) in self._seen:
+    def _into(self, value: Any, name: str, where: str, depth: int) -> None:
+        if depth > _DEEPEST or id(value) in self._seen or is_number(value) and not _has_attributes(value):
             return
         self._seen[id(value)] = value
+        self._look(value, name, where, depth)
+
+    def _look(self, value: Any, name: str, where: str, depth: int) -> None:
+        import torch
+
         kind = type(value)
-        if kind.__module__ != "builtins" and isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
-            self._entries(getattr(value, "__dict__", {}), self._attributes, name, depth)
-        if isinstance(value, torch.Tensor):
+        if kind in weakref.ProxyTypes:
+            with contextlib.suppress(ReferenceError):
+                self._into(value.__init__.__self__, name, where, depth + 1)
+        elif isinstance(value, torch.Tensor):
             self._tensor(value, name, depth)
         elif isinstance(value, torch.nn.Module):
             for module in value.modules():
@@ -175,15 +282,19 @@ class Walk:
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
+        elif kind is _CACHED:
+            self._assume(value.__wrapped__, name, _MOST_ASSUMED, depth)
+            self._entries(vars(value), self._attributes, name, depth)
+            for result in _results_of_a_cache(value):
+                self._into(result, f"{name}()", where, depth + 1)
         elif kind is functools.partial:
             for part in (value.func, value.args, value.keywords):
                 self._into(part, name, where, depth + 1)
             self._entries(value.__dict__, self._attributes, name, depth)
+        elif is_number(value):
+            self._object(value, name, where, depth)
         elif isinstance(value, dict):
             self._dict(value, name, where, depth)
-        elif isinstance(value, (collections.UserDict, collections.UserList, collections.ChainMap)):
-            for key in ("data", "maps"):
-                self._read(ENTRY, vars(value), key, name, where, depth)
         elif kind is types.MappingProxyType:
             self._into(gc.get_referents(value)[0], name, where, depth + 1)
         elif isinstance(value, list):
@@ -200,13 +311,27 @@ class Walk:
             return
         elif is_array(value):
             self._array(value, name, where, depth)
-        elif isinstance(value, types.ModuleType):
-            if value.__name__ not in sys.builtin_module_names and kind_of(getattr(value, "__file__", None) or "") == "user":
+        else:
+            self._object(value, name, where, depth)
+        if isinstance(value, _CONTAINERS) and _has_attributes(value):
+            self._named[id(value)] = (value, name, where, depth)
+            self._instance(value, name, depth)
+
+    def _object(self, value: Any, name: str, where: str, depth: int) -> None:
+        """What is no container: only what the code names of it is looked at."""
+        kind = type(value)
+        self._named[id(value)] = (value, name, where, depth)
+        if key := next((key for each, key in _LEADS_BY if isinstance(value, each)), ""):
+            self._read(ENTRY, vars(value), key, name, where, depth)
+        if isinstance(value, types.ModuleType):
+            if is_torchs(value.__name__) and value.__name__ != "torch._C":
                 self._entries(vars(value), self._attributes, name, depth)
+            elif value.__name__ not in sys.builtin_module_names and kind_of(getattr(value, "__file__", None) or "") == "user":
+                self._entries(vars(value), self._attributes, name, depth)
+                for key, place in self._optional.items():
+                    self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
         elif isinstance(value, type):
-            self._class_values(value, None, name, depth)
-            if kind is not type:
-                self._class_values(kind, entries_of(value), name, depth)
+            self._class(value, name, depth)
         elif isinstance(value, weakref.ref):
             self._into(value(), name, where, depth + 1)
         elif kind is contextvars.ContextVar:
@@ -221,29 +346,45 @@ class Walk:
         self.leaves[id(tensor)] = tensor
         for read in hooks_of(tensor, name):
             self.reads.setdefault(read.place, read)
-        self._entries(tensor.__dict__, self._attributes, name, depth)
+        self._attributes_of_a_tensor(tensor, name, depth)
         for key in ("requires_grad", "is_leaf", "_version"):
             if key in self._attributes and not (key == "_version" and tensor.is_inference()):
                 self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", self._attributes[key], depth)
 
+    def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
+        self._entries(tensor.__dict__, self._attributes, name, depth)
+        for key, where in self._asked.items():
+            if not hasattr(tensor, key):
+                self._read(ENTRY, tensor.__dict__, key, f"{name}.{key}", where, depth)
+
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
+        self._named[id(function)] = (function, name, "", depth)
         self._entries(function.__dict__, self._attributes, name, depth)
         if code not in self._codes:
+            self._decorated(function, name, depth)
             return
         self._functions.add(code)
-        self._ran[id(function)] = function
         for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
             if variable != "__class__":
                 self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
                            depth)
-        if function.__defaults__:
-            self._read(ATTRIBUTE, function, "__defaults__", f"the defaults of {name}()", "", depth)
-        if function.__kwdefaults__:
-            self._read(ATTRIBUTE, function, "__kwdefaults__", f"the defaults of {name}()", "", depth)
-        for value in (function.__defaults__ or (), function.__kwdefaults__ or {}):
-            self._into(value, name, "", depth + 1)
+        self._read(CODE, function, None, f"the code of {name}()", f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", depth)
+        for key in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, key):
+                # What is read is looked into, too.
+                self._read(ATTRIBUTE, function, key, f"the defaults of {name}()", "", depth)
         if wrapped := function.__dict__.get("__wrapped__"):
+            self._into(wrapped, name, "", depth + 1)
+
+    def _decorated(self, function: Any, name: str, depth: int) -> None:
+        """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""
+        if kind_of(function.__code__.co_filename) == "user":
+            return
+        if isinstance(registry := function.__dict__.get("registry"), types.MappingProxyType):  # functools.singledispatch
+            self._into(registry, f"{name}.registry", "", depth + 1)
+        wrapped = function.__dict__.get("__wrapped__")
+        if isinstance(wrapped, types.FunctionType) or type(wrapped) is _CACHED:
             self._into(wrapped, name, "", depth + 1)
 
     def _entries(self, entries: dict[str, Any], names: dict[str, str], owner: str, depth: int) -> None:
@@ -252,15 +393,27 @@ class Walk:
 
     def _module(self, module: Any, name: str, depth: int) -> None:
         self.modules[module] = None
-        own = _own_of_modules()
+        self._named[id(module)] = (module, name, "", depth)
+        own, kind, entries = _own_of_modules(), type(module), module.__dict__
         names = {key: where for key, where in self._nn_attributes.items() if key not in own}
-        self._entries(module.__dict__, names, name, depth)
+        self._entries(entries, names, name, depth)
+        reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         for parameters in (module._parameters, module._buffers):
-            for tensor in parameters.values():
+            for key, tensor in parameters.items():
                 if tensor is not None:
                     self._seen[id(tensor)] = tensor
-        if kind_of(getattr(sys.modules.get(type(module).__module__), "__file__", None) or "") == "user":
-            self._class_values(type(module), module.__dict__, name, depth)
+                    if reached or key in self._attributes:
+                        self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
+        if asked := self._asked_of(kind):
+            known = own.union(module._parameters, module._buffers, module._modules)
+            self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known}, name, depth)
+        if kind_of(getattr(sys.modules.get(kind.__module__), "__file__", None) or "") == "user":
+            self._whole_of(kind, entries, own, {piece: where for piece, where in self._whole.items() if piece}, name, depth)
+            self._class_values(kind, entries, name, depth)
+
+    def _asked_of(self, kind: type) -> dict[str, str]:
+        """Attributes that code asks of a module of the class, and that it may not have."""
+        return {**self._asked, **_of_methods(kind, self._asked_of_self)}
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
@@ -280,11 +433,16 @@ class Walk:
 
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
         keys = list(value)
-        self._read(SIZE, value, None, f"len({name})", where, depth)
+        if self._goes_through and len(keys) <= _MOST_ITEMS:
+            self._read(KEYS, value, None, f"the keys of {name}", where, _DEEPEST)
+        else:
+            self._read(SIZE, value, None, f"len({name})", where, depth)
         if len(keys) > _MOST_ITEMS:
             self._too_long(value.values(), len(keys), name)
             keys = [key for key in keys if isinstance(key, str) and key in self._strings][:_MOST_ITEMS]
         for key in keys:
+            if self._by_strings and isinstance(key, str):
+                self._note_string(key)
             self._read(ENTRY, value, key, f"{name}[{key!r}]" if is_number(key) else f"{name}[...]", where, depth)
 
     def _list(self, value: list[Any], name: str, where: str, depth: int) -> None:
@@ -295,6 +453,9 @@ class Walk:
             self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
 
     def _array(self, value: Any, name: str, where: str, depth: int) -> None:
+        if is_of_c(value) and hasattr(value, "contents"):
+            with contextlib.suppress(ValueError):  # a null pointer
+                self._into(value.contents, f"{name}.contents", where, depth + 1)
         size = memoryview(value).nbytes if not hasattr(value, "nbytes") else value.nbytes
         of_objects = getattr(getattr(value, "dtype", None), "hasobject", False)
         if size <= _MOST_BYTES and not of_objects:
@@ -314,39 +475,82 @@ class Walk:
             self.generators.append(value)
             return
         self._read(KIND, value, None, f"the class of {name}", "", _DEEPEST)
-        entries = getattr(value, "__dict__", None)
-        names = self._attributes if type(value).__module__.partition(".")[0] != "torch" else self._nn_attributes
-        if isinstance(entries, dict):
-            self._entries(entries, self._names_of_all(value, entries) or names, name, depth)
-            for key, place in self._optional.items():
-                self._read(ENTRY, entries, key, f"{name}.{key}", place, depth)
-        self._class_values(type(value), entries if isinstance(entries, dict) else None, name, depth)
-        for kind in type(value).__mro__:
-            for key, member in vars(kind).items():
-                if key in names and isinstance(member, types.MemberDescriptorType):
-                    self._read(ATTRIBUTE, value, key, f"{name}.{key}", names[key], depth)
+        kind, entries = type(value), getattr(value, "__dict__", None)
+        names = self._names_for(kind)
+        own = entries if isinstance(entries, dict) else None
+        if own is not None:
+            self._entries(own, names, name, depth)
+            whole = {**self._whole, **({"": self._all_fields} if self._all_fields and dataclasses.is_dataclass(kind) else {})}
+            self._whole_of(kind, own, (), whole, name, depth)
+            self._absent(kind, own, self._optional, name, depth)
+        self._class_values(kind, own, name, depth)
+        for each in kind.__mro__:
+            for key, member in vars(each).items():
+                if isinstance(member, types.MemberDescriptorType) and (key in names or any(piece in key for piece in self._whole)):
+                    self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
 
-    def _names_of_all(self, value: Any, entries: dict[str, Any]) -> dict[str, str]:
-        """Each attribute, where the code asks for all of an object of numbers; else none."""
-        is_record = isinstance(value, _ASKED_FOR_ALL) or hasattr(type(value), "__dataclass_fields__")
-        return dict.fromkeys(entries, next(iter(self._asks_for_all.values()))) if is_record and self._asks_for_all else {}
+    def _names_for(self, kind: type) -> dict[str, str]:
+        """What the code names that may ask an object of the class."""
+        if is_torchs(kind.__module__):
+            return self._nn_attributes
+        names = self._attributes
+        if kind.__module__ == "logging":
+            return dict.fromkeys(_OF_LOGGERS, "") if self._asks_a_logger else {}
+        if is_standard(getattr(sys.modules.get(kind.__module__), "__file__", None) or ""):
+            names = self._standard_attributes
+        if "__match_args__" in names:
+            where = names["__match_args__"]
+            names = {**names, **dict.fromkeys(getattr(kind, "__match_args__", ()), where)}
+        return names
+
+    def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
+        """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
+        pieces = {**pieces, **_of_methods(kind, self._whole_of_self)}
+        if not pieces or len(entries) > _MOST_ITEMS:
+            return
+        # An iterator or a file that no code names is no reason to doubt a number.
+        keys = [key for key, value in entries.items() if key not in own and not hasattr(type(value), "__next__")]
+        found = {key: where for piece, where in pieces.items() for key in keys if piece in key}
+        self._read(SIZE, entries, None, f"the attributes of {name}", next(iter(pieces.values())), _DEEPEST)
+        self._entries(entries, found, name, depth)
+
+    def _absent(self, kind: type, own: dict[str, Any], names: dict[str, str], name: str, depth: int) -> None:
+        """Attributes that the object may not have: neither it nor its classes may get them."""
+        for key, where in names.items():
+            self._read(ENTRY, own, key, f"{name}.{key}", where, depth)
+            if not any(key in vars(each) for each in kind.__mro__):
+                for each in kind.__mro__:
+                    if each.__flags__ & _MADE_IN_PYTHON and not is_torchs(each.__module__):
+                        self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
+
+    def _class(self, kind: type, name: str, depth: int) -> None:
+        self._class_values(kind, None, name, depth)
+        if is_torchs(kind.__module__) or not kind.__flags__ & _MADE_IN_PYTHON:
+            return
+        self._class_values(type(kind), entries_of(kind), name, depth)
+        self._whole_of(type(kind), entries_of(kind), ("__dict__", "__weakref__", "__module__", "__doc__"), {}, name, depth)
+        for key, where in self._optional.items():
+            if not hasattr(kind, key):
+                for each in kind.__mro__:
+                    if each.__flags__ & _MADE_IN_PYTHON:
+                        self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
 
     def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
         """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
         for each in kind.__mro__:
-            if each.__module__ in ("builtins", "abc", "typing", "enum") or each.__module__.startswith("torch"):
+            if each.__module__ in ("builtins", "abc", "typing", "enum") or is_torchs(each.__module__):
                 continue
             entries = entries_of(each)
             for key, value in list(entries.items()):
-                if key not in self._attributes and key not in _CALLED or own is not None and key in own:
+                function = _function_in(value)
+                ran = getattr(function, "__code__", None) in self._codes
+                where = self._attributes.get(key, "") or self._standard_attributes.get(key, "")
+                if not (where or key in _CALLED or ran) or own is not None and key in own or isinstance(value, _OF_CLASSES_IN_C):
                     continue
-                is_function = isinstance(value, (types.FunctionType, property, staticmethod, classmethod))
-                if not isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-                    self._read(ENTRY, entries, key, f"{each.__name__}.{key}", self._attributes.get(key, ""), depth)
-                    self._missing_below(kind, each, own, key, name, depth)
-                if is_function and not isinstance(value, types.FunctionType):
-                    function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-                    self._into(function, f"{name}.{key}", self._attributes.get(key, ""), depth + 1)
+                self._read(ENTRY, entries, key, f"{each.__name__}.{key}", where, depth)
+                self._missing_below(kind, each, own, key, name, depth)
+                if function is not value:
+                    self._into(function, f"{name}.{key}", where, depth + 1)
 
     def _missing_below(self, kind: type, owner: type, own: dict[str, Any] | None, key: str, name: str, depth: int) -> None:
         """The instance and the classes below the owner may get the name for themselves."""
@@ -356,6 +560,49 @@ class Walk:
         for each in kind.__mro__[:kind.__mro__.index(owner)]:
             if each.__flags__ & _MADE_IN_PYTHON and key not in vars(each):
                 self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
+
+
+def _results_of_a_cache(cached: Any) -> Iterator[Any]:
+    """Objects that a function under lru_cache() returns again, as the settings of a program."""
+    import torch
+
+    found = gc.get_referents(cached)
+    for inside in list(found):
+        if type(inside) is dict and inside is not vars(cached):
+            found += list(inside.values())[:_MOST_CACHED]
+    for value in found[:2 * _MOST_CACHED]:
+        if not isinstance(value, (torch.Tensor, type, dict)) and value is not cached.__wrapped__ and type(value).__name__ != "_lru_list_elem":
+            yield value
+
+
+def _of_methods(kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
+    """What the methods of a class ask of their own object."""
+    found: dict[str, str] = {}
+    for each in kind.__mro__ if names_of_code else ():
+        for value in list(vars(each).values()):
+            code: Any = getattr(_function_in(value), "__code__", None)
+            found.update(names_of_code.get(code, {}))
+    return found
+
+
+def _function_in(value: Any) -> Any:
+    """Of what a class has under a name: the function that runs, if it is one."""
+    for name in ("fget", "__func__", "func", "dispatcher"):
+        if not isinstance(value, types.FunctionType) and (function := getattr(value, name, None)) is not None:
+            return getattr(function, "dispatch", function) if name == "dispatcher" and not callable(function) else function
+    return value
+
+
+def _absolute(name: str, level: int, variables: dict[str, Any]) -> str:
+    package = str(variables.get("__package__") or str(variables.get("__name__", "")).rpartition(".")[0])
+    base = package.split(".")
+    return ".".join([*base[:len(base) - level + 1], *([name] if name else [])])
+
+
+def _has_attributes(value: Any) -> bool:
+    """Whether a number, a text or a container is of a class of the program, with attributes beside what it is."""
+    kind = type(value)
+    return bool(kind.__flags__ & _MADE_IN_PYTHON) and kind.__module__ != "collections" and not is_torchs(kind.__module__)
 
 
 def _is_pythons_own(value: Any) -> bool:

@@ -1,0 +1,225 @@
+"""What a code object names: globals, attributes, modules that it imports, and what it finds by names that it computes.
+
+It reads the bytecode alone, and knows no values.
+"""
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+# Instructions that only make room or note something for the interpreter.
+_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "COPY_FREE_VARS")
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
+# Handlers of these take an attribute that is missing for an answer.
+_TAKES_MISSING = ("AttributeError", "Exception", "BaseException")
+_OF_PYTHON = ("getattr", "hasattr", "setattr", "vars")
+_BY_NAME = (*_OF_PYTHON, "__getattribute__", "__getattr__", "__setattr__", "attrgetter", "methodcaller")
+# What goes through all fields of an object.
+_ALL_FIELDS = ("asdict", "astuple", "fields")
+# Methods that find what the object has not, or all that it has.
+_FINDS = ("__getattr__", "__getattribute__")
+_PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO")
+_MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split")
+# What may go through a dict in its order.
+_GOES_THROUGH = ("iter", "list", "tuple", "items", "values", "keys", "enumerate", "zip", "map", "reversed", "sum", "next")
+_GOES_THROUGH_CODE = ("GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "DICT_MERGE", "DICT_UPDATE", "LIST_EXTEND")
+_SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_OP")
+_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
+              "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor"}
+_OLD_OPERATORS = {"BINARY_ADD": "+", "BINARY_SUBTRACT": "-", "BINARY_MULTIPLY": "*", "BINARY_TRUE_DIVIDE": "/",
+                  "BINARY_MATRIX_MULTIPLY": "@", "BINARY_POWER": "**", "BINARY_FLOOR_DIVIDE": "//", "BINARY_MODULO": "%"}
+
+
+class Names:
+    """What a code object names: each with the line of its first use."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.globals: dict[str, str] = {}
+        self.attributes: dict[str, str] = {}
+        self.strings = set(_strings_in(code.co_consts))
+        # Modules that it imports, with the level of a relative import.
+        self.imports: dict[tuple[str, int], str] = {}
+        # A global and the attributes that are taken of it at once, as F.linear.
+        self.chains: dict[tuple[str, ...], str] = {}
+        # Attributes whose absence the code, or a caller, takes for an answer.
+        self.caught: dict[str, str] = {}
+        # Of these, and of getattr() and hasattr(), those that are asked of `self`, and of other objects.
+        self.asked_of_self: dict[str, str] = {}
+        self.asked: dict[str, str] = {}
+        # Parts of names of attributes that it puts together, as in getattr(o, f"k{i}"); "": any attribute. Of `self`, and of others.
+        self.whole_of_self: dict[str, str] = {}
+        self.whole: dict[str, str] = {}
+        # Where the name of an attribute is a value, as in getattr(o, name); where all fields of a dataclass are read.
+        self.by_strings, self.all_fields = "", ""
+        # Where it finds globals by names that it computes.
+        self.any_global = ""
+        self.operators: set[str] = set()
+        self.goes_through = False
+        self._read(code)
+        # Attributes that may not be there, or that are named by a string.
+        self.strings_of_attributes: dict[str, str] = {}
+        for name in _BY_NAME:
+            if where := self.globals.get(name, self.attributes.get(name, "") if name not in _OF_PYTHON else ""):
+                parts = (part for text in self.strings for part in text.split("."))
+                self.strings_of_attributes.update((part, where) for part in parts if part.isidentifier())
+        # Whether a handler of its own takes a missing attribute for an answer.
+        self.catches = bool(self.caught) or any(name in self.globals for name in _TAKES_MISSING)
+        if "suppress" in self.globals or "suppress" in self.attributes:
+            self.caught.update(self.attributes if self.catches else {})
+            self.asked.update(self.caught)
+        self.goes_through |= any(name in self.globals or name in self.attributes for name in _GOES_THROUGH)
+        self.all_fields = next((where for name in _ALL_FIELDS
+                                if (where := self.globals.get(name, self.attributes.get(name, "")))), "")
+
+    def _read(self, code: types.CodeType) -> None:
+        file, line = os.path.basename(code.co_filename), code.co_firstlineno
+        has_self = code.co_varnames[:1] == ("self",)
+        steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+        caught = _caught_ranges(code, steps)
+        if code.co_name in _FINDS:
+            self.by_strings = f"{file}:{line}"
+            self.whole_of_self.update({"": self.by_strings} if _puts_names_together(steps) else {})
+        for index, step in enumerate(steps):
+            position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
+            line = position if isinstance(position, int) and position > 1 else line
+            name, where = step.opname, f"{file}:{line}"
+            if name in _GLOBALS:
+                self.globals.setdefault(step.argval, where)
+                self._global(steps, index, where)
+            elif name in _ATTRIBUTES and step.argval:
+                self.attributes.setdefault(str(step.argval), where)
+                if any(begin <= step.offset < end for begin, end in caught):
+                    self.caught.setdefault(str(step.argval), where)
+                    of_self = has_self and _is_self(steps[index - 1])
+                    (self.asked_of_self if of_self else self.asked).setdefault(str(step.argval), where)
+                if step.argval == "__dict__":
+                    self._of_a_dict(steps, index + 1, where, _is_self(steps[index - 1]))
+            elif name == "IMPORT_NAME":
+                self.imports.setdefault((step.argval, steps[index - 2].argval or 0), where)
+            elif name == "IMPORT_FROM":
+                self.attributes.setdefault(step.argval, where)
+            elif name == "MATCH_CLASS":
+                for text in ("__match_args__", *_strings_in((steps[index - 1].argval,))):
+                    self.attributes.setdefault(text, where)
+                    self.caught.setdefault(text, where)
+                    self.asked.setdefault(text, where)
+            else:
+                self._operator(step)
+
+    def _operator(self, step: Any) -> None:
+        self.goes_through |= step.opname in _GOES_THROUGH_CODE
+        text = _OLD_OPERATORS.get(step.opname, str(step.argrepr)) if step.opname.startswith(("BINARY_", "COMPARE_OP")) else ""
+        text = text.removeprefix("bool(").removesuffix(")") if hasattr(str, "removeprefix") else text
+        if step.opname == "BINARY_SUBSCR" or text == "[]":
+            self.operators.add("__getitem__")
+        elif name := _OPERATORS.get(text[:-1] if text.endswith("=") and text not in _OPERATORS else text):
+            self.operators.update((f"__{name}__", f"__r{name}__", f"__i{name}__"))
+        elif step.opname == "UNARY_NEGATIVE":
+            self.operators.add("__neg__")
+
+    def _global(self, steps: list[Any], index: int, where: str) -> None:
+        name, after = steps[index].argval, index + 1
+        while after < len(steps) and steps[after].opname in _ATTRIBUTES[:2]:
+            after += 1
+        if after > index + 1:
+            self.chains.setdefault((name, *(str(step.argval) for step in steps[index + 1:after])), where)
+            return
+        following = steps[after:after + 12]
+        call = next((at for at, step in enumerate(following) if step.opname in _CALLS), None)
+        if call is None:
+            return
+        if name == "globals" and call == 0:
+            named = _named_item(steps, after + 1)
+            if named is None and not _is(steps, after + 1, "CONTAINS_OP"):
+                self.any_global = where
+        elif name == "vars" and call > 0:
+            self._of_a_dict(steps, after + call + 1, where, _is_self(following[0]))
+        elif name in ("getattr", "hasattr"):
+            self._by_name(following[:call], where)
+
+    def _of_a_dict(self, steps: list[Any], after: int, where: str, of_self: bool) -> None:
+        """Of vars(o) or o.__dict__ one item may be named, or all may be looked at."""
+        name = _named_item(steps, after)
+        if name is not None:
+            for known in (self.attributes, self.caught, self.asked):
+                known.setdefault(name, where)
+        elif not (_is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval == "update"):
+            (self.whole_of_self if of_self else self.whole).setdefault("", where)
+
+    def _by_name(self, arguments: list[Any], where: str) -> None:
+        """getattr(): with a constant, with a name that is a value, or with one that is put together of parts."""
+        texts = [step.argval for step in arguments if step.opname == "LOAD_CONST" and isinstance(step.argval, str)]
+        of_self = bool(arguments) and _is_self(arguments[0])
+        if any(step.opname.startswith(_PUTS_TOGETHER) for step in arguments) or sum(step.opname == "LOAD_GLOBAL" for step in arguments[1:]):
+            (self.whole_of_self if of_self else self.whole).update((text, where) for text in texts or [""])
+        elif texts:
+            (self.asked_of_self if of_self else self.asked).setdefault(texts[0], where)
+        else:
+            self.by_strings = self.by_strings or where
+
+
+def _is_self(step: Any) -> bool:
+    return bool(step.opname.startswith("LOAD_FAST") and step.argval == "self")
+
+
+def _puts_names_together(steps: list[Any]) -> bool:
+    """Whether __getattr__() makes other names, and not only the text of an error."""
+    fails = False
+    for step in steps:
+        if step.opname == "LOAD_GLOBAL" and str(step.argval).endswith("Error"):
+            fails = True
+        elif step.opname == "RAISE_VARARGS":
+            fails = False
+        elif not fails and (step.opname.startswith(_PUTS_TOGETHER) and "[]" not in str(step.argrepr)
+                            or step.opname in _ATTRIBUTES and step.argval in _MAKES_TEXTS):
+            return True
+    return False
+
+
+def _is(steps: list[Any], index: int, *names: str) -> bool:
+    return index < len(steps) and steps[index].opname in names
+
+
+def _named_item(steps: list[Any], after: int) -> str | None:
+    """The constant by which an item of a dict is taken, as d["k"] or d.get("k") does."""
+    if _is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval in ("get", "pop", "setdefault", "__getitem__"):
+        return steps[after + 1].argval if _is(steps, after + 1, "LOAD_CONST") and isinstance(steps[after + 1].argval, str) else None
+    if _is(steps, after, "LOAD_CONST") and isinstance(steps[after].argval, str) and _is(steps, after + 1, *_SUBSCRIPTS):
+        return str(steps[after].argval)
+    return None
+
+
+def _strings_in(values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (tuple, frozenset)):
+            yield from _strings_in(value)
+
+
+def _caught_ranges(code: types.CodeType, steps: list[Any]) -> list[tuple[int, int]]:
+    """Where the code goes on when an attribute is missing: in the blocks of its try statements."""
+    takes = any(name in code.co_names for name in _TAKES_MISSING)
+    entries = getattr(dis.Bytecode(code), "exception_entries", None)
+    if entries is None:  # before Python 3.11
+        return [(0, len(code.co_code))] if takes and any(step.opname == "SETUP_FINALLY" for step in steps) else []
+    places = {step.offset: index for index, step in enumerate(steps)}
+    ranges = []
+    for entry in entries:
+        handler = steps[places[entry.target]:][:16] if entry.target in places else []
+        if not handler or handler[0].opname != "PUSH_EXC_INFO" or handler[1].opname == "WITH_EXCEPT_START":
+            continue
+        if handler[1].opname == "POP_TOP" or takes and any(step.opname == "CHECK_EXC_MATCH" for step in handler):
+            ranges.append((entry.start, entry.end + 2))
+    return ranges
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: types.CodeType) -> Names:
+    return Names(code)
