@@ -364,3 +364,115 @@ def test_the_keys_of_a_dict_whose_values_are_equal_again():
     numbers["a"] = numbers.pop("a")
     for i in range(8):
         assert torch.equal(step(X + i), (X + i) * 1000.5)
+
+
+def once(x):
+    return x * 1.0
+
+
+def twice(x):
+    return x * 2.0
+
+
+def twice_of_self(_, x):
+    return x * 2.0
+
+
+class Helper:
+    def helped(self, x):
+        return x * 1.0
+
+    def __getitem__(self, x):
+        return x * 1.0
+
+    @property
+    def scale(self):
+        return 1.0
+
+    @staticmethod
+    def static(x):
+        return x * 1.0
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x * 1.0
+
+
+def a_function():
+    def target(x):
+        return x * 1.0
+
+    return lambda x: target(x), target, twice
+
+
+def itself():
+    def target(x):
+        return x * 1.0
+
+    return target, target, twice
+
+
+def decorated():
+    def target(x):
+        return x * 1.0
+
+    return torch.no_grad()(target), target, twice
+
+
+def generated():
+    @contextlib.contextmanager
+    def target(x):
+        yield x * 1.0
+
+    def run(x):
+        with target(x) as y:
+            return y
+
+    def other(x):
+        yield x * 2.0
+
+    return run, target.__wrapped__, other
+
+
+def of_a_class(name, call):
+    def make():
+        kind = type("Other", (Helper,), {})
+        inner = vars(Helper)[name]
+        function = getattr(inner, "fget", None) or getattr(inner, "__func__", inner)
+        copy = types.FunctionType(function.__code__, function.__globals__)
+        setattr(kind, name, type(inner)(copy) if inner is not function else copy)
+        thing = kind()
+        return lambda x: call(thing, x), copy, (lambda self: 2.0) if name == "scale" else twice if name == "static" else twice_of_self
+
+    return make
+
+
+def of_a_module():
+    kind = type("OtherScaled", (Scaled,), {"forward": types.FunctionType(Scaled.forward.__code__, globals())})
+    module = kind()
+    return lambda x: module(x), kind.forward, twice_of_self
+
+
+REPLACED = {"function": a_function, "itself": itself, "under no_grad": decorated, "under contextmanager": generated,
+            "method": of_a_class("helped", lambda thing, x: thing.helped(x)),
+            "operator": of_a_class("__getitem__", lambda thing, x: thing[x]),
+            "property": of_a_class("scale", lambda thing, x: x * thing.scale),
+            "static method": of_a_class("static", lambda thing, x: thing.static(x)), "forward": of_a_module}
+
+
+@CAPTURES
+@pytest.mark.parametrize("name", REPLACED)
+def test_code_that_is_put_into_a_function(name, capture):
+    """As reloaders do, which keep the function and give it the code of the file as it is now."""
+    function, target, other = REPLACED[name]()
+    looks_at(lambda _, x: function(x), lambda _: setattr(target, "__code__", other.__code__), None, lambda f: capture(function))
+
+
+@CAPTURES
+def test_defaults_that_are_replaced(capture):
+    def scaled(x, a=1.0, *, b=1.0):
+        return x * a * b
+
+    looks_at(lambda _, x: scaled(x), lambda _: setattr(scaled, "__kwdefaults__", {"b": 2.0}), None, capture)
+    looks_at(lambda _, x: scaled(x), lambda _: setattr(scaled, "__defaults__", (3.0,)), None, capture)
