@@ -476,3 +476,55 @@ def test_defaults_that_are_replaced(capture):
 
     looks_at(lambda _, x: scaled(x), lambda _: setattr(scaled, "__kwdefaults__", {"b": 2.0}), None, capture)
     looks_at(lambda _, x: scaled(x), lambda _: setattr(scaled, "__defaults__", (3.0,)), None, capture)
+
+
+LINEAR = nn.Linear(8, 8)
+ATTENTION = nn.MultiheadAttention(8, 2, batch_first=True)
+PATCHES = {
+    "torch": (torch, "relu", lambda x: torch.relu(x)),
+    "functional": (F, "softplus", lambda x: F.softplus(x)),
+    "functional in a layer": (F, "linear", lambda x: LINEAR(x)),
+    "functional in functional": (F, "scaled_dot_product_attention", lambda x: ATTENTION(x[None, None], x[None, None], x[None, None])[0]),
+    "method of tensors": (torch.Tensor, "relu", lambda x: x.relu()),
+    "operator of tensors": (torch.Tensor, "__mul__", lambda x: x * x),
+    "method in Python of tensors": (torch.Tensor, "split", lambda x: x.split(4)[0] + 1),
+    "forward of a layer": (nn.Linear, "forward", lambda x: LINEAR(x)),
+    "call of all modules": (nn.Module, "_call_impl", lambda x: LINEAR(x)),
+    "distribution": (torch.distributions.Exponential, "log_prob", lambda x: torch.distributions.Exponential(1.5).log_prob(x.abs())),
+}
+
+
+@CAPTURES
+@pytest.mark.parametrize("first", [False, True], ids=["patched late", "restored late"])
+@pytest.mark.parametrize("name", PATCHES)
+def test_functions_of_pytorch_that_are_patched(name, first, capture):
+    owner, attribute, function = PATCHES[name]
+    plain = getattr(owner, attribute)
+
+    def patched(*inputs, **options):
+        result = plain(*inputs, **options)
+        return tuple(torch.add(one, 2) for one in result) if isinstance(result, tuple) else torch.add(result, 2)
+
+    step = capture(lambda x: function(x))
+    with torch.no_grad():
+        for i in range(16):
+            data = X + i
+            with contextlib.ExitStack() as stack:
+                if (i < 8) == first:
+                    stack.enter_context(mock.patch.object(owner, attribute, patched))
+                assert torch.equal(step(data), function(data)), i
+    assert step.stats()["replayed"] >= 8, step.refusal()
+
+
+def test_a_graph_of_fx_that_is_compiled_again():
+    module = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+
+    def edit(_):
+        node = next(node for node in module.graph.nodes if node.target == "1")
+        with module.graph.inserting_after(node):
+            new = module.graph.call_function(torch.tanh, (node,))
+        node.replace_all_uses_with(new)
+        new.args = (node,)
+        module.recompile()
+
+    looks_at(lambda _, x: module(x), edit, None, overdrive.capture)

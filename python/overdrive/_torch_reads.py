@@ -1,0 +1,84 @@
+"""Of PyTorch's own Python: functions that a program may patch, and switches that PyTorch keeps in variables.
+
+The functions of a tensor have one guard together, and the others have one for each name that code which ran uses.
+"""
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from overdrive._code import Watcher
+from overdrive._guards import ENTRY, SIZE, Read, entries_of, is_number, is_setting
+from overdrive._names import names_of
+
+# Guards of PyTorch against classes of tensors, which nobody patches.
+_OVERRIDES = ("has_torch_function", "handle_torch_function")
+# An optimizer's step() is an operator of its own in a recording, and is looked at as a whole.
+_NOT_LOOKED_AT = ("torch.optim", "torch.amp")
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a module, by its name, is PyTorch's own."""
+    return name.partition(".")[0] == "torch"
+
+
+def reads_of_torch(watcher: Watcher, names: Iterable[str], modules: Iterable[Any]) -> Iterator[Read]:
+    """``names``: attributes and operators that the program's code and PyTorch's use."""
+    for code, variables in watcher.nn_codes.items():
+        if not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT):
+            yield from _globals(code, variables)
+    yield from _of_tensors(names)
+    ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
+    kinds = dict.fromkeys([*map(type, modules), *watcher.nn_kinds])
+    for kind in kinds:
+        if not kind.__module__.startswith(_NOT_LOOKED_AT):
+            yield from _of_a_class(kind, ran, set(names))
+
+
+def _globals(code: types.CodeType, variables: dict[str, Any]) -> Iterator[Read]:
+    """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``."""
+    named = names_of(code)
+    for name, where in named.globals.items():
+        value = variables.get(name)
+        if name in variables and _may_change(value) and not name.startswith(_OVERRIDES):
+            yield Read(ENTRY, variables, name, f"{variables.get('__name__')}.{name}", where)
+    for chain, where in named.chains.items():
+        entries, path = variables, str(variables.get("__name__"))
+        for name in chain:
+            value = entries.get(name)
+            if entries is not variables and _may_change(value):
+                yield Read(ENTRY, entries, name, f"{path}.{name}", where)
+            if not isinstance(value, types.ModuleType) or value.__name__ == "torch._C":
+                break
+            entries, path = vars(value), value.__name__
+
+
+def _may_change(value: Any) -> bool:
+    """A function, whatever stands in its place, or a number."""
+    return not isinstance(value, (type, types.ModuleType)) and not is_setting(value) and (callable(value) or is_number(value))
+
+
+def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
+    """A function of the class in C is replaced by an entry in the class in Python, which then is larger."""
+    import torch
+
+    entries = entries_of(torch.Tensor)
+    yield Read(SIZE, entries, None, "the functions of torch.Tensor")
+    for name in names:
+        if name in entries:
+            yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
+
+
+def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str]) -> Iterator[Read]:
+    """Functions that ran, and numbers and flags that stand in the class."""
+    has_forward = False
+    for each in kind.__mro__:
+        entries = entries_of(each)
+        if not has_forward and hasattr(kind, "forward") and each is not object:
+            yield Read(ENTRY, entries, "forward", f"{each.__name__}.forward")
+            has_forward = "forward" in entries
+        for key, value in list(entries.items()) if is_torchs(each.__module__) else ():
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if getattr(function, "__code__", None) in ran or key in names and is_number(value) and not key.startswith("__"):
+                yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
