@@ -528,3 +528,59 @@ def test_a_graph_of_fx_that_is_compiled_again():
         module.recompile()
 
     looks_at(lambda _, x: module(x), edit, None, overdrive.capture)
+
+
+@CAPTURES
+@pytest.mark.parametrize("name", ["fast path", "validate_args"])
+def test_switches_that_pytorch_keeps_in_python(name, capture):
+    if name == "fast path":
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+        function, switch = (lambda x: layer(x[None, None])), torch.backends.mha.set_fastpath_enabled
+    else:
+        def function(x):
+            return torch.distributions.Exponential(1.5).log_prob(x.abs())
+
+        switch = torch.distributions.Distribution.set_default_validate_args
+    step = capture(function)
+    try:
+        with torch.no_grad():
+            for on in (True, False):
+                switch(on)
+                before = step.stats()["eager"] + step.stats()["recorded"]
+                for i in range(8):
+                    assert torch.equal(step(X + i), function(X + i))
+                assert step.stats()["eager"] + step.stats()["recorded"] > before, "another setting has a recording of its own"
+    finally:
+        switch(True)
+    assert step.stats()["replayed"] >= 8, step.refusal()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["around the call", "inside of the function"])
+@pytest.mark.parametrize("kind", ["step", "module"])
+def test_parametrizations_that_are_cached(kind, inside):
+    def run(capture):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)), nn.Tanh())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if capture and kind == "module":
+            overdrive.captured(model)
+
+        def train(x):
+            optimizer.zero_grad()
+            with parametrize.cached() if inside else contextlib.nullcontext():
+                loss = (model(x) + model(x + 1)).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = overdrive.capture(train, optimizer=optimizer) if capture and kind == "step" else train
+        losses = []
+        for i in range(16):
+            with parametrize.cached() if i % 4 == 3 and not inside else contextlib.nullcontext():
+                losses.append(step(torch.full((3, 6), i * 0.1)).detach())
+        return [*losses, *model.parameters()], step if kind == "step" else overdrive.part_of(model)
+
+    eager, _ = run(False)
+    captured, step = run(True)
+    assert all(map(torch.equal, eager, captured))
+    assert step is None or kind == "module" and inside or step.stats()["replayed"] > 4, step.refusal()
