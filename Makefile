@@ -51,10 +51,10 @@ bench-peers: setup-peers
 	.deps/peers/bin/python bench/peers/jax_steps.py --json build/peers-jax.json
 	.deps/peers/bin/python bench/peers/aoti_steps.py --json build/peers-aoti.json
 
-## recipes:   the libraries that people train with, each stock, switched, captured and compiled, into docs/recipes/README.md; half an hour
+## recipes:   the libraries that people train with and four programs of C++, each stock, switched, captured and compiled, into docs/recipes/README.md; half an hour
 ##            RECIPES_ARGS: --only NAME ..., --rounds N, --no-compile
 recipes: setup-recipes configure-release
-	$(call BUILD,release) --target overdrive
+	$(call BUILD,release) --target overdrive overdrive_recipes
 	PYTHONPATH=build/python .deps/recipes/bin/python -B examples/recipes/run.py --write $(RECIPES_ARGS)
 
 ## asan:      the whole suite under AddressSanitizer and UBSan, in build-asan/

@@ -14,24 +14,40 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 PAGE = ROOT / "docs" / "recipes" / "README.md"
+PROGRAMS = ROOT / "build" / "bin"
 HELPERS = {"recipe", "run"}
 LONGEST = 600  # seconds
 
 
 def run(path, mode):
-    """What the run printed last; where it failed, {} with the last line of its error."""
+    """What the run printed last; where it failed, {} with the last line of its error. A program of C++ was built before."""
     paths = [str(Path(folder).resolve()) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if path.stem.startswith("timm"):  # see tools/setup.sh: torchvision lies beside the environment
         paths.append(str(ROOT / ".deps" / "recipes" / "vision"))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:  # some libraries write logs into the folder they run in
-        command = [str(Path(sys.executable).absolute()), "-B", str(path), "--mode", mode]
+        script = [str(Path(sys.executable).absolute()), "-B", str(path)]
+        program = [str(PROGRAMS / f"recipe_{path.stem}")]
+        command = [*(program if is_program(path) else script), "--mode", mode]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=LONGEST, check=False)
     if result.returncode:
         error = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
-        print(f"{path.stem} {mode} failed: {error}", file=sys.stderr)
+        print(f"{name_of(path)} {mode} failed: {error}", file=sys.stderr)
         return {"error": error}
     return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def is_program(path):
+    return path.suffix == ".cpp"
+
+
+def name_of(path):
+    return f"cpp_{path.stem}" if is_program(path) else path.stem
+
+
+def title_of(text):
+    """The first line of a script, or of a program."""
+    return (re.match(r'"""(.*?)\.?"""', text) or re.match(r"// (.*)", text)).group(1)
 
 
 def best(runs):
@@ -56,8 +72,8 @@ def measure(path, rounds, compiled):
             refused = one["error"]
         else:
             runs["compiled"] = [one]
-    title = re.match(r'"""(.*?)\.?"""', text).group(1)
-    return {"name": path.stem, "title": title, "lines": text.count("# overdrive\n"), "refused": refused,
+    mark = "// overdrive\n" if is_program(path) else "# overdrive\n"
+    return {"name": name_of(path), "title": title_of(text), "lines": text.count(mark), "refused": refused,
             **{mode: best(those) for mode, those in runs.items() if those}}
 
 
@@ -94,20 +110,21 @@ def main():
     parser.add_argument("--table", action="store_true", help="measure nothing, write the table of earlier runs")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "recipes.json")
     arguments = parser.parse_args()
-    paths = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in HELPERS
-             and (not arguments.only or path.stem in arguments.only) and not arguments.table]
+    recipes = {name_of(path): path for folder in (FOLDER / "cpp", FOLDER) for path in sorted([*folder.glob("*.cpp"), *folder.glob("*.py")])
+               if path.stem not in HELPERS}
+    names = [] if arguments.table else [name for name in recipes if not arguments.only or name in arguments.only]
     known = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
-    for path in paths:
-        made = measure(path, arguments.rounds, not arguments.no_compile)
+    for name in names:
+        made = measure(recipes[name], arguments.rounds, not arguments.no_compile)
         if "stock" in made:
             if arguments.no_compile:  # what an earlier run measured
-                made.update({key: known[path.stem][key] for key in ("compiled", "refused") if key in known.get(path.stem, {})})
-            known[path.stem] = made
+                made.update({key: known[name][key] for key in ("compiled", "refused") if key in known.get(name, {})})
+            known[name] = made
             print(row(made), flush=True)
             arguments.json.write_text(json.dumps(known, indent=1))
     if arguments.write or arguments.table:
         text = PAGE.read_text()
-        rows = [known[name] for name in sorted(known) if (FOLDER / f"{name}.py").exists()]
+        rows = [known[name] for name in sorted(known) if name in recipes]
         PAGE.write_text(re.sub(r"(<!-- recipes -->\n).*?(<!-- end of recipes -->)",
                                lambda found: f"{found[1]}\n{table(rows)}\n{found[2]}", text, flags=re.S))
     differing = [made["name"] for made in known.values()
