@@ -514,6 +514,14 @@ class CapturedStep:
                         "(copy_).")
         self._let_go_of_old(changed)
 
+    def changes_of_its_own(self) -> str:
+        """One value that the function changes, and a replay does not; "" where it was seen to change none."""
+        return next((read.told() for place, read in self._own.items() if place not in self._left), "")
+
+    def give_up(self, reason: str) -> None:
+        """From here on every call is eager, until reset()."""
+        self._given_up = reason
+
     def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
         """What the program has dropped must die as it would: a recording looks at what is held."""
         for read in changed.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["deepxde", "pyro", "sbi", "stable_baselines3", "torchrl"]
+__all__ = ["deepxde", "lightning", "pyro", "sbi", "stable_baselines3", "torchrl"]
 
 
 def __getattr__(name: str) -> Any:
