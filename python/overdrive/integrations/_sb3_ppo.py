@@ -42,9 +42,7 @@ def train_of(agent: Any) -> Callable[[], None] | None:
         optimizer.step()
         return policy_loss, clipped, value_loss, entropy_loss, divergence, loss
 
-    # What the policy leaves in its distribution is read by nobody, and may stay behind.
-    step = capture(update, optimizer=optimizer, guards="promised",
-                   watch=lambda: (agent.normalize_advantage, agent.ent_coef, agent.vf_coef, agent.max_grad_norm))
+    step = capture(update, optimizer=optimizer)
 
     def train() -> None:
         policy.set_training_mode(True)

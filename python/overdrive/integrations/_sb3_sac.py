@@ -48,9 +48,7 @@ def train_of(agent: Any) -> Callable[..., None]:
             polyak_update(agent.batch_norm_stats, agent.batch_norm_stats_target, 1.0)
         return losses
 
-    # What the actor leaves in its distribution is read by nobody, and may stay behind.
-    step = capture(update, optimizer=optimizers, guards="promised", constant_numbers=True,
-                   watch=lambda: (agent.tau, agent.target_entropy))
+    step = capture(update, optimizer=optimizers)
 
     def train(gradient_steps: int, batch_size: int = 64) -> None:
         agent.policy.set_training_mode(True)
