@@ -9,6 +9,7 @@
 #include "inspect/node_path.h"
 #include "inspect/note_store.h"
 #include "inspect/releases.h"
+#include "inspect/thread_note.h"
 
 namespace overdrive::inspect {
 namespace {
@@ -63,6 +64,7 @@ void use(const engine::Options& options) {
   record_forward_places(full);
   record_in_place_writes(full);
   if (options.nan == engine::Nan::kFirst) warn_of_nan();
+  if (options.verbose) note_threads();
 }
 
 [[maybe_unused]] const bool kFilled = (engine::options_listener.store(&use, std::memory_order_release), true);

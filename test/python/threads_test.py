@@ -283,3 +283,48 @@ def test_a_child_of_fork_reports_its_own_backwards_and_one_without_any_nothing()
     done = python(["-c", REPORTING], {**variables_of("overdrive"), "OVERDRIVE_VERBOSE": "1"})
     said = [line.split(" on Overdrive")[0] for line in done.stderr.splitlines() if " on Overdrive, " in line]
     assert said == ["overdrive: 1 backward", "overdrive: 2 backwards"]
+
+
+NOTED = """
+import sys, torch
+import overdrive
+threads, size, backwards = map(int, sys.argv[1:])
+torch.set_num_threads(threads)
+overdrive.install()
+x = torch.ones(size, requires_grad=True)
+for _ in range(backwards):
+    x.sin().sum().backward()
+"""
+
+
+@pytest.mark.parametrize("verbose, threads, size, backwards, notes", [
+    ("1", 2, 64, 300, 1),
+    ("2", 2, 8191, 128, 1),
+    ("1", 1, 64, 300, 0),      # one thread: nobody waits
+    ("1", 2, 8192, 300, 0),    # large enough to share
+    ("1", 2, 64, 127, 0),      # too few to tell
+    ("0", 2, 64, 300, 0),      # not asked
+], ids=["small", "largest_small", "one_thread", "large", "few", "quiet"])
+def test_a_note_tells_of_tensors_too_small_for_the_threads_once_and_when_asked(verbose, threads, size, backwards, notes):
+    done = python(["-c", NOTED, threads, size, backwards], {"OVERDRIVE_VERBOSE": verbose})
+    assert done.stderr.count("threads set, which wait longer") == notes, done.stderr
+    if notes:
+        assert f"at most {size} elements" in done.stderr
+        assert "2 threads set" in done.stderr
+
+
+SELDOM_LARGE = """
+import torch
+import overdrive
+torch.set_num_threads(2)
+overdrive.install()
+small, large = (torch.ones(size, requires_grad=True) for size in (64, 100_000))
+for i in range(128):
+    (large if i % {every} == 0 else small).sin().sum().backward()
+"""
+
+
+@pytest.mark.parametrize("every, notes", [(16, 1), (8, 0)])
+def test_a_note_needs_nearly_all_backwards_to_be_small(every, notes):
+    done = python(["-c", SELDOM_LARGE.format(every=every)], {"OVERDRIVE_VERBOSE": "1"})
+    assert done.stderr.count("threads set, which wait longer") == notes, done.stderr
