@@ -237,10 +237,10 @@ class Walk:
         self._look_again()
 
     def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
-        read = Read(kind, holder, key, name, where)
-        if read.place in self.reads or read.place in self._left:
+        place = kind, id(holder), key
+        if place in self.reads or place in self._left:
             return
-        self.reads[read.place] = read
+        read = self.reads[place] = Read(kind, holder, key, name, where)
         if self._by_strings and isinstance(read.expected, str):
             self._note_string(read.expected)
         if read.expected is not NOTHING:
