@@ -417,6 +417,10 @@ class Walk:
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
+        # zero_grad() reaches those that are in the groups now.
+        for read in [Read(SIZE, parameters, None, f"the parameters of {name}") for parameters in [
+                optimizer.param_groups, *(group["params"] for group in optimizer.param_groups)]]:
+            self.reads.setdefault(read.place, read)
         if "param_groups" not in self._attributes:
             return
         where = self._attributes["param_groups"]
@@ -427,8 +431,7 @@ class Walk:
             if keys:  # load_state_dict() makes another list of other groups
                 groups = Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups", where)
                 item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
-                count = Read(SIZE, optimizer.param_groups, None, f"len({name}.param_groups)", where)
-                for read in (groups, item, count):
+                for read in (groups, item):
                     self.reads.setdefault(read.place, read)
 
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:

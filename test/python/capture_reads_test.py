@@ -60,3 +60,30 @@ def test_another_value_gives_the_results_of_eager(row, capture):
     for x in [*batches, *batches]:
         assert torch.equal(captured(x), function(x))
     assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
+@pytest.mark.parametrize("change", [lambda opt: opt.param_groups[0]["params"].pop(), lambda opt: opt.param_groups.pop()], ids=["parameter", "group"])
+def test_a_parameter_that_has_left_an_optimizer_keeps_its_gradient(change):
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(2, 2)
+        opt = torch.optim.SGD([{"params": [net.weight]}, {"params": [net.bias]}], 0.1)
+
+        def function(x, net=net, opt=opt):
+            net(x).square().sum().backward()
+            opt.zero_grad()
+
+        step = overdrive.capture(function) if captured else function
+        for seed in range(8):
+            step(torch.randn(3, 2, generator=torch.Generator().manual_seed(seed)))
+        if captured:
+            assert step.stats()["replayed"] > 0, step.refusal()
+        change(opt)
+        gradients = []
+        for seed in range(14):
+            step(torch.randn(3, 2, generator=torch.Generator().manual_seed(seed)))
+            gradients.append([None if p.grad is None else p.grad.tolist() for p in net.parameters()])
+        sides.append(gradients)
+    assert any(gradient is not None for gradient in sides[0][0])
+    assert sides[0] == sides[1]

@@ -6,8 +6,10 @@ from side import Side
 
 # How many leaves got their gradients before this error is nobody's promise: the program ends there.
 PARTIAL = "needed for gradient computation"
-# Errors of a part where eager has none, which docs/guide/parts.md names as limits: the program ends there, too.
-LIMITS = ("The backward of a captured part needs its function once more, and the function makes other values now",)
+# Errors of a part where eager has none, which docs/guide/parts.md names as limits, and a swap of a tensor while a part's graph lives: the
+# program ends there, too.
+LIMITS = ("The backward of a captured part needs its function once more, and the function makes other values now",
+          "No recording of the captured part", "Expected no weakrefs to")
 
 
 class Outcome:
