@@ -17,7 +17,8 @@ from overdrive._call_numbers import MOST_NUMBERS, CallNumbers, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
 from overdrive._capture_results import filled, form_of, only_tensors
-from overdrive._capture_texts import Number, in_python, levels_to_caller, other_number, steps, telling, with_lines
+from overdrive._capture_texts import (HELD_GRADIENT, Number, gradients_of, in_python, is_one_held, levels_to_caller,
+                                     other_number, steps, telling, with_lines)
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
@@ -127,6 +128,9 @@ class CapturedStep:
                        torch._C._functorch.maybe_current_level, torch._C._get_tracing_state, _keeps_parametrizations())
         self._call = torch.ops.overdrive.capture_call.default
         self._structure: Reads | None = None
+        # That the last recording made, and whether the program held one until the next.
+        self._gradients: list[weakref.ref[Any]] = []
+        self._holds_gradient = False
         # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
         # an operator.
         self._forms: dict[int, Any] = {}
@@ -382,6 +386,7 @@ class CapturedStep:
         self._forms.clear()
         self._dropped.clear()
         self._own.clear()
+        self._gradients.clear()
         self._left.clear()
         self._written_elsewhere.clear()
         self._modules = self._named_modules()
@@ -427,7 +432,10 @@ class CapturedStep:
                 if recorded:
                     # Tensors in cycles are nobody's, and would look as if the program kept them.
                     gc.collect(1)
-                    torch.ops.overdrive.capture_owners.default(self._handle, self._lasting())
+                    lasting = self._lasting()
+                    self._holds_gradient |= is_one_held(self._gradients, lasting)
+                    self._gradients = gradients_of(lasting)
+                    torch.ops.overdrive.capture_owners.default(self._handle, lasting)
                 torch.ops.overdrive.capture_results.default(self._handle, leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
@@ -682,7 +690,8 @@ class CapturedStep:
             counts = self.stats()
             if counts["replayed"] == 0 and counts["calls"] > 4:
                 text = self._eager_reason or self._reason_of_last_call()
-        return with_lines(text, self.reasons.get(text, {}), self.lines)
+        told = with_lines(text, self.reasons.get(text, {}), self.lines)
+        return f"{told} {HELD_GRADIENT}" if self._holds_gradient and "is still held after the next" in text else told
 
     def refused_for_good(self) -> str:
         """Why no call is ever replayed; "" as long as one is or may be."""

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive._code import Watcher, line_of_caller
@@ -48,6 +48,20 @@ def explain() -> str:
         if refusal := step.refusal():
             text += f"    {refusal}\n"
     return text + "".join(sorted(call.told() for call in descended))
+
+
+HELD_GRADIENT = ("It is the .grad of a parameter, and a variable of the program still holds it, as `g = p.grad` does after a loop; read p.grad "
+                 "without such a variable, `del g` before the next call, or keep p.grad.clone().")
+
+
+def gradients_of(tensors: Iterable[Any]) -> list[weakref.ref[Any]]:
+    return [weakref.ref(tensor.grad) for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+
+
+def is_one_held(gradients: Iterable[weakref.ref[Any]], tensors: Iterable[Any]) -> bool:
+    """Whether one of these lives on, though no tensor has it as its gradient any more."""
+    now = {id(tensor.grad) for tensor in tensors if tensor.is_leaf and tensor.grad is not None}
+    return any((gradient := weak()) is not None and id(gradient) not in now for weak in gradients)
 
 
 class Number:

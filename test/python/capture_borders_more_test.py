@@ -584,3 +584,27 @@ def test_parametrizations_that_are_cached(kind, inside):
     captured, step = run(True)
     assert all(map(torch.equal, eager, captured))
     assert step is None or kind == "module" and inside or step.stats()["replayed"] > 4, step.refusal()
+
+
+@pytest.mark.parametrize("way", ["variable", "del", "clone"])
+def test_a_gradient_that_a_variable_holds_is_told(way):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    for i in range(12):
+        step(torch.full((3, 4), i * 0.1))
+        for p in model.parameters():
+            g = p.grad.clone() if way == "clone" else p.grad
+            assert g.norm() >= 0
+        if way == "del":
+            del g
+    assert (step.stats()["replayed"] > 4) == (way != "variable"), step.refusal()
+    assert ("It is the .grad of a parameter" in step.refusal()) == (way == "variable"), step.refusal()
