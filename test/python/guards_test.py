@@ -449,7 +449,7 @@ def test_numbers_are_arguments_with_a_recording_for_each_value(value):
 def test_an_argument_that_is_new_in_each_call_is_refused_by_its_place():
     step = overdrive.capture(lambda x, number: x * number)
     for i in range(20):
-        assert step(torch.ones(1), i / 3).item() == torch.tensor(i / 3).item()
+        assert step(torch.ones(1), i).item() == i
     assert "argument 2, a number" in step.refusal() and step.stats()["replayed"] == 0
 
 
