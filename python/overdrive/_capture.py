@@ -22,7 +22,7 @@ from overdrive._capture_texts import (HELD_GRADIENT, Number, gradients_of, in_py
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
-from overdrive._guards import CELL, ENTRY, NOTHING, Read, Reads, is_number, is_scripted, states_of, structure_of
+from overdrive._guards import CELL, ENTRY, NOTHING, Absent, Read, Reads, is_number, is_scripted, states_of, structure_of
 from overdrive._left import Left, can_be_left, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
@@ -568,6 +568,8 @@ class CapturedStep:
         if self._optimizer is not None:
             options = self._optimizer.options_read()
             self._optimizer.note_names(walk.reads.values())
+        for absent in [read for read in walk.reads.values() if isinstance(read, Absent)]:
+            absent.names = {key: name for key, name in absent.names.items() if (ENTRY, id(absent.holder), key) not in self._own}
         variant.reads.add([read for read in [*walk.reads.values(), *options] if read.place not in self._own])
         return walk
 

@@ -15,7 +15,7 @@ from typing import Any
 from overdrive._library import under_the_gil
 
 # Kinds of replay/c_api.h, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER = range(13)
+ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT = range(14)
 _FIRST_SLOW = ATTRIBUTE
 _OF_C = ctypes._SimpleCData.__mro__[1]
 _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
@@ -166,8 +166,41 @@ def _are_distinct(values: list[Any]) -> bool:
 
 def _is_told_by_values(read: Read) -> bool:
     """Whether the order of the keys of a dict is that of its values, each of which is looked at by its key."""
+    if read.kind in (CONTENTS, KEYS) and not read.expected:
+        return True
     return (read.kind == KEYS and not isinstance(read.holder, OrderedDict) and _are_distinct(list(dict.values(read.holder)))
             and read.accepts(read.now()))
+
+
+class Absent(Read):
+    """Keys that a dict has not: code names many, and a dict has got none of them as long as it has as many keys as before."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, holder: dict[Any, Any]) -> None:
+        super().__init__(ABSENT, holder, None)
+        # Of each key the name as a program writes it, and its line.
+        self.names: dict[Any, tuple[str, str]] = {}
+
+    def add(self, names: Iterable[tuple[Any, str]], owner: str) -> None:
+        for key, where in names:
+            self.names.setdefault(key, (f"{owner}.{key}", where))
+
+    def now(self) -> Any:
+        return len(self.holder)
+
+    def accepts(self, now: Any) -> bool:
+        return not any(dict.__contains__(self.holder, key) for key in self.names)
+
+    def come(self) -> list[Read]:
+        """Those that are there now, each as a value that there was not."""
+        found = []
+        for key, (name, where) in self.names.items():
+            if dict.__contains__(self.holder, key):
+                read = Read(ENTRY, self.holder, key, name, where)
+                read.expected = NOTHING
+                found.append(read)
+        return found
 
 
 class Reads:
@@ -188,24 +221,34 @@ class Reads:
     def add(self, reads: Iterable[Read]) -> None:
         """What is there already keeps its value."""
         for read in reads:
-            self._all.setdefault(read.place, read)
+            known = self._all.setdefault(read.place, read)
+            if known is not read and isinstance(known, Absent) and isinstance(read, Absent):
+                known.names = {**read.names, **known.names}
         self._lay_out()
 
     def _lay_out(self) -> None:
-        self._fast = [read for read in self._all.values() if read.kind < _FIRST_SLOW or _is_told_by_values(read)]
-        self._functions = [read for read in self._all.values() if read.kind == CODE]
-        fast = set(map(id, self._fast))
-        self._slow = [read for read in self._all.values() if read.kind != CODE and id(read) not in fast]
-        self._codes = [(read.holder, read.expected) for read in self._functions]
+        self._fast: list[Read] = []
+        self._slow: list[Read] = []
+        self._attributes: list[Read] = []
+        for read in self._all.values():
+            if read.kind < _FIRST_SLOW or read.kind == ABSENT or _is_told_by_values(read):
+                self._fast.append(read)
+            elif read.kind in (ATTRIBUTE, CODE):
+                self._attributes.append(read)
+            else:
+                self._slow.append(read)
+        self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
         self._count = len(self._fast)
         self._array = (_Value * max(1, self._count))()
         self._kept: list[Any] = []
         for value, read in zip(self._array, self._fast):
             value.kind, value.holder = read.kind, id(read.holder)
-            if read.kind in (VALUES, KEYS):
+            if read.kind in (CONTENTS, KEYS) and not read.expected:
+                value.kind, value.key = SIZE, 0
+            elif read.kind in (VALUES, KEYS):
                 self._expect_values(value, read.expected if read.kind == VALUES else list(dict.values(read.holder)))
-            elif read.kind == SIZE:
-                value.key = read.expected
+            elif read.kind in (SIZE, ABSENT):
+                value.kind, value.key = SIZE, read.now()
             else:
                 value.key = read.key if read.kind == ITEM else id(read.key)  # of a KIND not used
                 value.expected = None if read.expected is NOTHING else id(read.expected)
@@ -218,17 +261,19 @@ class Reads:
 
     def changed(self) -> Read | None:
         at = self._first_changed(self._begin, 0, self._count)
-        for function, code in self._codes:
-            if function.__code__ is not code and function.__code__ != code:
-                return next(read for read in self._functions if read.holder is function)
-        if at == self._count and not self._slow:
-            return None
+        for index, (holder, name, expected) in enumerate(self._by_identity):
+            if getattr(holder, name, NOTHING) is not expected:
+                read = self._attributes[index]
+                if not read.accepts(read.now()):
+                    return read
         while at < self._count:
-            read: Read = self._fast[at]
+            read = self._fast[at]
             now = read.now()
             if not read.accepts(now):
-                return read
-            if read.kind == KEYS:
+                return read.come()[0] if isinstance(read, Absent) else read
+            if isinstance(read, Absent):
+                self._array[at].key = now
+            elif read.kind == KEYS:
                 self._keep_values(at, read)
             elif read.kind not in (SIZE, VALUES, KIND):
                 read.expected = now
@@ -250,6 +295,12 @@ class Reads:
         places = {place: read for place, read in self._all.items() if not read.accepts(read.now())}
         if places:
             self._all = {place: read for place, read in self._all.items() if place not in places}
+            for absent in [read for read in places.values() if isinstance(read, Absent)]:
+                come = {read.place: read for read in absent.come()}
+                del places[absent.place]
+                places.update(come)
+                absent.names = {key: name for key, name in absent.names.items() if (ENTRY, id(absent.holder), key) not in come}
+                self._all[absent.place] = absent
             self._lay_out()
         return places
 

@@ -21,7 +21,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from overdrive._code import ASKS_A_LOGGER, Met, Watcher, is_standard, kind_of
-from overdrive._guards import (ANSWER, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, Read,
+from overdrive._guards import (ABSENT, ANSWER, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, Absent, Read,
                                entries_of, hooks_of, is_array, is_number, is_of_c, is_scripted)
 from overdrive._names import Names, names_of
 from overdrive._torch_reads import is_torchs, reads_of_torch
@@ -42,6 +42,8 @@ _MOST_CACHED = 64
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
+# Modules whose objects no program changes: annotations and descriptions of fields.
+_OF_NOBODY = ("dataclasses", "typing", "typing_extensions", "inspect")
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
 _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
@@ -89,6 +91,9 @@ class Walk:
         self._by_strings, self._all_fields = "", ""
         self._goes_through = False
         self._functions: set[types.CodeType] = set()
+        # What is found in a class, as long as no more code or names are known.
+        self._in_classes: dict[type, dict[str, str]] = {}
+        self._of_own_object: dict[tuple[type, int], dict[str, str]] = {}
         for code in self._codes:
             self._take(code)
         self._take_strings(self._codes)
@@ -203,6 +208,8 @@ class Walk:
 
         while self._looks_again:
             self._looks_again = False
+            self._in_classes.clear()
+            self._of_own_object.clear()
             for value, name, where, depth in list(self._named.values()):
                 if isinstance(value, torch.nn.Module):
                     self._module(value, name, depth)
@@ -240,11 +247,26 @@ class Walk:
         place = kind, id(holder), key
         if place in self.reads or place in self._left:
             return
+        if kind == ENTRY and not dict.__contains__(holder, key):
+            self._absent_in(holder).names.setdefault(key, (name, where))
+            return
         read = self.reads[place] = Read(kind, holder, key, name, where)
         if self._by_strings and isinstance(read.expected, str):
             self._note_string(read.expected)
         if read.expected is not NOTHING:
             self._into(read.expected, name, where, depth + 1)
+
+    def _absent_in(self, entries: dict[Any, Any]) -> Absent:
+        read = self.reads.get((ABSENT, id(entries), None))
+        if not isinstance(read, Absent):
+            read = self.reads[ABSENT, id(entries), None] = Absent(entries)
+        return read
+
+    def _absences(self, entries: dict[str, Any], names: dict[str, str], owner: str) -> None:
+        """Names of which the dict has none; the walk comes here for many objects and many names."""
+        known = self._absent_in(entries)
+        new = names.keys() - entries.keys() - known.names.keys()
+        known.add([(key, names[key]) for key in new if (ENTRY, id(entries), key) not in self._left], owner)
 
     def _note_string(self, text: str) -> None:
         """A value that may be the name of an attribute, as an alias is."""
@@ -254,6 +276,8 @@ class Walk:
             self._looks_again = True
 
     def _into(self, value: Any, name: str, where: str, depth: int) -> None:
+        if type(value).__module__ in _OF_NOBODY or isinstance(value, type) and value.__module__ in _OF_NOBODY:
+            return
         if depth > _DEEPEST or id(value) in self._seen or is_number(value) and not _has_attributes(value):
             return
         self._seen[id(value)] = value
@@ -413,7 +437,7 @@ class Walk:
 
     def _asked_of(self, kind: type) -> dict[str, str]:
         """Attributes that code asks of a module of the class, and that it may not have."""
-        return {**self._asked, **_of_methods(kind, self._asked_of_self)}
+        return {**self._asked, **self._of_methods(kind, self._asked_of_self)}
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
@@ -477,6 +501,8 @@ class Walk:
         if type(value).__module__.startswith("numpy.random"):
             self.generators.append(value)
             return
+        if type(value).__module__.startswith("numpy."):
+            return
         self._read(KIND, value, None, f"the class of {name}", "", _DEEPEST)
         kind, entries = type(value), getattr(value, "__dict__", None)
         names = self._names_for(kind)
@@ -508,7 +534,7 @@ class Walk:
 
     def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
         """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
-        pieces = {**pieces, **_of_methods(kind, self._whole_of_self)}
+        pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
         if not pieces or len(entries) > _MOST_ITEMS:
             return
         # An iterator or a file that no code names is no reason to doubt a number.
@@ -519,12 +545,16 @@ class Walk:
 
     def _absent(self, kind: type, own: dict[str, Any], names: dict[str, str], name: str, depth: int) -> None:
         """Attributes that the object may not have: neither it nor its classes may get them."""
-        for key, where in names.items():
-            self._read(ENTRY, own, key, f"{name}.{key}", where, depth)
-            if not any(key in vars(each) for each in kind.__mro__):
-                for each in kind.__mro__:
-                    if each.__flags__ & _MADE_IN_PYTHON and not is_torchs(each.__module__):
-                        self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
+        for key in names.keys() & own.keys():
+            self._read(ENTRY, own, key, f"{name}.{key}", names[key], depth)
+        self._absences(own, names, name)
+        self._absent_in_classes(kind, names)
+
+    def _absent_in_classes(self, kind: type, names: dict[str, str]) -> None:
+        in_none = names.keys() - set().union(*(vars(each).keys() for each in kind.__mro__))
+        for each in kind.__mro__ if in_none else ():
+            if each.__flags__ & _MADE_IN_PYTHON and not is_torchs(each.__module__):
+                self._absences(entries_of(each), {key: names[key] for key in in_none}, each.__name__)
 
     def _class(self, kind: type, name: str, depth: int) -> None:
         self._class_values(kind, None, name, depth)
@@ -532,37 +562,51 @@ class Walk:
             return
         self._class_values(type(kind), entries_of(kind), name, depth)
         self._whole_of(type(kind), entries_of(kind), ("__dict__", "__weakref__", "__module__", "__doc__"), {}, name, depth)
-        for key, where in self._optional.items():
-            if not hasattr(kind, key):
-                for each in kind.__mro__:
-                    if each.__flags__ & _MADE_IN_PYTHON:
-                        self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
+        self._absent_in_classes(kind, {key: where for key, where in self._optional.items() if not hasattr(kind, key)})
 
     def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
         """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
-        for each in kind.__mro__:
-            if each.__module__ in ("builtins", "abc", "typing", "enum") or is_torchs(each.__module__):
-                continue
-            entries = entries_of(each)
-            for key, value in list(entries.items()):
-                function = _function_in(value)
-                ran = getattr(function, "__code__", None) in self._codes
-                where = self._attributes.get(key, "") or self._standard_attributes.get(key, "")
-                if not (where or key in _CALLED or ran) or own is not None and key in own or isinstance(value, _OF_CLASSES_IN_C):
-                    continue
-                self._read(ENTRY, entries, key, f"{each.__name__}.{key}", where, depth)
-                self._missing_below(kind, each, own, key, name, depth)
-                if function is not value:
-                    self._into(function, f"{name}.{key}", where, depth + 1)
-
-    def _missing_below(self, kind: type, owner: type, own: dict[str, Any] | None, key: str, name: str, depth: int) -> None:
-        """The instance and the classes below the owner may get the name for themselves."""
-        where = self._attributes.get(key, "")
+        found = self._in_classes.get(kind)
+        if found is None:
+            found = self._in_classes[kind] = self._values_of_class(kind, name, depth)
         if own is not None:
-            self._read(ENTRY, own, key, f"{name}.{key}", where, depth)
-        for each in kind.__mro__[:kind.__mro__.index(owner)]:
-            if each.__flags__ & _MADE_IN_PYTHON and key not in vars(each):
-                self._read(ENTRY, entries_of(each), key, f"{each.__name__}.{key}", where, depth)
+            self._absences(own, found, name)
+
+    def _values_of_class(self, kind: type, name: str, depth: int) -> dict[str, str]:
+        """The names of what the class has, each with its line."""
+        names: dict[str, str] = {}
+        for owner in kind.__mro__:
+            if owner.__module__ in ("builtins", "abc", "typing", "enum") or is_torchs(owner.__module__):
+                continue
+            below = [each for each in kind.__mro__[:kind.__mro__.index(owner)] if each.__flags__ & _MADE_IN_PYTHON]
+            found = {key: value for key, value in list(entries_of(owner).items()) if self._is_looked_at(key, value)}
+            where = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
+            # The instance and the classes below may get the name for themselves.
+            for each in below:
+                self._absences(entries_of(each), where, each.__name__)
+            names.update(where)
+            for key, value in found.items():
+                self._read(ENTRY, entries_of(owner), key, f"{owner.__name__}.{key}", where[key], depth)
+                if (function := _function_in(value)) is not value:
+                    self._into(function, f"{name}.{key}", where[key], depth + 1)
+        return names
+
+    def _is_looked_at(self, key: str, value: Any) -> bool:
+        named = key in self._attributes or key in self._standard_attributes or key in _CALLED
+        return (named or getattr(_function_in(value), "__code__", None) in self._codes) and not isinstance(value, _OF_CLASSES_IN_C)
+
+    def _of_methods(self, kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
+        """What the methods of a class ask of their own object."""
+        if not names_of_code:
+            return {}
+        found = self._of_own_object.get((kind, id(names_of_code)))
+        if found is None:
+            found = self._of_own_object[kind, id(names_of_code)] = {}
+            for each in kind.__mro__:
+                for value in list(vars(each).values()):
+                    code: Any = getattr(_function_in(value), "__code__", None)
+                    found.update(names_of_code.get(code, {}))
+        return found
 
 
 def _results_of_a_cache(cached: Any) -> Iterator[Any]:
@@ -576,16 +620,6 @@ def _results_of_a_cache(cached: Any) -> Iterator[Any]:
     for value in found[:2 * _MOST_CACHED]:
         if not isinstance(value, (torch.Tensor, type, dict)) and value is not cached.__wrapped__ and type(value).__name__ != "_lru_list_elem":
             yield value
-
-
-def _of_methods(kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
-    """What the methods of a class ask of their own object."""
-    found: dict[str, str] = {}
-    for each in kind.__mro__ if names_of_code else ():
-        for value in list(vars(each).values()):
-            code: Any = getattr(_function_in(value), "__code__", None)
-            found.update(names_of_code.get(code, {}))
-    return found
 
 
 def _function_in(value: Any) -> Any:
