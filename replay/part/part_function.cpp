@@ -1,10 +1,9 @@
 #include "replay/part/part_function.h"
 
-#include "replay/record/refusals.h"
-
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
+
+#include <algorithm>
 
 namespace overdrive::replay {
 
@@ -12,8 +11,6 @@ namespace {
 
 // A cell that is called in a loop has its first backward late; a function without any is recorded nevertheless.
 constexpr uint64_t kCallsWithoutBackward = 256;
-// Of gradients in turn: another form is recorded so often, and no more.
-constexpr uint64_t kMostForms = 8;
 
 // Operators in between are no part of the recording.
 struct Unrecorded {
@@ -32,18 +29,6 @@ struct RunningAgain {
   RunningAgain& operator=(const RunningAgain&) = delete;
   const int64_t* const before;
 };
-
-// A sparse one and a conjugated view are not; their bytes alone do not tell what they are.
-bool is_ordinary(const at::Tensor& gradient) { return refusal_of(gradient, "").empty(); }
-
-// A tensor that looks so.
-at::Tensor made(const InputLooks& looks) {
-  const size_t element = c10::elementSize(looks.type);
-  const size_t bytes = end_of(looks.sizes, looks.strides, looks.alignment / element, element);
-  const at::TensorOptions options = at::TensorOptions(looks.type);
-  const at::Tensor memory = at::empty({static_cast<int64_t>(bytes / element)}, options);
-  return memory.as_strided(looks.sizes, looks.strides, looks.alignment / element);
-}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -66,7 +51,7 @@ std::string refusal_of_tensors(const std::vector<at::Tensor>& outputs, const std
 }  // namespace
 
 PartFunction::PartFunction(Function function, int64_t number)
-    : function_(std::move(function)), number_(number), generator_(at::detail::createCPUGenerator(20261123)) {}
+    : function_(std::move(function)), number_(number) {}
 
 std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& inputs) {
   const uint64_t first_node = at::sequence_number::peek();
@@ -80,27 +65,27 @@ std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& input
 
 void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
   view_versions_.clear();
+  const auto looks = forms_.begin_call(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf()) continue;
     makes_graphs_ = true;
     if (outputs[i].is_view() && !outputs[i].is_inference()) view_versions_.emplace_back(outputs[i]);
-    outputs[i].register_hook([part = weak_from_this(), i](const at::Tensor& gradient) {
-      if (const auto alive = part.lock()) alive->arrived(i, gradient);
+    outputs[i].register_hook([part = weak_from_this(), looks, i](const at::Tensor& gradient) {
+      if (const auto alive = part.lock()) alive->arrived(*looks, i, gradient);
     });
   }
 }
 
-void PartFunction::arrived(size_t output, const at::Tensor& gradient) {
+void PartFunction::arrived(GradientLooks& looks, size_t output, const at::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
   if (at::GradMode::is_enabled()) refuse_second_derivatives();
   if (!gradient.defined() || !is_ordinary(gradient)) return;
   // What is seen in calls after the first is compared when a replay meets it.
-  if (form_) return;
+  if (forms_.recorded()) return;
   any_seen_ = true;
   // The gradient comes from another output; what nobody uses has none from outside.
   if (output < feed_others_.size() && feed_others_[output]) return;
-  if (seen_.looks.size() <= output) seen_.looks.resize(output + 1);
-  seen_.looks[output] = InputLooks({gradient.detach()}, 0);
+  looks[output] = InputLooks({gradient.detach()}, 0);
 }
 
 // The graph of a gradient leads into the nodes of the function, of which a replay has none.
@@ -189,12 +174,14 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   inner_leaves_.clear();
   for (const at::Tensor& leaf : graph.inner_leaves()) inner_leaves_.emplace_back(leaf.getIntrusivePtr());
   make_placeholders(results);
-  const std::vector<at::Tensor>& placeholders = form_->placeholders;
-  recorder.begin_backward(results.size(), placeholders);
+  const size_t outputs = results.size();
   try {
-    for (at::Tensor& gradient :
-         graph.pull(placeholders, form_->wanted, /*keep_graph=*/true, /*create_graph=*/false)) {
-      results.push_back(std::move(gradient));
+    for (const PartForm& form : *forms_.recorded()) {
+      recorder.begin_backward(outputs, form.placeholders);
+      for (at::Tensor& gradient :
+           graph.pull(form.placeholders, form.wanted, /*keep_graph=*/true, /*create_graph=*/false)) {
+        results.push_back(std::move(gradient));
+      }
     }
   } catch (const std::exception& error) {  // the caller's to see, in a backward of its own
     recorder.refuse(c10::str("The backward of the part throws: ", first_line(error.what())));
@@ -214,86 +201,45 @@ void PartFunction::note_outputs(const std::vector<at::Tensor>& outputs) {
   }
 }
 
-bool PartFunction::is_placeholder(const c10::TensorImpl* tensor) const {
-  return std::any_of(form_->placeholders.begin(), form_->placeholders.end(),
-                     [&](const at::Tensor& each) { return each.unsafeGetTensorImpl() == tensor; });
-}
-
 std::optional<std::vector<at::Tensor>> PartFunction::take_outputs() {
   if (outputs_) watch_gradients(*outputs_);
   return std::exchange(outputs_, std::nullopt);
 }
 
 void PartFunction::make_placeholders(const std::vector<at::Tensor>& outputs) {
-  const bool is_known =
-      form_ && form_->placeholders.size() == outputs.size() && form_->wanted.size() == uses_.size();
+  const auto& known = forms_.recorded();
+  const bool is_known = known && known->front().placeholders.size() == outputs.size() &&
+                        known->front().wanted.size() == uses_.size();
   if (is_known && !wants_recording_) return;
   const Unrecorded scope;
   const at::NoGradGuard no_graph;
   wants_recording_ = false;
-  hits_ = misses_ = 0;
-  auto form = std::make_shared<PartForm>();
-  form->looks.resize(outputs.size());
-  form->placeholders.resize(outputs.size());
-  form->wanted = seen_.wanted.size() == uses_.size() ? seen_.wanted : std::vector<bool>(uses_.size(), true);
-  seen_.looks.resize(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    std::optional<InputLooks>& looks = form->looks[i];
-    if (!differentiable_[i]) continue;
-    if (seen_.looks[i] && seen_.looks[i]->sizes == outputs[i].sizes()) {
-      looks = seen_.looks[i];
-    } else if (!any_seen_ || seen_.looks[i]) {
-      looks = InputLooks({at::empty(outputs[i].sizes(), at::TensorOptions(outputs[i].scalar_type()))}, 0);
-    }
-    if (looks) form->placeholders[i] = made(*looks);
-  }
-  form_ = std::move(form);
-  refill();
+  forms_.choose(outputs, differentiable_, uses_.size(), any_seen_);
+  forms_.refill();
 }
 
 void PartFunction::refill() {
   const Unrecorded scope;
   const at::NoGradGuard no_graph;
-  for (const at::Tensor& placeholder : form_ ? form_->placeholders : std::vector<at::Tensor>()) {
-    if (!placeholder.defined()) continue;
-    // Elements of an expanded gradient share memory.
-    const auto count = static_cast<int64_t>(placeholder.storage().nbytes() / placeholder.element_size());
-    const auto type = at::isComplexType(placeholder.scalar_type()) ? at::kComplexDouble : at::kDouble;
-    const at::Tensor numbers = at::empty({count}, at::TensorOptions(type)).normal_(0, 1, generator_);
-    at::empty({0}, placeholder.options()).set_(placeholder.storage(), 0, {count}, {1}).copy_(numbers);
-  }
+  forms_.refill();
 }
 
-bool PartForm::fits(const std::vector<at::Tensor>& gradients, const std::vector<bool>& those_wanted) const {
-  if (those_wanted != wanted || gradients.size() != looks.size()) return false;
-  for (size_t i = 0; i < looks.size(); ++i) {
-    if (looks[i].has_value() != gradients[i].defined()) return false;
-    if (looks[i] && !(is_ordinary(gradients[i]) && looks[i]->fits({gradients[i]}, 0))) return false;
-  }
-  return true;
-}
-
-void PartFunction::note_gradients(bool fit, const std::vector<at::Tensor>& gradients,
-                                  const std::vector<bool>& wanted) {
-  ++(fit ? hits_ : misses_);
-  if (fit) return;
+void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted) {
+  // The present forms, which may be others than those of the call.
+  if (const int form = index_of_form(*forms_.recorded(), gradients, wanted); form >= 0) return forms_.hit(form);
   const bool ordinary = std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
     return !gradient.defined() || is_ordinary(gradient);
   });
   if (!ordinary) {
-    if (misses_ > hits_ && ++new_forms_ > kMostForms)
+    if (forms_.missed_extraordinary() == MetForms::Wish::kRefusal)
       refuse("The gradients of the outputs are not ordinary dense tensors in nearly every backward.");
     return;
   }
   any_seen_ = true;
-  seen_.wanted = wanted;
-  seen_.looks.assign(gradients.size(), std::nullopt);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].defined()) seen_.looks[i] = InputLooks({gradients[i].detach()}, 0);
-  }
-  if (misses_ <= hits_) return;
+  const MetForms::Wish wish = forms_.missed(gradients, wanted);
+  if (wish == MetForms::Wish::kNothing) return;
   wants_recording_ = true;
-  if (++new_forms_ > kMostForms)
+  if (wish == MetForms::Wish::kRefusal)
     refuse("The gradients of the outputs arrive in other sizes, strides or choices in nearly every backward.");
 }
 

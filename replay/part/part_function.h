@@ -4,11 +4,9 @@
 #pragma once
 
 #include "engine/host/version_check.h"
-#include "replay/guard/input_signature.h"
+#include "replay/part/part_form.h"
 #include "replay/part/part_graph.h"
 #include "replay/record/recorder.h"
-
-#include <ATen/core/Generator.h>
 
 #include <atomic>
 #include <functional>
@@ -20,19 +18,6 @@
 
 namespace overdrive::replay {
 
-// In which form the gradients of a recorded backward come and go. Shared by the recording and the nodes of its
-// calls.
-struct PartForm {
-  // Of each output; none where no gradient arrives.
-  std::vector<std::optional<InputLooks>> looks;
-  // Of each use, whether its gradient is.
-  std::vector<bool> wanted;
-  // Where a backward puts the gradients of the outputs before it runs the part's.
-  std::vector<at::Tensor> placeholders;
-
-  bool fits(const std::vector<at::Tensor>& gradients, const std::vector<bool>& those_wanted) const;
-};
-
 class PartFunction : public std::enable_shared_from_this<PartFunction> {
  public:
   // `number`: the caller's for this function, told while it runs again.
@@ -40,11 +25,12 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
   // With a graph as it comes. Sees in which form the gradients of the outputs arrive.
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
-  // For a recorder: the outputs, then the gradients of the uses. The outputs with their graph are kept.
+  // For a recorder: the outputs, then the gradients of the uses, for each form in turn. The outputs with their
+  // graph are kept.
   std::vector<at::Tensor> record(const std::vector<at::Tensor>& inputs);
   // Of the last recorded call; none when it made no graph.
   std::optional<std::vector<at::Tensor>> take_outputs();
-  // Other numbers in the placeholders: what was the same in two recordings would be taken for a constant.
+  // Other numbers in the placeholders.
   void refill();
 
   // Of the last recording.
@@ -65,18 +51,18 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   void refuse_changed_views();
   // Looks whether views that the last call returned were changed in place.
   void look_at_views();
-  bool is_placeholder(const c10::TensorImpl* tensor) const;
-  const std::shared_ptr<const PartForm>& form() const { return form_; }
+  bool is_placeholder(const c10::TensorImpl* tensor) const { return forms_.is_placeholder(tensor); }
+  // Those of the last recording.
+  const std::shared_ptr<const PartForms>& forms() const { return forms_.recorded(); }
   // Held by whoever runs a recorded backward, and by the entry while it records. Recursive: a function may run
   // backwards of its own.
   std::recursive_mutex& mutex() { return mutex_; }
 
   // Whether a backward was seen, or so many calls without one that none is expected.
   bool knows_gradients() const;
-  // Gradients have arrived at a replay. Another form than the recorded one that comes more often is the next
-  // recording's.
-  void note_gradients(bool fit, const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
-  // Whether the next recording has another form of gradients than the last one.
+  // Gradients have arrived at a replay. A form that is not recorded and comes often is the next recording's.
+  void note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
+  // Whether the next recording has other forms of gradients than the last one.
   bool wants_recording() const { return wants_recording_; }
   // Whether calls shall run eagerly from now on, because of what backwards have met, and why.
   bool is_refused() const { return is_refused_.load(std::memory_order_acquire); }
@@ -97,7 +83,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
  private:
   void watch_gradients(const std::vector<at::Tensor>& outputs);
-  void arrived(size_t output, const at::Tensor& gradient);
+  void arrived(GradientLooks& looks, size_t output, const at::Tensor& gradient);
   void refuse(std::string reason);
   void note_outputs(const std::vector<at::Tensor>& outputs);
   void make_placeholders(const std::vector<at::Tensor>& outputs);
@@ -116,10 +102,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::vector<engine::host::VersionCheck> view_versions_;
   std::vector<std::pair<std::string, uint32_t>> producers_;
   std::optional<std::vector<at::Tensor>> outputs_;
-  at::Generator generator_;
-  // That of the recording, if there is one, and what was seen last.
-  std::shared_ptr<const PartForm> form_;
-  PartForm seen_;
+  MetForms forms_;
   // Backwards write these, and calls read them without the lock. The reason is fixed when it is there.
   std::atomic<bool> any_seen_ = false;
   std::atomic<bool> wants_recording_ = false;
@@ -129,9 +112,6 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Of each output of the last eager call.
   std::vector<bool> feed_others_;
   uint64_t calls_ = 0;
-  uint64_t hits_ = 0;
-  uint64_t misses_ = 0;
-  uint64_t new_forms_ = 0;
 };
 
 }  // namespace overdrive::replay

@@ -20,10 +20,11 @@ using base::edge_list;
 using base::variable_list;
 using engine::host::VersionCheck;
 
-bool reads_in_backward(const Program& program, int memory) {
+// Whether an operator from `begin` to `end` does.
+bool touches(const Program& program, int memory, int begin, int end) {
   const auto touches = [&](const Argument& argument) { return program.touches(argument, memory); };
   return std::any_of(
-      program.operators.begin() + program.backward_begins, program.operators.end(),
+      program.operators.begin() + begin, program.operators.begin() + end,
       [&](const Operator& op) { return !op.vanishes && std::any_of(op.in.begin(), op.in.end(), touches); });
 }
 
@@ -87,39 +88,50 @@ uint64_t rank_after(uint64_t nodes) {
 }  // namespace
 
 PartPlan::PartPlan(const Program& program, const PartFunction& function)
-    : form(function.form()), uses(function.uses()), nodes(function.nodes()) {
+    : forms(function.forms()), uses(function.uses()), nodes(function.nodes()) {
   for (size_t i = 0; i < program.outputs; ++i) {
     differentiable.push_back(function.is_differentiable(i));
     if (function.is_view(i)) views.push_back(i);
   }
-  for (const bool is_saved : {true, false}) {
-    for (const OutsideTensor& tensor : program.outside) {
-      const int memory = program.values[tensor.value].memory;
-      if (!tensor.lives || reads_in_backward(program, memory) != is_saved ||
-          function.is_placeholder(tensor.raw))
-        continue;
-      outside.push_back(tensor.raw);
-      written.push_back(program.memories[memory].written);
-      bumps.push_back(tensor.version_after - tensor.version_before);
-      has_state |= written.back();
-    }
-    if (is_saved) saved = outside.size();
+  note_outside(program, function);
+  has_state |= program.uses_random_numbers();
+  shared_nodes = function.shared_nodes();
+  for (size_t i = 0; i < forms->size(); ++i)
+    reads.push_back(reads_of(program, function, program.backwards[i], program.end_of_backward(i)));
+  any = reads_of(program, function, program.backward_begins, static_cast<int>(program.operators.size()));
+}
+
+void PartPlan::note_outside(const Program& program, const PartFunction& function) {
+  for (const OutsideTensor& tensor : program.outside) {
+    if (!tensor.lives || function.is_placeholder(tensor.raw)) continue;
+    outside.push_back(tensor.raw);
+    written.push_back(program.memories[program.values[tensor.value].memory].written);
+    bumps.push_back(tensor.version_after - tensor.version_before);
+    has_state |= written.back();
+  }
+}
+
+PartPlan::Reads PartPlan::reads_of(const Program& program, const PartFunction& function, int begin,
+                                   int end) const {
+  Reads found;
+  const auto is_read = [&](int memory) { return touches(program, memory, begin, end); };
+  for (const OutsideTensor& tensor : program.outside) {
+    if (!tensor.lives || function.is_placeholder(tensor.raw)) continue;
+    found.outside.push_back(is_read(program.values[tensor.value].memory));
   }
   for (size_t i = 0; i < program.memories.size(); ++i) {
     const Memory& memory = program.memories[i];
-    if (memory.origin == Origin::kInput && reads_in_backward(program, static_cast<int>(i)))
-      inputs.push_back({memory.input});
+    if (memory.origin == Origin::kInput && is_read(static_cast<int>(i))) found.inputs.push_back({memory.input});
   }
   for (size_t i = 0; i < program.outputs; ++i) {
     const int value = program.results[i];
-    if (value < 0 || !reads_in_backward(program, program.values[value].memory)) continue;
-    outputs.push_back({static_cast<int>(i), function.producer(i).first, function.producer(i).second});
+    if (value < 0 || !is_read(program.values[value].memory)) continue;
+    found.outputs.push_back({static_cast<int>(i), function.producer(i).first, function.producer(i).second});
   }
-  has_state |= program.uses_random_numbers();
-  shared_nodes = function.shared_nodes();
-  saves = function.frees_a_function();
-  for (size_t i = 0; i < program.memories.size() && !saves; ++i)
-    saves = is_of_forward(program, function, i) && reads_in_backward(program, static_cast<int>(i));
+  found.saves = function.frees_a_function();
+  for (size_t i = 0; i < program.memories.size() && !found.saves; ++i)
+    found.saves = is_of_forward(program, function, i) && is_read(static_cast<int>(i));
+  return found;
 }
 
 void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
@@ -144,7 +156,9 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
     if (plan->differentiable[i]) torch::autograd::set_history(outputs[i], node);
   }
   auto& part = static_cast<PartNode&>(*node);
-  for (const PartPlan::Read& read : plan->outputs) part.output_versions_.emplace_back(outputs[read.index]);
+  if (!plan->any.outputs.empty()) part.output_versions_.resize(outputs.size());
+  for (const PartPlan::Read& read : plan->any.outputs)
+    part.output_versions_[read.index] = VersionCheck(outputs[read.index]);
   for (const size_t view : plan->views) part.view_versions_.emplace_back(outputs[view]);
 }
 
@@ -172,30 +186,26 @@ void PartNode::keep_outside() {
   }
 }
 
-void PartNode::check_outside(size_t begin, size_t end) const {
-  for (size_t i = begin; i < end; ++i) {
-    const Kept& kept = outside_[i];
-    // Put back from the state before the forward.
-    if (i >= plan_->saved && plan_->written[i]) continue;
-    const at::Tensor now(kept.tensor.lock());
-    if (!kept.version.is_current()) {
-      refuse(now.defined() ? now : at::empty({0}), kept.version, {});
-    }
-    TORCH_CHECK(!now.defined() || now.storage().is_alias_of(kept.storage),
-                "A tensor that a captured part used has other memory in the backward than in the forward.");
-  }
+void PartNode::check_outside(size_t index) const {
+  const Kept& kept = outside_[index];
+  const at::Tensor now(kept.tensor.lock());
+  if (!kept.version.is_current()) refuse(now.defined() ? now : at::empty({0}), kept.version, {});
+  TORCH_CHECK(!now.defined() || now.storage().is_alias_of(kept.storage),
+              "A tensor that a captured part used has other memory in the backward than in the forward.");
 }
 
-void PartNode::check_saved() const {
-  check_outside(0, plan_->saved);
-  for (const PartPlan::Read& read : plan_->inputs) {
+void PartNode::check_saved(const PartPlan::Reads& reads) const {
+  for (size_t i = 0; i < outside_.size(); ++i) {
+    if (reads.outside[i]) check_outside(i);
+  }
+  for (const PartPlan::Read& read : reads.inputs) {
     if (!input_versions_[read.index].is_current())
       refuse(inputs_[read.index], input_versions_[read.index], read);
   }
-  for (size_t i = 0; i < plan_->outputs.size(); ++i) {
-    if (output_versions_[i].is_current()) continue;
-    const at::Tensor& bound = (*lease_)->bound().tensor((*lease_)->program().results[plan_->outputs[i].index]);
-    refuse(bound, output_versions_[i], plan_->outputs[i]);
+  for (const PartPlan::Read& read : reads.outputs) {
+    const VersionCheck& version = output_versions_[read.index];
+    if (version.is_current()) continue;
+    refuse((*lease_)->bound().tensor((*lease_)->program().results[read.index]), version, read);
   }
 }
 
@@ -203,8 +213,11 @@ void PartNode::check_saved() const {
 // the context says why this is one.
 void PartNode::check_all() const {
   try {
-    check_saved();
-    check_outside(plan_->saved, outside_.size());
+    check_saved(plan_->any);
+    for (size_t i = 0; i < outside_.size(); ++i) {
+      // What the forward changes is put back from the state before it.
+      if (!plan_->any.outside[i] && !plan_->written[i]) check_outside(i);
+    }
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!input_versions_[i].is_current()) refuse(inputs_[i], input_versions_[i], {});
     }
@@ -223,14 +236,15 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const bool create_graph = at::GradMode::is_enabled();
   std::vector<bool> wanted;
   for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
-  const bool fits = !create_graph && plan_->form->fits(arrived, wanted);
-  fits ? check_saved() : check_all();
+  const int form = create_graph ? -1 : index_of_form(*plan_->forms, arrived, wanted);
+  form < 0 ? check_all() : check_saved(plan_->reads[form]);
+  saves_ = form < 0 ? plan_->any.saves : plan_->reads[form].saves;
   if (std::any_of(view_versions_.begin(), view_versions_.end(),
                   [](const VersionCheck& version) { return !version.is_current(); }))
     function_->refuse_changed_views();
   const std::lock_guard part_lock(function_->mutex());
-  if (!create_graph) function_->note_gradients(fits, arrived, wanted);
-  return fits ? replayed(arrived) : again(arrived, wanted, create_graph);
+  if (!create_graph) function_->note_gradients(arrived, wanted);
+  return form < 0 ? again(arrived, wanted, create_graph) : replayed(form, arrived);
 }
 
 void PartNode::check_freed(const std::vector<at::Tensor>& gradients) {
@@ -265,14 +279,14 @@ std::vector<at::Tensor> PartNode::of_outputs(const variable_list& gradients) con
   return result;
 }
 
-variable_list PartNode::replayed(const std::vector<at::Tensor>& gradients) {
+variable_list PartNode::replayed(size_t form, const std::vector<at::Tensor>& gradients) {
   counts_->replayed.fetch_add(1, std::memory_order_relaxed);
-  const std::vector<at::Tensor>& placeholders = plan_->form->placeholders;
+  const std::vector<at::Tensor>& placeholders = (*plan_->forms)[form].placeholders;
   for (size_t i = 0; i < placeholders.size(); ++i) {
     if (placeholders[i].defined()) copy_elements(placeholders[i], gradients[i]);
   }
-  (*lease_)->run_backward();
-  return (*lease_)->gradients();
+  (*lease_)->run_backward(form);
+  return (*lease_)->gradients(form);
 }
 
 // What a function that runs once more changes: as before the forward, and as it was at the end of the scope.
@@ -319,7 +333,7 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
 void PartNode::release_variables() {
   {
     const std::lock_guard lock(release_mutex_);
-    if (!plan_->saves) return;
+    if (!saves_) return;
     for (size_t i = 0; i < arrived_.size(); ++i) {
       for (size_t k = 0; arrived_[i] && k < freed_.size(); ++k)
         freed_[k] = freed_[k] || plan_->shared_nodes[i][k];

@@ -47,29 +47,41 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
     std::string producer = {};
     uint32_t output_nr = 0;
   };
-  std::shared_ptr<const PartForm> form;
+  // What a backward reads of what was there at the end of the forward.
+  struct Reads {
+    // Of each of the tensors `outside`.
+    std::vector<bool> outside;
+    std::vector<Read> inputs;
+    std::vector<Read> outputs;
+    // Whether it reads anything that the forward left. Otherwise it may run again: nothing is freed.
+    bool saves = false;
+  };
+  // Each has a backward.
+  std::shared_ptr<const PartForms> forms;
+  // Of each form.
+  std::vector<Reads> reads;
+  // Of all of them.
+  Reads any;
   std::vector<PartUse> uses;
   // That eager's call makes.
   uint64_t nodes = 0;
   std::vector<bool> differentiable;
-  // Tensors from before the call, those that the backward reads first: these are `saved`, the others are of the
-  // forward alone.
+  // Tensors from before the call.
   std::vector<c10::TensorImpl*> outside;
-  size_t saved = 0;
-  std::vector<Read> inputs;
-  std::vector<Read> outputs;
   // Outputs that are views in eager.
   std::vector<size_t> views;
   // Of each output, the outputs whose backward frees something that its own needs.
   std::vector<std::vector<bool>> shared_nodes;
-  // Whether the backward reads anything that the forward left. Otherwise it may run again: nothing is freed.
-  bool saves = false;
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
   // Tensors from before the call that the forward changes, and how often, as their version counters tell.
   std::vector<bool> written;
   std::vector<int64_t> bumps;
+
+ private:
+  void note_outside(const Program& program, const PartFunction& function);
+  Reads reads_of(const Program& program, const PartFunction& function, int begin, int end) const;
 };
 
 class PartNode final : public base::HoldingNode {
@@ -99,12 +111,12 @@ class PartNode final : public base::HoldingNode {
   };
   class PutBack;
   void keep_outside();
-  void check_saved() const;
+  void check_saved(const PartPlan::Reads& reads) const;
   void check_all() const;
-  void check_outside(size_t begin, size_t end) const;
+  void check_outside(size_t index) const;
   // Of each output of the function; undefined where none arrived.
   std::vector<at::Tensor> of_outputs(const base::variable_list& gradients) const;
-  base::variable_list replayed(const std::vector<at::Tensor>& gradients);
+  base::variable_list replayed(size_t form, const std::vector<at::Tensor>& gradients);
   base::variable_list again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                             bool create_graph);
   void check_freed(const std::vector<at::Tensor>& gradients);
@@ -118,6 +130,7 @@ class PartNode final : public base::HoldingNode {
   // Outputs whose graph an eager backward would have freed, and those of the last backward.
   std::vector<bool> freed_;
   std::vector<bool> arrived_;
+  bool saves_ = false;
   std::optional<Lease> lease_;
   std::vector<Kept> outside_;
   std::vector<at::Tensor> inputs_;

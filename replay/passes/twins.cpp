@@ -106,7 +106,7 @@ class TwinSearch {
   // second one's last use. What lives on has memory of its own.
   bool may_stand_for(int first, size_t second) const {
     const Operator &a = program_.operators[first], &b = program_.operators[second];
-    if (a.out.size() != b.out.size()) return false;
+    if (a.out.size() != b.out.size() || !is_there_for(first, second)) return false;
     for (size_t i = 0; i < a.out.size(); ++i) {
       if (a.out[i].kind != b.out[i].kind) return false;
       if (!a.out[i].is_tensor()) continue;
@@ -120,6 +120,12 @@ class TwinSearch {
       if (writes_.written_between(x.memory, first, last)) return false;
     }
     return true;
+  }
+
+  // Of a part's backwards one runs, and not the others.
+  bool is_there_for(int first, size_t second) const {
+    const int made_in = program_.segment_of(first);
+    return made_in == 0 || made_in == program_.segment_of(static_cast<int>(second));
   }
 
   int last_use_of_both(int first, int second) const {

@@ -165,7 +165,7 @@ std::string first_difference(const Program& a, const Program& b, const MayDiffer
   if (std::string text = memory_difference(a, b); !text.empty()) return text;
   if (std::string text = value_difference(a, b); !text.empty()) return text;
   if (std::string text = version_difference(a, b); !text.empty()) return text;
-  if (a.backward_begins != b.backward_begins || a.outputs != b.outputs)
+  if (a.backwards != b.backwards || a.outputs != b.outputs)
     return "The outputs have a graph in one call and none, or another one, in the next.";
   if (a.result_versions != b.result_versions)
     return "A result is changed another number of times in each call.";

@@ -29,6 +29,18 @@ int Program::last_use(int memory) const {
   return crosses || is_result(memory) ? static_cast<int>(operators.size()) : used.last;
 }
 
+int Program::segment_of(int op) const {
+  return static_cast<int>(std::upper_bound(backwards.begin(), backwards.end(), op) - backwards.begin());
+}
+
+int Program::end_of_backward(size_t i) const {
+  return i + 1 < backwards.size() ? backwards[i + 1] : static_cast<int>(operators.size());
+}
+
+size_t Program::gradients_of_each() const {
+  return backwards.empty() ? 0 : (results.size() - outputs) / backwards.size();
+}
+
 int Program::only_maker(int memory) const {
   const auto lies_there = [&](int value) { return value >= 0 && values[value].memory == memory; };
   const auto touches = [&](const Argument& argument) { return this->touches(argument, memory); };

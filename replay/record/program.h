@@ -158,6 +158,9 @@ struct Program {
   // others are gradients. -1 and 0: a whole step.
   int backward_begins = -1;
   size_t outputs = 0;
+  // Where each backward of a part begins: one for each form of gradients, from the forward's end, as if the
+  // others were not. The results have the gradients of one after those of the other.
+  std::vector<int> backwards = {};
   // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the
   // function looks at all of them in every call.
   std::string unseen_numbers = "a replay would not see when the number changes";
@@ -165,6 +168,11 @@ struct Program {
   std::string refusal;
 
   bool is_part() const { return backward_begins >= 0; }
+  // Of a part: 0 in the forward, i + 1 in the backward i.
+  int segment_of(int op) const;
+  // The operators of the backward i end before this one.
+  int end_of_backward(size_t i) const;
+  size_t gradients_of_each() const;
   // Whether the function returned the memory, or it is a gradient of a part.
   bool is_result(int memory) const;
   // Of a part: the only operator that touches the memory of a gradient, which it makes in the backward; -1:

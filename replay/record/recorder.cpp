@@ -243,12 +243,31 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
 }
 
 void Recorder::begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients) {
-  program_.backward_begins = static_cast<int>(program_.operators.size());
+  const bool is_first = !program_.is_part();
+  program_.backwards.push_back(static_cast<int>(program_.operators.size()));
+  if (is_first) program_.backward_begins = program_.backwards.front();
   program_.outputs = outputs;
   for (const at::Tensor& gradient : gradients) {
     if (gradient.defined()) value(gradient, "The gradient of an output", false);
   }
-  outside_of_forward_ = program_.outside.size();
+  if (is_first) outside_of_forward_ = program_.outside.size();
+}
+
+bool Recorder::backwards_meet() const {
+  const auto is_anothers = [&](int value, size_t op) {
+    if (value < 0 || program_.memory_of(value).origin != Origin::kMade) return false;
+    const int made_by = program_.segment_of(program_.memory_of(value).first);
+    return made_by > 0 && made_by != program_.segment_of(static_cast<int>(op));
+  };
+  for (size_t i = 0; i < program_.operators.size(); ++i) {
+    for (const auto* arguments : {&program_.operators[i].in, &program_.operators[i].out}) {
+      for (const Argument& each : *arguments) {
+        if (std::any_of(each.values.begin(), each.values.end(), [&](int v) { return is_anothers(v, i); }))
+          return true;
+      }
+    }
+  }
+  return false;
 }
 
 // A gradient may lie in memory from before the call: it is that of an output, or a view of it.
@@ -294,6 +313,8 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   }
   if (!program_.refusal.empty()) return;
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
+  if (program_.backwards.size() > 1 && backwards_meet())
+    return refuse("A backward of the part leaves something that the next one uses; make it in the function.");
   const size_t outside_of_operators = program_.outside.size();
   for (size_t i = 0; i < results.size(); ++i) {
     if (!note_result(results[i], !program_.is_part() || i < program_.outputs)) return;

@@ -39,8 +39,8 @@ class Recorder {
   // is.
   static void on_operator(void (*told)(const char* name));
 
-  // From here on the operators are those of a part's backward. The function has made the outputs, and the
-  // backward begins with the gradients.
+  // From here on the operators are those of a part's backward, or of one more from other gradients. The function
+  // has made the outputs, and the backward begins with the gradients.
   void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
 
   // Why numbers of the function may change unseen; empty: they are all looked at in every call.
@@ -63,6 +63,8 @@ class Recorder {
   // Why an operator that has not run yet cannot be in the recording; empty when it can.
   std::string refusal_before(const std::string& name, bool answers) const;
   void finish(const std::vector<at::Tensor>& results);
+  // Whether a backward of a part uses what another one has made: each must be able to run alone.
+  bool backwards_meet() const;
   // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.
   bool is_of_graph(size_t outside) const;
   // A wrapped number that the graph of a part keeps, as that of a product does.

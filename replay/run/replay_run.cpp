@@ -93,9 +93,12 @@ void ReplayRun::make_steps() {
     auto& steps = passes.runs(i) ? steps_ : constant_steps_;
     steps.push_back({std::move(step), static_cast<int>(i), boxed});
   }
-  const auto is_forward = [&](const ReplayStep& step) { return step.op < program().backward_begins; };
-  forward_steps_ =
-      program().is_part() ? std::count_if(steps_.begin(), steps_.end(), is_forward) : steps_.size();
+  for (const int begin : program().backwards) {
+    const auto is_before = [&](const ReplayStep& step) { return step.op < begin; };
+    backward_steps_.push_back(std::count_if(steps_.begin(), steps_.end(), is_before));
+  }
+  backward_steps_.push_back(steps_.size());
+  forward_steps_ = backward_steps_.front();
 }
 
 std::vector<int> ReplayRun::changes(const Operator& op) const {
@@ -195,14 +198,16 @@ void ReplayRun::make_large_gradients_fresh() {
   }
 }
 
-void ReplayRun::run_backward() {
+void ReplayRun::run_backward(size_t which) {
+  size_t done = backward_steps_[which];
+  const size_t end = backward_steps_[which + 1];
   for (Fresh& fresh : fresh_) {
+    if (fresh.step < done || fresh.step >= end) continue;
     const ReplayStep& step = steps_[fresh.step];
     fresh.made = empty_as(bound_.tensor(program().operators[step.op].out[0].values[0]));
     step.boxed->put_result_in(fresh.made);
   }
-  size_t done = forward_steps_;
-  run_steps(done, steps_.size());
+  run_steps(done, end);
 }
 
 bool ReplayRun::run_until(size_t end) {
@@ -259,12 +264,30 @@ void ReplayRun::run_again() {
   bound_.poison(kOtherPoison);
   size_t done = 0;
   run_steps(done, steps_.size());
-  // A graph that is kept has more than one backward.
-  if (program().is_part()) run_backward();
+  run_backwards_again();
   for (size_t i = 0; i < program().values.size(); ++i) {
     const int first = std::max(program().memory_of(static_cast<int>(i)).first, 0);
     TORCH_CHECK(bound_.intact(static_cast<int>(i)), "a tensor of ", program().operators[first].name,
                 " has other sizes or other memory after a replay.");
+  }
+}
+
+// A graph that is kept has more than one backward, in any order. After the last one everything is as after the
+// first of all.
+void ReplayRun::run_backwards_again() {
+  const size_t count = program().backwards.size();
+  std::vector<std::vector<at::Tensor>> alone(count);
+  for (size_t i = count; count > 1 && i-- > 0;) {
+    run_backward(i);
+    alone[i] = gradients(i);
+  }
+  for (size_t i = 0; i < count; ++i) run_backward(i);
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t k = 0; k < alone[i].size(); ++k) {
+      const int value = program().results[program().outputs + i * alone[i].size() + k];
+      TORCH_CHECK(value < 0 || same_elements(alone[i][k], bound_.tensor(value)),
+                  "a backward of the part makes other gradients after another one.");
+    }
   }
 }
 
@@ -346,9 +369,10 @@ at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& looks) {
   return result;
 }
 
-std::vector<at::Tensor> ReplayRun::gradients() {
+std::vector<at::Tensor> ReplayRun::gradients(size_t which) {
   std::vector<at::Tensor> gradients;
-  for (size_t i = program().outputs; i < program().results.size(); ++i) {
+  const size_t count = program().gradients_of_each(), first = program().outputs + which * count;
+  for (size_t i = first; i < first + count; ++i) {
     const int value = program().results[i];
     const auto fresh =
         std::find_if(fresh_.begin(), fresh_.end(), [&](const Fresh& each) { return each.result == i; });

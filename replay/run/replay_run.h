@@ -42,14 +42,14 @@ class ReplayRun {
   // Runs the steps. False: an operator threw, everything is as before, and the call is eager's to make. Throws
   // where that cannot be: memory that lives on was changed after the last operator that may throw on its data.
   bool run();
-  // Of a part: its operators before the backward, as run() does it, and those of the backward, as often as
-  // wanted.
+  // Of a part: its operators before the backward, as run() does it, and those of one of its backwards, as often
+  // as wanted.
   bool run_forward();
   // The name of the operator whose answer took back the last run that returned false; empty: an error did.
   const std::string& other_answer() const { return other_answer_; }
   // The error of the last run that returned false.
   const std::string& failure() const { return failure_; }
-  void run_backward();
+  void run_backward(size_t which);
   // The first run: sees to it that results are where the program says. Memory that it must fill is poisoned
   // before.
   void run_checked();
@@ -60,9 +60,10 @@ class ReplayRun {
   std::vector<at::Tensor> empty_results() const;
   void fill_results(const std::vector<at::Tensor>& results) const;
   std::vector<at::Tensor> results() const;
-  // Of a part: what the function returns, and the gradients. No two of them share memory.
+  // Of a part: what the function returns, and the gradients of a backward that has just run. No two of them
+  // share memory.
   std::vector<at::Tensor> empty_outputs() const;
-  std::vector<at::Tensor> gradients();
+  std::vector<at::Tensor> gradients(size_t which);
   // The results of an eager call take the place of the part's own.
   void take_results(const std::vector<at::Tensor>& eager) const;
 
@@ -88,6 +89,7 @@ class ReplayRun {
   // Counts the steps that are done.
   void run_steps(size_t& done, size_t end);
   bool run_until(size_t end);
+  void run_backwards_again();
   void run_checked(std::vector<ReplayStep>& steps);
   void run_checked(ReplayStep& step);
   // Replaces a boxed step, which has just run, by a lean one that does the same.
@@ -118,6 +120,8 @@ class ReplayRun {
   std::vector<Fresh> fresh_;
   // Steps before a part's backward; all of a whole step.
   size_t forward_steps_ = 0;
+  // The first step of each backward, and the end.
+  std::vector<size_t> backward_steps_;
   std::string other_answer_;
   std::string failure_;
   bool is_broken_ = false;

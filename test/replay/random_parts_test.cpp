@@ -328,6 +328,8 @@ struct Program {
   bool hooks;
   int wild;
   std::vector<Recipe> recipes;
+  // Whether the losses of the calls, and which outputs they use, take turns.
+  bool turns;
 
   explicit Program(uint64_t number) : seed(number) {
     Dice dice(number);
@@ -349,6 +351,7 @@ struct Program {
     const bool rare = dice.one_in(4);
     for (int i = 0; i < 2; ++i) recipes.emplace_back(dice, rare);
     recipes[1].calls_other = nested;
+    turns = dice.one_in(3);
   }
 };
 
@@ -623,9 +626,11 @@ class Step {
 
   at::Tensor loss_of(const Tensors& out) {
     at::Tensor loss;
-    const int kind = habit(program_.loss, 8);
+    const int turn = program_.turns ? i_ + turn_++ : 0;
+    const int kind = (habit(program_.loss, 8) + turn) % 8;
     for (size_t k = 0; k < out.size(); ++k) {
       if (!out[k].defined() || !out[k].requires_grad()) continue;
+      if (program_.turns && out.size() > 1 && k == turn % (out.size() + 1)) continue;
       if (k > 0 && (kind == 6 || now_and_then(4))) continue;
       at::Tensor term;
       switch (kind) {
@@ -763,6 +768,7 @@ class Step {
   Dice dice_;
   const int i_;
   bool wild_ = false;
+  int turn_ = 0;
   Stepped result_;
   std::vector<Tensors> all_;
   std::vector<Tensors> inputs_;
