@@ -91,7 +91,8 @@ constexpr std::string_view kNeverThrow =
     "bernoulli_.float cauchy exponential geometric log_normal normal.float_float normal_ normal_functional "
     "random uniform "
     // Updates of optimizers.
-    "_fused_adagrad _fused_adam _fused_adamw _fused_sgd overdrive::sgd_ overdrive::adam_";
+    "_fused_adagrad _fused_adam _fused_adamw _fused_sgd overdrive::sgd_ overdrive::adam_ "
+    "overdrive::adagrad_ overdrive::adamax_ overdrive::nadam_ overdrive::radam_";
 
 constexpr std::string_view kThrowOnData =
     "_assert_async _assert_scalar _ctc_loss _embedding_bag _embedding_bag_forward_only "

@@ -743,8 +743,9 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
-    dicts. ``optimizer`` is the one whose ``step()`` it calls, or a list of several: SGD, Adam and AdamW, whose options are
-    read in every call, so that learning rates may change; RMSprop, Adadelta and Rprop, with a recording for each value.
+    dicts. ``optimizer`` is the one whose ``step()`` it calls, or a list of several: SGD, Adam, AdamW, Adagrad, Adamax, NAdam and
+    RAdam, whose options are read in every call, so that learning rates may change; RMSprop, Adadelta and Rprop, with a
+    recording for each value.
     Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
     has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
     ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every

@@ -11,8 +11,9 @@ import operator
 from typing import Any
 
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
+from overdrive._optimizer_rules import rule_of
 
-_PLAIN = ("foreach", "fused", "maximize", "capturable", "differentiable")
+_PLAIN = ("fused", "capturable", "differentiable")
 
 
 class Optimizer:
@@ -24,8 +25,7 @@ class Optimizer:
         self.optimizer = optimizer
         # A captured optimizer has a class of its own above it.
         kind = self._kind = getattr(type(optimizer), "_overdrive_base", type(optimizer))
-        self._is_sgd = kind is torch.optim.SGD
-        self._known = self._is_sgd or kind in (torch.optim.Adam, torch.optim.AdamW)
+        self._rule = rule_of(kind)
         # Its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards.
         self._has_constants = with_constants and kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
         self._numbers: list[Any] = []
@@ -40,9 +40,9 @@ class Optimizer:
         import torch
 
         name = type(self.optimizer).__name__
-        if not self._known and not self._has_constants:
-            return (f"The optimizer is {name}. A captured step understands SGD, Adam, AdamW, RMSprop, Adadelta and Rprop; leave the "
-                    "step() of another one outside the function, and uncaptured.")
+        if self._rule is None and not self._has_constants:
+            return (f"The optimizer is {name}. A captured step understands SGD, Adam, AdamW, Adagrad, Adamax, NAdam, RAdam, RMSprop, "
+                    "Adadelta and Rprop; leave the step() of another one outside the function, and uncaptured.")
         import torch.optim.optimizer as every
 
         if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
@@ -67,26 +67,17 @@ class Optimizer:
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
         return ""
 
-    def _values(self, group: dict[str, Any]) -> tuple[float, ...]:
-        if self._is_sgd:
-            return (group["lr"], group["momentum"], group["dampening"], group["weight_decay"], group["nesterov"])
-        beta1, beta2 = group["betas"]
-        decoupled = group.get("decoupled_weight_decay", False)
-        return (group["lr"], beta1, beta2, group["eps"], group["weight_decay"], decoupled)
-
-    def _shape(self, values: tuple[float, ...]) -> tuple[bool, ...]:
-        """Which operators an update has that writes in place: buffers and versions depend on them."""
-        return (bool(values[1]),) if self._is_sgd else (bool(values[4]), bool(values[5]))
-
     def write_numbers(self) -> str:
         """Puts the options where the operator reads them: before every call. A refusal, or ""."""
-        for index, group in enumerate(self.optimizer.param_groups if self._known else ()):
-            values = self._values(group)
+        rule = self._rule
+        for index, group in enumerate(self.optimizer.param_groups if rule is not None else ()):
+            values = rule.numbers(group)  # type: ignore[union-attr]
             if index < len(self._written) and _are_same(values, self._written[index]):
                 continue
             if self.refusal():
                 return self.refusal()
-            if index < len(self._written) and self._shape(values) != self._shape(self._written[index]):
+            if index < len(self._written) and any(bool(values[place]) != bool(self._written[index][place])
+                                                  for place in rule.switches):  # type: ignore[union-attr]
                 self.crossed = True
             if index == len(self._numbers):
                 import torch
@@ -104,15 +95,16 @@ class Optimizer:
         import torch.optim.optimizer as every
 
         optimizer = self.optimizer
-        return (self._known or self._has_constants) and not (
+        return (self._rule is not None or self._has_constants) and not (
             optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
             or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks)
 
     def has_written_options(self) -> bool:
         """Whether the options are those that write_numbers() has put into tensors."""
         groups = self.optimizer.param_groups
-        return not self._known or len(groups) == len(self._written) and all(
-            _are_same(self._values(group), written) for group, written in zip(groups, self._written))
+        rule = self._rule
+        return rule is None or len(groups) == len(self._written) and all(
+            _are_same(rule.numbers(group), written) for group, written in zip(groups, self._written))
 
     def structure(self) -> list[Read]:
         """Everything but numbers whose change asks for another recording."""
@@ -138,10 +130,9 @@ class Optimizer:
 
     def options_read(self) -> list[Read]:
         """Options of groups that no tensor carries to a replay."""
-        carried = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "betas", "eps", "decoupled_weight_decay",
-                   "initial_lr", "params")
+        carried = () if self._rule is None else (*self._rule.carried, "initial_lr", "params")
         return [Read(ENTRY, group, key, f"{key!r} of a group of {type(self.optimizer).__name__}")
-                for group in self.optimizer.param_groups for key in group if not self._known or key not in carried]
+                for group in self.optimizer.param_groups for key in group if key not in carried]
 
     def note_idle(self) -> None:
         """Remembers the parameters without a gradient: step() leaves them alone."""
@@ -196,26 +187,27 @@ class Optimizer:
     def _update(self, group: dict[str, Any], numbers: Any) -> None:
         import torch
 
+        rule = self._rule
+        assert rule is not None
         parameters: list[Any] = []
         gradients: list[Any] = []
-        states: list[list[Any]] = [[]] if self._is_sgd else [[], [], [], []]
+        states: list[list[Any]] = [[] for _ in range(rule.states)]
         self.optimizer._init_group(group, parameters, gradients, *states)
         if not parameters:
             return
-        if self._is_sgd and any(buffer is None for buffer in states[0]):
+        if rule.operator == "sgd_" and any(buffer is None for buffer in states[0]):
             # The first update of a parameter makes its buffer; the next recording is another one.
-            self._reference(group, parameters, gradients, states)
+            rule.update(group, parameters, gradients, states)
             for parameter, buffer in zip(parameters, states[0]):
                 self.optimizer.state[parameter]["momentum_buffer"] = buffer
             return
         with _Unrecorded():
             copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
             versions = [[tensor._version for tensor in tensors] for tensors in copies]
-            self._reference(group, copies[0], [gradient.clone() for gradient in gradients], copies[1:])
-        if self._is_sgd:
-            torch.ops.overdrive.sgd_(parameters, gradients, states[0], numbers)
-        else:
-            torch.ops.overdrive.adam_(parameters, gradients, *states, numbers)
+            rule.update(group, copies[0], [gradient.clone() for gradient in gradients], copies[1:])
+        if group["maximize"]:
+            gradients = [-gradient for gradient in gradients]
+        getattr(torch.ops.overdrive, rule.operator)(parameters, gradients, *states, numbers)
         with _Unrecorded():
             for ours, theirs, before in zip((parameters, *states), copies, versions):
                 for tensor, copy, version in zip(ours, theirs, before):
@@ -225,23 +217,6 @@ class Optimizer:
                         _refuse(f"An update of {type(self.optimizer).__name__} is not the one that a captured step "
                                 "knows; leave step() outside the function.")
                         tensor.copy_(copy)
-
-    def _reference(self, group: dict[str, Any], parameters: list[Any], gradients: list[Any],
-                   states: list[list[Any]]) -> None:
-        """PyTorch's own update."""
-        from torch.optim.adam import adam
-        from torch.optim.sgd import sgd
-
-        shared = {"lr": group["lr"], "weight_decay": group["weight_decay"], "maximize": False}
-        if self._is_sgd:
-            buffers = states[0] or [None] * len(parameters)
-            sgd(parameters, gradients, buffers, foreach=False, fused=False, momentum=group["momentum"],
-                dampening=group["dampening"], nesterov=group["nesterov"], **shared)
-            return
-        beta1, beta2 = group["betas"]
-        adam(parameters, gradients, *states, foreach=False, fused=False,
-             decoupled_weight_decay=group.get("decoupled_weight_decay", False), amsgrad=group["amsgrad"],
-             beta1=beta1, beta2=beta2, eps=group["eps"], **shared)
 
 
 def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:

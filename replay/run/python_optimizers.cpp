@@ -1,8 +1,8 @@
 #include "replay/run/python_optimizers.h"
 
 #include "engine/base/no_destructor.h"
+#include "replay/run/python_update.h"
 
-#include <ATen/ScalarOps.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/addcdiv_cpu_dispatch.h>
 #include <ATen/ops/addcmul_cpu_dispatch.h>
@@ -11,7 +11,6 @@
 #include <ATen/ops/maximum_cpu_dispatch.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <ATen/ops/sqrt_cpu_dispatch.h>
-#include <torch/library.h>
 
 #include <cmath>
 
@@ -26,24 +25,16 @@ namespace {
 // and the step counts stay the optimizer's own tensors. Whoever records compares each update with PyTorch's,
 // bit by bit.
 
-at::Tensor number(double value) { return at::native::wrapped_scalar_tensor(value); }
-
-void check_sizes(at::TensorList parameters, at::TensorList others, const at::Tensor& numbers, int64_t count) {
-  TORCH_CHECK(parameters.size() == others.size(), "an optimizer's lists differ in length.");
-  TORCH_CHECK(numbers.scalar_type() == at::kDouble && numbers.numel() == count && numbers.is_contiguous(),
-              "an optimizer's numbers are ", count, " of type double.");
-}
-
 struct SgdNumbers {
   double rate, momentum, dampening, decay, nesterov;
 };
 
 void sgd(at::TensorList parameters, at::TensorList gradients, at::TensorList buffers,
          const at::Tensor& numbers) {
-  check_sizes(parameters, gradients, numbers, 5);
+  check_sizes(parameters, {gradients}, numbers, 5);
   const double* n = numbers.const_data_ptr<double>();
   const SgdNumbers given{n[0], n[1], n[2], n[3], n[4]};
-  if (given.momentum != 0) check_sizes(parameters, buffers, numbers, 5);
+  if (given.momentum != 0) check_sizes(parameters, {buffers}, numbers, 5);
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor parameter = parameters[i], gradient = gradients[i];
     if (given.decay != 0) gradient = at::cpu::add(gradient, parameter, given.decay);
@@ -60,10 +51,6 @@ void sgd(at::TensorList parameters, at::TensorList gradients, at::TensorList buf
 struct AdamNumbers {
   double rate, beta1, beta2, epsilon, decay, decoupled;
 };
-
-double read(const at::Tensor& step) {
-  return step.scalar_type() == at::kDouble ? *step.const_data_ptr<double>() : *step.const_data_ptr<float>();
-}
 
 void adam_update(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
                  at::Tensor greatest, at::Tensor step, const AdamNumbers& given) {
@@ -89,9 +76,8 @@ void adam_update(at::Tensor parameter, at::Tensor gradient, at::Tensor average, 
 
 void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
           at::TensorList greatest, at::TensorList steps, const at::Tensor& numbers) {
-  for (const at::TensorList& others : {gradients, averages, squares, steps})
-    check_sizes(parameters, others, numbers, 6);
-  if (!greatest.empty()) check_sizes(parameters, greatest, numbers, 6);
+  check_sizes(parameters, {gradients, averages, squares, steps}, numbers, 6);
+  if (!greatest.empty()) check_sizes(parameters, {greatest}, numbers, 6);
   const double* n = numbers.const_data_ptr<double>();
   const AdamNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -113,8 +99,9 @@ void define_python_optimizers() {
         "Tensor(d!)[] greatest, Tensor(e!)[] steps, Tensor numbers) -> ()");
     made.impl("sgd_", torch::dispatch(c10::DispatchKey::CPU, &sgd));
     made.impl("adam_", torch::dispatch(c10::DispatchKey::CPU, &adam));
+    define_updates_by_steps(made);
     // Version counters are the caller's to raise, as often as PyTorch's update does.
-    for (const char* name : {"sgd_", "adam_"}) {
+    for (const char* name : {"sgd_", "adam_", "adagrad_", "adamax_", "nadam_", "radam_"}) {
       for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}) {
         made.impl(name, torch::dispatch(key, torch::CppFunction::makeFallthrough()));
       }

@@ -40,6 +40,11 @@ OPTIMIZERS = {
     "nesterov": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, 1e-2, weight_decay=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, 1e-2, amsgrad=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.05, lr_decay=0.01, weight_decay=0.01),
+    "adamax": lambda p: torch.optim.Adamax(p, 1e-2, weight_decay=0.01),
+    "nadam": lambda p: torch.optim.NAdam(p, 1e-2, weight_decay=0.01),
+    "radam": lambda p: torch.optim.RAdam(p, 1e-2, decoupled_weight_decay=True, weight_decay=0.01),
+    "maximize": lambda p: torch.optim.Adam(p, 1e-3, maximize=True, foreach=True),
 }
 
 
@@ -277,14 +282,14 @@ def test_refusals_say_what_to_do():
     sgd = torch.optim.SGD([p], 0.1)
     assert "item()" in refused(lambda x: x * torch.rand(1).item(), x)
     assert "return tensors" in refused(lambda x: (x * 2, 3), x)
-    assert "Adagrad. A captured step understands SGD, Adam, AdamW, RMSprop" in refused(
-        stepping(other := torch.optim.Adagrad([p]), p), x, optimizer=other)
+    assert "ASGD. A captured step understands SGD, Adam, AdamW, Adagrad" in refused(
+        stepping(other := torch.optim.ASGD([p]), p), x, optimizer=other)
     assert "does not know; give it by optimizer=" in refused(stepping(sgd, p), x)
     second = torch.optim.Adam([torch.ones(1, requires_grad=True)])
     for given in (sgd, second, None):
         assert "takes a list of several" in refused(stepping(sgd, p, second.step), x, optimizer=given)
-    assert "has foreach=True" in refused(
-        stepping(other := torch.optim.Adam([p], foreach=True), p), x, optimizer=other)
+    assert "has fused=True" in refused(
+        stepping(other := torch.optim.Adam([p], fused=True), p), x, optimizer=other)
     assert "a tensor as lr" in refused(
         stepping(other := torch.optim.SGD([p], torch.tensor(0.1)), p), x, optimizer=other)
     assert "changes the optimizer's options" in refused(

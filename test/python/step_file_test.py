@@ -339,6 +339,22 @@ def test_what_is_not_replayed_cannot_be_saved(tmp_path):
         scaled(torch.randn(4), 0.5)
     with pytest.raises(overdrive.OverdriveError, match="called with a number"):
         scaled.save(tmp_path / "step.od")
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.Adagrad(model.parameters(), 0.1)
+
+    def train(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    for i in range(8):
+        step(*drawn("16x8,16x2"))
+    assert step.stats()["replayed"] > 0, step.refusal()
+    with pytest.raises(RuntimeError, match="overdrive::adagrad_"):
+        step.save(tmp_path / "step.od")
     assert not (tmp_path / "step.od").exists()
 
 

@@ -1,0 +1,32 @@
+// What the updates of PyTorch's optimizers for Python have in common: numbers as operators take them, and the
+// checks of their lists. Note [Optimizers of Python]. Any thread.
+#pragma once
+
+#include <ATen/ScalarOps.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace overdrive::replay {
+
+inline at::Tensor number(double value) { return at::native::wrapped_scalar_tensor(value); }
+
+// Of a step count, or another number that an optimizer keeps in a tensor.
+inline double read(const at::Tensor& kept) {
+  return kept.scalar_type() == at::kDouble ? *kept.const_data_ptr<double>() : *kept.const_data_ptr<float>();
+}
+
+inline void check_sizes(at::TensorList parameters, std::initializer_list<at::TensorList> others,
+                        const at::Tensor& numbers, int64_t count) {
+  TORCH_CHECK(std::all_of(others.begin(), others.end(),
+                          [&](const at::TensorList& each) { return each.size() == parameters.size(); }),
+              "an optimizer's lists differ in length.");
+  TORCH_CHECK(numbers.scalar_type() == at::kDouble && numbers.numel() == count && numbers.is_contiguous(),
+              "an optimizer's numbers are ", count, " of type double.");
+}
+
+// Adagrad, Adamax, NAdam and RAdam, into the library of Overdrive's operators.
+void define_updates_by_steps(torch::Library& library);
+
+}  // namespace overdrive::replay
