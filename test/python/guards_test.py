@@ -1,5 +1,6 @@
 """What a captured function reads by its names is looked at in every call: eager's results after each change, or a refusal
 that names it."""
+import array
 import collections
 import contextlib
 import cProfile
@@ -850,3 +851,26 @@ def test_a_difference_between_two_recordings_names_the_lines_of_its_operator():
     for _ in range(12):
         step(torch.ones(2))
     assert f"guards_test.py:{table.__code__.co_firstlineno + 1})" in step.refusal(), step.refusal()
+
+
+@pytest.mark.parametrize(("value", "read", "change"), [
+    ("Options()", "box.of_class.rate", "box.of_class.rate = 7.0"), ("{1.0}", "max(box.of_class)", "box.of_class.add(7.0)"),
+    ("collections.deque([1.0])", "box.of_class[0]", "box.of_class[0] = 7.0"),
+    ("array.array('d', [1.0])", "box.of_class[0]", "box.of_class[0] = 7.0"),
+    ("collections.UserDict(k=1.0)", "box.of_class['k']", "box.of_class['k'] = 7.0"),
+    ("slice(0, 2)", "(box.of_class.stop - 1.0)", "type(box).of_class = slice(0, 3)")])
+def test_objects_that_are_attributes_of_a_class_are_looked_at(value, read, change):
+    """Once they were not, apart from numbers, lists and dicts: a replay went on with the old value."""
+    class Options:
+        rate = 2.0
+
+    names = {"collections": collections, "array": array, "Options": Options}
+    names["box"] = type("Box", (), {"of_class": eval(value, names)})()
+    function = eval(f"lambda x: x * {read}", names)
+    step = overdrive.capture(function)
+    for i in range(30):
+        if i == 15:
+            exec(change, names)
+        x = torch.randn(3)
+        assert torch.equal(step(x), function(x)), f"call {i}"
+    assert step.stats()["replayed"] > 10, step.refusal()
