@@ -180,8 +180,8 @@ def in_python(text: str) -> str:
     """Options as Python spells them, and no trace of C++."""
     text = re.sub(r"\nException raised from .*?(\n(?!frame #)|\Z)", r"\1", text, flags=re.S)
     if text.startswith("aten::lift_fresh uses memory"):
-        return ("torch.tensor() of several numbers or of an array, torch.from_numpy(), or an index that is a list or an array, makes a "
-                "tensor out of numbers in the middle of the step; make the tensor outside of the function.")
+        return ("torch.tensor(), torch.from_numpy() or an index makes a tensor of an array of more than 1 MiB in the middle of the step; "
+                "make the tensor outside of the function.")
     text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
     text = re.sub(r"^(the step|anomaly mode|autocast|hooks on|a forward-mode|called inside)", r"The last call was eager: \1",
                   text)

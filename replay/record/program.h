@@ -43,6 +43,8 @@ struct Memory {
   std::string constant = {};
   // The operator before which the program wrote the bytes through a pointer, as torch::tensor() does; or -1.
   int host_filled = -1;
+  // Whether it is the program's array, as NumPy's, to which the program may write at any time.
+  bool is_array = false;
   // Whether an operator has given it values.
   bool has_values = false;
   int input = -1;

@@ -205,6 +205,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   if (op.name == "aten::lift_fresh") note_lifted(op);
   if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
+  check_arrays(op);
   const bool is_view =
       !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
                                           [](const auto& result) { return result.alias_info(); });
@@ -315,9 +316,13 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
   if (program_.backwards.size() > 1 && backwards_meet())
     return refuse("A backward of the part leaves something that the next one uses; make it in the function.");
+  check_arrays_left();
+  if (!program_.refusal.empty()) return;
   const size_t outside_of_operators = program_.outside.size();
   for (size_t i = 0; i < results.size(); ++i) {
     if (!note_result(results[i], !program_.is_part() || i < program_.outputs)) return;
+    if (program_.results[i] >= 0 && program_.memory_of(program_.results[i]).is_array)
+      return refuse("The function returns a tensor on the memory of an array; return its clone().");
     const bool has_version = results[i].defined() && !results[i].is_inference();
     program_.result_versions.push_back(has_version ? results[i]._version() : 0);
   }

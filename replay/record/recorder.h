@@ -84,6 +84,10 @@ class Recorder {
   void note_writes(Operator& op);
   void note_host_values(const Operator& op);
   void note_lifted(const Operator& op);
+  // Whether the operator writes to an array that was lifted in the call, or the program has done so.
+  void check_arrays(const Operator& op);
+  // The same at the end. A tensor on an array must not live on.
+  void check_arrays_left();
   void note_asked_storages(const Operator& op);
   void check_memory(const Operator& op);
 
@@ -117,6 +121,8 @@ class Recorder {
   std::unordered_set<const c10::TensorImpl*> views_of_outside_;
   // Of a part: how many tensors from outside the forward saw. The backward sees saved ones under other names.
   size_t outside_of_forward_ = 0;
+  // Whether an array was lifted.
+  bool any_array_ = false;
   // By storage.
   std::unordered_map<const c10::StorageImpl*, WeakTensor> owners_;
   // By storage, kept so that no address is used again.

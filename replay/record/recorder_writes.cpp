@@ -8,8 +8,16 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace overdrive::replay {
+
+namespace {
+
+// A recording has a copy of it, and larger ones are data.
+constexpr size_t kLargestArray = size_t{1} << 20;
+
+}  // namespace
 
 void Recorder::note_writes(Operator& op) {
   const auto add = [&](const Argument& argument) {
@@ -53,19 +61,67 @@ void Recorder::note_host_values(const Operator& op) {
 }
 
 // torch.tensor() writes numbers where no operator is seen, and lift_fresh is the first to see the memory.
-// Memory that LibTorch did not allocate, as NumPy's, may change later.
+// Memory that LibTorch did not allocate is an array of the program, as NumPy's: its numbers are constants where
+// somebody looks at them in every call, which undeclared() asks for.
 void Recorder::note_lifted(const Operator& op) {
   const int now = static_cast<int>(program_.operators.size()), value = op.in[0].values[0];
   if (value < 0) return;
   Memory& memory = program_.memories[program_.values[value].memory];
   if (memory.origin != Origin::kOutside || memory.first != now) return;
-  if (memory.raw->data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) return;
+  const bool is_array = memory.raw->data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter();
+  if (is_array && memory.bytes > kLargestArray) return;
+  memory.is_array = is_array;
+  any_array_ |= is_array;
   memory.origin = Origin::kMade;
   memory.host_filled = now;
   memory.has_values = true;
   memory.constant.assign(static_cast<const char*>(memory.address), memory.bytes);
   outside_seen_.erase(program_.outside.back().raw);
   program_.outside.pop_back();
+}
+
+namespace {
+
+bool has_changed(const Memory& array) {
+  return std::memcmp(array.address, array.constant.data(), array.constant.size()) != 0;
+}
+
+}  // namespace
+
+void Recorder::check_arrays(const Operator& op) {
+  if (!any_array_) return;
+  for (const Argument& in : op.in) {
+    for (const int value : in.values) {
+      if (value < 0 || !program_.memory_of(value).is_array) continue;
+      const int index = program_.values[value].memory;
+      if (std::find(op.writes.begin(), op.writes.end(), index) != op.writes.end())
+        return refuse(c10::str(op.name, " writes to an array of the program; write to a tensor."));
+      if (has_changed(program_.memories[index]))
+        return refuse(c10::str("An array changes after it has become a tensor that ", op.name,
+                               " uses; change it before."));
+    }
+  }
+}
+
+void Recorder::check_arrays_left() {
+  for (size_t i = 0; any_array_ && i < program_.memories.size(); ++i) {
+    const Memory& memory = program_.memories[i];
+    if (!memory.is_array) continue;
+    const auto alive = memory.weak.lock();
+    if (alive && has_changed(memory))
+      return refuse("An array changes after it has become a tensor; change it before.");
+    // The graph of a part may keep it.
+    // Its bytes are then what an operator has left there, and not what somebody looks at before the call.
+    const auto shares = [&](const Memory& other) {
+      const auto *begin = static_cast<const char*>(memory.address), *first = static_cast<const char*>(other.address);
+      return (other.origin == Origin::kInput || other.origin == Origin::kOutside) && begin < first + other.bytes &&
+             first < begin + memory.bytes;
+    };
+    if (std::any_of(program_.memories.begin(), program_.memories.end(), shares))
+      return refuse("An array that becomes a tensor shares memory with another tensor of the function; use that one.");
+    if (alive && !program_.is_part())
+      return refuse("A tensor on the memory of an array lives on after the call; keep or return its clone().");
+  }
 }
 
 void Recorder::note_asked_storages(const Operator& op) {

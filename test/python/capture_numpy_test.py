@@ -176,3 +176,104 @@ def test_pythons_own_arrays_are_looked_at():
             values[0] = 1 + i // 8
             assert torch.equal(step(torch.ones(2)), torch.ones(2) * (1 + i // 8))
         assert step.stats()["replayed"] > 0, step.refusal()
+
+
+class Places:
+    """Arrays that a function makes tensors of: as an attribute, in a list, in a dict, of a class."""
+    of_class = None
+
+    def __init__(self, np):
+        self.places, self.weights = np.array([2, 0]), np.array([1.5, -2.0], "f4")
+        self.several, self.named = [np.array([0, 1])], {"last": np.array([3, 3])}
+        type(self).of_class = np.array([1, 2])
+
+
+@pytest.mark.parametrize("use", [
+    "x[box.places]", "x[box.several[0]] + x[box.named['last']]", "x[box.of_class]", "x[:2] * torch.from_numpy(box.weights)",
+    "x[torch.as_tensor(box.places)] * torch.tensor(box.weights)", "x[np.arange(2)] * torch.from_numpy(np.full(2, 3.0))",
+    "x.index_put((torch.from_numpy(box.places),), torch.zeros(2)) * w"])
+def test_tensors_of_arrays_are_constants_of_the_recording(np, use):
+    """An array that changes between the calls is seen."""
+    def make():
+        box, w = Places(np), torch.ones(1, requires_grad=True)
+
+        def before(i):
+            for array in (box.places, box.several[0], box.named["last"], box.of_class):
+                array[0] = 2 if i >= 12 and array is box.of_class else 1 if i >= 12 else array[0]
+            box.weights[1] = -2 + i // 12
+
+        function = eval(f"lambda x: {use}", {"box": box, "np": np, "torch": torch, "w": w})
+
+        def train(x):
+            w.grad = None
+            loss = (function(x) * w).square().sum()
+            loss.backward()
+            return torch.stack([loss, w.grad[0]])
+
+        return train, before
+
+    step = beside_eager(make, row, calls=30)
+    assert step.stats()["replayed"] > 10, step.refusal()
+
+
+@pytest.mark.parametrize("kind", ["array", "list"])
+def test_an_index_of_an_array_in_a_part(np, kind):
+    def make():
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 3)
+
+        class Fill:
+            places = np.arange(3) if kind == "array" else [0, 1, 2]
+
+            def __call__(self, x):
+                m = torch.zeros(8, 3, 3)
+                m[..., self.places, self.places] = net(x)
+                return m[:, self.places]
+
+        return Fill(), net
+
+    (fill, net), (twin, other) = make(), make()
+    part = overdrive.captured(lambda x: fill(x))
+    for i in range(30):
+        if kind == "array" and i == 15:
+            fill.places[2] = twin.places[2] = 0
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(i))
+        for function, module in ((part, net), (twin, other)):
+            module.zero_grad()
+            function(x).square().sum().backward()
+        assert torch.equal(net.weight.grad, other.weight.grad) and torch.equal(net.bias.grad, other.bias.grad), i
+    assert part.stats()["replayed"] > 10, part.refusal()
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    ("t = torch.from_numpy(a); t.add_(x); return x * 2", "writes to an array"),
+    ("b = np.ones(4, 'f4'); t = torch.from_numpy(b); b[1] = 5; return x + t", "changes after it has become a tensor"),
+    ("b = np.ones(4, 'f4'); t = torch.from_numpy(b); y = x + t; b[1] = 5; return y + t.sum()", "changes after it has become a tensor"),
+    ("t = torch.from_numpy(a); return t", "clone()"),
+    ("t = torch.from_numpy(a); box['kept'] = t; return x + t", ""),
+    ("w.add_(x); return x + torch.from_numpy(of_w)", "shares memory"),
+    ("w.add_(x); return x + torch.from_numpy(of_w[1:])[0]", "shares memory"),
+    ("return x + sum(torch.from_numpy(each) for each in iterated)", "")])
+def test_arrays_that_are_no_constants(np, body, reason):
+    """Refused, or as eager does it."""
+    def make():
+        w = torch.zeros(4)
+        a = np.ones(4, "f4")
+        names = {"a": a, "np": np, "torch": torch, "box": {}, "w": w, "of_w": w.numpy(), "iterated": iter([a] * 100)}
+        exec("def function(x):\n    " + body.replace("; ", "\n    "), names)
+
+        def before(i):
+            a[:] = 1 + i // 8
+
+        return names["function"], before
+
+    function, before = make()
+    twin, before_twin = make()
+    step = overdrive.capture(function)
+    for i in range(24):
+        before(i), before_twin(i)
+        x = torch.full((4,), float(max(i - 10, 0)))  # nothing is written in the calls that are recorded
+        assert torch.equal(step(x), twin(x)), f"call {i}: {step.refusal()}"
+    assert reason in step.refusal(), step.refusal()
+    if reason:
+        assert step.stats()["replayed"] == 0
