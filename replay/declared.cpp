@@ -60,10 +60,11 @@ std::string undeclared(const ReplayRun& run, const CaptureOptions& options,
   const std::string& unseen = run.program().unseen_numbers;
   const bool are_declared = options.constant_numbers || unseen.empty();
   const auto& memories = run.program().memories;
-  const bool any_array = std::any_of(memories.begin(), memories.end(), [](const Memory& m) { return m.is_array; });
+  const bool any_array =
+      std::any_of(memories.begin(), memories.end(), [](const Memory& m) { return m.is_array; });
   if (any_array && !are_declared) {
-    return c10::str("An array becomes a tensor in the function, as by from_numpy() or as an index, and ", unseen,
-                    "; make the tensor outside of the function.");
+    return c10::str("An array becomes a tensor in the function, as by from_numpy() or as an index, and ",
+                    unseen, "; make the tensor outside of the function.");
   }
   for (size_t i = 0; i < operators.size(); ++i) {
     const Operator& op = operators[i];

@@ -140,7 +140,8 @@ std::vector<MetForms::Met> MetForms::candidates(const std::vector<at::Tensor>& o
   }
   for (const Met& each : met_) add(each.form, each.count);
   for (const auto& looks : first_calls_) {
-    const bool any = std::any_of(looks->begin(), looks->end(), [](const auto& each) { return each.has_value(); });
+    const bool any =
+        std::any_of(looks->begin(), looks->end(), [](const auto& each) { return each.has_value(); });
     if (any) add({.looks = *looks, .wanted = {}, .placeholders = {}}, 1);
   }
   std::stable_sort(all.begin(), all.end(), [](const Met& a, const Met& b) { return a.count > b.count; });
@@ -157,7 +158,8 @@ std::shared_ptr<const PartForms> MetForms::choose(const std::vector<at::Tensor>&
     for (size_t i = 0; i < outputs.size() && !any_seen; ++i) {
       if (differentiable[i]) looks[i] = dense_looks(outputs[i]);
     }
-    all.push_back({fitted({.looks = looks, .wanted = {}, .placeholders = {}}, outputs, differentiable, uses), 0});
+    all.push_back(
+        {fitted({.looks = looks, .wanted = {}, .placeholders = {}}, outputs, differentiable, uses), 0});
   }
   auto forms = std::make_shared<PartForms>();
   uses_.clear();

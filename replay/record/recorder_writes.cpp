@@ -113,12 +113,14 @@ void Recorder::check_arrays_left() {
     // The graph of a part may keep it.
     // Its bytes are then what an operator has left there, and not what somebody looks at before the call.
     const auto shares = [&](const Memory& other) {
-      const auto *begin = static_cast<const char*>(memory.address), *first = static_cast<const char*>(other.address);
-      return (other.origin == Origin::kInput || other.origin == Origin::kOutside) && begin < first + other.bytes &&
-             first < begin + memory.bytes;
+      const auto *begin = static_cast<const char*>(memory.address),
+                 *first = static_cast<const char*>(other.address);
+      return (other.origin == Origin::kInput || other.origin == Origin::kOutside) &&
+             begin < first + other.bytes && first < begin + memory.bytes;
     };
     if (std::any_of(program_.memories.begin(), program_.memories.end(), shares))
-      return refuse("An array that becomes a tensor shares memory with another tensor of the function; use that one.");
+      return refuse(
+          "An array that becomes a tensor shares memory with another tensor of the function; use that one.");
     if (alive && !program_.is_part())
       return refuse("A tensor on the memory of an array lives on after the call; keep or return its clone().");
   }

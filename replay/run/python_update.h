@@ -12,9 +12,19 @@ namespace overdrive::replay {
 
 inline at::Tensor number(double value) { return at::native::wrapped_scalar_tensor(value); }
 
-// Of a step count, or another number that an optimizer keeps in a tensor.
+// Of a step count, or another number that an optimizer keeps in a tensor. load_state_dict() gives some of them
+// the type of the parameter.
 inline double read(const at::Tensor& kept) {
-  return kept.scalar_type() == at::kDouble ? *kept.const_data_ptr<double>() : *kept.const_data_ptr<float>();
+  switch (kept.scalar_type()) {
+    case at::kDouble:
+      return *kept.const_data_ptr<double>();
+    case at::kHalf:
+      return *kept.const_data_ptr<at::Half>();
+    case at::kBFloat16:
+      return *kept.const_data_ptr<at::BFloat16>();
+    default:
+      return *kept.const_data_ptr<float>();
+  }
 }
 
 inline void check_sizes(at::TensorList parameters, std::initializer_list<at::TensorList> others,

@@ -1,5 +1,5 @@
-// Adagrad, Adamax, NAdam and RAdam as torch.optim makes them: their numbers depend on how many steps there were.
-// Note [Optimizers of Python].
+// Adagrad, Adamax, NAdam and RAdam as torch.optim makes them: their numbers depend on how many steps there
+// were. Note [Optimizers of Python].
 #include "replay/run/python_update.h"
 
 #include <ATen/EmptyTensor.h>
@@ -120,10 +120,9 @@ void radam(at::TensorList parameters, at::TensorList gradients, at::TensorList a
     if (length > 5.0) {
       at::Tensor divisor = at::cpu::sqrt(square);
       at::cpu::add_(divisor, number(given.epsilon), 1);
-      const at::Tensor factor =
-          at::cpu::mul(at::cpu::reciprocal(divisor), number(std::pow(correction2, 0.5)));
-      const double rectified = std::pow(
-          (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length), 0.5);
+      const at::Tensor factor = at::cpu::mul(at::cpu::reciprocal(divisor), number(std::pow(correction2, 0.5)));
+      const double rectified =
+          std::pow((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length), 0.5);
       update = at::cpu::mul(at::cpu::mul(update, factor), number(rectified));
     }
     at::cpu::add_(parameter, update, -1.0);

@@ -187,6 +187,30 @@ def test_an_optimizer_whose_options_are_guards(optimizer):
     update.load_state_dict(other)
 
 
+@pytest.mark.parametrize("kind", ["Adagrad", "Adamax", "NAdam", "RAdam"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_updates_of_other_types_and_groups(kind, dtype):
+    """A parameter without a gradient in some steps, and a state that was loaded, which has the type of the parameters."""
+    def step(model, update, i):
+        if i == 10:
+            update.load_state_dict(copy.deepcopy(update.state_dict()))
+        generator = torch.Generator().manual_seed(i)
+        for number, parameter in enumerate(model.parameters()):
+            parameter.grad = None
+            if number != 1 or i % 9:
+                parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(dtype)
+        update.step()
+        return []
+
+    def optimizer(parameters):
+        first, *others = parameters
+        return getattr(torch.optim, kind)([{"params": [first], "lr": 0.1, "weight_decay": 0.2}, {"params": others}], lr=0.01)
+
+    _, update = side_by_side(lambda: mlp().to(dtype), step, steps=50, optimizer=optimizer, captured_optimizer=True)
+    captured = _captured[update].captured
+    assert captured.refusal() == "" and captured.stats()["replayed"] >= 20, captured.explain()
+
+
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad", "Adamax", "NAdam", "RAdam"])
 def test_updates_of_lists(kind):
     """foreach= has the bits of a loop, or is refused: NAdam and RAdam round otherwise."""

@@ -8,8 +8,8 @@ namespace {
 
 using namespace torch::nn;
 
-// The gradient of the sum is expanded, that of the mean dense, that of the product transposed; then each has other
-// strides.
+// The gradient of the sum is expanded, that of the mean dense, that of the product transposed; then each has
+// other strides.
 at::Tensor loss_in_form(const at::Tensor& y, int form) {
   if (form == 0) return y.sum();
   if (form == 1) return y.square().mean();
@@ -202,16 +202,17 @@ TEST(PartForms, WithStateAndComparedReplays) {
   PartBesideEager both(
       [] {
         auto net = Sequential(Linear(4, 16), BatchNorm1d(16), Dropout(0.4), Linear(16, 3));
-        return PartProgram{.model = net.ptr(),
-                           .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0])}; },
-                           .step =
-                               [=](const PartFunction& part, int i) mutable {
-                                 net->zero_grad();
-                                 const at::Tensor y = part({batch_of(i, {8, 4}, {1})[0]})[0];
-                                 const at::Tensor loss = loss_in_form(y, i % 5 == 4 ? 4 : i % 3);
-                                 loss.backward();
-                                 return Tensors{loss};
-                               }};
+        return PartProgram{
+            .model = net.ptr(),
+            .function = [net](const Tensors& in) mutable { return Tensors{net->forward(in[0])}; },
+            .step =
+                [=](const PartFunction& part, int i) mutable {
+                  net->zero_grad();
+                  const at::Tensor y = part({batch_of(i, {8, 4}, {1})[0]})[0];
+                  const at::Tensor loss = loss_in_form(y, i % 5 == 4 ? 4 : i % 3);
+                  loss.backward();
+                  return Tensors{loss};
+                }};
       },
       {.check_every = 3});
   EXPECT_EQ(both.run(120), "") << both.part().explain();
