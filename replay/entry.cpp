@@ -134,6 +134,7 @@ std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
 }
 
 std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs) {
+  if (uses_autocast() && is_in_autocast_context()) return eager(inputs);
   switch (phase_) {
     case Phase::kWarm:
       phase_ = Phase::kFirst;
@@ -150,6 +151,10 @@ std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs)
       return eager(inputs);
   }
   return {};
+}
+
+bool Entry::uses_autocast() const {
+  return run_ ? run_->program().uses_autocast : recorded_ && recorded_->uses_autocast;
 }
 
 std::vector<at::Tensor> Entry::eager(const std::vector<at::Tensor>& inputs) {
@@ -472,6 +477,7 @@ bool Entry::has_values_of(const Entry& other) const {
 }
 
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
+  if (uses_autocast() && is_in_autocast_context()) return false;
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
          !doubts_.difference(inputs) && !is_compared();
 }

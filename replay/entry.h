@@ -58,6 +58,7 @@ class Entry {
   enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
 
   std::vector<at::Tensor> call_phase(const std::vector<at::Tensor>& inputs);
+  bool uses_autocast() const;
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_first(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 
@@ -28,6 +29,15 @@ struct RunningAgain {
   RunningAgain(const RunningAgain&) = delete;
   RunningAgain& operator=(const RunningAgain&) = delete;
   const int64_t* const before;
+};
+
+// A call of a part is made outside of autocast; its backward may be inside.
+struct NoAutocast {
+  NoAutocast() { at::autocast::set_autocast_enabled(at::kCPU, false); }
+  ~NoAutocast() { at::autocast::set_autocast_enabled(at::kCPU, before); }
+  NoAutocast(const NoAutocast&) = delete;
+  NoAutocast& operator=(const NoAutocast&) = delete;
+  const bool before = at::autocast::is_autocast_enabled(at::kCPU);
 };
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -243,6 +253,11 @@ void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, cons
     refuse("The gradients of the outputs arrive in other sizes, strides or choices in nearly every backward.");
 }
 
+void PartFunction::note_autocast() {
+  if (forms_.missed_extraordinary() != MetForms::Wish::kRefusal) return;
+  refuse("Nearly every backward runs under autocast; call backward() outside of the context.");
+}
+
 std::vector<at::Tensor> PartFunction::again(
     const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
     const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted, bool create_graph,
@@ -251,6 +266,7 @@ std::vector<at::Tensor> PartFunction::again(
   const uint64_t first_node = at::sequence_number::peek();
   const std::vector<at::Tensor> outputs = [&] {
     const RunningAgain scope(number_);
+    const NoAutocast as_in_the_forward;
     return function_(inputs);
   }();
   check(outputs);

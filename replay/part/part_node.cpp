@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <limits>
@@ -236,14 +237,20 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const bool create_graph = at::GradMode::is_enabled();
   std::vector<bool> wanted;
   for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
-  const int form = create_graph ? -1 : index_of_form(*plan_->forms, arrived, wanted);
+  // No recording has casts in its backward that its forward does not make.
+  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
+  const int form = create_graph || is_cast ? -1 : index_of_form(*plan_->forms, arrived, wanted);
   form < 0 ? check_all() : check_saved(plan_->reads[form]);
   saves_ = form < 0 ? plan_->any.saves : plan_->reads[form].saves;
   if (std::any_of(view_versions_.begin(), view_versions_.end(),
                   [](const VersionCheck& version) { return !version.is_current(); }))
     function_->refuse_changed_views();
   const std::lock_guard part_lock(function_->mutex());
-  if (!create_graph) function_->note_gradients(arrived, wanted);
+  if (is_cast) {
+    function_->note_autocast();
+  } else if (!create_graph) {
+    function_->note_gradients(arrived, wanted);
+  }
   return form < 0 ? again(arrived, wanted, create_graph) : replayed(form, arrived);
 }
 

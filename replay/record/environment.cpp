@@ -57,6 +57,8 @@ Environment Environment::now() {
           .threads = at::get_num_threads(),
           .in_parallel_region = at::in_parallel_region(),
           .default_type = at::get_default_dtype_as_scalartype(),
+          .autocast_type = at::autocast::get_autocast_dtype(at::kCPU),
+          .autocast_cache = at::autocast::is_autocast_cache_enabled(),
           .grad_mode = at::GradMode::is_enabled(),
           .inference_mode = c10::InferenceMode::is_enabled()};
 }
@@ -64,6 +66,11 @@ Environment Environment::now() {
 bool Environment::same_settings(const Environment& other) const {
   return settings == other.settings && float_control == other.float_control && threads == other.threads &&
          in_parallel_region == other.in_parallel_region && default_type == other.default_type;
+}
+
+bool is_in_autocast_context() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting() > 0;
 }
 
 const char* reason_to_run_eagerly() {

@@ -18,6 +18,9 @@ struct Environment {
   // Kernels run on one thread there.
   bool in_parallel_region;
   at::ScalarType default_type;
+  // Of an autocast that the function enters without naming them.
+  at::ScalarType autocast_type;
+  bool autocast_cache;
   bool grad_mode;
   bool inference_mode;
 
@@ -26,6 +29,10 @@ struct Environment {
   // Apart from modes that an operator is recorded with, as grad mode.
   bool same_settings(const Environment& other) const;
 };
+
+// Whether the thread is inside an autocast context, switched on or off. Casts of weights are kept until the
+// outermost one ends, so that a call inside may see those of another call.
+bool is_in_autocast_context();
 
 // Why a call must run eagerly although it is known: hooks on saved tensors, anomaly mode, an open forward-mode
 // level, compiled autograd, autocast. Null when there is no reason.

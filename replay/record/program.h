@@ -163,6 +163,8 @@ struct Program {
   // Where each backward of a part begins: one for each form of gradients, from the forward's end, as if the
   // others were not. The results have the gradients of one after those of the other.
   std::vector<int> backwards = {};
+  // Whether operators ran under autocast. Its casts are operators of the recording.
+  bool uses_autocast = false;
   // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the
   // function looks at all of them in every call.
   std::string unseen_numbers = "a replay would not see when the number changes";

@@ -6,6 +6,8 @@
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -74,6 +76,8 @@ bool makes_no_memory(const c10::FunctionSchema& schema, const c10::Stack& stack)
 // Composite operators are above the key. LibTorch tells their names and arguments to observers.
 std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
   Recorder* recorder = Recorder::active();
+  // Below the key of autocast, which hides itself from the operators that it calls, nobody knows any more.
+  if (recorder && at::autocast::is_autocast_enabled(at::kCPU)) recorder->note_autocast();
   const auto schema = function.operator_schema();
   if (!recorder || !schema || schema->is_mutable()) return nullptr;
   engine::host::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
@@ -139,6 +143,12 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
     const Recording recording(this);
     results = function(inputs);
   }
+  if (program_.uses_autocast && keeps_casts()) {
+    refuse(
+        "The function leaves autocast and not the casts of weights that it keeps, which the next call would "
+        "see; "
+        "call at::autocast::clear_cache() at its end.");
+  }
   // The graph dies with its outputs, and with it what it saved, before anything is asked for what lives on.
   for (at::Tensor& result : results) {
     if (result.defined()) result = result.detach();
@@ -153,12 +163,35 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   return results;
 }
 
+// A cast that is not kept is made now. A context of Python has cleared all of them at its end.
+bool Recorder::keeps_casts() const {
+  const at::AutoGradMode with_graph(true);
+  const at::ScalarType type = at::autocast::get_autocast_dtype(at::kCPU);
+  const uint64_t next_node = at::sequence_number::peek();
+  bool any = false;
+  for (const OutsideTensor& outside : program_.outside) {
+    const at::Tensor leaf(outside.weak.lock());
+    if (!leaf.defined() || !leaf.requires_grad() || !leaf.is_leaf() || leaf.scalar_type() != at::kFloat)
+      continue;
+    const base::NodePtr node = at::autocast::cached_cast(type, leaf, at::kCPU).grad_fn();
+    any |= !node || node->sequence_nr() < next_node;
+  }
+  if (!any) at::autocast::clear_cache();
+  return any;
+}
+
 std::string Recorder::refusal_before(const std::string& name, bool answers) const {
   if (std::string reason = refusal_of(name); !reason.empty()) return reason;
   if (answers && program_.is_part()) {
     return c10::str(name,
                     " tells the program something of its data in the backward of a captured part, which cannot "
                     "be taken back; leave it outside the captured function.");
+  }
+  if (is_in_autocast_context_ && program_.uses_autocast) {
+    return c10::str(
+        name,
+        " ran under autocast in a call that was itself inside an autocast context, which keeps casts "
+        "of weights from call to call; call outside of it.");
   }
   if (environment_.same_settings(Environment::now())) return "";
   return c10::str(

@@ -39,8 +39,8 @@ class Recorder {
   // is.
   static void on_operator(void (*told)(const char* name));
 
-  // From here on the operators are those of a part's backward, or of one more from other gradients. The function
-  // has made the outputs, and the backward begins with the gradients.
+  // From here on the operators are those of a part's backward, or of one more from other gradients. The
+  // function has made the outputs, and the backward begins with the gradients.
   void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
 
   // Why numbers of the function may change unseen; empty: they are all looked at in every call.
@@ -56,6 +56,8 @@ class Recorder {
 
   // A tensor that any operator was given, composite ones included.
   void note_given(const at::Tensor& tensor);
+  // An operator was called under autocast.
+  void note_autocast() { program_.uses_autocast = true; }
   // For the fallback.
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
 
@@ -63,6 +65,8 @@ class Recorder {
   // Why an operator that has not run yet cannot be in the recording; empty when it can.
   std::string refusal_before(const std::string& name, bool answers) const;
   void finish(const std::vector<at::Tensor>& results);
+  // Whether autocast has casts of weights after the call.
+  bool keeps_casts() const;
   // Whether a backward of a part uses what another one has made: each must be able to run alone.
   bool backwards_meet() const;
   // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.
@@ -93,6 +97,7 @@ class Recorder {
 
   Program& program_;
   const std::vector<LeafGradient>& leaves_;
+  const bool is_in_autocast_context_ = is_in_autocast_context();
   // When the call began.
   Environment environment_;
   uint64_t foreign_before_ = 0;

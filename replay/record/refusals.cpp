@@ -2,7 +2,6 @@
 
 #include "engine/operators/facts.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
 
@@ -48,9 +47,6 @@ std::string refusal_of(const std::string& name) {
     return str(
         name,
         " gives a tensor other memory in the middle of the step; copy values into the tensor instead (copy_).");
-  }
-  if (at::autocast::is_autocast_enabled(at::kCPU)) {
-    return str(name, " ran under autocast, which captured steps do not know; cast tensors explicitly.");
   }
   return "";
 }

@@ -1,0 +1,161 @@
+"""CPU autocast inside captured functions: its casts are operators of the recording, with eager's bits."""
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import overdrive
+
+
+class Net(nn.Module):
+    """A weight that is used twice, one that autocast leaves alone, and an operator that it runs in float."""
+
+    def __init__(self, options=None):
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(8, 8), nn.Linear(8, 4), nn.LayerNorm(8)
+        self.options = {} if options is None else options
+
+    def forward(self, x):
+        with torch.autocast("cpu", **self.options):
+            y = self.norm(self.first(torch.tanh(self.first(x))))
+            return F.log_softmax(self.second(y), -1)
+
+
+class Product(nn.Module):
+    """One operator, which autocast casts: no operator below it sees that autocast is on."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x):
+        with torch.autocast("cpu"):
+            return torch.mm(x, self.weight)
+
+
+def pair(make):
+    made = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        made.append(make())
+    return made
+
+
+def batch(i):
+    generator = torch.Generator().manual_seed(i)
+    return torch.randn(6, 8, generator=generator), torch.randn(6, 4, generator=generator)
+
+
+def same(a, b):
+    return all(torch.equal(x.detach(), y.detach()) and torch.equal(x.grad, y.grad) for x, y in
+               zip(a.parameters(), b.parameters()))
+
+
+OPTIONS = [{}, {"dtype": torch.bfloat16, "cache_enabled": False}, {"dtype": torch.float16}, {"enabled": False}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("kind", ["loss inside", "loss outside"])
+def test_a_whole_step(options, kind):
+    def made(capture):
+        model = Net(options)
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+
+        def train(x, y):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", **options):
+                loss = F.mse_loss(model(x), y) if kind == "loss inside" else (model(x) * y.bfloat16()).float().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, overdrive.capture(train, optimizer=optimizer, check_every=7) if capture else train
+
+    torch.manual_seed(0)
+    model, step = made(True)
+    torch.manual_seed(0)
+    twin, train = made(False)
+    for i in range(40):
+        assert torch.equal(step(*batch(i)), train(*batch(i))), i
+        assert same(model, twin), i
+    assert step.stats()["replayed"] > 20, step.refusal()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_part(options, calls):
+    (model, twin) = pair(lambda: Net(options))
+    model = overdrive.captured(model)
+    for i in range(40):
+        for each in (model, twin):
+            each.zero_grad()
+            x, y = batch(i)
+            loss = sum(F.mse_loss(each(x + k).float(), y) for k in range(calls))
+            loss.backward()
+        assert same(model, twin), i
+        with torch.no_grad():
+            for p, q in zip(model.parameters(), twin.parameters()):
+                p.sub_(p.grad * 0.05)
+                q.sub_(q.grad * 0.05)
+    assert overdrive.part_of(model).stats()["replayed"] > 20 * calls, overdrive.part_of(model).refusal()
+
+
+@pytest.mark.parametrize("make", [Net, Product])
+def test_a_call_inside_a_context_is_eager(make):
+    """The outer context keeps casts of weights, so that the second call sees those of the first."""
+    model, twin = pair(make)
+    step = overdrive.capture(lambda x: model(x), modules=model)
+
+    def results(function, module, i, context):
+        seen = []
+        with context:
+            for _ in range(2):
+                seen.append(function(batch(i)[0]).detach().clone())
+                with torch.no_grad():
+                    for parameter in module.parameters():
+                        parameter.mul_(1.01)
+        return torch.stack(seen)
+
+    def look(i, context):
+        assert torch.equal(results(step, model, i, context()), results(twin, twin, i, context())), i
+        return step.stats()["replayed"]
+
+    replayed = [look(i, contextlib.nullcontext) for i in range(12)][-1]
+    assert replayed > 12, step.refusal()
+    for enabled in (True, False):
+        assert look(20, lambda: torch.autocast("cpu", enabled=enabled)) == replayed
+    assert look(21, contextlib.nullcontext) == replayed + 2
+
+
+def test_another_default_type_has_another_recording():
+    model, twin = pair(Net)
+    step = overdrive.capture(lambda x: model(x), modules=model)
+    try:
+        for i in range(40):
+            torch.set_autocast_dtype("cpu", torch.float16 if i // 10 % 2 else torch.bfloat16)
+            assert torch.equal(step(batch(i)[0]), twin(batch(i)[0])), i
+    finally:
+        torch.set_autocast_dtype("cpu", torch.bfloat16)
+    assert step.stats()["replayed"] > 10, step.refusal()
+
+
+def test_a_backward_under_autocast():
+    """Eager's backward then casts operators that the part's does not."""
+    def make():
+        return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    model, twin = pair(make)
+    model = overdrive.captured(model)
+    for i in range(60):
+        for each in (model, twin):
+            each.zero_grad()
+            x, y = batch(i)
+            loss = F.mse_loss(each(x), y)
+            with torch.autocast("cpu", enabled=i > 20):
+                loss.backward()
+        assert same(model, twin), i
+    stats = overdrive.part_of(model).stats()
+    assert stats["replayed"] > 10 and stats["again"] > 0
+    assert "under autocast" in overdrive.part_of(model).refusal()
