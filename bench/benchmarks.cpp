@@ -10,12 +10,14 @@ Benchmark forward_ad_benchmark();
 Benchmark hooks_benchmark();
 Benchmark checkpoint_benchmark();
 Benchmark capture_benchmark();
+Benchmark lanes_benchmark();
 Benchmark nan_benchmark();
 
 const std::vector<Benchmark>& benchmarks() {
   static const std::vector<Benchmark> all{engine_benchmark(),     nodes_benchmark(),      devices_benchmark(),
                                           memory_benchmark(),     forward_ad_benchmark(), hooks_benchmark(),
-                                          checkpoint_benchmark(), capture_benchmark(),    nan_benchmark()};
+                                          checkpoint_benchmark(), capture_benchmark(),    lanes_benchmark(),
+                                          nan_benchmark()};
   return all;
 }
 

@@ -68,6 +68,56 @@ CaptureModel lstm(int64_t hidden, int64_t batch, int64_t steps) {
   return with_sgd(model);
 }
 
+// The same, one cell above the other.
+CaptureModel two_layers(int64_t hidden, int64_t batch, int64_t steps) {
+  CaptureModel model{.inputs = {torch::randn({steps, batch, hidden}), torch::randn({batch, hidden})}};
+  for (int layer = 0; layer < 2; ++layer) {
+    model.parameters.push_back(parameter({4 * hidden, hidden}, 0.2));
+    model.parameters.push_back(parameter({4 * hidden, hidden}, 0.2));
+    model.parameters.push_back(torch::zeros({4 * hidden}).set_requires_grad(true));
+  }
+  model.loss_of = [p = model.parameters](const Tensors& in) {
+    Tensors sequence = in[0].unbind(0);
+    for (size_t layer = 0; layer < p.size(); layer += 3) {
+      Tensor h = torch::zeros({in[0].size(1), p[1].size(1)}), c = torch::zeros_like(h);
+      for (Tensor& x : sequence) {
+        const auto gates =
+            (torch::linear(x, p[layer], p[layer + 2]) + torch::linear(h, p[layer + 1])).chunk(4, 1);
+        c = torch::sigmoid(gates[1]) * c + torch::sigmoid(gates[0]) * torch::tanh(gates[2]);
+        x = h = torch::sigmoid(gates[3]) * torch::tanh(c);
+      }
+    }
+    return torch::mse_loss(sequence.back(), in[1]);
+  };
+  return with_sgd(model);
+}
+
+// Nets that see the same input and do not know each other.
+CaptureModel nets(const std::vector<int64_t>& widths, int count, int64_t batch) {
+  CaptureModel model{.inputs = {torch::randn({batch, widths.front()}), torch::randn({batch, widths.back()})}};
+  std::vector<Tensors> all;
+  for (int i = 0; i < count; ++i) {
+    all.push_back(dense(widths));
+    model.parameters.insert(model.parameters.end(), all.back().begin(), all.back().end());
+  }
+  model.loss_of = [all](const Tensors& in) {
+    Tensor loss;
+    for (const Tensors& each : all) {
+      const Tensor own = torch::mse_loss(run_dense(each, in[0], tanh_of), in[1]);
+      loss = loss.defined() ? loss + own : own;
+    }
+    return loss;
+  };
+  return with_sgd(model);
+}
+
+// As in SAC and TD3.
+CaptureModel twin_critics() {
+  CaptureModel model = nets({20, 256, 256, 1}, 2, 256);
+  model.optimizer = std::make_shared<torch::optim::Adam>(model.parameters, torch::optim::AdamOptions(1e-3));
+  return model;
+}
+
 // Second derivatives of a network with respect to its input, as for a differential equation.
 CaptureModel pinn() {
   CaptureModel model{.parameters = dense({1, 32, 32, 32, 1}),
@@ -181,6 +231,21 @@ Tensor CaptureModel::step(const Tensors& given) const {
   loss.backward();
   optimizer->step();
   return loss;
+}
+
+const std::vector<CaptureModelKind>& models_for_lanes() {
+  static const std::vector<CaptureModelKind> kinds{{"ensemble 8x64",
+                                                    [] {
+                                                      return nets({64, 64, 64, 1}, 8, 32);
+                                                    }},
+                                                   {"twin critics", twin_critics},
+                                                   {"lstm 64", [] { return lstm(64, 16, 50); }},
+                                                   {"lstm 64, two", [] { return two_layers(64, 16, 50); }},
+                                                   {"wgan-gp", wgan},
+                                                   {"transformer 64", transformer},
+                                                   {"mlp 3x512", [] { return mlp(512, 64); }},
+                                                   {"mlp 3x64", [] { return mlp(64, 32); }}};
+  return kinds;
 }
 
 const std::vector<CaptureModelKind>& capture_models() {

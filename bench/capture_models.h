@@ -27,5 +27,7 @@ struct CaptureModelKind {
 };
 
 const std::vector<CaptureModelKind>& capture_models();
+// Those that have parts which do not know each other, and some that have few.
+const std::vector<CaptureModelKind>& models_for_lanes();
 
 }  // namespace overdrive::bench

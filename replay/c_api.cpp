@@ -26,7 +26,7 @@ extern "C" {
 
 overdrive_capture* overdrive_capture_new(overdrive_capture_function function, int constant_numbers,
                                          int constant_modes, size_t programs, uint64_t check_every, int passes,
-                                         int is_part) {
+                                         int lanes, int is_part) {
   return without_throwing<overdrive_capture*>(nullptr, [&] {
     TORCH_CHECK(function != nullptr, "capture() was given no function.");
     overdrive::replay::register_python_operators();
@@ -44,7 +44,8 @@ overdrive_capture* overdrive_capture_new(overdrive_capture_function function, in
                                                .constant_modes = constant_modes != 0,
                                                .programs = programs,
                                                .check_every = check_every,
-                                               .passes = passes != 0},
+                                               .passes = passes != 0,
+                                               .lanes = lanes},
                                               is_part != 0 ? overdrive::replay::CapturedFunction::Kind::kPart
                                                            : overdrive::replay::CapturedFunction::Kind::kStep}};
     return *address;

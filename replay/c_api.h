@@ -19,7 +19,7 @@ typedef int (*overdrive_capture_function)(void);
 /* The options are those of CaptureOptions. */
 __attribute__((visibility("default"))) overdrive_capture* overdrive_capture_new(
     overdrive_capture_function function, int constant_numbers, int constant_modes, size_t programs,
-    uint64_t check_every, int passes, int is_part);
+    uint64_t check_every, int passes, int lanes, int is_part);
 __attribute__((visibility("default"))) void overdrive_capture_free(overdrive_capture* capture);
 /* A recording for each value of the number, which must outlive the capture. */
 __attribute__((visibility("default"))) int overdrive_capture_watch(overdrive_capture* capture,

@@ -15,6 +15,9 @@ class Optimizer;
 
 namespace overdrive {
 
+// Of CaptureOptions::lanes: as many as help, and processors are given.
+constexpr int kAutoLanes = 0;
+
 struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // The optimizer whose step() the function calls, once: SGD, Adam, AdamW, RMSprop or Adagrad. Its options are
   // read in every call, so learning rates may change. It must outlive the step.
@@ -36,6 +39,10 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // Whether a replay leaves out what it need not do: a step that another has made, results that nobody reads,
   // constants. The bits are the same.
   bool passes = true;
+  // On how many threads operators of a replay that do not need each other run at the same time, at most; each
+  // of them on one. kAutoLanes: on as many as help. 1: as OVERDRIVE_CAPTURE_LANES says, which is 1 when it is
+  // not set. A part has one lane. The bits are those of one thread.
+  int lanes = 1;
 };
 
 struct CaptureStats {  // Calls of a captured step by their outcome.

@@ -1,5 +1,6 @@
 #include "replay/entry.h"
 
+#include "replay/lanes/lane_run.h"
 #include "replay/record/compare.h"
 #include "replay/record/refusals.h"
 #include "replay/run/replay_run.h"
@@ -99,6 +100,7 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       modes_(options.modules),
       watched_(watched),
       check_every_(check_every(options)),
+      lanes_(part_ ? 1 : lanes_asked_for(options.lanes)),
       call_numbers_(numbers) {
   std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
   if (options.optimizer) optimizers.push_back(options.optimizer);
@@ -259,8 +261,10 @@ bool Entry::has_other_numbers(size_t op) const {
 }
 
 Passes Entry::passes(const Program& program) const {
-  if (!options_.passes) return Passes::none(program);
-  return passes_of(program, [&](size_t op) { return has_other_numbers(op); });
+  const auto keeps = [this](size_t op) { return has_other_numbers(op); };
+  Passes passes = options_.passes ? passes_of(program, keeps) : Passes::none(program);
+  passes.for_lanes = lanes_ != 1;
+  return passes;
 }
 
 void Entry::set_numbers() {
@@ -317,6 +321,9 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
 void Entry::adopt(std::shared_ptr<ReplayRun> run) {
   run_ = std::move(run);
   if (part_) part_->adopt(run_);
+  if (lanes_ != 1)
+    run_->run_by(
+        std::make_unique<LaneRun>(*run_, lanes_, environment_.in_parallel_region ? 0 : environment_.threads));
   recorded_.reset();
   shared_ = SharedMemory(run_->program());
   read_ = ReadMemory(run_->program());

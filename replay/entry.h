@@ -127,6 +127,8 @@ class Entry {
   const std::vector<WatchedValue> watched_;
   // Every how many replays one is compared; 0: none. Not set: the 10th, the 100th, the 1,000th and so on.
   const std::optional<uint64_t> check_every_;
+  // As CaptureOptions::lanes.
+  const int lanes_;
   const uint64_t number_ = next_number();
 
   Phase phase_ = Phase::kWarm;

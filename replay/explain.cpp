@@ -74,6 +74,7 @@ void explain_run(const ReplayRun& run, std::ostream& out) {
   out << program.operators.size() << " operators recorded, " << run.steps().size() << " steps, "
       << run.lean_steps() << " of them lean; arena " << run.bound().arena_bytes()
       << " bytes, kept after a call " << kept << " bytes\n";
+  if (run.runner()) run.runner()->explain(out);
   for (const ReplayStep& step : run.steps()) print_step(run, form_of(step), step.op, out);
   print_passes(run, out);
 }

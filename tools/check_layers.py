@@ -26,7 +26,7 @@ WINGS = [
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
     "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
-    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay/part",
+    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay/lanes", "replay/part",
     "replay/file", "replay",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.

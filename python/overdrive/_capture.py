@@ -80,7 +80,8 @@ class CapturedStep:
 
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
-                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True) -> None:
+                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True,
+                 lanes: int = 1) -> None:
         import torch
 
         self._function, self._name = function, name
@@ -96,7 +97,7 @@ class CapturedStep:
         # Modes and flags that the function reads are looked at in every call.
         modes = constant_modes or guarded or bool(self._modules)
         self._handle = self._library.overdrive_capture_new(self._callback, int(constant_numbers), int(modes), programs,
-                                                           check_every, int(passes), int(is_part))
+                                                           check_every, int(passes), lanes, int(is_part))
         if not self._handle:
             raise OverdriveError(last_error())
         weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
@@ -739,7 +740,7 @@ class CapturedStep:
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
-            programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True) -> CapturedStep:
+            programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1) -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
@@ -749,7 +750,8 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
     has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
     ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every
-    recorded operator. docs/guide/capturing.md has the contract.
+    recorded operator. ``lanes=`` runs operators that do not need each other on up to so many threads, with the same bits;
+    0: on as many as help. docs/guide/capturing.md has the contract.
 
     >>> import overdrive, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -792,7 +794,8 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
     return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
                         whole_number("capture", "programs", programs, least=0),
-                        whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes)
+                        whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes,
+                        lanes=min(whole_number("capture", "lanes", lanes, least=0), 64))
 
 
 def _keeps_parametrizations() -> Callable[[], int]:

@@ -85,7 +85,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 _SIGNATURES |= {
     "overdrive_capture_new": (
         ctypes.c_void_p,
-        [ctypes.CFUNCTYPE(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int, ctypes.c_int],
+        [ctypes.CFUNCTYPE(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int, ctypes.c_int,
+         ctypes.c_int],
     ),
     "overdrive_capture_again": (ctypes.c_int64, []),
     "overdrive_capture_free": (None, [ctypes.c_void_p]),

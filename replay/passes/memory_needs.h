@@ -5,6 +5,7 @@
 #include "replay/passes/passes.h"
 #include "replay/plan/memory_plan.h"
 
+#include <memory>
 #include <vector>
 
 namespace overdrive::replay {
@@ -16,7 +17,12 @@ struct MemoryNeeds {
   std::vector<int> passing, lasting;
 
   MemoryNeeds(const Program& program, const Passes& passes);
-  MemoryPlan plan() const { return plan_memory(lifetimes, rooms); }
+  MemoryPlan plan() const;
+
+ private:
+  // Which operators come before which, by what they read and write. Only where steps run at the same time.
+  class Order;
+  std::shared_ptr<const Order> order_;
 };
 
 }  // namespace overdrive::replay

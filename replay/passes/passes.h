@@ -32,6 +32,8 @@ struct Passes {
   size_t in_place = 0;
   // Of each memory: whether its bytes are the same in every replay and are made at binding.
   std::vector<bool> constant;
+  // Whether steps may run at the same time: memory is then planned so that few of them wait for each other.
+  bool for_lanes = false;
 
   // Every operator runs.
   static Passes none(const Program& program);

@@ -16,11 +16,12 @@ class Shelf {
  public:
   explicit Shelf(size_t capacity) : capacity_(capacity) {}
 
-  // The lowest gap between the placed ones that live at the same time; the capacity's size when there is none.
-  size_t offset_for(const Lifetime& life) {
+  // The lowest gap between the placed ones that live at the same time, or are kept apart; the capacity's size
+  // when there is none.
+  size_t offset_for(int index, const Lifetime& life, const KeptApart& apart) {
     taken_.clear();
-    for (const auto& [other, offset] : placed_) {
-      if (other.first <= life.last && life.first <= other.last)
+    for (const auto& [number, other, offset] : placed_) {
+      if ((other.first <= life.last && life.first <= other.last) || (apart && apart(index, number)))
         taken_.emplace_back(offset, offset + rounded(other.bytes));
     }
     std::sort(taken_.begin(), taken_.end());
@@ -31,11 +32,16 @@ class Shelf {
     }
     return offset <= capacity_ && life.bytes <= capacity_ - offset ? offset : capacity_;
   }
-  void place(const Lifetime& life, size_t offset) { placed_.emplace_back(life, offset); }
+  void place(int index, const Lifetime& life, size_t offset) { placed_.push_back({index, life, offset}); }
 
  private:
+  struct Placed {
+    int index;
+    Lifetime life;
+    size_t offset;
+  };
   const size_t capacity_;
-  std::vector<std::pair<Lifetime, size_t>> placed_;
+  std::vector<Placed> placed_;
   std::vector<std::pair<size_t, size_t>> taken_;
 };
 
@@ -52,7 +58,9 @@ std::vector<int> in_order(const std::vector<T>& items, const Before& before) {
 }  // namespace
 
 // Largest first, each into the smallest room that has a place for it.
-MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms) {
+MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms,
+                       const KeptApart& apart, size_t limit) {
+  const int count = static_cast<int>(lifetimes.size());
   MemoryPlan plan{.places = std::vector<MemoryPlan::Place>(lifetimes.size(), {-1, 0})};
   Shelf arena(std::numeric_limits<size_t>::max());
   std::vector<Shelf> shelves;
@@ -62,18 +70,19 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector
     const Lifetime& life = lifetimes[i];
     MemoryPlan::Place& place = plan.places[i];
     for (const int r : by_size) {
-      if (life.last >= rooms[r].first || life.bytes == 0) continue;
-      const size_t offset = shelves[r].offset_for(life);
+      if (life.last >= rooms[r].first || life.bytes == 0 || (apart && apart(i, count + r))) continue;
+      const size_t offset = shelves[r].offset_for(i, life, apart);
       if (offset == rooms[r].bytes) continue;
       place = {r, offset};
       break;
     }
     Shelf& shelf = place.room < 0 ? arena : shelves[place.room];
     if (place.room < 0) {
-      place.offset = arena.offset_for(life);
+      place.offset = arena.offset_for(i, life, apart);
+      if (apart && place.offset + rounded(life.bytes) > limit) place.offset = arena.offset_for(i, life, {});
       plan.bytes = std::max(plan.bytes, place.offset + rounded(life.bytes));
     }
-    shelf.place(life, place.offset);
+    shelf.place(i, life, place.offset);
   }
   return plan;
 }

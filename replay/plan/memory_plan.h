@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <limits>
 #include <vector>
 
 namespace overdrive::replay {
@@ -38,6 +40,12 @@ struct MemoryPlan {
 // replay keeps what eager has.
 constexpr size_t kArenaAlignment = 64;
 
-MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms);
+// Whether two lifetimes, or a lifetime and the room behind the last of them, shall not share memory although
+// they are not there at once: the second would have to wait for the first, and need not otherwise.
+using KeptApart = std::function<bool(int lifetime, int other)>;
+
+// `apart` is a wish: it counts where the arena does not grow beyond the limit. Empty: there is none.
+MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes, const std::vector<Room>& rooms,
+                       const KeptApart& apart = {}, size_t limit = std::numeric_limits<size_t>::max());
 
 }  // namespace overdrive::replay

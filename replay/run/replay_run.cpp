@@ -5,9 +5,9 @@
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
 #include "replay/passes/operator_kind.h"
+#include "replay/run/below_autograd.h"
 
 #include <cstring>
-#include <unordered_set>
 
 namespace overdrive::replay {
 
@@ -18,12 +18,6 @@ constexpr size_t kLargeGradient = size_t{32} << 10;
 
 // Bytes that no program counts on: first -1 and NaN, then another number, for programs that write -1 or NaN.
 constexpr uint8_t kPoison = 0xff, kOtherPoison = 0xa5;
-
-// Copies of what a step needs and nothing of autograd; grad mode is the recorded operator's.
-struct BelowAutograd {
-  at::AutoDispatchBelowADInplaceOrView below;
-  at::AutoGradMode grad_mode{at::GradMode::is_enabled()};
-};
 
 at::Tensor empty_as(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -84,8 +78,8 @@ void ReplayRun::make_steps() {
   }
   for (size_t i = 0; i < operators.size(); ++i) {
     for (const int memory : fills[i]) {
-      steps_.push_back(
-          {step_of([this, memory] { bound_.fill_from_host(memory); }), static_cast<int>(i), nullptr, true});
+      steps_.push_back({step_of([this, memory] { bound_.fill_from_host(memory); }), static_cast<int>(i),
+                        nullptr, true, memory});
     }
     if (operators[i].vanishes || (!passes.runs(i) && passes.fates[i] != Fate::kOnce)) continue;
     Step step = boxed_step(bound_, operators[i]);
@@ -126,27 +120,29 @@ void ReplayRun::plan_undo() {
   // A backward changes nothing that was there before it.
   const int count = program().is_part() ? program().backward_begins : static_cast<int>(operators.size());
   int last = -1;
-  bool draws = false;
+  bool& draws = saves_generators_;
   for (int i = 0; i < count; ++i) {
     if (!operators[i].vanishes && may_throw_on_data(program(), operators[i])) last = i;
   }
-  std::unordered_set<int> saved;
   for (int i = 0; i <= last; ++i) {
     draws |= operators[i].handle.hasTag(at::Tag::nondeterministic_seeded);
     for (const int memory : changes(operators[i])) {
-      if (saved.insert(memory).second) undo_.add(bound_.storage(memory).unsafeGetStorageImpl());
+      if (saved_.insert(memory).second) undo_.add(bound_.storage(memory).unsafeGetStorageImpl());
     }
   }
   for (const at::Generator& generator : draws ? generators_of(program()) : std::vector<at::Generator>()) {
     undo_.add(generator);
   }
   for (first_unsaved_ = last + 1; first_unsaved_ < count; ++first_unsaved_) {
-    const Operator& op = operators[first_unsaved_];
-    const auto memories = changes(op);
-    const bool unsaved =
-        std::any_of(memories.begin(), memories.end(), [&](int m) { return !saved.contains(m); });
-    if (unsaved || (!draws && op.handle.hasTag(at::Tag::nondeterministic_seeded))) break;
+    if (changes_unsaved(first_unsaved_)) break;
   }
+}
+
+bool ReplayRun::changes_unsaved(int op) const {
+  const Operator& each = program().operators[op];
+  const auto memories = changes(each);
+  return std::any_of(memories.begin(), memories.end(), [&](int m) { return !saved_.contains(m); }) ||
+         (!saves_generators_ && each.handle.hasTag(at::Tag::nondeterministic_seeded));
 }
 
 void ReplayRun::run_steps(size_t& done, size_t end) {
@@ -214,14 +210,15 @@ bool ReplayRun::run_until(size_t end) {
   TORCH_CHECK(!is_broken_, broken_.empty() ? "A replay failed in the middle." : broken_);
   if (!undo_.empty()) undo_.take();
   size_t done = 0;
+  bool changed = false;
   try {
-    run_steps(done, end);
+    if (!runner_ || end != steps_.size() || !runner_->run(done, changed)) run_steps(done, end);
     return true;
   } catch (const std::exception& error) {
     const int op = steps_[done].op;
     const auto* other = dynamic_cast<const OtherAnswer*>(&error);
     other_answer_ = other ? other->op.name : "";
-    if (op < first_unsaved_) {
+    if (op < first_unsaved_ && !changed) {
       undo_.restore();
       const auto* known = dynamic_cast<const c10::Error*>(&error);
       failure_ = known ? known->what_without_backtrace() : error.what();

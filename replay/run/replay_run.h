@@ -6,9 +6,12 @@
 #include "replay/bind/snapshot.h"
 #include "replay/guard/outside_guard.h"
 #include "replay/run/boxed_step.h"
+#include "replay/run/step_runner.h"
 
 #include <atomic>
 #include <iosfwd>
+#include <memory>
+#include <unordered_set>
 
 namespace overdrive::replay {
 
@@ -19,6 +22,8 @@ struct ReplayStep {
   BoxedStep* boxed;
   // Whether the step puts the program's own numbers in place before the operator.
   bool fills = false;
+  // Where it puts them.
+  int filled = -1;
 };
 
 class ReplayRun {
@@ -81,6 +86,15 @@ class ReplayRun {
   void declare_number(int op, int argument, double value) { numbers_.push_back({op, argument, value}); }
   size_t lean_steps() const;
 
+  // Every run from now on is the runner's. Of a whole step.
+  void run_by(std::unique_ptr<StepRunner> runner) { runner_ = std::move(runner); }
+  // Null as a rule.
+  const StepRunner* runner() const { return runner_.get(); }
+  // Whether an error can be taken back that is thrown by an operator before this one, and none after it.
+  int first_unsaved() const { return first_unsaved_; }
+  // Whether the operator changes what a run that throws could not put back.
+  bool changes_unsaved(int op) const;
+
  private:
   void make_steps();
   void plan_undo();
@@ -100,8 +114,11 @@ class ReplayRun {
   OutsideGuard guard_;
   std::vector<ReplayStep> steps_;
   std::vector<ReplayStep> constant_steps_;
-  // Memories that are written before the last operator that may throw on its data.
+  // Memories that are written before the last operator that may throw on its data, and whether the generators
+  // are saved with them.
   Snapshot undo_;
+  std::unordered_set<int> saved_;
+  bool saves_generators_ = false;
   struct Number {
     int op;
     int argument;
@@ -127,6 +144,8 @@ class ReplayRun {
   bool is_broken_ = false;
   std::string broken_;  // why
   std::atomic<bool> is_leased_ = false;
+  // Before everything that it looks at goes.
+  std::unique_ptr<StepRunner> runner_;
 };
 
 // A replay as text: its operators, their form, its memory. Its body is in explain.cpp.

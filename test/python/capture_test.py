@@ -361,6 +361,25 @@ def test_wrong_arguments_are_type_errors():
         overdrive.capture(lambda x: x, passes=1)
     with pytest.raises(TypeError, match="passes= is 'no' and must be True or False"):
         overdrive.captured(lambda x: x, passes="no")
+    with pytest.raises(ValueError, match="lanes is -1"):
+        overdrive.capture(lambda x: x, lanes=-1)
+
+
+def test_lanes_have_the_bits_of_one_thread():
+    def nets(x):
+        return torch.stack([(x.mm(x) * k).tanh().sum() for k in range(1, 5)])
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step = overdrive.capture(nets, lanes=2)
+        for i in range(30):
+            x = torch.randn(32, 32)
+            assert torch.equal(step(x), nets(x))
+        assert step.stats()["replayed"] > 20
+        assert "\nlanes: " in step.explain()
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("passes", [True, False])

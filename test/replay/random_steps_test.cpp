@@ -1,8 +1,9 @@
 // Random steps, captured: equal bits or refused, never different. A seed names a step: its operators, its data
 // (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
-// call in which an operator throws. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run
-// of the suite tries.
+// call in which an operator throws. Replays run on one lane and on several, with delays between their
+// operators. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
 #include "forward_ad/forward_ad.h"
+#include "replay/lanes/lane_trial.h"
 #include "test/replay/replay_fixture.h"
 
 #include <torch/csrc/autograd/autograd.h>
@@ -324,14 +325,19 @@ Training training_of(const RandomStep& random) {
 struct Count {
   int replayed = 0;
   int refused = 0;
+  int on_lanes = 0;
   std::map<std::string, int> reasons;
 };
 
-void try_seed(uint64_t seed, Count& count, bool passes) {
+void try_seed(uint64_t seed, Count& count, bool passes, int lanes) {
   const RandomStep random(seed);
-  SideBySide both(
-      [&] { return training_of(random); },
-      {.constant_numbers = true, .constant_modes = true, .check_every = random.check_every, .passes = passes});
+  // Other lanes, another order of the steps, another delay of each in every replay.
+  replay::try_lanes({.cores = 4, .always = true, .seed = seed * 5 + lanes, .longest_delay = seed % 2 ? 5 : 0});
+  SideBySide both([&] { return training_of(random); }, {.constant_numbers = true,
+                                                        .constant_modes = true,
+                                                        .check_every = random.check_every,
+                                                        .passes = passes,
+                                                        .lanes = lanes});
   const std::string difference = both.run(14, [&](Training& training, int i) {
     const torch::NoGradGuard no_grad;
     if (i == 11 || seed % 5 == 0) {
@@ -341,7 +347,8 @@ void try_seed(uint64_t seed, Count& count, bool passes) {
     if (seed % 3 == 0) training.optimizer->zero_grad(true);
     if (seed % 3 == 1) training.state[0].mul_(0.9);
   });
-  EXPECT_EQ(difference, "") << "seed " << seed << "\n" << both.step().explain();
+  EXPECT_EQ(difference, "") << "seed " << seed << ", " << lanes << " lanes\n" << both.step().explain();
+  if (lanes > 1 && both.step().stats().replayed > 0) ++count.on_lanes;
   both.step().stats().replayed > 0 ? ++count.replayed : ++count.refused;
   if (const std::string reason = both.step().refusal(); !reason.empty()) ++count.reasons[reason];
 }
@@ -355,17 +362,24 @@ TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
     if (*end == ':') number = std::strtoull(end + 1, nullptr, 10);
   }
   Count count;
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);  // or there are no lanes
   for (uint64_t seed = first; seed < first + number && !HasFailure(); ++seed) {
     try {
       // Each is compared with eager, so that both have the same bits.
-      for (const bool passes : {true, false}) try_seed(seed, count, passes);
+      for (const bool passes : {true, false}) try_seed(seed, count, passes, 1);
+      for (const int lanes : {2, 3, 4}) try_seed(seed, count, seed % 4 != 0, lanes);
     } catch (const std::exception& error) {
       ADD_FAILURE() << "seed " << seed << ": " << error.what();
     }
   }
-  std::cout << count.replayed << " steps were replayed, " << count.refused << " were not\n";
+  replay::try_lanes({});
+  at::set_num_threads(threads);
+  std::cout << count.replayed << " steps were replayed, " << count.on_lanes << " of them on lanes, "
+            << count.refused << " were not\n";
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
-  EXPECT_GT(count.replayed, static_cast<int>(number) * 3 / 2);
+  EXPECT_GT(count.replayed, static_cast<int>(number) * 15 / 4);
+  EXPECT_GT(count.on_lanes, static_cast<int>(number) * 9 / 4);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ OPTIMIZERS = tests("replay_tests", "*CaptureOptimizers.*")
 
 REPLAY = [
     Fault("touching_lives", "memory is given away in the operator that uses it last", "replay/plan/memory_plan.cpp",
-          "      if (other.first <= life.last && life.first <= other.last)",
-          "      if (other.first <= life.last && (FAULT ? life.first < other.last : life.first <= other.last))", STEPS),
+          "((other.first <= life.last && life.first <= other.last) ||",
+          "((other.first <= life.last && (FAULT ? life.first < other.last : life.first <= other.last)) ||", STEPS),
     Fault("numbers_not_taken_back", "a snapshot leaves generators where they are", "replay/bind/snapshot.cpp",
           "    target.set_state(generator.state);", "    if (!FAULT) target.set_state(generator.state);", STEPS),
     Fault("mode_of_matrices", "a product's transposed factor has the other leading dimension", "replay/lean/products.cpp",

@@ -1,0 +1,164 @@
+#include "bench/benchmark.h"
+#include "bench/capture_models.h"
+#include "bench/timing.h"
+#include "replay/lanes/lane_trial.h"
+#include "replay/replay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace overdrive::bench {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+constexpr int kLanes = 2;
+
+bool same_bits(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
+    return x.nbytes() == y.nbytes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  });
+}
+
+// A model and its captured step. The function holds the address of the model.
+struct Side {
+  Side(const CaptureModelKind& kind, int lanes)
+      : model(made(kind)),
+        step([this](const Tensors& inputs) { return Tensors{model.step(inputs)}; },
+             {.optimizer = model.optimizer.get(), .constant_modes = true, .lanes = lanes}) {}
+  static CaptureModel made(const CaptureModelKind& kind) {
+    torch::manual_seed(3);
+    return kind.build();
+  }
+  void call() { step.call(model.inputs); }
+
+  CaptureModel model;
+  CapturedStep step;
+};
+
+// The best of some calls, one by one: another program that takes a processor costs a call, not the figure.
+void keep_best(double& best, int calls, const Call& call) {
+  for (int i = 0; i < calls; ++i) best = std::min(best, 1e6 * seconds_of(call));
+}
+
+// Work for a processor and nothing else.
+void spin() {
+  volatile uint64_t sum = 0;
+  for (int i = 0; i < 300'000; ++i) sum = sum + static_cast<uint64_t>(i);
+}
+
+// How long two threads spin that begin together, by one alone: 1 on two processors, 2 on one.
+double control(int rounds) {
+  double one = std::numeric_limits<double>::max(), two = one;
+  for (int i = 0; i < rounds; ++i) {
+    one = std::min(one, seconds_of(spin));
+    std::atomic<int> here{0};
+    double other = 0;
+    const auto meet = [&] {
+      for (++here; here.load() < 2;) {
+      }
+    };
+    std::thread second([&] {
+      meet();
+      other = seconds_of(spin);
+    });
+    meet();
+    const double own = seconds_of(spin);
+    second.join();
+    two = std::min(two, std::max(own, other));
+  }
+  return two / one;
+}
+
+nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
+  at::set_num_threads(1);
+  Side one(kind, 1), lanes(kind, kLanes), threads(kind, 1);
+  for (int i = 0; i < 12; ++i) one.call(), lanes.call();
+  at::set_num_threads(kLanes);
+  for (int i = 0; i < 12; ++i) threads.call();
+  double best_of_one = std::numeric_limits<double>::max(), best_of_lanes = best_of_one,
+         best_of_threads = best_of_one;
+  const int rounds = options.quick ? 2 : options.rounds;
+  for (int round = 0; round < rounds; ++round) {
+    at::set_num_threads(1);
+    keep_best(best_of_one, 20, [&] { one.call(); });
+    keep_best(best_of_lanes, 20, [&] { lanes.call(); });
+    at::set_num_threads(kLanes);
+    keep_best(best_of_threads, 20, [&] { threads.call(); });
+    options.check_stop();
+  }
+  at::set_num_threads(1);
+  const std::string text = lanes.step.explain();
+  const size_t line = text.find("lanes: ");
+  return {{"model", kind.name},
+          {"one_us", best_of_one},
+          {"lanes_us", best_of_lanes},
+          {"threads_us", best_of_threads},
+          {"ratio", best_of_lanes / best_of_one},
+          {"threads_ratio", best_of_threads / best_of_one},
+          {"control", control(rounds)},
+          {"replayed", lanes.step.stats().replayed > 0},
+          {"same_bits", same_bits(one.model.parameters, lanes.model.parameters)},
+          {"schedule", line == std::string::npos ? "" : text.substr(line, text.find('\n', line) - line)}};
+}
+
+// A row for each model: one_us, lanes_us, threads_us, the best of many calls on one lane, on two, and on one
+// with two threads of LibTorch; their ratios to one lane; control; same_bits of the parameters; schedule as
+// explain() says it.
+void lanes_bench(const Options& options, const OnRow& on_row) {
+  const int threads = at::get_num_threads();
+  // The schedule is used where it promises enough: whether it is faster is the question.
+  replay::try_lanes({.is_trusted = true});
+  for (const CaptureModelKind& kind : models_for_lanes()) {
+    if (!options.types.empty() &&
+        std::find(options.types.begin(), options.types.end(), kind.name) == options.types.end()) {
+      continue;
+    }
+    if (options.quick && options.types.empty() && &kind != &models_for_lanes().front()) break;
+    on_row(row_of(kind, options));
+  }
+  replay::try_lanes({});
+  at::set_num_threads(threads);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const CaptureModelKind& kind : models_for_lanes()) result.push_back(kind.name);
+  return result;
+}
+
+const TextTable& lanes_table() {
+  static const TextTable columns({{"model", -14},
+                                  {"one lane us", 12},
+                                  {"two lanes", 10},
+                                  {"two threads", 12},
+                                  {"lanes by one", 13},
+                                  {"control", 8},
+                                  {"", 0}});
+  return columns;
+}
+
+std::string row_as_text(const nlohmann::json& row) {
+  return lanes_table().row({row["model"], cell(row, "one_us", "%.1f"), cell(row, "lanes_us", "%.1f"),
+                            cell(row, "threads_us", "%.1f"), cell(row, "ratio", "%.3f"),
+                            cell(row, "control", "%.2f"),
+                            row["same_bits"].get<bool>() ? "  same bits" : "  OTHER BITS"});
+}
+
+}  // namespace
+
+Benchmark lanes_benchmark() {
+  return {
+      .name = "lanes",
+      .what = "Time captured steps on two lanes beside one: microseconds of the wall, the best of many calls.",
+      .lists = {{.head = lanes_table().head(), .text = row_as_text}},
+      .measure = measured_by(lanes_bench),
+      .types = names(),
+      .rounds = "--rounds"};
+}
+
+}  // namespace overdrive::bench

@@ -1,0 +1,388 @@
+#include "replay/lanes/lane_run.h"
+
+#include "engine/base/environment.h"
+#include "engine/base/no_destructor.h"
+#include "replay/passes/operator_kind.h"
+#include "replay/passes/step_accesses.h"
+#include "replay/run/below_autograd.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <ostream>
+#include <utility>
+
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
+namespace overdrive::replay {
+
+namespace {
+
+// Note [Lanes]
+// A replay on several lanes has the bits of one lane, because no operator is divided and each sees the memory
+// that it would see alone: of two steps that touch one byte, the second waits for the first, unless both read
+// it (plan/dependencies, by the addresses that the memory plan gave). Random numbers of all generators,
+// operators that nobody knows, and whatever must not happen before something else has succeeded wait in the
+// same way. So the order in which lanes arrive decides nothing. Errors: the error of a replay is that of the
+// first step in the program's order that throws, as on one lane. Steps before it run to their end, wherever
+// they are; steps behind it are left out from then on. What cannot be put back is changed only after every step
+// before it that may throw. Settings of the thread that decide a kernel's bits are those of the caller, in each
+// call. A lane runs each kernel with one thread, so a step that was recorded with more stays on one lane.
+
+constexpr int kTimedRuns = 4, kTriedRuns = 12;
+// A schedule must promise so much, and a trial must show so much.
+constexpr double kLeastGain = 1.1, kLeastTriedGain = 1.03;
+// Of steps before which something must not happen and of those, both counted together.
+constexpr size_t kMostPairs = 1 << 20;
+constexpr uint64_t kFirstRest = 1000;
+constexpr int kMostLanes = 64;
+constexpr int kNobody = std::numeric_limits<int>::max();
+// Of all generators of random numbers: an address that no memory has.
+constexpr AddressRange kGenerators{1, 2};
+
+double nanoseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+}
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+LaneTrial& trial_of_process() {
+  static base::NoDestructor<LaneTrial> trial;
+  return *trial;
+}
+
+uint64_t float_control() {
+#if defined(__x86_64__)
+  return _mm_getcsr() & ~0x3fu;  // without the flags that arithmetic raises
+#elif defined(__aarch64__)
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return control;
+#endif
+}
+
+void set_float_control(uint64_t control) {
+  if (control == float_control()) return;
+#if defined(__x86_64__)
+  _mm_setcsr(static_cast<unsigned>(control));
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" : : "r"(control));
+#endif
+}
+
+// Somebody looks at each operator, on the thread of the call.
+bool is_watched() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value(); }
+
+// A mode of Python or of functorch sees operators inside of others, on the thread of the call.
+bool is_in_a_mode() {
+  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
+  return included.has_any(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                               c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                               c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+}
+
+// Warnings of a lane are the caller's, whose handler they would not reach.
+struct KeptWarnings final : c10::WarningHandler {
+  explicit KeptWarnings(std::vector<c10::Warning>& to) : kept(to) {}
+  void process(const c10::Warning& warning) override { kept.push_back(warning); }
+  std::vector<c10::Warning>& kept;
+};
+
+}  // namespace
+
+void try_lanes(const LaneTrial& trial) {
+  trial_of_process() = trial;
+  LaneThreads::get().set_cores(trial.cores);
+}
+const LaneTrial& lane_trial() { return trial_of_process(); }
+
+int lanes_asked_for(int option) {
+  TORCH_CHECK(option >= 0, "CaptureOptions::lanes is ", option, ", but must be 0 or more.");
+  const char* text = option == 1 ? std::getenv("OVERDRIVE_CAPTURE_LANES") : nullptr;
+  if (!text || !*text) return option;
+  const auto* variable =
+      std::find_if(std::begin(engine::kEnvironment), std::end(engine::kEnvironment),
+                   [](const auto& each) { return std::strcmp(each.name, "OVERDRIVE_CAPTURE_LANES") == 0; });
+  const int number = engine::number_of_value(*variable, text);
+  char message[300];
+  if (number < 0) engine::describe_bad_value(*variable, text, message, sizeof message);
+  TORCH_CHECK(number >= 0, message);
+  return number;
+}
+
+struct LaneRun::Surroundings {
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  c10::AutogradState modes = c10::AutogradState::get_tls_state();
+  uint64_t floats = float_control();
+
+  void take_over() const {
+    c10::impl::_force_tls_local_dispatch_key_set(keys);
+    c10::AutogradState::set_tls_state(modes);
+    set_float_control(floats);
+  }
+};
+
+LaneRun::~LaneRun() = default;
+
+LaneRun::LaneRun(const ReplayRun& run, int lanes, int threads)
+    : run_(run),
+      most_lanes_(std::min({lanes == 0 ? kMostLanes : lanes, LaneThreads::get().cores(), kMostLanes})),
+      trial_(lane_trial()) {
+  if (threads != 1) {
+    stay_on_one_lane("the step was recorded with several threads inside an operator");
+    return;
+  }
+  if (most_lanes_ < 2) {
+    stay_on_one_lane("the process has one processor");
+    return;
+  }
+  steps_.costs.assign(run.steps().size(), std::numeric_limits<double>::max());
+  find_steps_before();
+  if (!trial_.always || phase_ == Phase::kOneLane) return;
+  for (size_t i = 0; i < steps_.costs.size(); ++i)
+    steps_.costs[i] = 1 + static_cast<double>(mixed(trial_.seed + i) % 1000);
+  make_schedule();
+}
+
+Touched LaneRun::touched(const ReplayStep& step) const {
+  const BoundProgram& bound = run_.bound();
+  const auto range_of = [&](int memory) {
+    const c10::Storage& storage = bound.storage(memory);
+    const auto begin = reinterpret_cast<uintptr_t>(storage.data());
+    return AddressRange{begin, begin + storage.nbytes()};
+  };
+  Touched result;
+  if (step.fills) {
+    result.writes.push_back(range_of(step.filled));
+    return result;
+  }
+  const StepAccesses accesses = accesses_of(run_.program(), step.op);
+  result.alone = accesses.is_foreign;
+  for (const int memory : accesses.reads) result.reads.push_back(range_of(memory));
+  for (const int memory : accesses.writes) result.writes.push_back(range_of(memory));
+  if (accesses.draws) result.writes.push_back(kGenerators);
+  return result;
+}
+
+void LaneRun::find_steps_before() {
+  const std::vector<ReplayStep>& steps = run_.steps();
+  std::vector<Touched> all;
+  // Steps that may throw, on their data or because there is no memory, and steps that then must not have begun.
+  std::vector<int> may_throw, changing;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const ReplayStep& step = steps[i];
+    all.push_back(touched(step));
+    steps_.on_caller.push_back(all.back().alone);
+    const bool can_be_taken_back = step.op < run_.first_unsaved();
+    changes_unsaved_.push_back(!step.fills && !can_be_taken_back && run_.changes_unsaved(step.op));
+    if (changes_unsaved_.back()) changing.push_back(static_cast<int>(i));
+    const bool throws = step.boxed || may_throw_on_data(run_.program(), run_.program().operators[step.op]);
+    if (can_be_taken_back && !step.fills && throws) may_throw.push_back(static_cast<int>(i));
+  }
+  if (may_throw.size() * changing.size() > kMostPairs)
+    return stay_on_one_lane("too many of its operators may throw before others");
+  steps_.before = steps_before(all);
+  for (const int step : changing) {
+    std::vector<int>& before = steps_.before[step];
+    before.insert(before.end(), may_throw.begin(), may_throw.end());
+    std::sort(before.begin(), before.end());
+    before.erase(std::unique(before.begin(), before.end()), before.end());
+  }
+}
+
+void LaneRun::stay_on_one_lane(const char* reason) {
+  phase_ = Phase::kOneLane;
+  reason_ = reason;
+}
+
+// Of two schedules that are nearly as good, the one with fewer lanes.
+void LaneRun::make_schedule() {
+  hand_over_ = trial_.always ? 1 : LaneThreads::get().hand_over();
+  if (hand_over_ <= 0) return;  // all processors are taken: in a later run
+  for (int lanes = trial_.always ? most_lanes_ : 2; lanes <= most_lanes_; ++lanes) {
+    Schedule next = schedule(steps_, lanes, hand_over_);
+    if (schedule_.lanes.empty() || next.end < 0.95 * schedule_.end) schedule_ = std::move(next);
+  }
+  lanes_.clear();
+  for (size_t i = 0; i < schedule_.lanes.size(); ++i) lanes_.push_back(std::make_unique<Lane>());
+  surroundings_ = std::make_unique<Surroundings>();
+  phase_ = trial_.always || trial_.is_trusted ? Phase::kLanes : Phase::kTries;
+  if (!trial_.always && schedule_.gain() < kLeastGain) stay_on_one_lane("lanes would bring less than a tenth");
+}
+
+bool LaneRun::run(size_t& done, bool& changed) {
+  if (phase_ == Phase::kOneLane && rest_ > 0 && --rest_ == 0) phase_ = Phase::kTries;
+  if (phase_ == Phase::kOneLane || is_watched() || is_in_a_mode()) return false;
+  if (phase_ == Phase::kTimes && timed_ < kTimedRuns) {
+    run_alone(done, &steps_.costs);
+    ++timed_;
+    return true;
+  }
+  if (phase_ == Phase::kTimes) make_schedule();
+  if (phase_ != Phase::kTries && phase_ != Phase::kLanes) return false;
+  LaneLease lease(static_cast<int>(schedule_.lanes.size()));
+  if (!lease) return false;
+  if (phase_ == Phase::kLanes && rest_ > 0 && --rest_ == 0) phase_ = Phase::kTries;
+  if (phase_ == Phase::kTries) {
+    run_tried(lease, done, changed);
+  } else {
+    run_on_lanes(lease, done, changed);
+  }
+  return true;
+}
+
+// Lanes and one lane in turn. Other programs may have had the processors, or have them later: it is tried
+// again.
+void LaneRun::run_tried(LaneLease& lease, size_t& done, bool& changed) {
+  const bool on_lanes = tried_ % 2 == 0;
+  const auto begin = std::chrono::steady_clock::now();
+  on_lanes ? run_on_lanes(lease, done, changed) : run_alone(done, nullptr);
+  double& best = on_lanes ? best_of_lanes_ : best_of_one_;
+  if (tried_ < 2) best = kNotTried;
+  best = std::min(best, nanoseconds_since(begin));
+  if (++tried_ < kTriedRuns) return;
+  tried_ = 0;
+  rest_ = last_rest_ = last_rest_ == 0 ? kFirstRest : 4 * last_rest_;
+  phase_ = Phase::kLanes;
+  if (best_of_lanes_ * kLeastTriedGain > best_of_one_)
+    stay_on_one_lane("lanes were no faster when they were tried");
+}
+
+void LaneRun::run_alone(size_t& done, std::vector<double>* costs) const {
+  const BelowAutograd scope;
+  bool grad_mode = at::GradMode::is_enabled();
+  auto begin = std::chrono::steady_clock::now();
+  for (done = 0; done < run_.steps().size(); ++done) {
+    const ReplayStep& step = run_.steps()[done];
+    const bool wanted = run_.program().operators[step.op].grad_mode;
+    if (step.boxed && wanted != grad_mode) at::GradMode::set_enabled(grad_mode = wanted);
+    step.step();
+    if (!costs) continue;
+    const auto end = std::chrono::steady_clock::now();
+    double& cost = (*costs)[done];
+    cost = std::min(cost, std::chrono::duration<double, std::nano>(end - begin).count());
+    begin = end;
+  }
+}
+
+void LaneRun::run_on_lanes(LaneLease& lease, size_t& done, bool& changed) {
+  const BelowAutograd scope;
+  *surroundings_ = Surroundings();
+  for (const auto& lane : lanes_) lane->turns.reset(0);
+  last_step_.store(kNobody, std::memory_order_relaxed);
+  has_changed_.store(false, std::memory_order_relaxed);
+  ++runs_;
+  lease.begin(*this);
+  work_through(0);
+  lease.end();
+  repeat_warnings();
+  const base::MutexLock lock(mutex_);
+  if (!error_) return;
+  done = thrown_by_;
+  changed = has_changed_.load(std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void LaneRun::work(int lane) noexcept {
+  surroundings_->take_over();
+  KeptWarnings handler(lanes_[lane]->warnings);
+  const c10::WarningUtils::WarningHandlerGuard kept(&handler);
+  work_through(lane);
+}
+
+void LaneRun::work_through(int lane) {
+  const std::vector<Schedule::Turn>& turns = schedule_.lanes[lane];
+  Signal& own = lanes_[lane]->turns;
+  const std::chrono::microseconds awake = LaneThreads::get().awake();
+  bool grad_mode = at::GradMode::is_enabled();
+  for (uint32_t i = 0; i < turns.size(); ++i) {
+    const Schedule::Turn& turn = turns[i];
+    for (const Schedule::Wait& wait : turn.waits)
+      lanes_[wait.lane]->turns.await(awake, [&](uint32_t ended) { return ended >= wait.turns; });
+    if (turn.step < last_step_.load(std::memory_order_relaxed)) {
+      const ReplayStep& step = run_.steps()[turn.step];
+      const bool wanted = run_.program().operators[step.op].grad_mode;
+      if (step.boxed && wanted != grad_mode) at::GradMode::set_enabled(grad_mode = wanted);
+      run_step(turn.step);
+    }
+    if (turn.is_awaited) own.set(i + 1);
+  }
+}
+
+void LaneRun::run_step(int step) {
+  if (trial_.longest_delay > 0) delay(step);
+  if (changes_unsaved_[step]) has_changed_.store(true, std::memory_order_relaxed);
+  try {
+    run_.steps()[step].step();
+  } catch (...) {
+    if (!base::thread_is_ending()) return note_error(step);
+    // The caller's thread, which leaves in the middle: nothing runs any more, and nobody waits for it.
+    last_step_.store(-1, std::memory_order_relaxed);
+    lanes_[0]->turns.set(static_cast<uint32_t>(schedule_.lanes[0].size()));
+    throw;
+  }
+}
+
+void LaneRun::note_error(int step) noexcept {
+  const base::MutexLock lock(mutex_);
+  if (error_ && thrown_by_ < step) return;
+  error_ = std::current_exception();
+  thrown_by_ = step;
+  last_step_.store(step, std::memory_order_relaxed);
+}
+
+// Every fourth step, as a rule: the others come first then.
+void LaneRun::delay(int step) const {
+  const uint64_t number = mixed(trial_.seed * 1000003 + runs_ * 7919 + static_cast<uint64_t>(step));
+  if (number % 4 != 0) return;
+  const double late = 1000. * static_cast<double>(number / 4 % (trial_.longest_delay + 1));
+  const auto begin = std::chrono::steady_clock::now();
+  while (nanoseconds_since(begin) < late) {
+  }
+}
+
+void LaneRun::repeat_warnings() noexcept {
+  for (const auto& lane : lanes_) {
+    for (const c10::Warning& warning : std::exchange(lane->warnings, {})) {
+      try {
+        c10::WarningUtils::get_warning_handler()->process(warning);
+      } catch (const std::exception&) {  // of a handler: the steps are done, and there is nothing to take back
+      }
+    }
+  }
+}
+
+void LaneRun::explain(std::ostream& out) const {
+  const auto us = [](double nanoseconds) { return std::round(nanoseconds / 10) / 100; };
+  out << "lanes: ";
+  if (phase_ == Phase::kOneLane) {
+    out << "1, because " << reason_;
+  } else if (phase_ == Phase::kTimes) {
+    out << "1, while the steps are timed";
+  } else {
+    out << schedule_.lanes.size() << (phase_ == Phase::kTries ? ", being tried" : "");
+  }
+  if (!schedule_.lanes.empty()) {
+    out << "; " << schedule_.lanes.size() << " lanes: " << us(schedule_.end) << " us expected for "
+        << us(schedule_.work) << " us of work (gain " << std::round(100 * schedule_.gain()) / 100
+        << ", longest way " << us(schedule_.longest_way) << " us), " << schedule_.hand_overs
+        << " hand-overs of " << us(hand_over_) << " us, steps";
+    for (const auto& lane : schedule_.lanes) out << " " << lane.size();
+    if (best_of_lanes_ < kNotTried && best_of_one_ < kNotTried)
+      out << "; tried: " << us(best_of_lanes_) << " us, on one lane " << us(best_of_one_) << " us";
+  }
+  out << "\n";
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,286 @@
+// Captured steps on several lanes: the bits of one thread, whatever the order of arrival. Most tests ask for
+// more lanes than there are processors, and for steps that would not be worth it.
+#include "replay/lanes/lane_trial.h"
+#include "test/replay/replay_fixture.h"
+
+#include <ATen/record_function.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <thread>
+
+namespace overdrive::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Nets that do not know each other, and a loss that is the sum of theirs.
+Training ensemble(int nets, int width, double dropout = 0) {
+  using namespace torch::nn;
+  std::vector<Sequential> all;
+  ModuleList list;
+  for (int i = 0; i < nets; ++i) {
+    all.push_back(Sequential(Linear(width, width), Tanh(), Dropout(dropout), Linear(width, width), ReLU(),
+                             Linear(width, 1)));
+    list->push_back(all.back());
+  }
+  Training training{.model = list.ptr(), .optimizer = adam()(list->parameters())};
+  auto* optimizer = training.optimizer.get();
+  training.step = [all, optimizer](const Tensors& inputs) mutable {
+    optimizer->zero_grad();
+    at::Tensor loss = torch::zeros({});
+    for (Sequential& net : all) loss = loss + torch::mse_loss(net->forward(inputs[0]), inputs[1]);
+    loss.backward();
+    optimizer->step();
+    return loss;
+  };
+  training.inputs = [=](int i) { return batch_of(i, {4, width}, {4, 1}); };
+  return training;
+}
+
+class CaptureLanes : public testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+  void TearDown() override {
+    replay::try_lanes({});
+    at::set_num_threads(threads_);
+  }
+
+ private:
+  const int threads_ = at::get_num_threads();
+};
+
+TEST_F(CaptureLanes, HaveTheBitsOfOneThread) {
+  for (const int lanes : {2, 3, 4}) {
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      replay::try_lanes({.cores = 4, .always = true, .seed = seed, .longest_delay = seed % 2 ? 10 : 0});
+      SideBySide both([] { return ensemble(3, 16); }, {.lanes = lanes});
+      EXPECT_EQ(both.run(12), "") << lanes << " lanes, seed " << seed;
+      EXPECT_EQ(both.step().stats().replayed, 8U);
+      EXPECT_THAT(both.step().explain(), HasSubstr(c10::str("\nlanes: ", lanes, ";")));
+    }
+  }
+}
+
+TEST_F(CaptureLanes, AreNotThereUnlessAskedFor) {
+  replay::try_lanes({.cores = 4, .always = true});
+  SideBySide both([] { return ensemble(2, 8); });
+  EXPECT_EQ(both.run(6), "");
+  EXPECT_THAT(both.step().explain(), Not(HasSubstr("lanes:")));
+}
+
+TEST_F(CaptureLanes, DrawTheirRandomNumbersInOrder) {
+  replay::try_lanes({.cores = 3, .always = true, .seed = 5, .longest_delay = 10});
+  SideBySide both([] { return ensemble(3, 16, 0.3); }, {.lanes = 3});
+  EXPECT_EQ(both.run(16), "");
+  EXPECT_GE(both.step().stats().replayed, 10U);
+}
+
+// Measured, not made up: whatever the machine is, the step runs and says how.
+TEST_F(CaptureLanes, AreTimedAndTriedAndThenDecidedOn) {
+  replay::try_lanes({.cores = 2});
+  SideBySide both([] { return ensemble(4, 32); }, {.lanes = kAutoLanes});
+  EXPECT_EQ(both.run(6), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("lanes: 1, while the steps are timed"));
+  EXPECT_EQ(both.run(30), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("us of work (gain "));
+}
+
+TEST_F(CaptureLanes, AChainOfOperatorsStaysOnOne) {
+  replay::try_lanes({.cores = 2});
+  SideBySide both(
+      [] {
+        Training training;
+        const at::Tensor kept = torch::ones({64, 64});
+        training.state = {kept};
+        training.step = [kept](const Tensors& inputs) {
+          const torch::NoGradGuard no_grad;
+          at::Tensor x = inputs[0];
+          for (int i = 0; i < 10; ++i) x = torch::tanh(x.mm(kept) * 0.01);
+          at::Tensor(kept).copy_(x);
+          return x.sum();
+        };
+        training.inputs = [](int i) { return batch_of(i, {64, 64}, {1}); };
+        return training;
+      },
+      {.constant_numbers = true, .lanes = 2});
+  EXPECT_EQ(both.run(12), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("lanes: 1, because lanes would bring less than a tenth"));
+}
+
+// Two chains, each with an index out of range in some calls; what was written before is put back.
+TEST_F(CaptureLanes, AThrowTakesTheReplayBack) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    replay::try_lanes({.cores = 3, .always = true, .seed = seed, .longest_delay = 10});
+    SideBySide both(
+        [] {
+          Training training;
+          const Tensors kept{torch::ones({8, 8}), torch::ones({8, 8}), torch::ones({8, 8})};
+          training.state = kept;
+          training.step = [kept](const Tensors& inputs) {
+            const torch::NoGradGuard no_grad;
+            for (size_t i = 0; i < kept.size(); ++i) {
+              at::Tensor(kept[i]).mul_(0.9).add_(inputs[0].tanh().mm(kept[i]), 0.1);
+              at::Tensor(kept[i]).copy_(kept[i].index_select(0, inputs[1 + i % 2]).sin());
+            }
+            return kept[0].sum() + kept[1].sum();
+          };
+          training.inputs = [](int i) {
+            Tensors inputs = batch_of(i, {8, 8}, {1});
+            inputs[1] = (torch::arange(8) + i) % 8 + (i % 7 == 6 ? 8 : 0);
+            inputs.push_back((torch::arange(8) * 3 + i) % 8 - (i % 5 == 4 ? 100 : 0));
+            return inputs;
+          };
+          return training;
+        },
+        {.constant_numbers = true, .lanes = 3});
+    EXPECT_EQ(both.run(30), "") << "seed " << seed << both.step().explain();
+    EXPECT_GT(both.step().stats().undone, 3U) << both.step().explain();
+    EXPECT_GT(both.step().stats().replayed, 10U);
+  }
+}
+
+// The answer of the first question in the program's order takes the replay back, also when another one came
+// first.
+TEST_F(CaptureLanes, AnotherAnswerTakesTheReplayBack) {
+  replay::try_lanes({.cores = 2, .always = true, .seed = 3, .longest_delay = 10});
+  SideBySide both(
+      [] {
+        Training training;
+        const at::Tensor kept = torch::ones({8, 8});
+        training.state = {kept};
+        training.step = [kept](const Tensors& inputs) {
+          const torch::NoGradGuard no_grad;
+          at::Tensor(kept).mul_(0.9);
+          at::Tensor a = inputs[0].sin(), b = inputs[0].cos();
+          if ((inputs[1].sum() > 3).item<bool>()) a = a + 1;
+          if ((b.sum() > 1e6).item<bool>()) b = b + 1;
+          at::Tensor(kept).add_(a.mm(b));
+          return kept.sum();
+        };
+        training.inputs = [](int i) {
+          return Tensors{torch::rand({8, 8}), torch::full({2}, i % 6 == 5 ? 4 : 0.01 * i)};
+        };
+        return training;
+      },
+      {.constant_numbers = true, .lanes = 2});
+  EXPECT_EQ(both.run(30), "") << both.step().explain();
+  EXPECT_GT(both.step().stats().undone, 1U) << both.step().explain();
+}
+
+TEST_F(CaptureLanes, AStepThatWasRecordedWithThreadsKeepsThem) {
+  at::set_num_threads(2);
+  replay::try_lanes({.cores = 2, .always = true});
+  SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
+  EXPECT_EQ(both.run(6), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("recorded with several threads inside an operator"));
+}
+
+TEST_F(CaptureLanes, AProfilerSeesEveryOperatorOnTheCallersThread) {
+  replay::try_lanes({.cores = 2, .always = true});
+  SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
+  EXPECT_EQ(both.run(8), "");
+  static std::set<std::thread::id> threads;
+  static int seen = 0;
+  const auto handle = at::addGlobalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& fn) -> std::unique_ptr<at::ObserverContext> {
+        ++seen;
+        threads.insert(std::this_thread::get_id());
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  both.step().call(both.captured().inputs(8));
+  at::removeCallback(handle);
+  EXPECT_EQ(threads, std::set{std::this_thread::get_id()});
+  EXPECT_GT(seen, 20);
+}
+
+TEST_F(CaptureLanes, ComputeInTheModesOfTheCaller) {
+  replay::try_lanes({.cores = 2, .always = true, .seed = 2});
+  for (const bool flush : {true, false}) {
+    if (!at::globalContext().setFlushDenormal(flush)) GTEST_SKIP() << "no such mode on this processor";
+    SideBySide both(
+        [] {
+          Training training;
+          const Tensors kept{torch::full({64}, 1e-37F), torch::full({64}, 1e-37F), torch::full({64}, 1e-37F)};
+          training.state = kept;
+          training.step = [kept](const Tensors& inputs) {
+            const torch::NoGradGuard no_grad;
+            at::Tensor sum = inputs[0].sum() * 0;
+            for (const at::Tensor& each : kept) {
+              at::Tensor(each).mul_(0.5);
+              sum = sum + each.sum();
+            }
+            return sum;
+          };
+          training.inputs = [](int i) { return batch_of(i, {4}, {1}); };
+          return training;
+        },
+        {.constant_numbers = true, .lanes = 2});
+    EXPECT_EQ(both.run(20), "");
+    EXPECT_EQ((both.captured().state[2] == 0).all().item<bool>(), flush);
+  }
+  at::globalContext().setFlushDenormal(false);
+}
+
+TEST_F(CaptureLanes, TwoThreadsShareTheProcessors) {
+  replay::try_lanes({.cores = 3, .always = true, .seed = 9});
+  std::vector<std::string> differences(3);
+  std::vector<std::thread> threads;
+  // The fixture sets the generator of the process around each call, and the steps draw nothing from it.
+  static std::mutex generator;
+  for (std::string& difference : differences) {
+    threads.emplace_back([&difference] {
+      at::set_num_threads(1);
+      std::unique_lock lock(generator);
+      Training eager = ensemble(3, 16), captured = ensemble(3, 16);
+      {
+        const torch::NoGradGuard no_grad;
+        const Tensors a = eager.everything(), b = captured.everything();
+        for (size_t i = 0; i < a.size(); ++i) b[i].copy_(a[i]);
+      }
+      lock.unlock();
+      CapturedStep step([&](const Tensors& inputs) { return Tensors{captured.step(inputs)}; },
+                        {.optimizer = captured.optimizer.get(), .modules = {captured.model}, .lanes = 2});
+      for (int i = 0; i < 40 && difference.empty(); ++i) {
+        const at::Tensor expected = eager.step(eager.inputs(i)), result = step.call(captured.inputs(i)).at(0);
+        if (!same_bits(expected.detach(), result)) difference = c10::str("call ", i);
+      }
+      if (step.stats().replayed < 30) difference = step.explain();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(differences, std::vector<std::string>(3));
+}
+
+TEST_F(CaptureLanes, AChildOfForkHasOne) {
+  replay::try_lanes({.cores = 2, .always = true});
+  SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
+  ASSERT_EQ(both.run(8), "");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(both.run(8).empty() && both.step().stats().replayed == 12 ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(both.run(4), "");
+}
+
+TEST_F(CaptureLanes, TheEnvironmentAsksForThoseThatDoNotSay) {
+  replay::try_lanes({.cores = 2, .always = true});
+  setenv("OVERDRIVE_CAPTURE_LANES", "2", 1);
+  SideBySide both([] { return ensemble(2, 8); });
+  EXPECT_EQ(both.run(6), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("\nlanes: 2;"));
+  setenv("OVERDRIVE_CAPTURE_LANES", "many", 1);
+  SideBySide other([] { return ensemble(2, 8); });
+  EXPECT_THAT(error_of([&] { other.step().call(other.captured().inputs(0)); }),
+              HasSubstr("OVERDRIVE_CAPTURE_LANES is \"many\""));
+  unsetenv("OVERDRIVE_CAPTURE_LANES");
+  SideBySide wrong([] { return ensemble(2, 8); }, {.lanes = -1});
+  EXPECT_THAT(error_of([&] { wrong.step().call(wrong.captured().inputs(0)); }), HasSubstr("must be 0 or more"));
+}
+
+}  // namespace
+}  // namespace overdrive::test
