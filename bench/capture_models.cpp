@@ -70,7 +70,8 @@ CaptureModel lstm(int64_t hidden, int64_t batch, int64_t steps) {
 
 // The same, one cell above the other.
 CaptureModel two_layers(int64_t hidden, int64_t batch, int64_t steps) {
-  CaptureModel model{.inputs = {torch::randn({steps, batch, hidden}), torch::randn({batch, hidden})}};
+  CaptureModel model{.parameters = {},
+                     .inputs = {torch::randn({steps, batch, hidden}), torch::randn({batch, hidden})}};
   for (int layer = 0; layer < 2; ++layer) {
     model.parameters.push_back(parameter({4 * hidden, hidden}, 0.2));
     model.parameters.push_back(parameter({4 * hidden, hidden}, 0.2));
@@ -94,7 +95,8 @@ CaptureModel two_layers(int64_t hidden, int64_t batch, int64_t steps) {
 
 // Nets that see the same input and do not know each other.
 CaptureModel nets(const std::vector<int64_t>& widths, int count, int64_t batch) {
-  CaptureModel model{.inputs = {torch::randn({batch, widths.front()}), torch::randn({batch, widths.back()})}};
+  CaptureModel model{.parameters = {},
+                     .inputs = {torch::randn({batch, widths.front()}), torch::randn({batch, widths.back()})}};
   std::vector<Tensors> all;
   for (int i = 0; i < count; ++i) {
     all.push_back(dense(widths));

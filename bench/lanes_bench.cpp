@@ -17,6 +17,9 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int kLanes = 2;
+// In a row on each side: on a busy machine the system needs some milliseconds until two threads have a
+// processor each.
+constexpr int kCalls = 100;
 
 bool same_bits(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const at::Tensor& x, const at::Tensor& y) {
@@ -76,6 +79,7 @@ double control(int rounds) {
 
 nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   at::set_num_threads(1);
+  const int calls = options.quick ? 4 : kCalls;
   Side one(kind, 1), lanes(kind, kLanes), threads(kind, 1);
   for (int i = 0; i < 12; ++i) one.call(), lanes.call();
   at::set_num_threads(kLanes);
@@ -85,10 +89,10 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   const int rounds = options.quick ? 2 : options.rounds;
   for (int round = 0; round < rounds; ++round) {
     at::set_num_threads(1);
-    keep_best(best_of_one, 20, [&] { one.call(); });
-    keep_best(best_of_lanes, 20, [&] { lanes.call(); });
+    keep_best(best_of_one, calls, [&] { one.call(); });
+    keep_best(best_of_lanes, calls, [&] { lanes.call(); });
     at::set_num_threads(kLanes);
-    keep_best(best_of_threads, 20, [&] { threads.call(); });
+    keep_best(best_of_threads, calls, [&] { threads.call(); });
     options.check_stop();
   }
   at::set_num_threads(1);
