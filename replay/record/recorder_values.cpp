@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kConstantBytes = 16;
 
 template <typename T>
-void append(std::string& key, const T& field) {
+void append_bytes(std::string& key, const T& field) {
   key.append(reinterpret_cast<const char*>(&field), sizeof(T));
 }
 
@@ -71,13 +71,13 @@ int Recorder::value(const at::Tensor& tensor, const std::string& name, bool resu
   if (memory.first < 0) memory.first = now;
   memory.last = now;
   std::string key;
-  append(key, index);
-  append(key, offset);
-  append(key, tensor.scalar_type());
-  append(key, impl->is_wrapped_number());
-  append(key, tensor.requires_grad());
-  for (const int64_t size : tensor.sizes()) append(key, size);
-  for (const int64_t stride : tensor.strides()) append(key, stride);
+  append_bytes(key, index);
+  append_bytes(key, offset);
+  append_bytes(key, tensor.scalar_type());
+  append_bytes(key, impl->is_wrapped_number());
+  append_bytes(key, tensor.requires_grad());
+  for (const int64_t size : tensor.sizes()) append_bytes(key, size);
+  for (const int64_t stride : tensor.strides()) append_bytes(key, stride);
   const auto [known, added] = values_.emplace(std::move(key), static_cast<int>(program_.values.size()));
   if (added) {
     program_.values.push_back({.memory = index,

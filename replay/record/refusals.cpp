@@ -18,7 +18,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 }
 
 // aten::add.Tensor -> add
-std::string_view base_name(std::string_view name) {
+std::string_view plain_name_of(std::string_view name) {
   name.remove_prefix(std::min(name.find("::") + 2, name.size()));
   return name.substr(0, name.find('.'));
 }
@@ -82,7 +82,7 @@ std::string title_of_answer(const std::string& name) {
 }
 
 std::string refusal_of_host_result(const std::string& name) {
-  if (is_one_of(base_name(name),
+  if (is_one_of(plain_name_of(name),
                 {"_fused_sdp_choice", "is_same_size", "_has_same_storage_numel", "is_pinned",
                  "_has_compatible_shallow_copy_type", "is_set_to", "can_cast", "promote_types"})) {
     return "";
