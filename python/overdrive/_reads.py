@@ -93,6 +93,7 @@ class Walk:
         self._functions: set[types.CodeType] = set()
         # What is found in a class, as long as no more code or names are known.
         self._in_classes: dict[type, dict[str, str]] = {}
+        self._of_owner: dict[type, dict[str, Any]] = {}
         self._of_own_object: dict[tuple[type, int], dict[str, str]] = {}
         for code in self._codes:
             self._take(code)
@@ -209,6 +210,7 @@ class Walk:
         while self._looks_again:
             self._looks_again = False
             self._in_classes.clear()
+            self._of_owner.clear()
             self._of_own_object.clear()
             for value, name, where, depth in list(self._named.values()):
                 if isinstance(value, torch.nn.Module):
@@ -579,7 +581,10 @@ class Walk:
             if owner.__module__ in ("builtins", "abc", "typing", "enum") or is_torchs(owner.__module__):
                 continue
             below = [each for each in kind.__mro__[:kind.__mro__.index(owner)] if each.__flags__ & _MADE_IN_PYTHON]
-            found = {key: value for key, value in list(entries_of(owner).items()) if self._is_looked_at(key, value)}
+            found = self._of_owner.get(owner)
+            if found is None:
+                found = {key: value for key, value in list(entries_of(owner).items()) if self._is_looked_at(key, value)}
+                self._of_owner[owner] = found
             where = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
             # The instance and the classes below may get the name for themselves.
             for each in below:
