@@ -48,24 +48,10 @@ void sgd(at::TensorList parameters, at::TensorList gradients, at::TensorList buf
   }
 }
 
-struct AdamNumbers {
-  double rate, beta1, beta2, epsilon, decay, decoupled;
-};
-
 void adam_update(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
-                 at::Tensor greatest, at::Tensor step, const AdamNumbers& given) {
-  at::cpu::add_(step, number(1), 1);
-  if (given.decay != 0) {
-    if (given.decoupled != 0) {
-      at::cpu::mul_(parameter, number(1 - given.rate * given.decay));
-    } else {
-      gradient = at::cpu::add(gradient, parameter, given.decay);
-    }
-  }
-  at::cpu::lerp_(average, gradient, 1 - given.beta1);
-  at::cpu::mul_(square, number(given.beta2));
-  at::cpu::addcmul_(square, gradient, gradient, 1 - given.beta2);
-  const double count = read(step);
+                 at::Tensor greatest, at::Tensor step, const MomentNumbers& given) {
+  const double count = counted(step);
+  update_averages(parameter, gradient, average, square, given);
   const double correction1 = 1 - std::pow(given.beta1, count), correction2 = 1 - std::pow(given.beta2, count);
   if (greatest.defined()) at::cpu::maximum_out(greatest, greatest, square);
   at::Tensor divisor =
@@ -79,7 +65,7 @@ void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList av
   check_sizes(parameters, {gradients, averages, squares, steps}, numbers, 6);
   if (!greatest.empty()) check_sizes(parameters, {greatest}, numbers, 6);
   const double* n = numbers.const_data_ptr<double>();
-  const AdamNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
+  const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
   for (size_t i = 0; i < parameters.size(); ++i) {
     adam_update(parameters[i], gradients[i], averages[i], squares[i],
                 greatest.empty() ? at::Tensor() : greatest[i], steps[i], given);
@@ -87,6 +73,26 @@ void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList av
 }
 
 }  // namespace
+
+double counted(at::Tensor step) {
+  at::cpu::add_(step, number(1), 1);
+  return read(step);
+}
+
+at::Tensor update_averages(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
+                           const MomentNumbers& given) {
+  if (given.decay != 0) {
+    if (given.decoupled != 0) {
+      at::cpu::mul_(parameter, number(1 - given.rate * given.decay));
+    } else {
+      gradient = at::cpu::add(gradient, parameter, given.decay);
+    }
+  }
+  at::cpu::lerp_(average, gradient, 1 - given.beta1);
+  at::cpu::mul_(square, number(given.beta2));
+  at::cpu::addcmul_(square, gradient, gradient, 1 - given.beta2);
+  return gradient;
+}
 
 void define_python_optimizers() {
   // The small library of step files has them, too.

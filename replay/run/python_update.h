@@ -36,6 +36,17 @@ inline void check_sizes(at::TensorList parameters, std::initializer_list<at::Ten
               "an optimizer's numbers are ", count, " of type double.");
 }
 
+// One more in the step count; returns it.
+double counted(at::Tensor step);
+
+// Of Adam, NAdam and RAdam.
+struct MomentNumbers {
+  double rate, beta1, beta2, epsilon, decay, decoupled;
+};
+// Their decay and their averages, in PyTorch's order. Returns the gradient with the decay.
+at::Tensor update_averages(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
+                           const MomentNumbers& given);
+
 // Adagrad, Adamax, NAdam and RAdam, into the library of Overdrive's operators.
 void define_updates_by_steps(torch::Library& library);
 

@@ -21,11 +21,6 @@ namespace overdrive::replay {
 namespace {
 
 // PyTorch computes numbers in this order, and rounds after each operation.
-double counted(at::Tensor step) {
-  at::cpu::add_(step, number(1), 1);
-  return read(step);
-}
-
 void adagrad(at::TensorList parameters, at::TensorList gradients, at::TensorList sums, at::TensorList steps,
              const at::Tensor& numbers) {
   check_sizes(parameters, {gradients, sums, steps}, numbers, 4);
@@ -62,31 +57,11 @@ void adamax(at::TensorList parameters, at::TensorList gradients, at::TensorList 
   }
 }
 
-struct Moments {
-  double rate, beta1, beta2, epsilon, decay, decoupled;
-};
-
-// The decay and the averages of NAdam and RAdam. Returns the gradient with the decay.
-at::Tensor update_averages(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
-                           const Moments& given) {
-  if (given.decay != 0) {
-    if (given.decoupled != 0) {
-      at::cpu::mul_(parameter, number(1 - given.rate * given.decay));
-    } else {
-      gradient = at::cpu::add(gradient, parameter, given.decay);
-    }
-  }
-  at::cpu::lerp_(average, gradient, 1 - given.beta1);
-  at::cpu::mul_(square, number(given.beta2));
-  at::cpu::addcmul_(square, gradient, gradient, 1 - given.beta2);
-  return gradient;
-}
-
 void nadam(at::TensorList parameters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
            at::TensorList products, at::TensorList steps, const at::Tensor& numbers) {
   check_sizes(parameters, {gradients, averages, squares, products, steps}, numbers, 7);
   const double* n = numbers.const_data_ptr<double>();
-  const Moments given{n[0], n[1], n[2], n[3], n[4], n[5]};
+  const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
   const double momentum_decay = n[6];
   const auto momentum_at = [&](double step) {
     return given.beta1 * (1.0 - 0.5 * std::pow(0.96, step * momentum_decay));
@@ -108,7 +83,7 @@ void radam(at::TensorList parameters, at::TensorList gradients, at::TensorList a
            at::TensorList steps, const at::Tensor& numbers) {
   check_sizes(parameters, {gradients, averages, squares, steps}, numbers, 6);
   const double* n = numbers.const_data_ptr<double>();
-  const Moments given{n[0], n[1], n[2], n[3], n[4], n[5]};
+  const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
   const double longest = 2 / (1 - given.beta2) - 1;
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor parameter = parameters[i], average = averages[i], square = squares[i];
