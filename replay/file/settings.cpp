@@ -1,28 +1,11 @@
 #include "replay/file/settings.h"
 
+#include "replay/record/float_modes.h"
+
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 
-#ifdef __x86_64__
-#include <xmmintrin.h>
-#endif
-
 namespace overdrive::replay {
-
-namespace {
-
-// Whether denormals are zeros, and how results are rounded.
-unsigned float_modes() {
-#if defined(__x86_64__)
-  return _mm_getcsr() & ~0x3fu;  // the low six bits are flags that arithmetic raises
-#elif defined(__aarch64__)
-  uint64_t control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  return static_cast<unsigned>(control);
-#endif
-}
-
-}  // namespace
 
 std::string settings_now() {
   const at::Context& context = at::globalContext();

@@ -3,6 +3,7 @@
 #include "engine/base/saved_hooks_slot.h"
 #include "engine/base/torch_types.h"
 #include "engine/host/host_rules.h"
+#include "replay/record/float_modes.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -10,10 +11,6 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/forward_grad.h>
-
-#ifdef __x86_64__
-#include <xmmintrin.h>
-#endif
 
 namespace overdrive::replay {
 
@@ -33,17 +30,6 @@ uint64_t settings_of(const at::Context& context) {
     bits = bits << 4 | static_cast<uint64_t>(context.float32Precision(at::Float32Backend::MKLDNN, op));
   }
   return bits;
-}
-
-// Denormals and rounding.
-uint32_t float_modes() {
-#if defined(__x86_64__)
-  return _mm_getcsr() & ~0x3fu;  // the low six bits are flags that arithmetic raises
-#elif defined(__aarch64__)
-  uint64_t control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  return static_cast<uint32_t>(control);
-#endif
 }
 
 }  // namespace
