@@ -277,8 +277,7 @@ FunctionToSave CapturedFunction::to_save(std::string name) {
 
 std::vector<std::pair<std::string, at::Tensor>> CapturedFunction::names() const {
   NamedTensors names = names_of(options_.modules);
-  std::vector<torch::optim::Optimizer*> optimizers = options_.optimizers;
-  if (options_.optimizer) optimizers.push_back(options_.optimizer);
+  const std::vector<torch::optim::Optimizer*> optimizers = optimizers_of(options_);
   for (size_t i = 0; i < optimizers.size(); ++i)
     add_names(names, names_of(*optimizers[i], names), c10::str("optimizer", i));
   return names;

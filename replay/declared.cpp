@@ -25,6 +25,12 @@ bool is_state(const Program& program, size_t op, int memory) {
 
 }  // namespace
 
+std::vector<torch::optim::Optimizer*> optimizers_of(const CaptureOptions& options) {
+  std::vector<torch::optim::Optimizer*> all = options.optimizers;
+  if (options.optimizer) all.push_back(options.optimizer);
+  return all;
+}
+
 ModuleModes::ModuleModes(const std::vector<std::shared_ptr<torch::nn::Module>>& roots) {
   for (const auto& root : roots) {
     for (const auto& module : root->modules()) {

@@ -14,6 +14,9 @@
 
 namespace overdrive::replay {
 
+// All that .optimizer and .optimizers name.
+std::vector<torch::optim::Optimizer*> optimizers_of(const CaptureOptions& options);
+
 struct WatchedValue {
   const void* address;
   std::string bytes;

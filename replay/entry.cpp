@@ -65,15 +65,13 @@ int64_t number_of(const std::vector<WatchedValue>& watched) {
 // The function, which tells a recording what it may look at: zero_grad() takes gradients away without an
 // operator.
 Function noting_leaves(const Function& function, const CaptureOptions& options) {
-  if (options.modules.empty() && options.optimizers.empty() && !options.optimizer) return function;
+  if (options.modules.empty() && optimizers_of(options).empty()) return function;
   return [&function, &options](const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> results = function(inputs);
     Recorder* const recorder = Recorder::active();
     if (!recorder) return results;
     for (const auto& module : options.modules) recorder->note_owners(module->parameters());
-    std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
-    if (options.optimizer) optimizers.push_back(options.optimizer);
-    for (const auto* optimizer : optimizers) {
+    for (const auto* optimizer : optimizers_of(options)) {
       for (const auto& group : optimizer->param_groups()) recorder->note_owners(group.params());
     }
     return results;
@@ -102,8 +100,7 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       check_every_(check_every(options)),
       lanes_(part_ ? 1 : lanes_asked_for(options.lanes)),
       call_numbers_(numbers) {
-  std::vector<torch::optim::Optimizer*> optimizers = options.optimizers;
-  if (options.optimizer) optimizers.push_back(options.optimizer);
+  const std::vector<torch::optim::Optimizer*> optimizers = optimizers_of(options);
   if (optimizers.empty()) return;
   numbers_ = std::make_unique<NumbersOfOptimizers>(optimizers);
   if (std::string reason = numbers_->refusal(); !reason.empty()) refuse(std::move(reason));
