@@ -453,19 +453,6 @@ class MutatedSteps : public testing::Test {
   rlimit before_{};
 };
 
-Training with_loss(std::shared_ptr<Module> model, std::function<at::Tensor(const Tensors&)> loss_of,
-                   std::function<Tensors(int)> inputs, const MakeOptimizer& optimizer = adam()) {
-  Training training{.model = model, .optimizer = optimizer(model->parameters()), .inputs = std::move(inputs)};
-  training.step = [raw = training.optimizer.get(), loss_of](const Tensors& given) {
-    raw->zero_grad();
-    at::Tensor loss = loss_of(given);
-    loss.backward();
-    raw->step();
-    return loss;
-  };
-  return training;
-}
-
 TEST_F(MutatedSteps, OfAnMlp) {
   FromFile training([] { return small_mlp(adam()); });
   damage("mlp", training);

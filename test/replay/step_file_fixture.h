@@ -44,6 +44,21 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+// A training by this loss.
+inline Training with_loss(std::shared_ptr<torch::nn::Module> model,
+                          std::function<at::Tensor(const Tensors&)> loss_of, std::function<Tensors(int)> inputs,
+                          const MakeOptimizer& optimizer = adam()) {
+  Training training{.model = model, .optimizer = optimizer(model->parameters()), .inputs = std::move(inputs)};
+  training.step = [raw = training.optimizer.get(), loss_of](const Tensors& given) {
+    raw->zero_grad();
+    at::Tensor loss = loss_of(given);
+    loss.backward();
+    raw->step();
+    return loss;
+  };
+  return training;
+}
+
 // The same training twice: one eager, one captured and, after save(), from a file.
 class FromFile {
  public:

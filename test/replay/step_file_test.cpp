@@ -48,19 +48,6 @@ Tensors classes(int i) {
   return batch;
 }
 
-Training with_loss(std::shared_ptr<Module> model, std::function<at::Tensor(const Tensors&)> loss_of,
-                   std::function<Tensors(int)> inputs, const MakeOptimizer& optimizer = adam()) {
-  Training training{.model = model, .optimizer = optimizer(model->parameters()), .inputs = std::move(inputs)};
-  training.step = [raw = training.optimizer.get(), loss_of](const Tensors& given) {
-    raw->zero_grad();
-    at::Tensor loss = loss_of(given);
-    loss.backward();
-    raw->step();
-    return loss;
-  };
-  return training;
-}
-
 Training convolutions() {
   Sequential net(Conv2d(Conv2dOptions(1, 4, 3).padding(1)), BatchNorm2d(4), ReLU(), MaxPool2d(2), Dropout(0.2),
                  Conv2d(4, 6, 3), GELU(), AvgPool2d(2), Flatten(), Linear(6, 3));
