@@ -569,8 +569,9 @@ class CapturedStep:
         if self._optimizer is not None:
             options = self._optimizer.options_read()
             self._optimizer.note_names(walk.reads.values())
-        for absent in [read for read in walk.reads.values() if isinstance(read, Absent)]:
-            absent.names = {key: name for key, name in absent.names.items() if (ENTRY, id(absent.holder), key) not in self._own}
+        for read in walk.reads.values():
+            if isinstance(read, Absent):
+                read.leave_out(self._own)
         variant.reads.add([read for read in [*walk.reads.values(), *options] if read.place not in self._own])
         return walk
 
@@ -670,6 +671,7 @@ class CapturedStep:
     def reset(self) -> None:
         """Forgets every recording: for changes that nothing looks at."""
         self._forget()
+        self._not_open.clear()
         self._given_up = ""
         self._resets = self._new_variants = self._rest = 0
 

@@ -9,7 +9,7 @@ import math
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from overdrive._library import under_the_gil
@@ -192,6 +192,10 @@ class Absent(Read):
     def accepts(self, now: Any) -> bool:
         return not any(dict.__contains__(self.holder, key) for key in self.names)
 
+    def leave_out(self, places: Container[tuple[int, int, Any]]) -> None:
+        """Those that are values at these places."""
+        self.names = {key: name for key, name in self.names.items() if (ENTRY, id(self.holder), key) not in places}
+
     def come(self) -> list[Read]:
         """Those that are there now, each as a value that there was not."""
         found = []
@@ -299,7 +303,7 @@ class Reads:
                 come = {read.place: read for read in absent.come()}
                 del places[absent.place]
                 places.update(come)
-                absent.names = {key: name for key, name in absent.names.items() if (ENTRY, id(absent.holder), key) not in come}
+                absent.leave_out(come)
                 self._all[absent.place] = absent
             self._lay_out()
         return places
