@@ -4,6 +4,7 @@
 #include "engine/base/no_destructor.h"
 #include "replay/passes/operator_kind.h"
 #include "replay/passes/step_accesses.h"
+#include "replay/record/float_modes.h"
 #include "replay/run/below_autograd.h"
 
 #include <ATen/record_function.h>
@@ -16,10 +17,6 @@
 #include <cstring>
 #include <ostream>
 #include <utility>
-
-#ifdef __x86_64__
-#include <xmmintrin.h>
-#endif
 
 namespace overdrive::replay {
 
@@ -65,22 +62,12 @@ LaneTrial& trial_of_process() {
   return *trial;
 }
 
-uint64_t float_control() {
+void set_float_modes(uint32_t modes) {
+  if (modes == float_modes()) return;
 #if defined(__x86_64__)
-  return _mm_getcsr() & ~0x3fu;  // without the flags that arithmetic raises
+  _mm_setcsr(modes);
 #elif defined(__aarch64__)
-  uint64_t control;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  return control;
-#endif
-}
-
-void set_float_control(uint64_t control) {
-  if (control == float_control()) return;
-#if defined(__x86_64__)
-  _mm_setcsr(static_cast<unsigned>(control));
-#elif defined(__aarch64__)
-  asm volatile("msr fpcr, %0" : : "r"(control));
+  asm volatile("msr fpcr, %0" : : "r"(uint64_t{modes}));
 #endif
 }
 
@@ -127,12 +114,12 @@ int lanes_asked_for(int option) {
 struct LaneRun::Surroundings {
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   c10::AutogradState modes = c10::AutogradState::get_tls_state();
-  uint64_t floats = float_control();
+  uint32_t floats = float_modes();
 
   void take_over() const {
     c10::impl::_force_tls_local_dispatch_key_set(keys);
     c10::AutogradState::set_tls_state(modes);
-    set_float_control(floats);
+    set_float_modes(floats);
   }
 };
 
