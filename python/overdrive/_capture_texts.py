@@ -101,8 +101,9 @@ def telling(step: Any) -> Iterator[None]:
         library().overdrive_capture_on_refusal(ctypes.cast(_note_refusal, ctypes.c_void_p))
         _Told.registered = True
     library().overdrive_capture_on_operator(ctypes.cast(_note_operator, ctypes.c_void_p))
-    before, sys.unraisablehook = sys.unraisablehook, _take
-    _told.passed_on = before
+    is_first = sys.unraisablehook is not _take  # a part runs inside of a step
+    if is_first:
+        _passed_on[0], sys.unraisablehook = sys.unraisablehook, _take
     try:
         yield
     except SystemError:  # what a callback that raised leaves
@@ -111,8 +112,8 @@ def telling(step: Any) -> Iterator[None]:
     finally:
         library().overdrive_capture_on_operator(None)
         _told.step = None
-        if sys.unraisablehook is _take:
-            sys.unraisablehook = before
+        if is_first and sys.unraisablehook is _take:
+            sys.unraisablehook = _passed_on[0]
         raised, _told.raised = _told.raised, None
         if raised is not None:
             raise raised
@@ -125,10 +126,11 @@ class _Told(threading.local):
     lines: Any = None
     # By a handler of a signal that came while something was noted.
     raised: BaseException | None = None
-    passed_on: Any = sys.__unraisablehook__
 
 
 _told = _Told()
+# The program's own hook, while _take() stands in its place.
+_passed_on: list[Any] = [sys.__unraisablehook__]
 
 
 def _take(unraisable: Any) -> None:
@@ -137,7 +139,7 @@ def _take(unraisable: Any) -> None:
     if _told.step is not None and (getattr(callback, "__module__", "") == __name__ or isinstance(getattr(callback, "__self__", None), Watcher)):
         _told.raised = _told.raised or unraisable.exc_value
     else:
-        _told.passed_on(unraisable)
+        _passed_on[0](unraisable)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]

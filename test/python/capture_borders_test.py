@@ -905,3 +905,32 @@ def test_an_error_of_a_signals_handler_leaves_the_recorded_call(monkeypatch):
         except TooLate:
             errors += 1
     assert errors == 1 and step.stats()["replayed"] > 0
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_errors_that_nobody_can_raise_go_to_the_programs_hook(inner, monkeypatch):
+    """Also where a part is called inside of a step, which are recorded at once."""
+    import sys
+
+    class Failing:
+        def __del__(self):
+            raise ValueError("in a destructor")
+
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: seen.append(str(unraisable.exc_value)))
+    hook = sys.unraisablehook
+    part = overdrive.captured(lambda x: x.tanh()) if inner else torch.tanh
+
+    def function(x):
+        Failing()
+        y = part(x)
+        Failing()
+        return y * 2
+
+    step = overdrive.capture(function)
+    for i in range(8):
+        x = torch.full((2,), float(i))
+        assert torch.equal(step(x), x.tanh() * 2)
+    made = step.stats()
+    assert made["replayed"] > 0 and seen == ["in a destructor"] * 2 * (made["calls"] - made["replayed"])
+    assert sys.unraisablehook is hook
