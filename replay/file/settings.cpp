@@ -1,6 +1,6 @@
 #include "replay/file/settings.h"
 
-#include "replay/record/float_modes.h"
+#include "engine/base/float_modes.h"
 
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
@@ -14,7 +14,7 @@ std::string settings_now() {
   };
   return c10::str("deterministic ", context.deterministicAlgorithms(), ", oneDNN ", context.userEnabledMkldnn(),
                   ", precision ", precision(at::Float32Op::CONV), ' ', precision(at::Float32Op::RNN), ' ',
-                  precision(at::Float32Op::MATMUL), ", float modes ", float_modes());
+                  precision(at::Float32Op::MATMUL), ", float modes ", base::float_modes());
 }
 
 }  // namespace overdrive::replay

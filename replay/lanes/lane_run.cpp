@@ -1,10 +1,10 @@
 #include "replay/lanes/lane_run.h"
 
 #include "engine/base/environment.h"
+#include "engine/base/float_modes.h"
 #include "engine/base/no_destructor.h"
 #include "replay/passes/operator_kind.h"
 #include "replay/passes/step_accesses.h"
-#include "replay/record/float_modes.h"
 #include "replay/run/below_autograd.h"
 
 #include <ATen/record_function.h>
@@ -63,7 +63,7 @@ LaneTrial& trial_of_process() {
 }
 
 void set_float_modes(uint32_t modes) {
-  if (modes == float_modes()) return;
+  if (modes == base::float_modes()) return;
 #if defined(__x86_64__)
   _mm_setcsr(modes);
 #elif defined(__aarch64__)
@@ -114,7 +114,7 @@ int lanes_asked_for(int option) {
 struct LaneRun::Surroundings {
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   c10::AutogradState modes = c10::AutogradState::get_tls_state();
-  uint32_t floats = float_modes();
+  uint32_t floats = base::float_modes();
 
   void take_over() const {
     c10::impl::_force_tls_local_dispatch_key_set(keys);

@@ -1,9 +1,9 @@
 #include "replay/record/environment.h"
 
+#include "engine/base/float_modes.h"
 #include "engine/base/saved_hooks_slot.h"
 #include "engine/base/torch_types.h"
 #include "engine/host/host_rules.h"
-#include "replay/record/float_modes.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -39,7 +39,7 @@ Environment Environment::now() {
   return {.included = keys.included_.raw_repr(),
           .excluded = keys.excluded_.raw_repr(),
           .settings = settings_of(at::globalContext()),
-          .float_control = float_modes(),
+          .float_control = base::float_modes(),
           .threads = at::get_num_threads(),
           .in_parallel_region = at::in_parallel_region(),
           .default_type = at::get_default_dtype_as_scalartype(),

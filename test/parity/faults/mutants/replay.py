@@ -16,7 +16,7 @@ REPLAY = [
           "ldb = b.stride(plain_b ? column : row),", "ldb = b.stride(plain_b != FAULT ? column : row),",
           tests("replay_tests", "*CaptureLean.*")),
     Fault("any_rounding", "modes of floating point are not looked at", "replay/record/environment.cpp",
-          "          .float_control = float_modes(),", "          .float_control = FAULT ? 0 : float_modes(),", GUARDS,
+          "          .float_control = base::float_modes(),", "          .float_control = FAULT ? 0 : base::float_modes(),", GUARDS,
           "a replay computes in the modes of its thread; the guard is for numbers that the program computes by itself"),
     Fault("options_stay", "options of modules are not looked at", "replay/declared.cpp",
           "      if (!value.holds()) return false;", "      if (!value.holds() && !FAULT) return false;",

@@ -7,7 +7,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace overdrive::replay {
+namespace overdrive::base {
 
 // Whether denormals are zeros, and how results are rounded.
 inline uint32_t float_modes() {
@@ -20,4 +20,4 @@ inline uint32_t float_modes() {
 #endif
 }
 
-}  // namespace overdrive::replay
+}  // namespace overdrive::base
