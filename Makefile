@@ -133,12 +133,13 @@ tidy: setup-tidy setup-clang configure-tidy
 	sed -nE 's|^ *"file": "(.*(/overdrive.dir/Unity/\|/quantise_kernels).*)".*|\1|p' build-tidy/compile_commands.json | \
 	  xargs -P $(JOBS) -n 1 clang-tidy-16 -p build-tidy --quiet
 
-## fuzz-capture: random captured programs of Python beside eager twins, steps, parts and notebooks; FUZZ_ARGS: --seed N, --programs N, --seconds S, --show
+## fuzz-capture: random captured programs of Python beside eager twins: steps, numbers, counters, parts and notebooks; FUZZ_ARGS: --seed N, --programs N, --seconds S, --show
 fuzz-capture: setup-python configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/capture_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/parts_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/numbers_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
+	PYTHONPATH=build/python .deps/python/bin/python -B test/python/counters_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/fuzz/run.py $(or $(FUZZ_ARGS),--seconds 300 --shrink build/fuzz)
 
 ## databases: every operator and every module of PyTorch's databases captured, beside eager; an hour or two

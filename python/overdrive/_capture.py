@@ -8,12 +8,13 @@ import inspect
 import itertools
 import sys
 import threading
+import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from overdrive._call_numbers import MOST_NUMBERS, CallNumbers, opened
+from overdrive._call_numbers import CallNumbers, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
 from overdrive._capture_results import filled, form_of, only_tensors
@@ -21,12 +22,15 @@ from overdrive._capture_texts import (HELD_GRADIENT, Number, gradients_of, in_py
                                      other_number, steps, telling, with_lines)
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
+from overdrive._counters import Counter, decides, is_counted
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
-from overdrive._guards import CELL, ENTRY, NOTHING, Absent, Read, Reads, is_number, is_scripted, states_of, structure_of
-from overdrive._left import Left, can_be_left, tensors_in
+from overdrive._guards import (CELL, ENTRY, NOTHING, Absent, Read, Reads, is_number, is_scripted, states_of,
+                               structure_of)
+from overdrive._left import Left, Setting, can_be_left, can_be_put, tensors_in
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
+from overdrive._tracked import MOST_NUMBERS
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8
@@ -37,24 +41,33 @@ _COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
 _MOST_RUNS = 64
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
-# Recordings with open numbers for the ways that the function goes by them.
-_MOST_BRANCHES = 4
+# Recordings with open numbers for the ways that the function goes by them, and by what it counts.
+_MOST_BRANCHES, _MOST_WAYS = 4, 16
 _REPLAYED: Any = object()
+_MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
 
 
 class _Variant:
     """One set of values that the function read. The library has recordings of its own for each."""
 
     def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
-        self.number, self.key, self.reads, self.watched_runs = number, key, Reads(reads), 0
-        # Of a key with open numbers.
+        self.number, self.key, self.reads = number, key, Reads(reads)
+        self.watched_runs = self.recordings = 0
+        # Of a key with open numbers, and of a function that counts.
         self.numbers: CallNumbers | None = None
+        # Of flags and texts that the function changes, by their places.
+        self.settings: dict[tuple[int, int, Any], Setting] = {}
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
 
     def takes(self, template: tuple[Any, ...]) -> bool:
         """Whether the recordings are those of a call with the same key; then the library gets the call's numbers."""
         return self.numbers is None or self.numbers.take(template)
+
+    @property
+    def doubt(self) -> int:
+        """The less of it, the sooner a call that it takes is one of its own."""
+        return 0 if self.numbers is None else self.numbers.doubt
 
 
 class _Form:
@@ -116,6 +129,12 @@ class CapturedStep:
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
         self._left: dict[tuple[int, int, Any], Read] = {}
+        # Those of them that are numbers, which go on in replays, too.
+        self._counters: dict[tuple[int, int, Any], Counter] = {}
+        # Of all runs of the function that were watched.
+        self._codes: set[types.CodeType] = set()
+        # Flags and texts that the function changes.
+        self._settings: dict[tuple[int, int, Any], Read] = {}
         self._call_numbers, self._call_count = (ctypes.c_double * MOST_NUMBERS)(), ctypes.c_int64()
         # Of open numbers by their places in the arguments: why each value has a recording of its own.
         self._not_open: dict[tuple[int, ...], str] = {}
@@ -183,10 +202,11 @@ class CapturedStep:
         key = (template, None if self._watch is None else Number(self._watch()),
                () if optimizer is None else optimizer.gradients(), facts)
         variant = self._variant
-        if variant is None or variant.key != key or variant.reads.changed() is not None or not variant.takes(template):
+        if (variant is None or variant.key != key or variant.reads.changed() is not None
+                or variant.doubt > 1 and len(self._variants) > 1 or not variant.takes(template)):
             variant = self._find_variant(key)
-            if self._given_up:
-                return self._eager(inputs, self._given_up)
+            if self._given_up or variant is None:
+                return self._eager(inputs, self._given_up or _MANY_WAYS)
         self._form = _REPLAYED
         results = self._call_library(tensors)
         form = self._form
@@ -196,6 +216,8 @@ class CapturedStep:
             self._runs_in_turn = 0
             if variant.numbers is not None:
                 variant.numbers.replayed()
+            for setting in variant.settings.values():
+                setting.put()
             form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
             if optimizer is not None and optimizer.has_idle():
                 for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
@@ -261,8 +283,9 @@ class CapturedStep:
     def _apply(self, inputs: Any) -> Any:
         return self._function(*inputs)
 
-    def _find_variant(self, key: tuple[Any, ...]) -> _Variant:
-        """The values that the call has: known ones, or new ones."""
+    def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
+        """The values that the call has: known ones, or new ones. None: it is made eagerly, since the function has gone many ways
+        by what it counts."""
         if self._optimizer is not None and self._optimizer.rebind():
             self._forget()
             self._given_up = self._optimizer.write_numbers()
@@ -280,7 +303,7 @@ class CapturedStep:
             reason = self._facts.told()
         self._call_count.value = 0
         fitting = [variant for variant in self._variants if variant.key == key and variant.reads.changed() is None]
-        for variant in sorted(fitting, key=lambda each: each.numbers is not None):
+        for variant in sorted(fitting, key=lambda each: each.doubt):
             if variant.takes(key[0]):
                 self._variants.remove(variant)
                 self._variants.append(variant)  # the last used one comes last
@@ -289,11 +312,15 @@ class CapturedStep:
             numbers = self._open_numbers(key)
             if numbers is not None:
                 key = (numbers.template, *key[1:])
+            elif self._counters:
+                return None
             if len(self._variants) >= self._programs:
                 del self._variants[0]
             self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
-            variant = _Variant(next(self._numbers), key, training)
+            settings = [Read(read.kind, read.holder, read.key, read.name, read.where) for read in self._settings.values()]
+            variant = _Variant(next(self._numbers), key, [*training, *settings])
+            variant.settings = {read.place: Setting(read) for read in settings}
             variant.numbers = numbers
             self._variants.append(variant)
             self._new_variants += bool(reason)
@@ -308,18 +335,23 @@ class CapturedStep:
         return variant
 
     def _open_numbers(self, key: tuple[Any, ...]) -> CallNumbers | None:
-        """Floats that differ from those of an earlier call become values of a program, which takes whatever they are."""
-        if not self._guarded or not key[0] or self._is_part:
+        """Floats that differ from those of an earlier call become values of a program, which takes whatever they are; so do the
+        function's own counters."""
+        if not self._guarded or self._is_part:
             return None
-        for known in reversed(self._variants):
-            template = opened(known.key[0], key[0]) if known.key[1:] == key[1:] else None
-            if template is None:
-                continue
-            numbers = CallNumbers(template, self._call_numbers, self._call_count)
+        for template in [*self._opened(key), *([key[0]] if self._counters else [])]:
+            numbers = CallNumbers(template, list(self._counters.values()), self._call_numbers, self._call_count)
             alike = sum(other.numbers is not None and other.numbers.places == numbers.places for other in self._variants)
-            if numbers.places not in self._not_open and alike < _MOST_BRANCHES and numbers.take(key[0]):
+            most = _MOST_WAYS if self._counters else _MOST_BRANCHES
+            if numbers.places not in self._not_open and alike < most and numbers.take(key[0]):
                 return numbers
         return None
+
+    def _opened(self, key: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """Templates with the floats left open that differ from those of an earlier call, the last one first."""
+        for known in reversed(self._variants):
+            if key[0] and known.key[1:] == key[1:] and (template := opened(known.key[0], key[0])) is not None:
+                yield template
 
     def _why_not_open(self) -> str:
         return "".join(f", which has a recording for each value since {reason}" for reason in list(self._not_open.values())[-1:])
@@ -389,6 +421,8 @@ class CapturedStep:
         self._own.clear()
         self._gradients.clear()
         self._left.clear()
+        self._counters.clear()
+        self._settings.clear()
         self._written_elsewhere.clear()
         self._modules = self._named_modules()
 
@@ -427,6 +461,9 @@ class CapturedStep:
                     self._form = _Form(result, [Left(read, leaves, tensors) for read in self._left.values()])
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
+                if numbers is not None:
+                    numbers.end(recorded)
+                    self._tell_refusal(variant, numbers, recorded)
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():
@@ -442,10 +479,8 @@ class CapturedStep:
                 self._optimizer.note_idle()
                 if recorded:
                     self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
-            if numbers is not None:
-                numbers.end(recorded)
-                if numbers.refusal:
-                    self._drop_open(variant)
+            if numbers is not None and numbers.refusal and not numbers.counters:
+                self._drop_open(variant)
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
                 self._structure = Reads([*structure_of(self._modules),
@@ -456,6 +491,13 @@ class CapturedStep:
             return 0
         finally:
             self._running = 0
+
+    def _tell_refusal(self, variant: _Variant, numbers: CallNumbers, recorded: bool) -> None:
+        """No value of a counter comes again, so that a recording for each would gain nothing."""
+        if recorded and numbers.refusal and numbers.counters:
+            names = ", ".join(counter.told() for counter in numbers.counters)
+            _refuse(f"The function counts in {names}, and a replay cannot tell what it makes of that: {numbers.refusal}. Count outside of the "
+                    "function, and give it what depends on the count as an argument.")
 
     def _lasting(self) -> list[Any]:
         """Tensors that an operator may see through a passing copy, as ``data`` makes it, and whose gradients the function may take
@@ -483,14 +525,19 @@ class CapturedStep:
             before = [read.now() for read in self._written_elsewhere.values()]
             with watcher:
                 value = run(inputs)
+            self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
             if variant.numbers is not None:
-                variant.numbers.look_at(code for code, _ in watcher.codes)
+                variant.numbers.look_at(self._codes)
             self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)
         finally:
+            if variant.numbers is not None:
+                variant.numbers.settle()
             if variant.reads.changed() is not None:
                 self._note_own(variant.reads.drop_changed())
+            if recorded:
+                self._note_settings(variant)
         with _Unrecorded():
             try:
                 walk = self._learn(variant, watcher)
@@ -512,8 +559,12 @@ class CapturedStep:
 
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
+        self._take_settings(changed)
         self._own.update(changed)
         for place, read in changed.items():
+            if is_counted(read.expected, read.now()):
+                self._begin_to_count(place, read)
+                continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
                 if can_be_left(read):
@@ -523,9 +574,35 @@ class CapturedStep:
                         "(copy_).")
         self._let_go_of_old(changed)
 
+    def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
+        """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
+        only counts counts the runs of Python."""
+        if self._guarded and place not in self._counters and can_be_put(read) and decides(read, self._codes):
+            self._counters[place] = Counter(read)
+            self._variants.clear()
+            self._variant = None
+
+    def _take_settings(self, changed: dict[Any, Read]) -> None:
+        """Takes out flags and texts: a call leaves one in the place of another, and its recording is for that other one."""
+        variant = self._variant
+        assert variant is not None
+        for place, read in list(changed.items()):
+            now = read.now()
+            if is_number(now) and is_number(read.expected) and can_be_put(read) and not is_counted(read.expected, now):
+                del changed[place]
+                self._settings[place] = read
+                variant.settings.setdefault(place, Setting(read))
+                variant.reads.add([read])
+
+    def _note_settings(self, variant: _Variant) -> None:
+        for setting in variant.settings.values():
+            if not setting.note(variant.recordings == 0):
+                _refuse(f"The function changes {setting.before.told()}, and leaves another value in each call; change it outside of the function.")
+        variant.recordings += 1
+
     def changes_of_its_own(self) -> str:
         """One value that the function changes, and a replay does not; "" where it was seen to change none."""
-        return next((read.told() for place, read in self._own.items() if place not in self._left), "")
+        return next((read.told() for place, read in [*self._own.items(), *self._settings.items()] if place not in self._left), "")
 
     def give_up(self, reason: str) -> None:
         """From here on every call is eager, until reset()."""
@@ -549,7 +626,8 @@ class CapturedStep:
     def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
         own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
-                    for place, read in self._own.items() if place not in self._left and not isinstance(read.now(), self._tensor)), "")
+                    for place, read in self._own.items() if place not in {**self._left, **self._counters}
+                    and not isinstance(read.now(), self._tensor)), "")
         self._library.overdrive_capture_unseen_numbers((own or walk.unseen or watcher.unseen).encode())
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:

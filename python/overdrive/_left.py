@@ -2,11 +2,13 @@
 makes again and puts there."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from overdrive._capture_results import filled, form_of, others_in
-from overdrive._guards import CELL, ENTRY, Read
+from overdrive._guards import ATTRIBUTE, CELL, ENTRY, ITEM, Read, same_value
 
 # Where a tensor comes from: a result of the recording, what it is without a graph, an argument of the call.
 _RESULT, _DETACHED, _INPUT = range(3)
@@ -15,12 +17,12 @@ _RESULT, _DETACHED, _INPUT = range(3)
 class Left:
     """One place, and how its value is made of the results."""
 
-    __slots__ = ("read", "form", "sources")
+    __slots__ = ("read", "form", "sources", "_put")
 
     def __init__(self, read: Read, results: list[Any], inputs: Sequence[Any]) -> None:
         """Results that only this place has go to the others."""
         tensors: list[Any] = []
-        self.read = read
+        self.read, self._put = read, putter_of(read)
         self.form = form_of(read.now(), tensors, [])
         self.sources = [_source_of(tensor, results, inputs) for tensor in tensors]
 
@@ -35,7 +37,7 @@ class Left:
         for kind, index in self.sources:
             tensor = (inputs if kind == _INPUT else results)[index]
             tensors.append(tensor.detach() if kind == _DETACHED else tensor)
-        put(self.read, filled(self.form, iter(tensors)))
+        self._put(filled(self.form, iter(tensors)))
 
 
 def _source_of(tensor: Any, results: list[Any], inputs: Sequence[Any]) -> tuple[int, int]:
@@ -57,11 +59,29 @@ def _are_same_elements(a: Any, b: Any) -> bool:
                 and a.stride() == b.stride() and a.numel() > 0 and a.data_ptr() == b.data_ptr())
 
 
-def put(read: Read, value: Any) -> None:
+def can_be_put(read: Read) -> bool:
+    if read.kind == ATTRIBUTE:
+        return isinstance(getattr(type(read.holder), read.key, None), types.MemberDescriptorType)
+    return read.kind in (ENTRY, CELL, ITEM)
+
+
+def putter_of(read: Read) -> Callable[[Any], None]:
+    """Gives the place another value."""
+    holder, key = read.holder, read.key
     if read.kind == CELL:
-        read.holder.cell_contents = value
-    else:
-        read.holder[read.key] = value
+        return lambda value: setattr(holder, "cell_contents", value)
+    if read.kind == ATTRIBUTE:
+        return lambda value: setattr(holder, key, value)
+    if read.kind == ENTRY and (kind := _class_of(holder)) is not None:
+        return lambda value: setattr(kind, key, value)
+    return lambda value: holder.__setitem__(key, value)
+
+
+def _class_of(entries: dict[Any, Any]) -> type | None:
+    """The class whose own dict it is: what is put there past the class, lookups that Python keeps do not see."""
+    if "__module__" not in entries:
+        return None
+    return next((kind for kind in gc.get_referrers(entries) if isinstance(kind, type) and gc.get_referents(vars(kind))[0] is entries), None)
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -69,6 +89,25 @@ def tensors_in(value: Any) -> list[Any]:
     tensors: list[Any] = []
     form = form_of(value, tensors, [])
     return tensors if others_in(form) is None else []
+
+
+class Setting:
+    """A flag or a text that the function changes: where it was `before`, a recorded call leaves another one."""
+
+    __slots__ = ("before", "after", "_put")
+
+    def __init__(self, before: Read) -> None:
+        self.before, self.after, self._put = before, before.expected, putter_of(before)
+
+    def note(self, is_first: bool) -> bool:
+        """After a recorded call. Whether it leaves what those before have left."""
+        now = self.before.now()
+        is_same = is_first or same_value(self.after, now)
+        self.after = now
+        return is_same
+
+    def put(self) -> None:
+        self._put(self.after)
 
 
 def can_be_left(read: Read) -> bool:

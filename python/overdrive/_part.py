@@ -16,7 +16,7 @@ from overdrive._capture_results import filled, form_of, others_in
 from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
 from overdrive._guards import Read, is_scripted
-from overdrive._left import Left, can_be_left, put
+from overdrive._left import Left, can_be_left, putter_of
 from overdrive._library import whole_number
 
 # Templates of calls whose graph may still run the function once more.
@@ -83,7 +83,7 @@ class CapturedPart(CapturedStep):
         variant = self._variant
         if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
             variant = self._find_variant((template, None, (), facts))
-            if self._given_up:
+            if self._given_up or variant is None:
                 return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
@@ -185,7 +185,7 @@ class CapturedPart(CapturedStep):
             form_of(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
             for read, value in before:
                 Left(read, leaves, tensors)
-                put(read, value)
+                putter_of(read)(value)
             torch.ops.overdrive.capture_results.default(self._handle, leaves)
             return 1
         except BaseException as error:

@@ -1,0 +1,145 @@
+"""Numbers that a captured step changes itself, as ``self.steps += 1`` does, and where its code uses them."""
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from overdrive._guards import CELL, Read
+from overdrive._left import putter_of
+
+_LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
+_STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
+_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP")
+# What brings another value, and nothing more.
+_OTHERS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+_TWO_OTHERS = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
+_CONSTANTS = _OTHERS[:2]
+_MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
+_JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
+# What a dict or an object gives whole, or by names that are values.
+_WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
+# What becomes of a number that the code loads: it goes to a place, which is a value of its own; a tracked number tells it; neither.
+_PUT, _TOLD, _OTHER = range(3)
+
+
+def is_counted(before: Any, now: Any) -> bool:
+    """Whether it is a number that goes on, and not a flag."""
+    return type(before) in (int, float) and type(now) in (int, float)
+
+
+class Counter:
+    """One place that has a number, before and after each call."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self.put: Callable[[Any], None] = putter_of(read)
+
+    def now(self) -> Any:
+        return self._read.now()
+
+    def told(self) -> str:
+        return f"`{self._read.name}`"
+
+    def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
+        """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
+        float, or in a place; "" where it does not. An index tells nobody what it was made of."""
+        if type(self.now()) is not int:
+            return ""
+        uses = (_use_of(code, _key_of(self._read)) for code in codes)
+        return next((f"the function uses it for something else than arithmetic and comparisons ({where})"
+                     for use, where in uses if use == _OTHER), "")
+
+
+def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these use the number, and do not only count."""
+    return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
+
+
+def _key_of(read: Read) -> Any:
+    return read.name.rpartition(".")[2] if read.kind == CELL else read.key
+
+
+@functools.lru_cache(maxsize=8192)
+def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
+    """What becomes of the number with this name or key in a function, and in which line."""
+    if not any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)):
+        return _PUT, ""
+    file, line = os.path.basename(code.co_filename), code.co_firstlineno
+    if key in code.co_consts and any(name in code.co_names for name in ("getattr", *_WHOLE)):
+        return _OTHER, f"{file}:{line}"
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+    worst, worst_line = _PUT, line
+    for index, step in enumerate(steps):
+        position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
+        line = position if isinstance(position, int) and position > 1 else line
+        if step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) or _is_item(steps, index, key):
+            use = _becomes(steps, index)
+            if use > worst:
+                worst, worst_line = use, line
+    return worst, f"{file}:{worst_line}"
+
+
+def _is_of_a_method(step: Any) -> bool:
+    """Whether what it loads is called, as no number is."""
+    return bool(sys.version_info >= (3, 12) and step.opname == "LOAD_ATTR" and step.arg & 1)
+
+
+def _is_subscript(step: Any) -> bool:
+    return bool(step.opname == "BINARY_SUBSCR" or step.opname == "BINARY_OP" and step.argrepr == "[]")
+
+
+def _is_item(steps: list[Any], index: int, key: Any) -> bool:
+    if not _is_subscript(steps[index]):
+        return False
+    before = index - 1
+    while before > 0 and steps[before].opname in _MOVES:
+        before -= 1
+    constant = steps[before]
+    return bool(constant.opname in _CONSTANTS and type(constant.argval) is type(key) and constant.argval == key)
+
+
+def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:
+    """Whether the operator at this place, of the number that `first` loads and another, gives a float whatever the number is."""
+    step = steps[at]
+    if step.argrepr in ("/", "/=") or "TRUE_DIVIDE" in step.opname:
+        return True
+    other = steps[at - 1] if above else steps[first - 2] if steps[first].opname == "LOAD_ATTR" else steps[first - 1]
+    return bool(other.opname == "LOAD_CONST" and isinstance(other.argval, float))
+
+
+def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
+    """Follows the number that `steps[first]` loads: how many values lie above it."""
+    above, is_moved = 0, False
+    for at in range(first + 1, min(len(steps), first + 40)):
+        step, name = steps[at], steps[at].opname
+        if name in _OTHERS:
+            above += 1
+        elif name in _TWO_OTHERS:
+            above += 2
+        elif name == "LOAD_ATTR" and above > 0 and not _is_of_a_method(step):
+            continue
+        elif _is_subscript(step) and above >= 2 or name == "COMPARE_OP" and above >= 2:
+            above -= 1
+        elif name == "COMPARE_OP":
+            return _TOLD
+        elif name.startswith(("BINARY_", "INPLACE_")) and not _is_subscript(step):
+            if above < 2 and _makes_a_float(steps, at, first, above):
+                return _TOLD
+            above = max(0, above - 1)
+        elif name in _MOVES:
+            is_moved = True
+        elif name in _STORES:
+            return _PUT
+        elif name == "STORE_SUBSCR":
+            return _PUT if above >= 2 or is_moved else _OTHER  # else it is the index
+        elif name == "STORE_FAST" and above == 0 and not of_local:
+            loads = (index for index, load in enumerate(steps) if load.opname in _OTHERS[2:5] and load.argval == step.argval)
+            return max((_becomes(steps, index, of_local=True) for index in loads), default=_PUT)
+        elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
+            return _TOLD if above == 0 and name.startswith(_JUMPS) else _OTHER
+    return _OTHER

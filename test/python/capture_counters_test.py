@@ -1,0 +1,173 @@
+"""Numbers and flags that a captured function changes itself, and by which it decides."""
+import types
+
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+CALLS = 60
+
+
+class Agent:
+    """Trains a net, and copies it to its target now and then."""
+
+    updates = 0
+
+    def __init__(self, every=15):
+        torch.manual_seed(0)
+        self.net, self.target, self.every = nn.Linear(6, 4), nn.Linear(6, 4), every
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def learn(self, x):
+        self.updates += 1
+        self.optimizer.zero_grad()
+        loss = (self.net(x) - self.target(x).detach() - 1).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        if self.updates % self.every == 0:
+            self.target.load_state_dict(self.net.state_dict())
+        return loss
+
+
+def run(agent, captured, calls=CALLS, between=lambda agent, i: None):
+    step = overdrive.capture(agent.learn, optimizer=agent.optimizer) if captured else agent.learn
+    results = []
+    for i in range(calls):
+        between(agent, i)
+        results.append(step(torch.randn(8, 6)).item())
+    return results, [*agent.target.parameters(), *agent.net.parameters()], step
+
+
+def assert_same(make, replayed, **how):
+    (wanted, weights, _), (got, weights_here, step) = run(make(), False, **how), run(make(), True, **how)
+    assert got == wanted, step.explain()
+    assert all(map(torch.equal, weights_here, weights))
+    assert step.stats()["replayed"] >= replayed, step.explain()
+    return step
+
+
+@pytest.mark.parametrize("every", [2, 5, 15])
+def test_a_target_that_is_updated_now_and_then(every):
+    assert_same(lambda: Agent(every), 36)
+
+
+def test_the_counter_goes_on_in_replays_and_may_be_set():
+    agent = Agent()
+    run(agent, True)
+    assert agent.updates == CALLS and type(agent.updates) is int
+
+    def between(agent, i):
+        if i in (31, 47):
+            agent.updates = 11
+
+    assert_same(Agent, 40, between=between)
+
+
+class Annealed(Agent):
+    rate = 0.9
+
+    def learn(self, x):
+        self.updates += 1
+        self.rate *= 0.97
+        self.optimizer.zero_grad()
+        loss = ((self.net(x) - 1).square() * (self.rate + min(1.0, self.updates / 40))).mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def test_weights_that_come_of_what_is_counted():
+    assert_same(Annealed, 40)
+
+
+class Listed(Agent):
+    weights = [0.5] * 9 + [2.0] * CALLS
+
+    def learn(self, x):
+        self.updates += 1
+        self.optimizer.zero_grad()
+        loss = (self.net(x) - 1).square().mean() * self.weights[self.updates]
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def test_an_index_that_is_counted_is_refused_by_its_line():
+    step = assert_same(Listed, 0)
+    assert all(text in step.refusal() for text in ("The function counts in", ".updates`", "capture_counters_test.py", "give it")), step.refusal()
+
+
+class Restored(Agent):
+    def learn(self, x):
+        self.net.train()
+        return super().learn(x)
+
+
+def test_a_mode_that_the_function_sets_is_set_by_replays():
+    """The evaluation between the calls leaves the other one."""
+    def between(agent, i):
+        assert i < 1 or agent.net.training
+        agent.net.eval()
+
+    assert_same(Restored, 40, between=between)
+
+
+class Toggled(Agent):
+    is_odd = False
+
+    def learn(self, x):
+        self.is_odd = not self.is_odd
+        loss = super().learn(x)
+        return loss * 3 if self.is_odd else loss
+
+
+def test_a_flag_that_goes_to_and_fro():
+    assert_same(Toggled, 20)
+
+
+def test_an_error_leaves_a_plain_number():
+    state = types.SimpleNamespace(n=0)
+
+    def function(x):
+        state.n += 1
+        if state.n > 4 and x.shape[0] == 1:
+            raise ValueError(f"after {state.n}")
+        return x * 2 if state.n % 7 else x
+
+    step, results = overdrive.capture(function), []
+    for i in range(30):
+        x = torch.ones(1 if i % 5 == 4 else 2)
+        try:
+            results.append(step(x).sum().item())
+        except ValueError as error:
+            results.append(str(error))
+        assert type(state.n) is int and state.n == i + 1, step.explain()
+    assert results == [f"after {n}" if n > 4 and n % 5 == 0 else (2.0 if n % 5 == 0 else 4.0) / (1 if n % 7 else 2) for n in range(1, 31)]
+
+
+def test_what_only_counts_counts_the_runs_of_python():
+    state = types.SimpleNamespace(n=0)
+
+    def function(x):
+        state.n += 1
+        return x * 2
+
+    step = overdrive.capture(function)
+    for _ in range(20):
+        step(torch.ones(2))
+    assert state.n == 4 and step.stats()["replayed"] == 16
+
+
+def test_an_argument_that_the_function_keeps_is_a_plain_float():
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+
+    def function(x, rate):
+        optimizer.param_groups[0]["lr"] = rate
+        return x * 2
+
+    step = overdrive.capture(function)
+    for i in range(12):
+        step(torch.ones(2), 0.1 + i / 100)
+        assert type(optimizer.param_groups[0]["lr"]) is float
