@@ -9,6 +9,7 @@
 #include "examples/data/text.h"
 #include "examples/trainers/checkpoint_file.h"
 #include "examples/trainers/trainer.h"
+#include "test/support/number_of_environment.h"
 #include "test/support/pch.h"
 
 #include <sys/resource.h>
@@ -30,11 +31,6 @@ namespace fs = std::filesystem;
 
 constexpr rlim_t kMostMoreMemory = rlim_t{1} << 30;
 constexpr unsigned kMostSeconds = 10;
-
-uint64_t number_of_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 std::string read(const fs::path& path) {
   std::ostringstream bytes;
@@ -107,10 +103,10 @@ class MutatedFiles : public testing::Test {
   template <typename Parse>
   void damage(const char* name, const std::string& good, const std::string& place, Parse&& parse) {
     parse(good);
-    const uint64_t first = number_of_environment("OVERDRIVE_TEST_SEED", 1);
+    const uint64_t first = test::number_of_environment("OVERDRIVE_TEST_SEED", 1);
     const auto end =
         std::chrono::steady_clock::now() +
-        std::chrono::milliseconds(1000 * number_of_environment("OVERDRIVE_TEST_SECONDS", 0) / kTests);
+        std::chrono::milliseconds(1000 * test::number_of_environment("OVERDRIVE_TEST_SECONDS", 0) / kTests);
     const MemoryLimit limit;
     uint64_t seed = first, errors = 0;
     for (; seed < first + kLeastTries || std::chrono::steady_clock::now() < end; ++seed) {

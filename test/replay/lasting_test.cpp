@@ -1,6 +1,8 @@
-// A step that is called for long: its memory, and trainings that are saved, loaded and resumed in the middle.
+// A step that is called for long: its memory, its bits, and trainings that are saved, loaded and resumed in the
+// middle. OVERDRIVE_TEST_REPLAYS makes the longest run longer.
 #include "bench/support/tensor_bytes.h"
 #include "test/replay/replay_fixture.h"
+#include "test/support/number_of_environment.h"
 #include "test/support/sanitized.h"
 
 #include <torch/serialize.h>
@@ -77,6 +79,46 @@ TEST(CaptureLasting, TrainingsThatAreLoadedInTheMiddle) {
   EXPECT_EQ(both.run(30, load), "") << both.step().explain();
   EXPECT_GT(both.step().stats().replayed, replayed + 20) << both.step().explain();
   EXPECT_GE(both.step().stats().outdated, 1u);
+}
+
+// Sixteen batches in turn; eager steps are compared after a quarter, a half and the whole.
+void expect_same_for_long(const SideBySide::Make& make) {
+  SideBySide both(make);
+  ASSERT_EQ(both.run(16), "") << both.step().explain();
+  const auto replays = number_of_environment("OVERDRIVE_TEST_REPLAYS", 4'000);
+  std::vector<Tensors> batches;
+  for (int i = 0; i < 16; ++i) batches.push_back(both.eager().inputs(i));
+  const uint64_t before = both.step().stats().replayed;
+  uint64_t done = 0;
+  size_t memory = 0;
+  for (const auto part : {4, 4, 2}) {
+    const auto count = replays / static_cast<uint64_t>(part);
+    both.eager_alone([&] {
+      for (uint64_t i = 0; i < count; ++i) both.eager().step(batches[i % batches.size()]);
+    });
+    both.captured_alone([&] {
+      for (uint64_t i = 0; i < count; ++i) both.step().call(batches[i % batches.size()]);
+    });
+    done += count;
+    ASSERT_EQ(both.difference(), "") << "after " << done << " replays";
+    if (memory == 0) memory = mallinfo2().uordblks;
+  }
+  EXPECT_EQ(both.step().stats().replayed, before + done);
+  if (!sanitized()) {
+    EXPECT_LE(mallinfo2().uordblks, memory + 65'536);
+  }
+}
+
+TEST(CaptureLasting, ManyReplaysOfAnMlpWithAdam) {
+  expect_same_for_long([] { return small_mlp(adam()); });
+}
+
+TEST(CaptureLasting, ManyReplaysWithRandomNumbersAndBatchNorm) {
+  expect_same_for_long([] {
+    using namespace torch::nn;
+    return train_sequential(Sequential(Linear(6, 8), BatchNorm1d(8), ReLU(), Dropout(0.3), Linear(8, 2)), sgd(),
+                            {5, 6}, {5, 2});
+  });
 }
 
 // The next epoch begins after a batch that is smaller.

@@ -4,6 +4,7 @@
 #include "replay/file/bytes.h"
 #include "replay/file/stored_step.h"
 #include "test/replay/step_file_fixture.h"
+#include "test/support/number_of_environment.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
@@ -22,11 +23,6 @@ using namespace torch::nn;
 using namespace overdrive::replay;
 
 constexpr unsigned kMostSeconds = 20;
-
-uint64_t number_of_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // For the handlers: what was tried when the process came to its end.
 char now_tried[96];

@@ -94,10 +94,33 @@ class SideBySide {
       if (error != expected_error)
         return c10::str("step ", steps_, ": \"", error, "\" in the place of \"", expected_error, "\"");
       if (wrongly_foretold) return c10::str("step ", steps_, ": would_replay() told otherwise");
-      if (std::string text = difference(expected, result); !text.empty())
-        return c10::str("step ", steps_, ": ", text);
+      if (!same_bits(expected, result)) return c10::str("step ", steps_, ": the result differs");
+      if (std::string text = difference(); !text.empty()) return c10::str("step ", steps_, ": ", text);
     }
     return "";
+  }
+
+  // Eager and captured calls that a test makes by itself, each with the generator of its side.
+  template <typename Action>
+  void eager_alone(Action action) {
+    with_generator(eager_generator_, action);
+  }
+  template <typename Action>
+  void captured_alone(Action action) {
+    with_generator(captured_generator_, action);
+  }
+
+  // Of all that lives on; empty when every bit is the same.
+  std::string difference() {
+    const Tensors a = eager_.everything(), b = captured_.everything();
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (!same_bits(a[i], b[i])) return c10::str("tensor ", i, " differs");
+      if (!same_bits(a[i].grad(), b[i].grad())) return c10::str("the gradient of tensor ", i, " differs");
+      if (a[i]._version() != b[i]._version()) {
+        return c10::str("tensor ", i, " has version ", b[i]._version(), ", not ", a[i]._version());
+      }
+    }
+    return same_bits(eager_generator_, captured_generator_) ? "" : "the generators differ";
   }
 
   CapturedStep& step() { return *step_; }
@@ -117,19 +140,6 @@ class SideBySide {
     generator.set_state(state);
     action();
     state = generator.get_state();
-  }
-
-  std::string difference(const at::Tensor& expected, const at::Tensor& result) {
-    if (!same_bits(expected, result)) return "the result differs";
-    const Tensors a = eager_.everything(), b = captured_.everything();
-    for (size_t i = 0; i < a.size(); ++i) {
-      if (!same_bits(a[i], b[i])) return c10::str("tensor ", i, " differs");
-      if (!same_bits(a[i].grad(), b[i].grad())) return c10::str("the gradient of tensor ", i, " differs");
-      if (a[i]._version() != b[i]._version()) {
-        return c10::str("tensor ", i, " has version ", b[i]._version(), ", not ", a[i]._version());
-      }
-    }
-    return same_bits(eager_generator_, captured_generator_) ? "" : "the generators differ";
   }
 
   Training eager_;
