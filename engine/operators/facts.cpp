@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace overdrive::engine {
 
@@ -135,7 +136,8 @@ constexpr std::string_view kInFiles =
     "native_dropout native_dropout_backward embedding_dense_backward "
     // Reductions and products.
     "all amax amin any argmax argmin cumsum linalg_vector_norm logsumexp max mean min norm prod std std_mean "
-    "sum var var_mean addmm addmv baddbmm bmm dot mm mv convolution convolution_backward "
+    "sum var var_mean addmm addmv baddbmm bmm dot mm mv convolution convolution_backward mkldnn_rnn_layer "
+    "mkldnn_rnn_layer_backward "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward "
     // Norms and pools.
     "native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward "
@@ -176,10 +178,25 @@ const Rows& throwing_rows() {
   return *rows;
 }
 
-bool is_listed(std::string_view names, std::string_view name) {
-  bool found = false;
-  for_each_name(names, [&](std::string_view each) { found |= each == name; });
-  return found;
+using Names = std::unordered_set<std::string_view>;
+
+Names names_in(std::string_view text) {
+  Names names;
+  for_each_name(text, [&](std::string_view each) { names.insert(each); });
+  return names;
+}
+
+const Names& in_files() {
+  static base::NoDestructor<Names> names(names_in(kInFiles));
+  return *names;
+}
+const Names& moving_memory() {
+  static base::NoDestructor<Names> names(names_in(kMoveMemory));
+  return *names;
+}
+const Names& taking_any_number() {
+  static base::NoDestructor<Names> names(names_in(kTakeAnyNumber));
+  return *names;
 }
 
 Throws throws_of(std::string_view name, std::string_view base) {
@@ -196,8 +213,9 @@ Throws throws_of(std::string_view name, std::string_view base) {
 bool takes_any_number(std::string_view name) {
   std::string plain(name.substr(0, name.find('.')));
   if (plain.ends_with('_') && !plain.ends_with("__")) plain.pop_back();
-  if (is_listed(kTakeAnyNumber, plain)) return true;
-  return is_listed(kTakeAnyNumber, plain.append(name.substr(std::min(name.find('.'), name.size()))));
+  const Names& names = taking_any_number();
+  if (names.contains(plain)) return true;
+  return names.contains(plain.append(name.substr(std::min(name.find('.'), name.size()))));
 }
 
 }  // namespace
@@ -208,8 +226,8 @@ OperatorFacts facts_of(std::string_view name) {
   std::string_view plain = base;
   if (plain.ends_with('_') && !plain.ends_with("__")) plain.remove_suffix(1);
   return {.throws = throws_of(name, base),
-          .moves_memory = is_listed(kMoveMemory, base),
-          .in_files = is_listed(kInFiles, base) || is_listed(kInFiles, plain),
+          .moves_memory = moving_memory().contains(base),
+          .in_files = in_files().contains(base) || in_files().contains(plain),
           .takes_any_number = takes_any_number(name)};
 }
 

@@ -196,6 +196,7 @@ class Checker {
 
   void make_memories() {
     std::set<std::pair<Origin, uint32_t>> seen;
+    std::set<std::string> left;
     for (const StoredMemory& stored : stored_.memories) {
       Memory memory{.weak = WeakStorage(c10::intrusive_ptr<c10::StorageImpl>()),
                     .raw = nullptr,
@@ -225,6 +226,8 @@ class Checker {
       }
       if (stored.origin == Origin::kInput || stored.origin == Origin::kOutside)
         TORCH_CHECK(seen.emplace(stored.origin, stored.index).second, "one tensor has two memories.");
+      TORCH_CHECK(stored.left_as.empty() || left.insert(stored.left_as).second,
+                  "the step leaves two tensors that are called ", stored.left_as, ".");
       if (stored.origin != Origin::kMade)
         TORCH_CHECK(stored.host_filled == -1 && stored.left_as.empty(),
                     "memory is made that was there before.");
@@ -334,8 +337,8 @@ class Checker {
     for (size_t i = 0; i < program_.memories.size(); ++i) {
       Memory& memory = program_.memories[i];
       if (memory.host_filled != now_) continue;
-      if (memory.first < 0) memory.first = now_;
-      memory.last = now_;
+      TORCH_CHECK(memory.first < 0, "memory is filled that operators have used before.");
+      memory.first = memory.last = now_;
       coverage_[i].add(0, memory.bytes);
     }
   }
@@ -365,11 +368,25 @@ class Checker {
     }
   }
 
+  bool is_among(const std::vector<int>& known, const Value& value) const {
+    return std::any_of(known.begin(), known.end(), [&](int index) {
+      const Value& other = program_.values[index];
+      return other.memory == value.memory && other.offset == value.offset && other.sizes == value.sizes &&
+             other.strides == value.strides && other.type == value.type;
+    });
+  }
+
   void make_results(Operator& op) {
-    std::set<int> given, made;
+    // Tensors that it was given or has made, and their memories.
+    std::vector<int> known;
+    std::set<int> memories;
+    const auto note = [&](int value) {
+      known.push_back(value);
+      memories.insert(program_.values[value].memory);
+    };
     for (const Argument& in : op.in) {
       for (const int value : in.values) {
-        if (value >= 0) given.insert(program_.values[value].memory);
+        if (value >= 0) note(value);
       }
     }
     for (const Argument& out : op.out) {
@@ -383,17 +400,18 @@ class Checker {
       }
       for (const int index : out.values) {
         const Value& value = program_.values[index];
-        const Memory& memory = program_.memories[value.memory];
-        const bool is_given = given.contains(value.memory), is_made = made.contains(value.memory);
-        const bool fresh = !is_given && !is_made;
-        if (fresh) {
-          TORCH_CHECK(memory.origin == Origin::kMade && memory.first < 0,
-                      "it makes memory that is there already.");
-          TORCH_CHECK(is_apart(value), "it makes a tensor whose elements lie in one place.");
-          written_.push_back(index);
-          made.insert(value.memory);
-        }
+        const bool fresh = !memories.contains(value.memory);
         op.fresh.push_back(fresh);
+        if (!fresh) {
+          TORCH_CHECK(is_among(known, value), "it has a result that it neither makes nor was given.");
+          continue;
+        }
+        const Memory& memory = program_.memories[value.memory];
+        TORCH_CHECK(memory.origin == Origin::kMade && memory.first < 0,
+                    "it makes memory that is there already.");
+        TORCH_CHECK(is_apart(value), "it makes a tensor whose elements lie in one place.");
+        written_.push_back(index);
+        note(index);
       }
     }
     for (const Argument& out : op.out) {

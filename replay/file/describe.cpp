@@ -25,8 +25,10 @@ void print_program(const LoadedProgram& program, std::ostream& out) {
     const Value& value = program.stored().values[result];
     out << at::toString(value.type) << at::IntArrayRef(value.sizes);
   }
-  out << "): " << program.stored().operators.size() << " operators, " << program.run().lean_steps()
-      << " of them lean, " << program.run().bound().arena_bytes() << " bytes of memory, "
+  const Passes& passes = program.run().bound().passes();
+  const size_t left_out = program.stored().operators.size() - passes.count(Fate::kRuns);
+  out << "): " << program.stored().operators.size() << " operators, " << left_out << " of them left out, "
+      << program.run().lean_steps() << " lean, " << program.run().bound().arena_bytes() << " bytes of memory, "
       << (program.stored().call ? "proved by a call" : "without a call that proves it") << "\n";
 }
 

@@ -4,6 +4,7 @@
 #include "engine/operators/facts.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <unordered_map>
 
@@ -37,6 +38,8 @@ class Call {
   const Value* result(size_t i) const {
     return i >= op_.out.size() || !op_.out[i].is_tensor() ? nullptr : value(op_.out[i].values[0]);
   }
+  // Null where the operator was given it: such a result is whatever lies there.
+  const Value* new_result(size_t i) const { return i < op_.fresh.size() && op_.fresh[i] ? result(i) : nullptr; }
   const c10::IValue& constant(std::string_view name) const {
     static base::NoDestructor<c10::IValue> none;
     const int i = argument(name);
@@ -285,7 +288,7 @@ bool max_pool_backward(const Call& call) {
   if (!self || !indices || !gradient || gradient->type != self->type) return false;
   return any_earlier(call, "aten::max_pool2d_with_indices", [&](const Call& forward, size_t at) {
     const auto same = [&](std::string_view name) { return forward.numbers(name) == call.numbers(name); };
-    return same_value(forward.result(1), indices) && unchanged_since(call, *indices, at) &&
+    return same_value(forward.new_result(1), indices) && unchanged_since(call, *indices, at) &&
            forward.tensor("self") && forward.tensor("self")->sizes == self->sizes &&
            gradient->sizes == indices->sizes && same("kernel_size") && same("stride") && same("padding") &&
            same("dilation") && forward.flag("ceil_mode") == call.flag("ceil_mode");
@@ -318,6 +321,67 @@ bool attention(const Call& call) {
          sums->sizes[0] == q[0] && sums->sizes[1] == q[1] && sums->sizes[2] == q[2] &&
          sums->type == (query->type == at::kDouble ? at::kDouble : at::kFloat) &&
          (gradient->strides[3] == 1 || q[3] == 1) && (out->strides[3] == 1 || q[3] == 1);
+}
+
+// Rows of float without gaps: the kernels of oneDNN look at the pointer alone.
+bool is_dense(const Value* value, const Sizes& sizes) {
+  if (!has_sizes(value, sizes) || value->type != at::kFloat) return false;
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0; stride *= sizes[i]) {
+    if (sizes[i] < 1 || (sizes[i] > 1 && value->strides[i] != stride)) return false;
+  }
+  return true;
+}
+
+struct RecurrentNames {
+  std::array<const char*, 4> weights;
+  const char* cell;
+};
+constexpr RecurrentNames kForward{{"weight0", "weight1", "weight2", "weight3"}, "cx_"};
+constexpr RecurrentNames kBackward{{"weight1", "weight2", "weight3", "weight4"}, "cx_tmp"};
+
+// One direction of one layer of an LSTM, which is mode 2. Without biases their places have something else.
+bool recurrent_layer(const Call& call, const RecurrentNames& names) {
+  constexpr int64_t kLstm = 2, kMostHidden = int64_t{1} << 24;
+  const Value* input = call.tensor("input");
+  const int64_t hidden = call.number("hidden_size");
+  if (!input || input->sizes.size() != 3 || !is_dense(input, sizes_of(*input))) return false;
+  if (call.number("mode") != kLstm || hidden < 1 || hidden > kMostHidden) return false;
+  if (!call.constant("batch_sizes").isIntList() || !call.numbers("batch_sizes").empty()) return false;
+  const Sizes state{input->sizes[1], hidden};
+  const auto is_bias = [&](const char* name) { return is_dense(call.tensor(name), {4 * hidden}); };
+  return is_dense(call.tensor(names.weights[0]), {4 * hidden, input->sizes[2]}) &&
+         is_dense(call.tensor(names.weights[1]), {4 * hidden, hidden}) &&
+         (!call.flag("has_biases") || (is_bias(names.weights[2]) && is_bias(names.weights[3]))) &&
+         is_dense(call.tensor("hx_"), state) && is_dense(call.tensor(names.cell), state);
+}
+
+bool recurrent_forward(const Call& call) {
+  const Value* input = call.tensor("input");
+  return recurrent_layer(call, kForward) &&
+         has_sizes(call.result(0), {input->sizes[0], input->sizes[1], call.number("hidden_size")});
+}
+
+// The workspace is that of the forward, which alone knows how large it is.
+bool recurrent_backward(const Call& call) {
+  if (!recurrent_layer(call, kBackward)) return false;
+  const Value *input = call.tensor("input"), *workspace = call.tensor("workspace");
+  const int64_t hidden = call.number("hidden_size");
+  const Sizes state{input->sizes[1], hidden}, output{input->sizes[0], input->sizes[1], hidden};
+  const auto is_gradient = [&](std::string_view name, const Sizes& sizes) {
+    const Value* each = call.tensor(name);
+    return !each || (has_sizes(each, sizes) && each->type == at::kFloat);
+  };
+  if (!is_dense(call.tensor("output"), output) || !is_dense(call.tensor("hy_"), state) ||
+      !is_dense(call.tensor("cy_"), state) || !is_gradient("grad_output", output) ||
+      !is_gradient("grad_hy", state) || !is_gradient("grad_cy", state))
+    return false;
+  return any_earlier(call, "aten::mkldnn_rnn_layer", [&](const Call& forward, size_t at) {
+    const Value* given = forward.tensor("input");
+    return same_value(forward.new_result(3), workspace) && unchanged_since(call, *workspace, at) &&
+           forward.op().grad_mode && given && given->sizes == input->sizes &&
+           forward.number("hidden_size") == hidden && forward.flag("reverse") == call.flag("reverse");
+  });
 }
 
 // An update of Overdrive: lists of tensors that belong together, and numbers.
@@ -386,6 +450,8 @@ Rule rule_of(std::string_view name) {
           {"max_pool2d_with_indices_backward", max_pool_backward},
           {"_scaled_dot_product_flash_attention_for_cpu", attention},
           {"_scaled_dot_product_flash_attention_for_cpu_backward", attention},
+          {"mkldnn_rnn_layer", recurrent_forward},
+          {"mkldnn_rnn_layer_backward", recurrent_backward},
           {"overdrive::sgd_", update},
           {"overdrive::adam_", update}});
   const auto found = (*rules).find(name);

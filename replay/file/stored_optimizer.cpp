@@ -8,6 +8,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace overdrive::replay {
@@ -143,6 +144,23 @@ void UpdatesOfRun::each_number(const Visit& visit) const {
       visit(place++, each, numbers[each.in_update].number);
     }
   }
+}
+
+UpdatesOfRun::UpdatesOfRun(std::vector<StoredOptimizer>& optimizers, const std::vector<StoredUpdate>& updates)
+    : optimizers_(optimizers), updates_(updates), ranges_(optimizers.size(), {INT32_MAX, -1}) {
+  for (const StoredUpdate& update : updates) {
+    auto& [first, last] = ranges_[update.optimizer];
+    for (const StoredPlace& place : update.places) {
+      first = std::min(first, place.op);
+      last = std::max(last, place.op);
+    }
+  }
+}
+
+bool UpdatesOfRun::is_update(size_t op) const {
+  const auto number = static_cast<int32_t>(op);
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [&](const auto& range) { return range.first <= number && number <= range.second; });
 }
 
 void UpdatesOfRun::declare(ReplayRun& run) const {

@@ -25,9 +25,10 @@ std::vector<UpdateOperator> numbers_of_update(const StoredOptimizer& optimizer, 
 // Sets the numbers of the next step in a run, and counts steps. The tables outlive it.
 class UpdatesOfRun {
  public:
-  UpdatesOfRun(std::vector<StoredOptimizer>& optimizers, const std::vector<StoredUpdate>& updates)
-      : optimizers_(optimizers), updates_(updates) {}
+  UpdatesOfRun(std::vector<StoredOptimizer>& optimizers, const std::vector<StoredUpdate>& updates);
 
+  // Whether the operator stands between the first and the last number of an optimizer.
+  bool is_update(size_t op) const;
   // Before the steps of the run are checked.
   void declare(ReplayRun& run) const;
   // The run whose numbers are set from now on.
@@ -41,6 +42,8 @@ class UpdatesOfRun {
 
   std::vector<StoredOptimizer>& optimizers_;
   const std::vector<StoredUpdate>& updates_;
+  // Of each optimizer: the first and the last operator that has a number of it.
+  std::vector<std::pair<int32_t, int32_t>> ranges_;
   // Of each place in turn.
   std::vector<Step::State*> states_;
 };

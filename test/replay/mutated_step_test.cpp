@@ -444,7 +444,7 @@ class MutatedSteps : public testing::Test {
   }
 
  private:
-  static constexpr uint64_t kLeastTries = 400, kTests = 4;
+  static constexpr uint64_t kLeastTries = 400, kTests = 5;
 
   rlimit before_{};
 };
@@ -498,6 +498,19 @@ TEST_F(MutatedSteps, OfWords) {
         });
   });
   damage("words", training);
+}
+
+TEST_F(MutatedSteps, OfRecurrentLayers) {
+  FromFile training([] {
+    LSTM net(LSTMOptions(5, 6).num_layers(2).bidirectional(true));
+    return with_loss(
+        net.ptr(),
+        [net](const Tensors& given) mutable { return std::get<0>(net->forward(given[0])).square().mean(); },
+        [](int i) {
+          return batch_of(i, {3, 4, 5}, {1});
+        });
+  });
+  damage("recurrent layers", training);
 }
 
 TEST_F(MutatedSteps, OfAttention) {

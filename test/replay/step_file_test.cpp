@@ -85,6 +85,30 @@ TEST(StepFile, GoesOnWithARecurrentNet) {
   });
 }
 
+TEST(StepFile, GoesOnWithRecurrentLayersOfOneDnn) {
+  const auto of = [](const LSTMOptions& options, at::ScalarType type) {
+    return [options, type] {
+      LSTM net(options);
+      net->to(type);
+      return with_loss(
+          net.ptr(),
+          [net](const Tensors& given) mutable {
+            const auto [out, states] = net->forward(given[0]);
+            return out.square().mean() + std::get<1>(states).mean();
+          },
+          [type](int i) {
+            return Tensors{batch_of(i, {5, 4, 6}, {1})[0].to(type)};
+          });
+    };
+  };
+  go_on("one layer", of(LSTMOptions(6, 8), at::kFloat));
+  go_on("two layers in both directions",
+        of(LSTMOptions(6, 8).num_layers(2).bidirectional(true).batch_first(true).dropout(0.3), at::kFloat));
+  go_on("without biases", of(LSTMOptions(6, 8).bias(false), at::kFloat));
+  go_on("doubles", of(LSTMOptions(6, 8), at::kDouble));
+  go_on("a projection", of(LSTMOptions(6, 8).proj_size(3), at::kFloat));
+}
+
 TEST(StepFile, GoesOnWithATransformer) {
   go_on("transformer", [] {
     TransformerEncoderLayer net(TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0.1));
@@ -300,6 +324,26 @@ TEST(StepFile, RefusesAnInputThatItChanges) {
                 loaded({own, at::zeros({5, 4})});
               }),
               testing::HasSubstr("an input shares memory with a tensor that the step changes"));
+}
+
+// Two tanh() of one tensor, and a sum that nobody reads.
+TEST(StepFile, LeavesOutWhatTheCaptureLeavesOut) {
+  FromFile training([] {
+    Linear net(8, 4);
+    return with_loss(
+        net.ptr(),
+        [net](const Tensors& given) mutable {
+          const at::Tensor made = net->forward(given[0]);
+          (void)made.detach().exp().sum();
+          return (torch::tanh(made) * torch::tanh(made)).mean();
+        },
+        [](int i) {
+          return batch_of(i, {5, 8}, {1});
+        });
+  });
+  Step loaded = training.save_and_load();
+  EXPECT_THAT(loaded.describe(), testing::ContainsRegex(" [1-9][0-9]* of them left out"));
+  EXPECT_EQ(training.go_on(loaded, 20), "");
 }
 
 TEST(StepFile, RefusesOtherSettings) {

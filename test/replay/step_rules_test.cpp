@@ -30,7 +30,8 @@ class StepRules : public testing::Test {
     return training;
   }
 
-  StepRules() : training_([] { return everything(); }) {
+  StepRules() : StepRules([] { return everything(); }) {}
+  explicit StepRules(const SideBySide::Make& make) : training_(make) {
     training_.step->save(training_.path);
     good_ = std::make_shared<std::string>(read_file(training_.path));
   }
@@ -100,6 +101,69 @@ TEST_F(StepRules, IndicesOfABackwardAreThoseOfTheForward) {
                 op.in[3].constant = c10::List<int64_t>({1, 1});
               }),
               testing::HasSubstr("its arguments do not fit each other."));
+}
+
+// A pool's places that are the pool's own input, under another type.
+TEST_F(StepRules, AResultIsNewOrWhatTheOperatorWasGiven) {
+  EXPECT_THAT(
+      error_after([](StoredStep& step, StoredProgram& program) {
+        StoredOperator& pool = program.operators[find(step, program, "aten::max_pool2d_with_indices")];
+        Value places = program.values[pool.out[1].values[0]];
+        places.memory = program.values[pool.in[0].values[0]].memory;
+        const auto index = static_cast<int>(program.values.size());
+        program.values.push_back(places);
+        pool.out[1].values[0] = index;
+        program.operators[find(step, program, "aten::max_pool2d_with_indices_backward")].in[7].values[0] =
+            index;
+        program.call.reset();
+      }),
+      testing::HasSubstr("it has a result that it neither makes nor was given."));
+}
+
+// The classes of a loss are looked at before the program fills them by hand with others.
+TEST_F(StepRules, MemoryIsFilledBeforeItIsUsed) {
+  EXPECT_THAT(error_after([](StoredStep& step, StoredProgram& program) {
+                const size_t backward = find(step, program, "aten::nll_loss_backward");
+                const int target = program.operators[backward].in[2].values[0];
+                const Value& value = program.values[target];
+                const StoredMemory memory{.constant = std::string(4 * sizeof(int64_t), '\x7f'),
+                                          .host_filled = static_cast<int32_t>(backward + 1)};
+                Value filled = value;
+                filled.memory = static_cast<int>(program.memories.size());
+                const auto index = static_cast<int>(program.values.size());
+                program.values.push_back(filled);
+                program.memories.push_back(memory);
+                StoredOperator& forward = program.operators[find(step, program, "aten::nll_loss_forward")];
+                forward.in[1].values[0] = program.operators[backward].in[2].values[0] = index;
+                StoredOperator maker{.schema = static_cast<uint32_t>(step.schemas.size()), .grad_mode = true};
+                step.schemas.emplace_back(
+                    "aten::zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+                    "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor");
+                maker.in.resize(6);
+                maker.in[0] = {.kind = Argument::Kind::kTensor, .values = {target}};
+                maker.out = {{.kind = Argument::Kind::kTensor, .values = {index}}};
+                program.operators.insert(program.operators.begin(), maker);
+                for (StoredMemory& each : program.memories) {
+                  if (&each != &program.memories.back() && each.host_filled >= 0) ++each.host_filled;
+                }
+                for (StoredUpdate& update : program.updates) {
+                  for (StoredPlace& place : update.places) ++place.op;
+                }
+                program.call.reset();
+              }),
+              testing::HasSubstr("memory is filled that operators have used before."));
+}
+
+TEST_F(StepRules, WhatAStepLeavesHasANameOfItsOwn) {
+  EXPECT_THAT(error_after([](StoredStep&, StoredProgram& program) {
+                std::string name;
+                for (StoredMemory& memory : program.memories) {
+                  if (memory.left_as.empty()) continue;
+                  if (!name.empty()) memory.left_as = name;
+                  name = memory.left_as;
+                }
+              }),
+              testing::HasSubstr("the step leaves two tensors that are called"));
 }
 
 TEST_F(StepRules, MemoryIsWrittenBeforeItIsRead) {
@@ -185,6 +249,65 @@ TEST_F(StepRules, ACallWithOtherBitsNamesTheFirstOperator) {
   const c10::WarningUtils::WarningHandlerGuard listening(&heard);
   Step step = load_step(training_.path, {.accept_other_bits = true});
   EXPECT_THAT(heard.text, testing::HasSubstr("native_layer_norm"));
+  EXPECT_EQ(training_.go_on(step, 3), "");
+}
+
+class RecurrentRules : public StepRules {
+ protected:
+  static Training recurrent() {
+    LSTM net(LSTMOptions(6, 8).num_layers(2));
+    return with_loss(
+        net.ptr(),
+        [net](const Tensors& given) mutable { return std::get<0>(net->forward(given[0])).square().mean(); },
+        [](int i) {
+          return batch_of(i, {5, 4, 6}, {1});
+        });
+  }
+  RecurrentRules() : StepRules([] { return recurrent(); }) {}
+};
+
+// oneDNN looks at pointers alone.
+TEST_F(RecurrentRules, TensorsOfALayerFitEachOther) {
+  for (const size_t argument : {0, 1, 2, 3, 4, 5, 6}) refuses("aten::mkldnn_rnn_layer", argument, halve);
+  for (const size_t argument : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 22})
+    refuses("aten::mkldnn_rnn_layer_backward", argument, halve);
+  refuses("aten::mkldnn_rnn_layer", 0, [](Value& input) { std::swap(input.strides[0], input.strides[1]); });
+  refuses("aten::mkldnn_rnn_layer", 1, [](Value& weight) { weight.strides[1] = 0; });
+  refuses("aten::mkldnn_rnn_layer", 5, [](Value& state) { state.type = at::kInt; });
+}
+
+TEST_F(RecurrentRules, NumbersOfALayerAreThoseOfItsTensors) {
+  const auto refused = [&](const std::string& name, size_t argument, const c10::IValue& value) {
+    EXPECT_THAT(error_after([&](StoredStep& step, StoredProgram& program) {
+                  program.operators[find(step, program, name)].in[argument].constant = value;
+                }),
+                testing::HasSubstr("(" + name + "): its arguments do not fit each other."))
+        << name << " " << argument;
+  };
+  for (const int64_t mode : {0, 1, 3, 4, -1}) refused("aten::mkldnn_rnn_layer", 9, mode);
+  for (const int64_t hidden : {int64_t{0}, int64_t{4}, int64_t{16}, INT64_MAX})
+    refused("aten::mkldnn_rnn_layer", 10, hidden);
+  refused("aten::mkldnn_rnn_layer", 8, c10::List<int64_t>({4, 4}));
+  refused("aten::mkldnn_rnn_layer_backward", 14, int64_t{3});
+  refused("aten::mkldnn_rnn_layer_backward", 15, int64_t{4});
+}
+
+// It is as large as oneDNN says, and holds what the forward left.
+TEST_F(RecurrentRules, TheWorkspaceIsThatOfTheForward) {
+  EXPECT_THAT(error_after([](StoredStep& step, StoredProgram& program) {
+                program.operators[find(step, program, "aten::mkldnn_rnn_layer")].grad_mode = false;
+              }),
+              testing::HasSubstr("(aten::mkldnn_rnn_layer_backward): its arguments do not fit each other."));
+  EXPECT_THAT(error_after([](StoredStep& step, StoredProgram& program) {
+                const size_t backward = find(step, program, "aten::mkldnn_rnn_layer_backward");
+                const int workspace = program.operators[backward].in[22].values[0];
+                for (StoredOperator& op : program.operators) {
+                  if (name_of_schema(step.schemas[op.schema]) != "aten::mkldnn_rnn_layer") continue;
+                  if (op.out[3].values[0] == workspace) op.out[3].values[0] = op.out[0].values[0];
+                }
+              }),
+              testing::HasSubstr("it reads memory that nothing was written to."));
+  Step step = training_.save_and_load();
   EXPECT_EQ(training_.go_on(step, 3), "");
 }
 
