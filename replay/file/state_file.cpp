@@ -1,9 +1,14 @@
 #include "replay/file/state_file.h"
 
+#include "replay/file/pickled_tensors.h"
+
 #include <ATen/core/Dict.h>
 #include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/pickle.h>
+#include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/pickler.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace overdrive::replay {
 
@@ -33,28 +38,43 @@ std::string state_to_bytes(const NamedState& state) {
 
 namespace {
 
-// An OrderedDict with attributes, as state_dict() returns one, is more than LibTorch's reader takes.
-c10::IValue read_dict(const std::string& bytes) {
-  try {
-    return torch::jit::pickle_load({bytes.begin(), bytes.end()});
-  } catch (const std::exception&) {
-    return {};
+// The bytes of a file, as LibTorch's reader of archives wants them.
+class Archive final : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit Archive(const std::string& bytes) : bytes_(bytes) {}
+  size_t size() const override { return bytes_.size(); }
+  size_t read(uint64_t at, void* to, size_t size, const char* /*what*/) const override {
+    if (at >= bytes_.size()) return 0;
+    const size_t there = std::min<size_t>(size, bytes_.size() - at);
+    std::memcpy(to, bytes_.data() + at, there);
+    return there;
   }
+
+ private:
+  const std::string& bytes_;
+};
+
+std::string_view text_in(const std::tuple<at::DataPtr, size_t>& record) {
+  return {static_cast<const char*>(std::get<0>(record).get()), std::get<1>(record)};
 }
 
 }  // namespace
 
 NamedState state_from_bytes(const std::string& bytes) {
-  const c10::IValue read = read_dict(bytes);
-  TORCH_CHECK(read.isGenericDict(),
-              "it holds no plain dict of tensors; write one: torch.save(dict(model.state_dict()), path).");
-  NamedState state;
-  for (const auto& entry : read.toGenericDict()) {
-    TORCH_CHECK(entry.key().isString() && entry.value().isTensor(),
-                "it holds something else than tensors by name.");
-    state.emplace_back(entry.key().toStringRef(), entry.value().toTensor());
-  }
-  return state;
+  caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Archive>(bytes));
+  // A record that is not packed is as long as it says, or LibTorch throws; a packed one could be anything.
+  const auto record = [&](const std::string& name) {
+    TORCH_CHECK(reader.hasRecord(name) && reader.getRecordSize(name) <= bytes.size(),
+                "it is no file of torch.save(), or a packed one.");
+    return reader.getRecord(name);
+  };
+  if (reader.hasRecord("byteorder"))
+    TORCH_CHECK(text_in(record("byteorder")) == "little", "its numbers are big endian.");
+  const auto pickle = record("data.pkl");
+  return pickled_tensors(text_in(pickle), [&](const std::string& key) {
+    auto [data, size] = record("data/" + key);
+    return c10::Storage(c10::Storage::use_byte_size_t(), size, std::move(data), nullptr, false);
+  });
 }
 
 }  // namespace overdrive::replay

@@ -1,5 +1,6 @@
 // A dict of tensors in the form of torch.save(): written so that Python's torch.load() takes it with
-// weights_only=True, and read by LibTorch's own reader. Functions of bytes; any thread.
+// weights_only=True. Read are such files, state_dict()s, checkpoints, and what torch::save() wrote of a module.
+// Functions of bytes; any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@ namespace overdrive::replay {
 using NamedState = std::vector<std::pair<std::string, at::Tensor>>;
 
 std::string state_to_bytes(const NamedState& state);
-// Throws where the bytes are no dict of tensors by name.
+// Throws where the bytes hold no tensors by name.
 NamedState state_from_bytes(const std::string& bytes);
 
 }  // namespace overdrive::replay

@@ -68,6 +68,22 @@ def gru():
                       torch.optim.Adam(model.parameters(), 1e-2))
 
 
+class Layered(nn.Module):
+    """Layers that oneDNN computes, each direction on its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(5, 12, num_layers=2, bidirectional=True, batch_first=True, dropout=0.2), nn.Linear(24, 3)
+
+    def forward(self, x):
+        return self.last(self.lstm(x)[0][:, -1])
+
+
+def lstm():
+    model = Layered()
+    return supervised(model, "4x6x5,4:3", lambda m, x, y: F.cross_entropy(m(x), y), torch.optim.Adam(model.parameters(), 1e-2))
+
+
 class Transformer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -191,7 +207,7 @@ def soft_actor_critic():
                 {"actor": actor, "critic": critic, "target": target}, {"update": [of_critic, of_actor]})
 
 
-CASES = [mlp, convolutions, gru, transformer, pinn, wgan_gp, actor_critic, soft_actor_critic]
+CASES = [mlp, convolutions, gru, lstm, transformer, pinn, wgan_gp, actor_critic, soft_actor_critic]
 
 
 def captured(case):
@@ -317,11 +333,17 @@ def test_a_loaded_step_has_names_numbers_and_a_state(tmp_path):
     assert not torch.equal(named["0.weight"], model[0].weight)
     step.to_module(model)
     assert torch.equal(named["0.weight"], model[0].weight)
-    torch.save(dict(model.state_dict()), tmp_path / "model.pt")
-    missing, unexpected = overdrive.load_step(tmp_path / "step.od").load_state(tmp_path / "model.pt")
-    assert unexpected == [] and "optimizer.step.0.weight" in missing and "0.weight" not in missing
-    torch.save(model.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(RuntimeError, match="no plain dict of tensors"):
+    state = model.state_dict()
+    for saved_as in (state, dict(state), dict(model.named_parameters()), {**state, "epoch": 3, "rate": 0.5, "name": None}):
+        torch.save(saved_as, tmp_path / "model.pt")
+        other = overdrive.load_step(tmp_path / "step.od")
+        missing, unexpected = other.load_state(tmp_path / "model.pt")
+        assert unexpected == [] and "optimizer.step.0.weight" in missing and "0.weight" not in missing
+        assert all(torch.equal(other.named_tensors()[name], tensor) for name, tensor in state.items())
+    torch.save({"net": state}, tmp_path / "model.pt")
+    assert step.load_state(tmp_path / "model.pt")[1] == [f"net.{name}" for name in state]
+    torch.save([1, 2], tmp_path / "model.pt")
+    with pytest.raises(RuntimeError, match="it holds no tensors by name"):
         step.load_state(tmp_path / "model.pt")
 
 
