@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def test_the_benchmark(tmp_path):
 def test_a_cpp_program_trains_what_python_defined(tmp_path):
     folder = ROOT / "examples" / "step_file"
     python([folder / "define.py", tmp_path / "digits.od"])
-    program = Path(os.environ["OVERDRIVE_TEST_BUILD"]) / "bin" / "step_file_example"
+    program = Path(os.environ["OVERDRIVE_TEST_BUILD"]) / "bin" / "step_file_train"
     done = subprocess.run([program, tmp_path / "digits.od", ROOT / "examples" / "data", tmp_path / "state.pt"],
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -44,3 +45,16 @@ def test_a_cpp_program_trains_what_python_defined(tmp_path):
     out = python([folder / "load.py", tmp_path / "digits.od", tmp_path / "state.pt"]).stdout
     assert "0 missing, 0 unexpected" in out and "has the predictions of the step" in out
     assert len((folder / "train.cpp").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name, given, is_trained", [("letters", [ROOT / "README.md"], lambda loss: loss < 2.6),
+                                                     ("cart", [], lambda reward: reward > -40)])
+def test_cpp_programs_train_a_gru_and_sac(name, given, is_trained, tmp_path):
+    folder = ROOT / "examples" / "step_file"
+    python([folder / "define_more.py", name, tmp_path / "step.od"])
+    program = Path(os.environ["OVERDRIVE_TEST_BUILD"]) / "bin" / f"step_file_{name}"
+    done = subprocess.run([program, tmp_path / "step.od", *given, tmp_path / "state.pt"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert is_trained(float(done.stdout.split()[-1])), done.stdout
+    assert len((folder / f"{name}.cpp").read_text().splitlines()) <= 60
+    assert torch.load(tmp_path / "state.pt", weights_only=True)
