@@ -12,12 +12,13 @@ Benchmark checkpoint_benchmark();
 Benchmark capture_benchmark();
 Benchmark lanes_benchmark();
 Benchmark nan_benchmark();
+Benchmark step_files_benchmark();
 
 const std::vector<Benchmark>& benchmarks() {
   static const std::vector<Benchmark> all{engine_benchmark(),     nodes_benchmark(),      devices_benchmark(),
                                           memory_benchmark(),     forward_ad_benchmark(), hooks_benchmark(),
                                           checkpoint_benchmark(), capture_benchmark(),    lanes_benchmark(),
-                                          nan_benchmark()};
+                                          nan_benchmark(),        step_files_benchmark()};
   return all;
 }
 
