@@ -9,7 +9,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/util/StringUtil.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -48,7 +47,7 @@ void set_option(StoredOptimizer& optimizer, size_t group, size_t option, double 
 
 std::string writer_and_reader(const StoredStep& step) {
   return c10::str("The file was written with LibTorch ", step.torch, ", ", step.capability, ", ", step.threads,
-                  " threads; here it is LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
+                  " threads; here it is LibTorch ", running_torch(), ", ", at::get_cpu_capability(), ", ",
                   at::get_num_threads(), " threads.");
 }
 

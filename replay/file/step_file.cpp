@@ -1,6 +1,7 @@
 #include "replay/file/step_file.h"
 
 #include "replay/file/loaded_step.h"
+#include "replay/file/settings.h"
 #include "replay/file/state_file.h"
 
 #include <ATen/ATen.h>
@@ -58,6 +59,7 @@ replay::LoadedStep& present(const std::unique_ptr<replay::LoadedStep>& loaded) {
 
 Step load_step(const std::string& path, LoadOptions options) {
   return about(path, [&] {
+    replay::check_torch();
     return Step(std::make_unique<replay::LoadedStep>(replay::from_bytes(bytes_of_file(path)), options));
   });
 }

@@ -1,6 +1,7 @@
 // A program of its own: it says it runs LibTorch 99.1.2, by a symbol that comes before LibTorch's.
 #include "engine/c_api.h"
 #include "engine/engine.h"
+#include "replay/file/step_file.h"
 
 #include "test/support/pch.h"
 
@@ -31,6 +32,15 @@ TEST(HostMismatch, IsAZeroAndATextInC) {
   EXPECT_THAT(overdrive_last_error(), HasSubstr("99.1.2"));
   EXPECT_EQ(overdrive_uninstall(), 1);
   EXPECT_STREQ(overdrive_last_error(), "");
+}
+
+TEST(HostMismatch, IsAnErrorOfAStepFile) {
+  try {
+    overdrive::load_step("step.od");
+    FAIL() << "loaded";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.msg(), AllOf(HasSubstr("step.od"), HasSubstr("runs in LibTorch 99.1.2")));
+  }
 }
 
 TEST(HostMismatch, LeavesTheStockEngineAtWork) {
