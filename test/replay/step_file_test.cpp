@@ -346,6 +346,18 @@ TEST(StepFile, LeavesOutWhatTheCaptureLeavesOut) {
   EXPECT_EQ(training.go_on(loaded, 20), "");
 }
 
+// m = m / 2 + x; w = w - m; the sum of w * x. It was written when that was the newest version, and is read by
+// all that follow.
+TEST(StepFile, ReadsAFileOfTheFirstVersion) {
+  Step step = load_step(OVERDRIVE_STEP_FILES "/version_1.od", {.accept_other_bits = true});
+  EXPECT_EQ(step.functions(), std::vector<std::string>{"step"});
+  EXPECT_EQ(step(Tensors{at::tensor({1.0F, 0.0F, 2.0F, 0.0F})}).at(0).item<float>(), 2);
+  std::map<std::string, at::Tensor> named;
+  for (const auto& [name, tensor] : step.named_tensors()) named[name] = tensor;
+  EXPECT_TRUE(torch::equal(named.at("m"), at::tensor({1.0F, 0.0F, 2.0F, 0.0F})));
+  EXPECT_TRUE(torch::equal(named.at("w"), at::tensor({0.0F, 2.0F, 1.0F, 4.0F})));
+}
+
 TEST(StepFile, RefusesOtherSettings) {
   FromFile training([] { return small_mlp(); });
   training.step->save(training.path);
