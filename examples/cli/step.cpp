@@ -49,7 +49,7 @@ void print_times(overdrive::Step& step, const Output& output) {
 
 int look_at(const StepArguments& arguments) {
   at::set_num_threads(arguments.threads);
-  overdrive::Step step = load_step(arguments.file, {.check = false});
+  overdrive::Step step = load_step(arguments.file, {.check = false, .accept_other_bits = true});
   arguments.output.print(step.describe());
   if (arguments.check) {
     try {

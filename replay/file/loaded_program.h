@@ -43,6 +43,8 @@ class LoadedProgram {
 
   const Program& program() const { return run_->program(); }
   const ReplayRun& run() const { return *run_; }
+  // Whether a call was made, so that each operator has the form that it keeps.
+  bool is_tried() const { return is_tried_; }
   const StoredProgram& stored() const { return stored_; }
   // What the step leaves behind, as gradients: name and tensor.
   const std::vector<std::pair<std::string, at::Tensor>>& left() const { return left_; }
