@@ -34,9 +34,10 @@ double microseconds_of(int calls, const Call& call) {
 // The same looks, other values: a step that never saw other ones is not saved.
 Tensors others(const Tensors& inputs) {
   Tensors result;
-  for (const at::Tensor& input : inputs)
+  for (const at::Tensor& input : inputs) {
     result.push_back(input.is_floating_point() ? input + 0.01 * torch::randn_like(input)
-                                               : input.flip(0).contiguous());
+                                               : torch::randint_like(input, input.max().item<int64_t>() + 1));
+  }
   return result;
 }
 
@@ -145,7 +146,7 @@ const TextTable& step_files_table() {
 
 std::string row_as_text(const nlohmann::json& row) {
   if (row.contains("refusal"))
-    return row["model"].get<std::string>() + ": " + row["refusal"].get<std::string>();
+    return row["model"].get<std::string>() + ": " + row["refusal"].get<std::string>() + "\n";
   return step_files_table().row({row["model"], std::to_string(row["bytes_without_values"].get<uint64_t>()),
                                  std::to_string(row["bytes"].get<uint64_t>()), cell(row, "load_ms", "%.1f"),
                                  cell(row, "captured_us", "%.1f"), cell(row, "loaded_us", "%.1f"),

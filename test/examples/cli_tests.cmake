@@ -35,6 +35,7 @@ endif()
 overdrive_add_cli_test(bench_checkpoint_quick CALL bench checkpoint --quick --json out.json JSON "rows;0;figure")
 overdrive_add_cli_test(bench_nan_quick CALL bench nan --quick --json out.json JSON "rows;3;anomaly_ratio"
                        PRINTS "anomaly mode .95 %.\n6 layers")
+overdrive_add_cli_test(bench_step_files_quick CALL bench step-files --quick --json out.json JSON "rows;0;ratio")
 overdrive_add_cli_test(bench_capture_quick CALL bench capture --quick --json out.json JSON "rows;0;ratio_hi"
                        PRINTS "captured by stock .95 %.\nmlp 3x64 .*same bits\n")
 overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --json out.json JSON "rows;0;ratio_hi")
