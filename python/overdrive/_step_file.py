@@ -35,6 +35,11 @@ class LoadedStep:
 
     def call(self, function: str, *inputs: Any) -> Any:
         """The results of a function by its name."""
+        import torch
+
+        for index, value in enumerate(inputs):
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"input {index} of {function} is {type(value).__name__}, and a loaded step takes tensors")
         results = self._operators.step_call(self._handle, function, list(inputs))
         return results[0] if len(results) == 1 else tuple(results)
 

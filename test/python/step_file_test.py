@@ -458,5 +458,7 @@ def test_errors_name_the_file(tmp_path):
     with pytest.raises(RuntimeError, match="most_memory allows more"):
         overdrive.load_step(tmp_path / "step.od", most_memory=1000)
     step = overdrive.load_step(tmp_path / "step.od")
+    with pytest.raises(TypeError, match="input 1 of train is float, and a loaded step takes tensors"):
+        step(torch.randn(16, 8), 0.5)
     with pytest.raises(RuntimeError, match=r"called with Float\[3, 8\], Float\[3, 2\], and function train has programs for"):
         step(torch.randn(3, 8), torch.randn(3, 2))
