@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from overdrive._arguments import Arguments, Given, merged
 from overdrive._call_numbers import CallNumbers, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
@@ -157,6 +158,9 @@ class CapturedStep:
         self._one_form: Any = None
         self._dropped: dict[int, list[Any]] = {}
         self._form: Any = None
+        # Of the call under way, where they are more than tensors; of the run of the function, to see whether it changes them.
+        self._given: Given | None = None
+        self._containers: Given | None = None
         self._error: BaseException | None = None
         self._running = 0
         self._resets = 0
@@ -179,11 +183,17 @@ class CapturedStep:
         steps.add(self)
         let_go_before_swaps()
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
-        if not all(isinstance(x, self._tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
-            template, tensors = self._template(inputs)
+        given = None
+        if keywords or not all(isinstance(x, self._tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
+            given = Given(inputs, keywords)
+            template, tensors = given.template, given.tensors
+            if keywords or given.reason:
+                inputs = Arguments(list(inputs), keywords)  # type: ignore[assignment]
+            if given.reason:
+                return self._eager(inputs, given.reason)
         if self._given_up or self._running or any(count() for count in self._modes):
             return self._eager(inputs, self._reason_for_python())
         if self._rest and self._rests_now():
@@ -207,7 +217,7 @@ class CapturedStep:
             variant = self._find_variant(key)
             if self._given_up or variant is None:
                 return self._eager(inputs, self._given_up or _MANY_WAYS)
-        self._form = _REPLAYED
+        self._form, self._given = _REPLAYED, given
         results = self._call_library(tensors)
         form = self._form
         if form is not _REPLAYED:
@@ -236,24 +246,6 @@ class CapturedStep:
                 raise
             raise error from None
 
-    def _template(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """The numbers among the inputs, where the tensors are, and which of these are one object; and the tensors."""
-        template: list[Any] = []
-        places: dict[int, int] = {}
-        tensors: list[Any] = []
-        for x in inputs:
-            if isinstance(x, self._tensor):
-                place = places.setdefault(id(x), len(tensors))
-                if place == len(tensors):
-                    tensors.append(x)
-                template.append(place)
-            elif is_number(x):
-                template.append(Number(x))
-            else:
-                raise TypeError(f"A captured step takes tensors and numbers, and was given {type(x).__name__}; give its "
-                                "tensors one by one, or let the function name it.")
-        return tuple(template), tensors
-
     def _reason_for_python(self) -> str:
         if self._given_up:
             return self._given_up
@@ -278,9 +270,13 @@ class CapturedStep:
         return filled(form, iter([leaf.detach() for leaf in leaves]))
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
-        return _merged(template, tensors)
+        given, self._given = self._given, None
+        self._containers = given
+        return merged(template, tensors, given)
 
     def _apply(self, inputs: Any) -> Any:
+        if isinstance(inputs, Arguments):
+            return self._function(*inputs.by_place, **inputs.by_name)
         return self._function(*inputs)
 
     def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
@@ -701,6 +697,8 @@ class CapturedStep:
     def _check_form(self, entry: int) -> None:
         if self._given_up:
             _refuse(self._given_up)
+        elif self._containers is not None and (changed := self._containers.first_changed()):
+            _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
         elif not only_tensors(self._form.result):
             _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
         elif not self._note_form(entry):
@@ -887,9 +885,3 @@ def _keeps_parametrizations() -> Callable[[], int]:
 def refuse_optimizer(optimizer: Any) -> None:
     _refuse(f"The function calls step() of an optimizer ({type(optimizer).__name__}) that the step does not know; give it by optimizer=, "
             "which takes a list of several, too.")
-
-
-def _merged(template: tuple[Any, ...], tensors: Sequence[Any]) -> Sequence[Any]:
-    if not template:
-        return tensors
-    return [part.value if isinstance(part, Number) else tensors[part] for part in template]

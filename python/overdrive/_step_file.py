@@ -125,6 +125,8 @@ def _check(step: CapturedStep) -> None:
     if any(isinstance(part, Number) for part in variant.key[0]):
         raise OverdriveError("The step cannot be saved: it was called with a number, which is a constant of the recording; give "
                              "it as a tensor.")
+    if variant.key[0] and not all(isinstance(part, int) for part in variant.key[0]):
+        raise OverdriveError("The step cannot be saved: it was called with keywords or containers; give its tensors one by one.")
     if step._optimizer is not None and (reason := step._optimizer.write_numbers()):
         raise OverdriveError(f"The step cannot be saved: {reason}")
 
