@@ -32,7 +32,7 @@ void print_argument(const BoundProgram& bound, const Argument& argument, std::os
 }
 
 const char* form_of(const ReplayStep& step) {
-  static constexpr std::array<const char*, 3> forms{"out=", "in place", "copied"};
+  static constexpr std::array<const char*, 4> forms{"out=", "in place", "copied", "into lent memory"};
   return step.boxed ? forms[static_cast<size_t>(step.boxed->form())] : "lean";
 }
 

@@ -69,12 +69,20 @@ bool same_answer(const BoundProgram& bound, const Argument& out, const c10::IVal
   return !out.is_tensor() || bound.tensor(out.values[0]).sizes() == now.toTensor().sizes();
 }
 
-bool all_are_fresh_tensors(const Operator& op) {
-  for (const Argument& out : op.out) {
-    if (!out.is_tensor()) return false;
-  }
-  return std::find(op.fresh.begin(), op.fresh.end(), false) == op.fresh.end();
+bool is_undefined(const Argument& out) {
+  return out.kind == Argument::Kind::kConstant && out.constant.isTensor() && !out.constant.toTensor().defined();
 }
+
+bool all_are_fresh_tensors(const Operator& op) {
+  for (size_t i = 0; i < op.out.size(); ++i) {
+    if (!is_undefined(op.out[i]) && (!op.out[i].is_tensor() || !op.fresh[i])) return false;
+  }
+  return op.fresh.size() == op.out.size();
+}
+
+bool all_are_defined(const Operator& op) { return std::none_of(op.out.begin(), op.out.end(), is_undefined); }
+
+const void* begin_of(const at::Tensor& tensor) { return tensor.storage().data(); }
 
 }  // namespace
 
@@ -86,12 +94,17 @@ BoxedStep::BoxedStep(const BoundProgram& bound, const Operator& op)
     form_ = Form::kInPlace;
   } else if (op.writes.empty() && !op.out.empty() && !op.answers && all_are_fresh_tensors(op) &&
              !op.handle.hasTag(at::Tag::nondeterministic_seeded)) {
-    if (const auto out = out_form(op.handle)) {
-      form_ = Form::kOut;
-      handle_ = *out;
-      for (const Argument& result : op.out) arguments_.emplace_back(bound.tensor(result.values[0]));
-    }
+    makes_new_tensors_ = true;
+    const auto out = all_are_defined(op) ? out_form(op.handle) : std::nullopt;
+    if (!out) return;
+    form_ = Form::kOut;
+    handle_ = *out;
+    for (const Argument& result : op.out) arguments_.emplace_back(bound.tensor(result.values[0]));
   }
+}
+
+BoxedStep::~BoxedStep() {
+  if (lent_ && lent_->load(std::memory_order_acquire) != 0) (void)lent_.release();
 }
 
 c10::IValue BoxedStep::made(const Argument& argument) const {
@@ -125,8 +138,67 @@ void BoxedStep::protect_lists() {
 }
 
 void BoxedStep::do_as(const BoxedStep& tried) {
-  if (tried.form_ == Form::kCopied && form_ != Form::kCopied) use_copies();
+  if (tried.form_ != Form::kOut && form_ == Form::kOut) use_copies();
   copies_lists_ = tried.copies_lists_;
+  if (tried.form_ == Form::kLent) use_lent_memory(tried.allocations_);
+}
+
+bool BoxedStep::has_generated_form() const {
+  return form_ == Form::kOut && !handle_.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+void BoxedStep::choose_form() {
+  const bool is_generated = has_generated_form();
+  if (form_ == Form::kOut && !is_generated && !keeps_results_in_place()) use_copies();
+  if ((form_ == Form::kCopied || is_generated) && lends_memory()) return;
+  if (is_generated && !keeps_results_in_place()) use_copies();
+}
+
+void BoxedStep::put_result_in(size_t result, at::Tensor tensor) {
+  if (form_ == Form::kLent) {
+    targets_[result] = std::move(tensor);
+  } else {
+    arguments_[op_.in.size() + result] = std::move(tensor);
+  }
+}
+
+bool BoxedStep::lies_on_an_operand(const at::Tensor& result) const {
+  const auto* begin = static_cast<const char*>(begin_of(result));
+  const char* end = begin + result.storage().nbytes();
+  const auto meets = [&](int value) {
+    if (value < 0) return false;
+    const auto* first = static_cast<const char*>(begin_of(bound_.tensor(value)));
+    return first < end && begin < first + bound_.tensor(value).storage().nbytes();
+  };
+  return std::any_of(op_.in.begin(), op_.in.end(), [&](const Argument& argument) {
+    return std::any_of(argument.values.begin(), argument.values.end(), meets);
+  });
+}
+
+bool BoxedStep::lends_memory() {
+  if (!makes_new_tensors_) return false;
+  std::vector<std::optional<Allocation>> found(op_.out.size());
+  c10::Stack trial;
+  for (const Argument& argument : op_.in) trial.push_back(made(argument));
+  const AllocationLog log;
+  try {
+    op_.handle.redispatchBoxed(kCpu, &trial);
+  } catch (const std::exception&) {
+    return false;
+  }
+  bool any = false;
+  for (size_t i = 0; i < op_.out.size(); ++i) {
+    if (is_undefined(op_.out[i])) continue;
+    const at::Tensor &result = trial[i].toTensor(), &wanted = bound_.tensor(op_.out[i].values[0]);
+    if (!result.defined() || result.use_count() > 1 || result.storage().use_count() > 1) return false;
+    if (result.strides() != wanted.strides() || result.storage().nbytes() != wanted.storage().nbytes())
+      continue;
+    if (result.storage_offset() != wanted.storage_offset() || lies_on_an_operand(wanted)) continue;
+    found[i] = log.of(begin_of(result));
+    any |= found[i].has_value();
+  }
+  if (any) use_lent_memory(std::move(found));
+  return any;
 }
 
 bool BoxedStep::keeps_results_in_place() {
@@ -176,11 +248,55 @@ void BoxedStep::use_copies() {
   form_ = Form::kCopied;
 }
 
+void BoxedStep::use_lent_memory(std::vector<std::optional<Allocation>> allocations) {
+  use_copies();
+  form_ = Form::kLent;
+  allocations_ = std::move(allocations);
+  targets_.clear();
+  for (const Argument& out : op_.out)
+    targets_.push_back(is_undefined(out) ? at::Tensor() : bound_.tensor(out.values[0]));
+  if (!lent_) lent_ = std::make_unique<LentMemory::Count>(0);
+}
+
+void BoxedStep::run_on_lent_memory() {
+  LentMemory::Places places;
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (!allocations_[i] || targets_[i].storage().nbytes() != allocations_[i]->bytes) continue;
+    places.push_back({*allocations_[i], targets_[i].storage().unsafeGetStorageImpl()->mutable_data()});
+  }
+  {
+    const LentMemory lent(places, *lent_);
+    handle_.redispatchBoxed(kCpu, &stack_);
+  }
+  store_lent_results(places);
+  stack_.clear();
+  TORCH_CHECK(lent_->load(std::memory_order_acquire) == 0, op_.name, " keeps memory of its result.");
+}
+
+// As a rule each result lies where it was wanted. Where one does not, it may lie where another one is wanted.
+void BoxedStep::store_lent_results(const LentMemory::Places& places) {
+  std::vector<size_t> elsewhere;
+  for (size_t i = 0; i < stack_.size(); ++i) {
+    if (!same_answer(bound_, op_.out[i], stack_[i])) throw OtherAnswer(op_);
+    if (is_undefined(op_.out[i])) continue;
+    const at::Tensor &result = stack_[i].toTensor(), &target = targets_[i];
+    if (begin_of(result) == begin_of(target) && result.strides() == target.strides() &&
+        result.storage_offset() == target.storage_offset() && result.scalar_type() == target.scalar_type())
+      continue;
+    elsewhere.push_back(i);
+    if (std::any_of(places.begin(), places.end(),
+                    [&](const auto& each) { return each.memory == begin_of(result); }))
+      stack_[i] = result.clone();
+  }
+  for (const size_t i : elsewhere) copy_values(targets_[i], stack_[i].toTensor());
+}
+
 void BoxedStep::run() {
   stack_ = arguments_;
   for (size_t i = 0; copies_lists_ && i < op_.in.size(); ++i) {
     if (stack_[i].isList() && op_.in[i].kind != Argument::Kind::kConstant) stack_[i] = made(op_.in[i]);
   }
+  if (form_ == Form::kLent) return run_on_lent_memory();
   handle_.redispatchBoxed(kCpu, &stack_);
   if (form_ == Form::kCopied) store_results();
   stack_.clear();

@@ -1,15 +1,19 @@
 // An operator replayed through the dispatcher, below autograd: by its out= form into the program's memory, in
-// place, or by its ordinary form with the result copied. Owned by its ReplayRun; one thread at a time.
+// place, or by its ordinary form. This one is lent the program's memory for its results where it asks for
+// theirs, or its results are copied. Owned by its ReplayRun; one thread at a time.
 #pragma once
 
 #include "replay/bind/bound_program.h"
 #include "replay/bind/step.h"
+#include "replay/run/lent_memory.h"
 
+#include <memory>
 #include <optional>
+#include <vector>
 
 namespace overdrive::replay {
 
-enum class Form : uint8_t { kOut, kInPlace, kCopied };
+enum class Form : uint8_t { kOut, kInPlace, kCopied, kLent };
 
 // What an operator tells the program of its data is not what it told in the recording.
 struct OtherAnswer final : std::exception {
@@ -21,17 +25,19 @@ struct OtherAnswer final : std::exception {
 class BoxedStep final : public Step::State {
  public:
   BoxedStep(const BoundProgram& bound, const Operator& op);
+  ~BoxedStep() override;
 
   void run();
   Form form() const { return form_; }
-  // Whether the out= form leaves its results where they are, which some do not. Runs it into memory of its own.
-  bool keeps_results_in_place();
-  void use_copies();
+  // Tries the forms, into memory of their own.
+  void choose_form();
   // Some kernels write to a list that they are given. Where the last run has, later runs give a copy.
   void protect_lists();
-  // Of the out= form with one result: where the next run puts it.
-  bool has_one_result() const { return form_ == Form::kOut && op_.out.size() == 1; }
-  void put_result_in(at::Tensor tensor) { arguments_.back() = std::move(tensor); }
+  // Whether the next run can put a result where it is told to.
+  bool can_put_results() const { return form_ == Form::kOut || form_ == Form::kLent; }
+  void put_result_in(size_t result, at::Tensor tensor);
+  // Whether the out= form is one that LibTorch generates: it calls the ordinary form and copies.
+  bool has_generated_form() const;
   // The same form as another step of the operator, which was tried.
   void do_as(const BoxedStep& tried);
   bool set_number(size_t argument, double value) override {
@@ -40,6 +46,15 @@ class BoxedStep final : public Step::State {
   }
 
  private:
+  // Whether the out= form leaves its results where they are, which some do not.
+  bool keeps_results_in_place();
+  // Whether the ordinary form allocates its results where it can be lent their memory; from then on it is.
+  bool lends_memory();
+  bool lies_on_an_operand(const at::Tensor& result) const;
+  void use_copies();
+  void use_lent_memory(std::vector<std::optional<Allocation>> allocations);
+  void run_on_lent_memory();
+  void store_lent_results(const LentMemory::Places& places);
   void store_results();
   c10::IValue made(const Argument& argument) const;
 
@@ -50,6 +65,13 @@ class BoxedStep final : public Step::State {
   c10::Stack arguments_;
   c10::Stack stack_;
   bool copies_lists_ = false;
+  // Whether each result is a new tensor or none, made of the arguments alone.
+  bool makes_new_tensors_ = false;
+  // Of the form with lent memory: of each result, where it goes, and its allocation, if that is known.
+  std::vector<at::Tensor> targets_;
+  std::vector<std::optional<Allocation>> allocations_;
+  // Lent memory that has not come back. A tensor that kept some may outlive the step.
+  std::unique_ptr<LentMemory::Count> lent_;
 };
 
 Step boxed_step(const BoundProgram& bound, const Operator& op);

@@ -24,6 +24,16 @@ at::Tensor empty_as(const at::Tensor& tensor) {
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
 }
 
+// Which result of the operator lies in the memory; -1: none, or it is a list's.
+int output_in(const Program& program, const Operator& op, int memory) {
+  for (size_t i = 0; i < op.out.size(); ++i) {
+    const Argument& out = op.out[i];
+    if (out.is_tensor() && out.values[0] >= 0 && program.values[out.values[0]].memory == memory)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
 // The event is the one that LibTorch's dispatcher emits around the operator.
 [[gnu::noinline]] void run_in_event(const ReplayStep& step, const Operator& op) {
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
@@ -168,7 +178,8 @@ bool ReplayRun::run() {
   // Whoever runs all of a part compares what lies in its memory.
   for (const Fresh& fresh : fresh_) {
     const ReplayStep& step = steps_[fresh.step];
-    step.boxed->put_result_in(bound_.tensor(program().operators[step.op].out[0].values[0]));
+    step.boxed->put_result_in(fresh.output,
+                              bound_.tensor(program().operators[step.op].out[fresh.output].values[0]));
   }
   return run_until(steps_.size());
 }
@@ -184,14 +195,21 @@ void ReplayRun::make_large_gradients_fresh() {
     const int maker = program().only_maker(memory);
     for (size_t k = forward_steps_; k < steps_.size() && maker >= 0; ++k) {
       if (steps_[k].op != maker || steps_[k].fills) continue;
-      Step step = boxed_step(bound_, program().operators[maker]);
-      auto* boxed = static_cast<BoxedStep*>(&step.state());
-      if (!boxed->has_one_result() || (steps_[k].boxed && !steps_[k].boxed->has_one_result())) break;
-      steps_[k].step = std::move(step);
-      steps_[k].boxed = boxed;
-      fresh_.push_back({i, k});
+      const int output = output_in(program(), program().operators[maker], memory);
+      if (output >= 0 && puts_results(steps_[k])) fresh_.push_back({i, k, static_cast<size_t>(output)});
     }
   }
+}
+
+// A lean step has its result's address, and makes room for a boxed one.
+bool ReplayRun::puts_results(ReplayStep& step) {
+  if (step.boxed) return step.boxed->can_put_results();
+  Step made = boxed_step(bound_, program().operators[step.op]);
+  auto* boxed = static_cast<BoxedStep*>(&made.state());
+  if (!boxed->can_put_results() || boxed->has_generated_form()) return false;
+  step.step = std::move(made);
+  step.boxed = boxed;
+  return true;
 }
 
 void ReplayRun::run_backward(size_t which) {
@@ -200,8 +218,8 @@ void ReplayRun::run_backward(size_t which) {
   for (Fresh& fresh : fresh_) {
     if (fresh.step < done || fresh.step >= end) continue;
     const ReplayStep& step = steps_[fresh.step];
-    fresh.made = empty_as(bound_.tensor(program().operators[step.op].out[0].values[0]));
-    step.boxed->put_result_in(fresh.made);
+    fresh.made = empty_as(bound_.tensor(program().operators[step.op].out[fresh.output].values[0]));
+    step.boxed->put_result_in(fresh.output, fresh.made);
   }
   run_steps(done, end);
 }
@@ -290,7 +308,7 @@ void ReplayRun::run_backwards_again() {
 
 void ReplayRun::run_checked(ReplayStep& step) {
   const Operator& op = program().operators[step.op];
-  if (step.boxed->form() == Form::kOut && !step.boxed->keeps_results_in_place()) step.boxed->use_copies();
+  step.boxed->choose_form();
   const Snapshot before = memories_of_results(op);
   step.step();
   step.boxed->protect_lists();
@@ -357,7 +375,7 @@ std::vector<at::Tensor> ReplayRun::empty_outputs() const {
 // Two may be one tensor in eager, which its two leaves then copy; here each takes its own.
 // The maker's result may be seen as another view of its memory, as a transposed one.
 at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& looks) {
-  steps_[fresh.step].boxed->put_result_in(at::Tensor());
+  steps_[fresh.step].boxed->put_result_in(fresh.output, at::Tensor());
   const at::Tensor made = std::exchange(fresh.made, at::Tensor());
   if (made.sizes() == looks.sizes() && made.strides() == looks.strides()) return made;
   auto result = at::detail::make_tensor<c10::TensorImpl>(

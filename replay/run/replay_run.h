@@ -131,9 +131,13 @@ class ReplayRun {
   struct Fresh {
     size_t result;
     size_t step;
+    // Which result of the step.
+    size_t output;
     at::Tensor made = {};
   };
   at::Tensor take_fresh(Fresh& fresh, const at::Tensor& looks);
+  // Whether the step can put its results into fresh memory, from now on.
+  bool puts_results(ReplayStep& step);
   std::vector<Fresh> fresh_;
   // Steps before a part's backward; all of a whole step.
   size_t forward_steps_ = 0;
