@@ -51,7 +51,8 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for tw
   // Forgets every recording: for changes that no guard sees.
   void reset();
 
-  // Whether a call with these inputs would be replayed now. Looks at every guard and runs nothing.
+  // Whether a call with these inputs would be replayed now. Looks at every guard and runs nothing. False inside
+  // of an autocast context that keeps casts of the step's weights.
   bool would_replay(const std::vector<at::Tensor>& inputs);
   CaptureStats stats() const;
   // Why a call is not replayed, if there is a reason that stays; else empty.

@@ -35,6 +35,9 @@ constexpr uint64_t kMostRests = 8;
 // A thread that calls a part so often, and no other does in between, is the part's from then on.
 constexpr uint64_t kCallsElsewhere = 16;
 
+// Calls in turn that no recording may take, after which the reason stays.
+constexpr uint64_t kEagerInTurn = 4;
+
 // A call that is under way. A second one, of another thread, is an error, or not the first.
 class Busy {
  public:
@@ -137,6 +140,7 @@ std::vector<at::Tensor> CapturedFunction::call_entry(const std::vector<at::Tenso
   Entry* entry = entry_for(inputs);
   current_ = entry ? entry->number() : 0;
   if (!entry) return eager(inputs, eager_reason_);
+  eager_in_turn_ = 0;
   const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = entry->call(inputs);
   weigh_recordings(recorded);
@@ -236,6 +240,7 @@ void CapturedFunction::forget_unused() {
 
 std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, std::string reason) {
   ++stats_.eager;
+  ++eager_in_turn_;
   eager_reason_ = std::move(reason);
   std::vector<at::Tensor> results = function_(inputs);
   if (counts_) return results;
@@ -268,7 +273,10 @@ FunctionToSave CapturedFunction::to_save(std::string name) {
     if (!kept.entry->has_values_of(*last->entry)) continue;
     if (auto program = kept.entry->to_save()) function.programs.push_back(*program);
   }
-  const std::string reason = refusal();
+  const std::string reason =
+      last != entries_.end() && last->entry->wants_casts()
+          ? "it is called inside of an autocast context; enter the context in the function."
+          : refusal();
   TORCH_CHECK(
       !function.programs.empty(), "The step cannot be saved: ",
       reason.empty() ? "no call of it is replayed yet; call it until stats().replayed counts." : reason);
@@ -300,7 +308,7 @@ std::string CapturedFunction::refusal() const {
   for (const Kept& kept : entries_) {
     if (!kept.entry->refusal().empty()) return kept.entry->refusal();
   }
-  return "";
+  return eager_in_turn_ >= kEagerInTurn ? eager_reason_ : "";
 }
 
 std::string CapturedFunction::explain() const {

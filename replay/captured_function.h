@@ -71,8 +71,9 @@ class CapturedFunction {
   int64_t forgiven_ = 0;
   std::string rest_reason_;
   uint64_t current_ = 0;
-  // Why the last call that no entry took was eager.
+  // Why the last call that no entry took was eager, and how many were in turn.
   std::string eager_reason_;
+  uint64_t eager_in_turn_ = 0;
   // Of a part: the thread whose calls with a graph are replayed, and the last one that was another.
   std::thread::id thread_{};
   std::thread::id last_thread_{};

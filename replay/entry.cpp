@@ -30,6 +30,8 @@ constexpr uint64_t kMostAnswers = 64;
 // one goes.
 constexpr uint64_t kMostHeld = 1000;
 
+constexpr const char* kOtherCasts = "Autocast keeps casts of other weights than before.";
+
 // install() checks the variable as well, but a program that captures a step need not install the engine.
 std::optional<uint64_t> check_every(const CaptureOptions& options) {
   if (options.check_every > 0) return options.check_every;
@@ -78,6 +80,14 @@ Function noting_leaves(const Function& function, const CaptureOptions& options) 
   };
 }
 
+// A function that casts are given to beside its inputs.
+Function taking(size_t inputs, Function function) {
+  if (!is_in_autocast_context()) return function;
+  return [inputs, function = std::move(function)](const std::vector<at::Tensor>& given) {
+    return given.size() <= inputs ? function(given) : function({given.begin(), given.begin() + inputs});
+  };
+}
+
 bool is_power_of_ten(uint64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;
   return number == 1;
@@ -88,9 +98,11 @@ bool is_power_of_ten(uint64_t number) {
 Entry::Entry(const Function& function, const CaptureOptions& options, CaptureStats& stats,
              const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
              const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts)
-    : part_(counts ? std::make_unique<Part>(function, std::move(counts), number_of(watched)) : nullptr),
+    : part_(counts
+                ? std::make_unique<Part>(taking(inputs.size(), function), std::move(counts), number_of(watched))
+                : nullptr),
       function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
-                      : noting_leaves(function, options)),
+                      : taking(inputs.size(), noting_leaves(function, options))),
       options_(options),
       stats_(stats),
       environment_(Environment::now()),
@@ -117,7 +129,7 @@ bool Entry::fits(const Environment& environment, const std::vector<at::Tensor>& 
 }
 
 std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
-  if (!part_) return call_phase(inputs);
+  if (!part_) return call_with_casts(inputs);
   PartFunction& function = part_->function();
   (void)function.take_outputs();  // of a call that threw
   function.look_at_views();
@@ -127,13 +139,35 @@ std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
   } else if (function.wants_recording() && (phase_ == Phase::kSecond || phase_ == Phase::kCheck)) {
     phase_ = Phase::kFirst;
   }
-  std::vector<at::Tensor> results = call_phase(inputs);
+  std::vector<at::Tensor> results = call_with_casts(inputs);
   std::optional<std::vector<at::Tensor>> outputs = function.take_outputs();
   return outputs ? std::move(*outputs) : results;
 }
 
+std::vector<at::Tensor> Entry::call_with_casts(const std::vector<at::Tensor>& inputs) {
+  if (casts_.empty() || phase_ == Phase::kRefused) return call_phase(inputs);
+  std::vector<at::Tensor> all = inputs;
+  for (at::Tensor& cast : made_casts(casts_)) all.push_back(std::move(cast));
+  if (inputs_and_casts_.empty() &&
+      std::all_of(all.begin(), all.end(), [](const auto& each) { return each.defined(); }))
+    inputs_and_casts_ = looks_of(all);
+  if (replay::fits(inputs_and_casts_, all)) return call_phase(all);
+  outdated("a cast of a weight that autocast keeps was made without a graph, or its weight is gone");
+  casts_.clear();
+  inputs_and_casts_.clear();
+  return eager(inputs);
+}
+
+bool Entry::learns_casts(const Program& program) {
+  if (program.kept_casts.empty()) return false;
+  for (const KeptCast& cast : program.kept_casts) casts_.push_back(cast);
+  inputs_and_casts_.clear();
+  if (part_) part_->function().give_casts(inputs_.size(), casts_);
+  phase_ = Phase::kFirst;
+  return true;
+}
+
 std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs) {
-  if (uses_autocast() && is_in_autocast_context()) return eager(inputs);
   switch (phase_) {
     case Phase::kWarm:
       phase_ = Phase::kFirst;
@@ -150,10 +184,6 @@ std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs)
       return eager(inputs);
   }
   return {};
-}
-
-bool Entry::uses_autocast() const {
-  return run_ ? run_->program().uses_autocast : recorded_ && recorded_->uses_autocast;
 }
 
 std::vector<at::Tensor> Entry::eager(const std::vector<at::Tensor>& inputs) {
@@ -194,8 +224,10 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
   {
     const std::vector<LeafGradient> unknown;
     Recorder recorder(*program, unknown);
+    recorder.note_weights(casts_);
     results = recorder.run(function_, inputs);
   }
+  if (learns_casts(*program)) return results;
   if (!program->refusal.empty()) {
     refuse(program->refusal);
     return results;
@@ -222,7 +254,8 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
 void Entry::fill_buffers(const std::vector<at::Tensor>& inputs) const {
   const std::vector<at::Tensor>& buffers = run_->bound().buffers();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs_[i].same_as == i && (part_ || !doubts_.holds(i))) copy_elements(buffers[i], inputs[i]);
+    const size_t same_as = i < inputs_.size() ? inputs_[i].same_as : i;
+    if (same_as == i && (part_ || !doubts_.holds(i))) copy_elements(buffers[i], inputs[i]);
   }
 }
 
@@ -240,6 +273,7 @@ void Entry::give_back_inputs(const std::vector<at::Tensor>& inputs) {
 std::string Entry::compare(const Program& before, Program& now) {
   if (numbers_) now.refusal = numbers_->find(now, options_.constant_numbers);
   if (!now.refusal.empty()) return now.refusal;
+  if (!now.kept_casts.empty()) return kOtherCasts;
   std::string text = call_numbers_.find(before, now);
   if (text.empty()) {
     text = first_difference(before, now, [&](size_t op, size_t argument) {
@@ -301,11 +335,17 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
                                  .buffers = buffers,
                                  .compare = [&](Program& now) { return compare(before, now); },
                                  .passes = [&](const Program& now) { return passes(now); },
+                                 .casts = casts_,
                                  .prepare =
                                      [&](ReplayRun& run) {
                                        if (numbers_) numbers_->declare(run);
                                        call_numbers_.declare(run);
                                      }});
+  if (call.program && learns_casts(*call.program)) {
+    call.refusal.clear();
+    call.is_unrecordable = false;
+    call.difference = kOtherCasts;
+  }
   if (!call.run || !call.refusal.empty() || !call.difference.empty()) return call;
   call.refusal = undeclared(*call.run, options_, numbers_.get());
   call.is_unrecordable = !call.refusal.empty();
@@ -470,7 +510,7 @@ size_t Entry::bytes() const {
 }
 
 std::optional<ProgramToSave> Entry::to_save() {
-  if (phase_ != Phase::kReady || outside_difference()) return std::nullopt;
+  if (phase_ != Phase::kReady || !casts_.empty() || outside_difference()) return std::nullopt;
   return ProgramToSave{*run_, numbers_.get(), doubts_, inputs_};
 }
 
@@ -481,7 +521,7 @@ bool Entry::has_values_of(const Entry& other) const {
 }
 
 bool Entry::would_replay(const std::vector<at::Tensor>& inputs) {
-  if (uses_autocast() && is_in_autocast_context()) return false;
+  if (!casts_.empty()) return false;  // nobody knows without making them
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) && knows(inputs) &&
          !doubts_.difference(inputs) && !is_compared();
 }

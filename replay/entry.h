@@ -14,6 +14,7 @@
 #include "replay/guard/shared_memory.h"
 #include "replay/part/part.h"
 #include "replay/record/environment.h"
+#include "replay/record/kept_casts.h"
 #include "replay/run/call_numbers.h"
 #include "replay/run/numbers_of_optimizers.h"
 #include "replay/run/self_check.h"
@@ -42,7 +43,9 @@ class Entry {
   size_t bytes() const;
   const std::string& outdated_reason() const { return outdated_reason_; }
 
+  // False where autocast keeps casts of weights, which only a call makes.
   bool would_replay(const std::vector<at::Tensor>& inputs);
+  bool wants_casts() const { return !casts_.empty(); }
 
   // What a step file has of it; none while its calls are not replayed.
   std::optional<ProgramToSave> to_save();
@@ -58,7 +61,9 @@ class Entry {
   enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
 
   std::vector<at::Tensor> call_phase(const std::vector<at::Tensor>& inputs);
-  bool uses_autocast() const;
+  std::vector<at::Tensor> call_with_casts(const std::vector<at::Tensor>& inputs);
+  // Whether a recording met casts that autocast keeps and that are not known yet; then it is worth nothing.
+  bool learns_casts(const Program& program);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_first(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);
@@ -123,6 +128,9 @@ class Entry {
   // The looks and modes of the calls that belong here.
   const Environment environment_;
   const std::vector<InputLooks> inputs_;
+  // Note [Casts that autocast keeps]: those that the function wants, and the looks of all inputs with them.
+  std::vector<KeptCast> casts_;
+  std::vector<InputLooks> inputs_and_casts_;
   const ModuleModes modes_;
   const std::vector<WatchedValue> watched_;
   // Every how many replays one is compared; 0: none. Not set: the 10th, the 100th, the 1,000th and so on.

@@ -28,6 +28,7 @@ from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
 from overdrive._guards import (CELL, ENTRY, NOTHING, Absent, Read, Reads, is_number, is_scripted, states_of,
                                structure_of)
 from overdrive._left import Left, Setting, can_be_left, can_be_put, tensors_in
+from overdrive._modes import counts_of_modes
 from overdrive._library import OverdriveError, last_error, library, whole_number
 from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
@@ -144,9 +145,7 @@ class CapturedStep:
             raise OverdriveError(last_error())
         self._tensor = torch.Tensor
         self._facts = Facts(is_part)
-        # Python's own modes, torch.func's transforms and traces, which see operators before a recording does.
-        self._modes = (torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack,
-                       torch._C._functorch.maybe_current_level, torch._C._get_tracing_state, _keeps_parametrizations())
+        self._modes = counts_of_modes()
         self._call = torch.ops.overdrive.capture_call.default
         self._structure: Reads | None = None
         # That the last recording made, and whether the program held one until the next.
@@ -874,12 +873,6 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes,
                         lanes=min(whole_number("capture", "lanes", lanes, least=0), 64))
-
-
-def _keeps_parametrizations() -> Callable[[], int]:
-    import torch.nn.utils.parametrize as parametrize
-
-    return lambda: int(parametrize._cache_enabled)
 
 
 def refuse_optimizer(optimizer: Any) -> None:

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 
@@ -31,6 +32,13 @@ size_t first_same(const std::vector<at::Tensor>& inputs, size_t index) {
 
 bool do_views_require_grad(const at::Tensor& tensor) {
   return tensor.requires_grad() && (!tensor.is_view() || tensor._base().requires_grad());
+}
+
+bool leaf_has_hooks(const at::Tensor& leaf) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(leaf);
+  if (!meta) return false;
+  return !torch::autograd::impl::hooks(leaf).empty() ||
+         torch::autograd::impl::post_acc_grad_hooks(leaf) != nullptr;
 }
 
 // From the first element to the last, gaps included.
@@ -72,9 +80,9 @@ std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_par
     if (!refusal_of(input, "").empty()) {
       return "An input is not an ordinary dense tensor on the CPU.";
     }
-    if (input.requires_grad() && !is_part) {
-      return "An input requires a gradient; give it detached, and call requires_grad_() inside the function.";
-    }
+    if (is_part || !input.requires_grad()) continue;
+    if (!input.is_leaf()) return "An input has a graph, which would go on outside; give it detached.";
+    if (leaf_has_hooks(input)) return "An input has hooks, which a replay would not call; give it detached.";
   }
   return "";
 }

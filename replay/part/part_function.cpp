@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 
@@ -29,15 +28,6 @@ struct RunningAgain {
   RunningAgain(const RunningAgain&) = delete;
   RunningAgain& operator=(const RunningAgain&) = delete;
   const int64_t* const before;
-};
-
-// A call of a part is made outside of autocast; its backward may be inside.
-struct NoAutocast {
-  NoAutocast() { at::autocast::set_autocast_enabled(at::kCPU, false); }
-  ~NoAutocast() { at::autocast::set_autocast_enabled(at::kCPU, before); }
-  NoAutocast(const NoAutocast&) = delete;
-  NoAutocast& operator=(const NoAutocast&) = delete;
-  const bool before = at::autocast::is_autocast_enabled(at::kCPU);
 };
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -128,6 +118,12 @@ void PartFunction::look_at_views() {
                                    [](const auto& version) { return !version.is_current(); });
   view_versions_.clear();
   if (changed) refuse_changed_views();
+}
+
+void PartFunction::give_casts(size_t inputs, std::vector<KeptCast> casts) {
+  const std::lock_guard lock(mutex_);
+  inputs_before_casts_ = inputs;
+  casts_ = std::move(casts);
 }
 
 bool PartFunction::is_running_again() { return number_of_run != nullptr; }
@@ -264,17 +260,21 @@ std::vector<at::Tensor> PartFunction::again(
     const std::function<void(const std::vector<at::Tensor>&)>& check) const {
   const at::AutoGradMode with_graph(true);
   const uint64_t first_node = at::sequence_number::peek();
+  std::vector<at::Tensor> given = inputs;
   const std::vector<at::Tensor> outputs = [&] {
     const RunningAgain scope(number_);
-    const NoAutocast as_in_the_forward;
-    return function_(inputs);
+    const AutocastMode::Scope as_in_the_forward(autocast_);
+    std::vector<at::Tensor> casts = made_casts(casts_);
+    for (size_t i = 0; i < casts.size() && inputs_before_casts_ + i < given.size(); ++i)
+      given[inputs_before_casts_ + i] = std::move(casts[i]);
+    return function_(given);
   }();
   check(outputs);
   const auto is_inner = [&](const at::Tensor& leaf) {
     return std::none_of(uses.begin(), uses.end(),
                         [&](const PartUse& use) { return use.leaf == leaf.unsafeGetTensorImpl(); });
   };
-  const PartGraph graph(outputs, inputs, first_node, is_inner);
+  const PartGraph graph(outputs, given, first_node, is_inner);
   TORCH_CHECK(graph.refusal().empty() && graph.uses() == uses,
               "A captured part makes another graph in the backward than it did in the forward. ",
               graph.refusal());

@@ -6,6 +6,7 @@
 #include "engine/host/version_check.h"
 #include "replay/part/part_form.h"
 #include "replay/part/part_graph.h"
+#include "replay/record/kept_casts.h"
 #include "replay/record/recorder.h"
 
 #include <atomic>
@@ -33,6 +34,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Other numbers in the placeholders.
   void refill();
 
+  // Casts that the calls are given behind so many inputs. Note [Casts that autocast keeps].
+  void give_casts(size_t inputs, std::vector<KeptCast> casts);
   // Of the last recording.
   const std::vector<PartUse>& uses() const { return uses_; }
   const std::vector<std::vector<bool>>& shared_nodes() const { return shared_nodes_; }
@@ -92,7 +95,11 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
   const Function function_;
   const int64_t number_;
+  // Of the calls.
+  const AutocastMode autocast_ = AutocastMode::now();
   std::recursive_mutex mutex_;
+  size_t inputs_before_casts_ = 0;
+  std::vector<KeptCast> casts_;
   std::vector<PartUse> uses_;
   uint64_t nodes_ = 0;
   std::vector<std::vector<bool>> shared_nodes_;

@@ -45,6 +45,7 @@ Environment Environment::now() {
           .default_type = at::get_default_dtype_as_scalartype(),
           .autocast_type = at::autocast::get_autocast_dtype(at::kCPU),
           .autocast_cache = at::autocast::is_autocast_cache_enabled(),
+          .in_autocast_context = is_in_autocast_context(),
           .grad_mode = at::GradMode::is_enabled(),
           .inference_mode = c10::InferenceMode::is_enabled()};
 }
@@ -61,7 +62,6 @@ bool is_in_autocast_context() {
 
 const char* reason_to_run_eagerly() {
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly mode is on";
-  if (at::autocast::is_autocast_enabled(at::kCPU)) return "autocast is on";
   if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
     return "hooks on saved tensors are active";
   }

@@ -21,6 +21,8 @@ struct Environment {
   // Of an autocast that the function enters without naming them.
   at::ScalarType autocast_type;
   bool autocast_cache;
+  // Casts of weights outlive the call. replay/record/kept_casts.h
+  bool in_autocast_context;
   bool grad_mode;
   bool inference_mode;
 
@@ -31,11 +33,11 @@ struct Environment {
 };
 
 // Whether the thread is inside an autocast context, switched on or off. Casts of weights are kept until the
-// outermost one ends, so that a call inside may see those of another call.
+// outermost one ends, so that a call inside sees those of another call.
 bool is_in_autocast_context();
 
 // Why a call must run eagerly although it is known: hooks on saved tensors, anomaly mode, an open forward-mode
-// level, compiled autograd, autocast. Null when there is no reason.
+// level, compiled autograd. Null when there is no reason.
 const char* reason_to_run_eagerly();
 
 }  // namespace overdrive::replay

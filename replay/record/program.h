@@ -129,6 +129,12 @@ struct LeafGradient {
   }
 };
 
+// A leaf in another type, which autocast keeps. Note [Casts that autocast keeps].
+struct KeptCast {
+  WeakTensor weight;
+  at::ScalarType type;
+};
+
 struct Program {
   std::vector<Memory> memories;
   std::vector<Value> values;
@@ -165,6 +171,8 @@ struct Program {
   std::vector<int> backwards = {};
   // Whether operators ran under autocast. Its casts are operators of the recording.
   bool uses_autocast = false;
+  // Casts that autocast has kept, or keeps from now on, and that no input is.
+  std::vector<KeptCast> kept_casts = {};
   // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the
   // function looks at all of them in every call.
   std::string unseen_numbers = "a replay would not see when the number changes";

@@ -3,6 +3,7 @@
 #include "engine/base/no_destructor.h"
 #include "engine/base/recording_key.h"
 #include "engine/host/op_inputs.h"
+#include "replay/record/kept_casts.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
@@ -84,6 +85,27 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   return nullptr;
 }
 
+// Of an input, as it was before the call.
+class GradientOfInput {
+ public:
+  explicit GradientOfInput(const at::Tensor& input) {
+    if (!input.requires_grad() || !input.is_leaf() || !input.grad().defined()) return;
+    before_.emplace(input.grad().getIntrusivePtr());
+    version_ = input.grad().is_inference() ? 0 : input.grad()._version();
+  }
+  bool is_left_alone(const at::Tensor& input) const {
+    if (!input.is_leaf()) return true;
+    const at::Tensor& now = input.grad();
+    if (!now.defined() || !before_) return now.defined() == before_.has_value();
+    return now.unsafeGetTensorImpl() == before_->_unsafe_get_target() &&
+           (now.is_inference() || now._version() == version_);
+  }
+
+ private:
+  std::optional<WeakTensor> before_;
+  int64_t version_ = 0;
+};
+
 // Whether the thread's operators are noted, undone at the end of the scope.
 struct Recording {
   explicit Recording(Recorder* recorder)
@@ -132,6 +154,7 @@ void Recorder::refuse(std::string reason) {
 std::vector<at::Tensor> Recorder::run(const Function& function, const std::vector<at::Tensor>& inputs) {
   std::vector<int64_t> versions;
   std::vector<bool> required;
+  const std::vector<GradientOfInput> gradients(inputs.begin(), inputs.end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
     required.push_back(inputs[i].requires_grad());
@@ -143,7 +166,9 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
     const Recording recording(this);
     results = function(inputs);
   }
-  if (program_.uses_autocast && keeps_casts()) {
+  if (is_in_autocast_context_) {
+    check_casts();
+  } else if (program_.uses_autocast && keeps_casts()) {
     refuse(
         "The function leaves autocast and not the casts of weights that it keeps, which the next call would "
         "see; "
@@ -157,6 +182,12 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
     program_.input_bumps.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version() - versions[i]);
     if (inputs[i].requires_grad() != required[i]) {
       refuse("The function calls requires_grad_() on an input; call it on input.detach().");
+    }
+    if (!program_.is_part() && !gradients[i].is_left_alone(inputs[i])) {
+      refuse(
+          "The function leaves a gradient on an input; return the gradient of grad(), or let the function "
+          "reach the "
+          "tensor by a name.");
     }
   }
   finish(results);
@@ -180,18 +211,62 @@ bool Recorder::keeps_casts() const {
   return any;
 }
 
+// An operator of autocast hides autocast from those that it calls. A cast of the program's own comes without.
+void Recorder::note_cast(const Operator& op, const c10::IValue& operand) {
+  const at::Tensor& weight = operand.toTensor();
+  const bool is_autocasts =
+      c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU) && op.in[1].constant.isInt();
+  if (!is_autocasts || !at::autocast::is_autocast_cache_enabled() || !weight.is_leaf() ||
+      !weight.requires_grad() || weight.is_view() || weight.scalar_type() != at::kFloat)
+    return;
+  if (op.grad_mode != environment_.grad_mode) {
+    refuse(
+        "Autocast keeps a cast of a weight that the function needs first where gradients are switched off, or "
+        "on; "
+        "call the step outside of the autocast context, and enter it in the function.");
+  }
+  add_cast(weight, static_cast<at::ScalarType>(op.in[1].constant.toInt()));
+}
+
+void Recorder::note_cast_from_before(const at::Tensor& tensor) {
+  const at::Tensor weight = weight_of_cast(tensor);
+  if (!weight.defined()) return;
+  const KeptCast cast{WeakTensor(weight.getIntrusivePtr()), tensor.scalar_type()};
+  if (at::autocast::cached_cast(cast.type, weight, at::kCPU).is_same(tensor)) add_cast(weight, cast.type);
+}
+
+void Recorder::add_cast(const at::Tensor& weight, at::ScalarType type) {
+  const auto is_known = [&](const KeptCast& cast) {
+    return cast.weight._unsafe_get_target() == weight.unsafeGetTensorImpl();
+  };
+  auto& casts = program_.kept_casts;
+  if (std::none_of(casts.begin(), casts.end(), is_known))
+    casts.push_back({WeakTensor(weight.getIntrusivePtr()), type});
+}
+
+// What was taken for a cast of autocast's, and is none, has one now.
+void Recorder::check_casts() {
+  for (const KeptCast& cast : program_.kept_casts) {
+    if (!is_kept(cast, at::sequence_number::peek()))
+      refuse("The function casts a weight where autocast is switched off; cast it before the call.");
+  }
+}
+
+void Recorder::note_weights(const std::vector<KeptCast>& casts) {
+  for (const KeptCast& cast : casts) {
+    const at::Tensor weight(cast.weight.lock());
+    if (!weight.defined()) continue;
+    program_.leaves.emplace_back(weight.getIntrusivePtr());
+    if (!program_.is_part()) value(weight, "autocast", false);
+  }
+}
+
 std::string Recorder::refusal_before(const std::string& name, bool answers) const {
   if (std::string reason = refusal_of(name); !reason.empty()) return reason;
   if (answers && program_.is_part()) {
     return c10::str(name,
                     " tells the program something of its data in the backward of a captured part, which cannot "
                     "be taken back; leave it outside the captured function.");
-  }
-  if (is_in_autocast_context_ && program_.uses_autocast) {
-    return c10::str(
-        name,
-        " ran under autocast in a call that was itself inside an autocast context, which keeps casts "
-        "of weights from call to call; call outside of it.");
   }
   if (environment_.same_settings(Environment::now())) return "";
   return c10::str(
@@ -236,6 +311,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.in.push_back(argument(stack[i], op.name, nullptr));
   }
   if (op.name == "aten::lift_fresh") note_lifted(op);
+  if (is_in_autocast_context_ && op.name == "aten::_to_copy") note_cast(op, stack[stack.size() - arguments]);
   if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
   check_arrays(op);

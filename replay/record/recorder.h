@@ -58,6 +58,8 @@ class Recorder {
   void note_given(const at::Tensor& tensor);
   // An operator was called under autocast.
   void note_autocast() { program_.uses_autocast = true; }
+  // Weights whose kept casts are among the inputs.
+  void note_weights(const std::vector<KeptCast>& casts);
   // For the fallback.
   void operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack);
 
@@ -67,6 +69,10 @@ class Recorder {
   void finish(const std::vector<at::Tensor>& results);
   // Whether autocast has casts of weights after the call.
   bool keeps_casts() const;
+  void note_cast(const Operator& op, const c10::IValue& operand);
+  void note_cast_from_before(const at::Tensor& tensor);
+  void add_cast(const at::Tensor& weight, at::ScalarType type);
+  void check_casts();
   // Whether a backward of a part uses what another one has made: each must be able to run alone.
   bool backwards_meet() const;
   // Whether a tensor from outside is one that the graph of a part has made: a view, or a saved tensor.

@@ -147,6 +147,7 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
   Program& program = *call.program;
   {
     Recorder recorder(program, gradients);
+    recorder.note_weights(parts.casts);
     call.results = recorder.run(parts.function, parts.inputs);
   }
   if (program.refusal.empty() && !program.is_part()) program.refusal = note_gradients_after(gradients, program);

@@ -34,6 +34,8 @@ struct CheckParts {
   std::function<std::string(Program&)> compare;
   // Makes the passes over the recording, after it was compared.
   std::function<Passes(const Program&)> passes;
+  // Weights whose casts are among the inputs.
+  const std::vector<KeptCast>& casts;
   // Called with the new run before it is tried, with what eager left behind: sets numbers that vary.
   std::function<void(ReplayRun&)> prepare;
 };
