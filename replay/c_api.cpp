@@ -119,6 +119,14 @@ void overdrive_capture_on_operator(void (*told)(const char* name)) {
   overdrive::replay::Recorder::on_operator(told);
 }
 
+void overdrive_capture_on_apart(int (*called)(int64_t number), void (*forgotten)(int64_t number)) {
+  (void)without_throwing(0, [&] {
+    overdrive::replay::register_python_operators();
+    overdrive::replay::call_apart_outside(called, forgotten);
+    return 1;
+  });
+}
+
 void overdrive_capture_unseen_numbers(const char* reason) {
   if (auto* recorder = overdrive::replay::Recorder::active()) recorder->note_unseen_numbers(reason);
 }

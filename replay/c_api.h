@@ -56,6 +56,11 @@ __attribute__((visibility("default"))) void overdrive_capture_on_refusal(void (*
 /* Is called with the name of each operator that a recording of this thread notes, where it is called; null:
    nothing is. */
 __attribute__((visibility("default"))) void overdrive_capture_on_operator(void (*told)(const char* name));
+/* Functions that run apart, by overdrive::apart_outside with a number: called by this, as
+   overdrive_capture_function with the number; and told when a number is used no more. Null: none may be called.
+   For the process. */
+__attribute__((visibility("default"))) void overdrive_capture_on_apart(int (*called)(int64_t number),
+                                                                       void (*forgotten)(int64_t number));
 /* Numbers by which the function under way changes what lives on: why they may change unseen, as a part of a
    sentence; "": the caller looks at every one of them in every call. */
 __attribute__((visibility("default"))) void overdrive_capture_unseen_numbers(const char* reason);

@@ -117,7 +117,7 @@ class TypedStep : public CapturedStep {
     }
   }
 
- private:
+  // For what else is called as a step is.
   static Function as_list_function(std::function<Result(Inputs...)> function) {
     return [function = std::move(function)](const std::vector<at::Tensor>& inputs) {
       const auto invoke = [&]() -> Result {

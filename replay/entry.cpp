@@ -1,6 +1,7 @@
 #include "replay/entry.h"
 
 #include "replay/lanes/lane_run.h"
+#include "replay/record/apart_call.h"
 #include "replay/record/compare.h"
 #include "replay/record/refusals.h"
 #include "replay/run/replay_run.h"
@@ -129,7 +130,10 @@ bool Entry::fits(const Environment& environment, const std::vector<at::Tensor>& 
 }
 
 std::vector<at::Tensor> Entry::call(const std::vector<at::Tensor>& inputs) {
-  if (!part_) return call_with_casts(inputs);
+  if (!part_) {
+    const ApartTape tape;
+    return call_with_casts(inputs);
+  }
   PartFunction& function = part_->function();
   (void)function.take_outputs();  // of a call that threw
   function.look_at_views();
@@ -188,6 +192,7 @@ std::vector<at::Tensor> Entry::call_phase(const std::vector<at::Tensor>& inputs)
 
 std::vector<at::Tensor> Entry::eager(const std::vector<at::Tensor>& inputs) {
   ++stats_.eager;
+  ApartTape::rewind(/*may_call=*/true);
   if (part_) return part_->function().eager(inputs);
   std::vector<at::Tensor> results = function_(inputs);
   for (at::Tensor& result : results) {
@@ -303,6 +308,12 @@ void Entry::set_numbers() {
   call_numbers_.set_for_this_call();
 }
 
+void Entry::begin_run() const {
+  if (run_->program().aparts.empty()) return;
+  ApartTape::rewind(/*may_call=*/true);
+  if (ApartTape* tape = ApartTape::active()) tape->follow(run_->program(), /*is_replay=*/true);
+}
+
 void Entry::note_inputs(const Program& before, const Program& now) {
   varied_.resize(now.inputs.size());
   for (size_t i = 0; i < now.inputs.size(); ++i) {
@@ -358,7 +369,7 @@ CheckedCall Entry::checked_call(const std::vector<at::Tensor>& inputs) {
 void Entry::adopt(std::shared_ptr<ReplayRun> run) {
   run_ = std::move(run);
   if (part_) part_->adopt(run_);
-  if (lanes_ != 1)
+  if (lanes_ != 1 && run_->program().aparts.empty())
     run_->run_by(
         std::make_unique<LaneRun>(*run_, lanes_, environment_.in_parallel_region ? 0 : environment_.threads));
   recorded_.reset();
@@ -424,6 +435,7 @@ std::optional<CheckedCall> Entry::replay_and_check(const std::vector<at::Tensor>
   fill_buffers(inputs);
   const ReplayedState state(*run_);
   const ReadMemory read(run_->program());
+  begin_run();
   std::string failure;
   try {
     if (!run_->run()) return std::nullopt;
@@ -488,6 +500,10 @@ std::vector<at::Tensor> Entry::check(const std::vector<at::Tensor>& inputs) {
 }
 
 const char* Entry::outside_difference() {
+  for (const auto& apart : run_->program().aparts) {
+    if (!apart->is_there)
+      return "an overdrive::Apart that the step calls is gone; make it outside of the function";
+  }
   if (const char* reason = run_->guard().difference()) return reason;
   return numbers_ ? numbers_->difference() : nullptr;
 }
@@ -511,6 +527,9 @@ size_t Entry::bytes() const {
 
 std::optional<ProgramToSave> Entry::to_save() {
   if (phase_ != Phase::kReady || !casts_.empty() || outside_difference()) return std::nullopt;
+  TORCH_CHECK(run_->program().aparts.empty(),
+              "The step cannot be saved: a function runs apart in it (overdrive::apart), which is code of the "
+              "program.");
   return ProgramToSave{*run_, numbers_.get(), doubts_, inputs_};
 }
 
@@ -551,6 +570,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   fill_buffers(inputs);
   // Before anything is changed, because there may be no memory for them.
   std::vector<at::Tensor> results = run_->empty_results();
+  begin_run();
   if (!run_->run()) return eager_after_throw(inputs, run_->other_answer());
   run_->fill_results(results);
   undone_in_a_row_ = 0;

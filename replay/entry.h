@@ -99,6 +99,8 @@ class Entry {
   bool has_other_numbers(size_t op) const;
   Passes passes(const Program& program) const;
   void set_numbers();
+  // The program runs next, and functions that run apart in it.
+  void begin_run() const;
   void note_inputs(const Program& before, const Program& now);
   // Whether each input was seen as more than one tensor, or is the one that was recorded: if the function also
   // reaches the only one by another name, a recording cannot tell.
@@ -128,7 +130,7 @@ class Entry {
   // The looks and modes of the calls that belong here.
   const Environment environment_;
   const std::vector<InputLooks> inputs_;
-  // Note [Casts that autocast keeps]: those that the function wants, and the looks of all inputs with them.
+  // Casts that the function wants, by Note [Casts that autocast keeps], and the looks of all inputs with them.
   std::vector<KeptCast> casts_;
   std::vector<InputLooks> inputs_and_casts_;
   const ModuleModes modes_;

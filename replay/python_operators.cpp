@@ -1,10 +1,13 @@
 #include "replay/python_operators.h"
 
 #include "engine/base/no_destructor.h"
+#include "replay/apart.h"
 #include "replay/record/recorder.h"
 #include "replay/run/python_optimizers.h"
 
 #include <torch/library.h>
+
+#include <atomic>
 
 namespace overdrive::replay {
 
@@ -42,6 +45,40 @@ bool knows(int64_t, const at::Tensor& tensor) {
   return recorder && recorder->knows_outside(tensor);
 }
 
+bool is_made(const at::Tensor& tensor) {
+  const Recorder* recorder = Recorder::active();
+  return recorder && recorder->has_made(tensor);
+}
+
+std::atomic<int (*)(int64_t)> called_apart{nullptr};
+std::atomic<void (*)(int64_t)> forgotten_apart{nullptr};
+
+// A function outside, which lives as long as this does.
+struct OutsideFunction {
+  explicit OutsideFunction(int64_t n) : number(n) {}
+  ~OutsideFunction() {
+    if (auto* told = forgotten_apart.load()) told(number);
+  }
+  OutsideFunction(const OutsideFunction&) = delete;
+  OutsideFunction& operator=(const OutsideFunction&) = delete;
+  const int64_t number;
+};
+
+std::vector<at::Tensor> apart_outside(int64_t number, int64_t identity, const std::vector<at::Tensor>& inputs) {
+  auto kept = std::make_shared<OutsideFunction>(number);
+  auto call = [kept = std::move(kept)](const std::vector<at::Tensor>& given) {
+    auto* function = called_apart.load();
+    OutsideCall under{.inputs = given};
+    OutsideCall* const before = std::exchange(call_under_way, &under);
+    const bool done = function && function(kept->number) != 0;
+    call_under_way = before;
+    TORCH_CHECK(done, "A function that runs apart failed.");
+    return std::move(under.results);
+  };
+  return run_apart(apart_function(std::move(call), reinterpret_cast<const void*>(identity)),  // NOLINT
+                   inputs);
+}
+
 void leave_results(int64_t, std::vector<at::Tensor> results) { under_way().results = std::move(results); }
 
 }  // namespace
@@ -55,6 +92,11 @@ std::vector<at::Tensor> call_outside(overdrive_capture& capture, const std::vect
   return std::move(call.results);
 }
 
+void call_apart_outside(int (*called)(int64_t number), void (*forgotten)(int64_t number)) {
+  called_apart.store(called);
+  forgotten_apart.store(forgotten);
+}
+
 void register_python_operators() {
   static const base::NoDestructor<torch::Library> library([] {
     torch::Library made(torch::Library::FRAGMENT, "overdrive", std::nullopt, __FILE__, __LINE__);
@@ -62,6 +104,8 @@ void register_python_operators() {
     made.def("capture_inputs(int capture) -> Tensor[]", &inputs_of);
     made.def("capture_owners(int capture, Tensor[] tensors) -> ()", &note_owners);
     made.def("capture_knows(int capture, Tensor tensor) -> bool", &knows);
+    made.def("capture_made(Tensor tensor) -> bool", &is_made);
+    made.def("apart_outside(int number, int identity, Tensor[] inputs) -> Tensor[]", &apart_outside);
     made.def("capture_results(int capture, Tensor[] results) -> ()", &leave_results);
     return made;
   }());

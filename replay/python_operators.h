@@ -22,6 +22,9 @@ namespace overdrive::replay {
 // Once, before the first of them is made; on any thread.
 void register_python_operators();
 
+// Who runs functions apart that live outside, and is told when one is used no more.
+void call_apart_outside(int (*called)(int64_t number), void (*forgotten)(int64_t number));
+
 // Runs the function that lives outside.
 std::vector<at::Tensor> call_outside(overdrive_capture& capture, const std::vector<at::Tensor>& inputs);
 

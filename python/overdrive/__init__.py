@@ -9,6 +9,7 @@ step under both engines. :func:`saved_tensors` with :func:`quantise`, :func:`spi
 less memory between forward and backward. :func:`checkpoint_sequential`: less memory for more arithmetic.
 :func:`trace`, :func:`graph`, :func:`profile`, :func:`memory_timeline`: what happens inside a backward. :func:`capture`:
 a training step recorded once and replayed. :func:`captured`: a model, an optimizer or a function, the same way.
+:func:`apart`: code of a captured step that runs in replays, too.
 :func:`advise`: which of these a step gains most by, and with how many threads.
 :func:`load_step`, :func:`save_steps`: a captured step in a file, trained without its code.
 
@@ -18,6 +19,7 @@ import importlib
 from typing import Any
 
 from overdrive._advise import Advice, advise
+from overdrive._apart import apart
 from overdrive._capture import CapturedStep, capture
 from overdrive._capture_texts import explain
 from overdrive._checkpoint import checkpoint_sequential
@@ -57,6 +59,7 @@ __all__ = [
     "Packer",
     "Profile",
     "advise",
+    "apart",
     "built_for",
     "capture",
     "captured",

@@ -4,15 +4,17 @@ A profile function notes the code of every frame, and refuses what brings data t
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import random
 import sys
 import sysconfig
+import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from overdrive._guards import CELL, ENTRY, Read, is_number
@@ -143,6 +145,26 @@ def foreign(error: Exception) -> bool:
     return trace is None or not trace.tb_frame.f_code.co_filename.startswith(_folders()[2])
 
 
+class _Watching(threading.local):
+    watcher: Watcher | None = None
+
+
+_watching = _Watching()
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """Code of this block is no code of the function that is watched."""
+    watcher = _watching.watcher
+    if watcher is not None:
+        watcher.look(False)
+    try:
+        yield
+    finally:
+        if watcher is not None:
+            watcher.look(True)
+
+
 class Watcher:
     """Notes the code that runs on this thread inside of its block."""
 
@@ -167,6 +189,7 @@ class Watcher:
 
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
+        self._around, _watching.watcher = _watching.watcher, self
         # A profiler or a debugger of the program keeps its place: the other of the two is taken.
         if sys.getprofile() is None:
             self._set: Any = python.PyEval_SetProfile
@@ -180,12 +203,17 @@ class Watcher:
             return self
         self._call = _PROFILE(self._note)
         self._set.argtypes, self._set.restype = [ctypes.c_void_p, ctypes.c_void_p], None
-        self._set(ctypes.cast(self._call, ctypes.c_void_p), None)
+        self.look(True)
         return self
 
     def __exit__(self, *_: object) -> None:
+        _watching.watcher = self._around
+        self.look(False)
+
+    def look(self, looks: bool) -> None:
+        """Notes the code that runs, or leaves it out."""
         if self._set is not None:
-            self._set(None, None)
+            self._set(ctypes.cast(self._call, ctypes.c_void_p) if looks else None, None)
 
     def _note(self, _: Any, frame: Any, event: int, argument: int) -> int:
         try:

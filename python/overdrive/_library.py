@@ -103,6 +103,7 @@ _SIGNATURES |= {
     "overdrive_capture_current": (ctypes.c_uint64, [ctypes.c_void_p]),
     "overdrive_capture_on_refusal": (None, [ctypes.c_void_p]),
     "overdrive_capture_on_operator": (None, [ctypes.c_void_p]),
+    "overdrive_capture_on_apart": (None, [ctypes.c_void_p, ctypes.c_void_p]),
     "overdrive_step_operators": (ctypes.c_int, []),
     "overdrive_capture_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
 }

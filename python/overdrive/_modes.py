@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 
 def counts_of_modes() -> tuple[Callable[[], int], ...]:
@@ -21,7 +22,7 @@ def _other_function_modes() -> int:
     return count and sum(not _is_cpu(torch._C._get_function_stack_at(i)) for i in range(count))
 
 
-def _is_cpu(mode: object) -> bool:
+def _is_cpu(mode: Any) -> bool:
     from torch.utils._device import DeviceContext
 
-    return type(mode) is DeviceContext and mode.device.type == "cpu"
+    return type(mode) is DeviceContext and bool(mode.device.type == "cpu")

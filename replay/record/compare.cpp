@@ -165,6 +165,9 @@ std::string first_difference(const Program& a, const Program& b, const MayDiffer
   if (std::string text = memory_difference(a, b); !text.empty()) return text;
   if (std::string text = value_difference(a, b); !text.empty()) return text;
   if (std::string text = version_difference(a, b); !text.empty()) return text;
+  const auto same_function = [](const auto& x, const auto& y) { return x->identity == y->identity; };
+  if (!std::equal(a.aparts.begin(), a.aparts.end(), b.aparts.begin(), b.aparts.end(), same_function))
+    return "Another function runs apart in each call.";
   if (a.backwards != b.backwards || a.outputs != b.outputs)
     return "The outputs have a graph in one call and none, or another one, in the next.";
   if (a.result_versions != b.result_versions)

@@ -8,6 +8,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -129,6 +131,15 @@ struct LeafGradient {
   }
 };
 
+// A function of tensors that runs in the middle of a step, in its replays too.
+struct ApartFunction {
+  std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> call;
+  // What two recordings know it by.
+  const void* identity;
+  // Whether it may still be called.
+  bool is_there = true;
+};
+
 // A leaf in another type, which autocast keeps. Note [Casts that autocast keeps].
 struct KeptCast {
   WeakTensor weight;
@@ -171,6 +182,8 @@ struct Program {
   std::vector<int> backwards = {};
   // Whether operators ran under autocast. Its casts are operators of the recording.
   bool uses_autocast = false;
+  // Functions that run apart, in the order of their operators.
+  std::vector<std::shared_ptr<ApartFunction>> aparts = {};
   // Casts that autocast has kept, or keeps from now on, and that no input is.
   std::vector<KeptCast> kept_casts = {};
   // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the

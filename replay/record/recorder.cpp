@@ -3,6 +3,8 @@
 #include "engine/base/no_destructor.h"
 #include "engine/base/recording_key.h"
 #include "engine/host/op_inputs.h"
+#include "replay/record/active_recorder.h"
+#include "replay/record/apart_call.h"
 #include "replay/record/kept_casts.h"
 #include "replay/record/refusals.h"
 
@@ -24,7 +26,6 @@ namespace {
 
 constexpr auto kKey = base::kRecordingKey;
 
-thread_local Recorder* active_recorder = nullptr;
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
 // key.
 std::atomic<uint64_t> foreign_operators{0};
@@ -111,10 +112,10 @@ struct Recording {
   explicit Recording(Recorder* recorder)
       : observer(at::addThreadLocalCallback(
             at::RecordFunctionCallback(&observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
-    active_recorder = recorder;
+    exchange_active_recorder(recorder);
   }
   ~Recording() {
-    active_recorder = nullptr;
+    exchange_active_recorder(nullptr);
     at::removeCallback(observer);
   }
   Recording(const Recording&) = delete;
@@ -127,17 +128,32 @@ struct Recording {
 
 Recorder::Recorder(Program& program, const std::vector<LeafGradient>& leaves)
     : program_(program), leaves_(leaves), environment_(Environment::now()) {
-  TORCH_INTERNAL_ASSERT(!active_recorder, "A recording is under way on this thread.");
+  TORCH_INTERNAL_ASSERT(!active_recorder(), "A recording is under way on this thread.");
   register_fallback();
   foreign_before_ = foreign_operators.load(std::memory_order_relaxed);
 }
 
 Recorder::~Recorder() = default;
 
-Recorder* Recorder::active() { return active_recorder; }
+Recorder* Recorder::active() { return active_recorder(); }
 
 void Recorder::pause(bool paused) {
-  if (active_recorder) c10::impl::tls_set_dispatch_key_included(kKey, !paused);
+  if (active_recorder()) c10::impl::tls_set_dispatch_key_included(kKey, !paused);
+}
+
+std::vector<at::Tensor> Recorder::apart(const std::shared_ptr<ApartFunction>& function,
+                                        const std::vector<at::Tensor>& inputs) {
+  const c10::impl::IncludeDispatchKeyGuard noted(kKey);
+  const auto place = static_cast<int64_t>(program_.aparts.size());
+  program_.aparts.push_back(function);
+  c10::Stack stack{place, inputs};
+  apart_operator().callBoxed(&stack);
+  if (ApartTape::active()->take_changed())
+    refuse(
+        "A function that runs apart changes a tensor that the step uses; let it return a tensor, and let the "
+        "step copy "
+        "that (copy_).");
+  return stack.back().toTensorVector();
 }
 
 void Recorder::on_refusal(void (*told)(const char* reason)) {
@@ -164,6 +180,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   std::vector<at::Tensor> results;
   {
     const Recording recording(this);
+    if (ApartTape* tape = ApartTape::active()) tape->follow(program_, /*is_replay=*/false);
     results = function(inputs);
   }
   if (is_in_autocast_context_) {
@@ -400,6 +417,12 @@ bool Recorder::note_result(const at::Tensor& result, bool is_output) {
 bool Recorder::knows_outside(const at::Tensor& tensor) const {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return outside_seen_.contains(impl) && !views_of_outside_.contains(impl);
+}
+
+bool Recorder::has_made(const at::Tensor& tensor) const {
+  if (!tensor.has_storage()) return false;
+  const auto known = memories_.find(tensor.storage().unsafeGetStorageImpl());
+  return known != memories_.end() && program_.memories[known->second].origin == Origin::kMade;
 }
 
 bool Recorder::is_of_graph(size_t index) const {

@@ -39,6 +39,10 @@ class Recorder {
   // is.
   static void on_operator(void (*told)(const char* name));
 
+  // A function runs apart, as an operator of the recording.
+  std::vector<at::Tensor> apart(const std::shared_ptr<ApartFunction>& function,
+                                const std::vector<at::Tensor>& inputs);
+
   // From here on the operators are those of a part's backward, or of one more from other gradients. The
   // function has made the outputs, and the backward begins with the gradients.
   void begin_backward(size_t outputs, const std::vector<at::Tensor>& gradients);
@@ -53,6 +57,9 @@ class Recorder {
 
   // Whether a tensor was there before the call and an operator was given it.
   bool knows_outside(const at::Tensor& tensor) const;
+
+  // Whether an operator of the recording has made the tensor's memory.
+  bool has_made(const at::Tensor& tensor) const;
 
   // A tensor that any operator was given, composite ones included.
   void note_given(const at::Tensor& tensor);

@@ -38,7 +38,7 @@ bool is_index_without_mask(const std::string& name, at::ArrayRef<c10::IValue> ar
 std::string refusal_of(const std::string& name) {
   if (!name.starts_with("aten::") &&
       !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_", "overdrive::adagrad_", "overdrive::adamax_",
-                        "overdrive::nadam_", "overdrive::radam_"})) {
+                        "overdrive::nadam_", "overdrive::radam_", "overdrive::apart"})) {
     return str(name,
                " is not an operator of LibTorch, so nobody has said what it reads and writes; "
                "leave it outside the captured function.");
@@ -71,11 +71,12 @@ std::string refusal_of(const at::Tensor& tensor, const std::string& name) {
 }
 
 bool answers(const c10::OperatorHandle& handle, const std::string& name, at::ArrayRef<c10::IValue> arguments) {
-  if (handle.hasTag(at::Tag::data_dependent_output)) return true;
+  if (handle.hasTag(at::Tag::data_dependent_output) || name == "overdrive::apart") return true;
   return handle.hasTag(at::Tag::dynamic_output_shape) && !is_index_without_mask(name, arguments);
 }
 
 std::string title_of_answer(const std::string& name) {
+  if (name == "overdrive::apart") return "A function that runs apart";
   return name == "aten::_local_scalar_dense"
              ? "item(), or an if that asks a tensor (aten::_local_scalar_dense),"
              : name;

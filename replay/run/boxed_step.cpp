@@ -66,7 +66,15 @@ void copy_values(const at::Tensor& to, const at::Tensor& from) {
 // A tensor's answer is its form.
 bool same_answer(const BoundProgram& bound, const Argument& out, const c10::IValue& now) {
   if (out.kind == Argument::Kind::kConstant) return now.isTensor() || same_constant(now, out.constant);
-  return !out.is_tensor() || bound.tensor(out.values[0]).sizes() == now.toTensor().sizes();
+  const auto looks_as = [&](int value, const at::Tensor& tensor) {
+    if (value < 0 || !tensor.defined()) return value < 0 && !tensor.defined();
+    return bound.tensor(value).sizes() == tensor.sizes() &&
+           bound.tensor(value).scalar_type() == tensor.scalar_type();
+  };
+  if (out.is_tensor()) return looks_as(out.values[0], now.toTensor());
+  if (out.kind != Argument::Kind::kTensors) return true;
+  const std::vector<at::Tensor> tensors = now.toTensorVector();
+  return std::equal(out.values.begin(), out.values.end(), tensors.begin(), tensors.end(), looks_as);
 }
 
 bool is_undefined(const Argument& out) {

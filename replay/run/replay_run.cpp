@@ -5,6 +5,7 @@
 #include "replay/guard/input_signature.h"
 #include "replay/lean/lean.h"
 #include "replay/passes/operator_kind.h"
+#include "replay/record/changed_apart.h"
 #include "replay/run/below_autograd.h"
 
 #include <cstring>
@@ -236,7 +237,9 @@ bool ReplayRun::run_until(size_t end) {
     const int op = steps_[done].op;
     const auto* other = dynamic_cast<const OtherAnswer*>(&error);
     other_answer_ = other ? other->op.name : "";
-    if (op < first_unsaved_ && !changed) {
+    // Its effects are not the replay's to take back.
+    const bool is_taken_back = op < first_unsaved_ && !changed && !dynamic_cast<const ChangedApart*>(&error);
+    if (is_taken_back) {
       undo_.restore();
       const auto* known = dynamic_cast<const c10::Error*>(&error);
       failure_ = known ? known->what_without_backtrace() : error.what();

@@ -1,6 +1,7 @@
 #include "replay/run/self_check.h"
 
 #include "replay/guard/input_signature.h"
+#include "replay/record/apart_call.h"
 
 #include <array>
 #include <cstring>
@@ -110,6 +111,8 @@ bool wrote_to_an_input(const Program& program, const CheckParts& parts) {
 std::string replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& eager) {
   for (const bool again : {false, true}) {
     start.restore();
+    ApartTape::rewind(/*may_call=*/false);
+    if (ApartTape* tape = ApartTape::active()) tape->follow(run.program(), /*is_replay=*/true);
     again ? run.run_again() : run.run_checked();
     if (const auto differences = eager.differences(); !differences.empty())
       return text_of(run.program(), differences);
@@ -146,6 +149,7 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
   call.program = std::make_unique<Program>();
   Program& program = *call.program;
   {
+    ApartTape::rewind(/*may_call=*/true);
     Recorder recorder(program, gradients);
     recorder.note_weights(parts.casts);
     call.results = recorder.run(parts.function, parts.inputs);
@@ -184,6 +188,7 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
     call.refusal = c10::str("A replay failed: ", error.what());
   }
   eager.restore();
+  ApartTape::rewind(/*may_call=*/true);
   return call;
 }
 

@@ -6,6 +6,7 @@ structure, parameters, gradients, buffers, random state, versions and errors mus
 then others, then the first again. A step that replayed nothing must say why.
 """
 import argparse
+import contextlib
 import random
 import sys
 import time
@@ -88,7 +89,9 @@ class Writer:
             f"{t} + {u}[{u} > -{self.value()} * 2].sum()", f"{t} * ({u} > {self.value()} * 2).sum().item()",
             f"{t} + len(x[x[:, 0] > -9])", f"torch.func.jvp(lambda z: z * z.tanh(), ({t},), ({u},))[1]",
             f"torch.tanh({t}) * 2 + torch.tanh({t}) * 2", f"{t} + torch.ones(4) * 2", f"helper({t}) * helper({t})",
-            f"torch.full_like({t}, {self.value()})", f"{t} @ torch.eye(4)[index]", f"{t} * torch.tensor({self.value()})")
+            f"torch.full_like({t}, {self.value()})", f"{t} @ torch.eye(4)[index]", f"{t} * torch.tensor({self.value()})",
+            f"{t} + overdrive.apart(lambda v: v * v.mean().item(), {u})", f"{t} * overdrive.apart(torch.rand_like, {u})",
+            f"{t} + overdrive.apart(lambda v: (v * {self.value()})[0], {u})")
 
     def statement(self):
         kind = self.random.random()
@@ -144,7 +147,7 @@ class Writer:
 
 
 HEAD = '''
-import types, torch
+import types, torch, overdrive
 from torch import nn
 from torch.nn import functional as F
 G, FLAG = 1.0, True
@@ -263,6 +266,11 @@ def difference(eager, ours, got, want, inputs, others, strict):
 
 def try_program(seed, strict=False):
     """What differs, or ""; how many calls were replayed; the text."""
+    with contextlib.ExitStack() as contexts:
+        return tried(seed, strict, contexts)
+
+
+def tried(seed, strict, contexts):
     writer = Writer(seed)
     text, train = writer.program()
     eager, ours = Side(text, train, False), Side(text, train, True, passes=seed % 4 != 3)
@@ -270,7 +278,14 @@ def try_program(seed, strict=False):
     changes = [*(change for change in writer.used), *chance.sample(OTHER_CHANGES, 2)]
     kind = chance.choice(["plain", "plain", "slice", "transposed", "same", "view"])
     told = []
+    autocasts, inside = chance.random() < 0.25, False
     for call in range(CALLS):
+        if autocasts and chance.random() < 0.3:
+            contexts.close()
+            inside = not inside
+            if inside:
+                contexts.enter_context(torch.autocast("cpu", cache_enabled=chance.random() < 0.8))
+            told.append(f"before call {call}: {'inside' if inside else 'outside'} of autocast")
         if chance.random() < 0.15:
             change = chance.choice(changes)
             value = chance.choice((True, False)) if change in [flag for _, flag in FLAGS.values()] else chance.choice(VALUES)

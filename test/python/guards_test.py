@@ -739,7 +739,7 @@ def never(**options):
 
 
 @pytest.mark.parametrize("make, inputs, text", [
-    (never, lambda i: torch.ones(2, requires_grad=True), "requires a gradient"),
+    (never, lambda i: torch.ones(2, requires_grad=True) * 2, "has a graph"),
     (never, lambda i: torch.ones(i + 1), "pad batches"),
     (lambda: never(programs=0), lambda i: torch.ones(2), "programs="),
     (lambda: never(watch=iter(range(99)).__next__), lambda i: torch.ones(2), "what watch= returns"),

@@ -3,6 +3,7 @@
 // call in which an operator throws. Replays run on one lane and on several, with delays between their
 // operators. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
 #include "forward_ad/forward_ad.h"
+#include "replay/apart.h"
 #include "replay/lanes/lane_trial.h"
 #include "test/replay/replay_fixture.h"
 
@@ -70,7 +71,7 @@ struct RandomStep {
     repeats = below(3);
   }
 
-  static constexpr int kKinds = 62;
+  static constexpr int kKinds = 65;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
@@ -229,6 +230,18 @@ struct RandomStep {
             forward_ad::jvp([](const at::Tensor& x) { return x * x.tanh(); }, a, b.detach());
         return (value + tangent) * 0.2;
       }
+      case 62:  // a number that is another one in each call
+        return b + apart([](at::Tensor x) { return x * x.mean().item<double>(); }, a) * 0.1;
+      case 63:  // random numbers of a function that runs apart go on in the step
+        return a * apart([](at::Tensor x) { return torch::rand_like(x); }, b);
+      case 64:
+        return a * 0.9 + apart(
+                             [](at::Tensor index, at::Tensor x) {
+                               TORCH_CHECK(index.max().item<int64_t>() < x.size(0), "beyond the last row");
+                               x.mul_(0.1);
+                               return x;
+                             },
+                             throwing_index(inputs), b);
       default:
         return a;
     }

@@ -174,10 +174,26 @@ TEST(CaptureRefusals, InputsThatRequireAGradient) {
   for (int i = 0; i < 6; ++i) inside(torch::ones({3}));
   EXPECT_THAT(inside.refusal(), HasSubstr("detach()"));
   auto step = capture([](at::Tensor x) { return x * 2; });
-  at::Tensor x = torch::ones({3}).requires_grad_();
-  for (int i = 0; i < 6; ++i) step(x);
+  for (int i = 0; i < 6; ++i) step(torch::ones({3}).requires_grad_() * 2);
   EXPECT_EQ(step.stats().eager, 6u);
-  EXPECT_THAT(step.explain(), HasSubstr("requires a gradient"));
+  EXPECT_THAT(step.refusal(), HasSubstr("has a graph"));
+  auto leaf = capture([](at::Tensor x) { return torch::autograd::grad({(x * x).sum()}, {x})[0]; });
+  for (int i = 0; i < 8; ++i) {
+    const at::Tensor x = torch::full({3}, i).to(at::kFloat).requires_grad_();
+    EXPECT_TRUE(same_bits(leaf(x), 2 * x.detach())) << i;
+    EXPECT_FALSE(x.grad().defined());
+  }
+  EXPECT_EQ(leaf.stats().replayed, 4u) << leaf.refusal();
+  auto leaves = capture([](at::Tensor x) {
+    (x * x).sum().backward();
+    return x.detach() * 2;
+  });
+  for (int i = 0; i < 6; ++i) {
+    const at::Tensor x = torch::ones({3}).requires_grad_();
+    leaves(x);
+    EXPECT_TRUE(same_bits(x.grad(), torch::full({3}, 2.0f)));
+  }
+  EXPECT_THAT(leaves.refusal(), HasSubstr("leaves a gradient on an input"));
 }
 
 TEST(CaptureRefusals, AnErrorOfTheFunctionPasses) {

@@ -1,0 +1,154 @@
+"""Code of a captured step that runs in every call, in replays too."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._capture_results import filled, form_of, only_tensors
+from overdrive._code import unwatched
+from overdrive._library import library
+
+_numbers = itertools.count(1)
+# Functions that a recording keeps, or that are called now.
+_functions: dict[int, Callable[..., Any]] = {}
+# By the code of the function, the structure of its last result: a call that is made once more calls no function.
+_forms: dict[Any, Any] = {}
+
+
+# Of the library.
+_FAILED = "A function that runs apart failed."
+
+
+class _Failed(threading.local):
+    error: BaseException | None = None
+
+
+_failed = _Failed()
+
+
+def apart(function: Callable[..., Any], *tensors: Any) -> Any:
+    """Calls ``function(*tensors)`` in the middle of a captured step, in every call, whether it is a replay or not.
+
+    For printing, ``item()``, logging, or a step of an environment. The function gets copies of the tensors, without a
+    graph, and whatever it returns, tensors alone or in containers, comes back as copies and is a value of the rest of the
+    step. What it reads besides is read in every call; variables of the captured function are those of the recording, so
+    tensors of the step are arguments. docs/guide/capturing.md tells more.
+
+    >>> import overdrive, torch
+    >>> seen = []
+    >>> def double(x):
+    ...     y = x * 2
+    ...     overdrive.apart(lambda y: seen.append(y.sum().item()), y)
+    ...     return y
+    >>> step = overdrive.capture(double)
+    >>> for i in range(8):
+    ...     y = step(torch.full((2,), float(i)))
+    >>> step.stats()["replayed"], seen
+    (4, [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0])
+    """
+    import torch
+
+    if not callable(function):
+        raise TypeError(f"apart() was given {type(function).__name__} and takes a function")
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"apart() takes a function and tensors, and was given {type(tensor).__name__}; let the function name it.")
+    _register()
+    number, code = next(_numbers), _code_of(function)
+    _functions[number] = function
+    try:
+        with unwatched(), _Unrecorded():
+            _refuse_made(function)
+            results = torch.ops.overdrive.apart_outside.default(number, id(code), list(tensors))
+    except BaseException as raised:
+        # Of this call, or of the replay that was taken back for it.
+        error, _failed.error = _failed.error, None
+        if error is None or _FAILED not in str(raised):
+            raise
+        raise error from None
+    form = _forms.get(code)
+    return filled(form, iter(results)) if form is not None else None
+
+
+def _code_of(function: Any) -> Any:
+    """What two recordings know a function by, which may be made anew in each call."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__code__", None) or type(function)
+
+
+def _refuse_made(function: Any) -> None:
+    """A tensor of the step that the function reaches by a name is that of the recording in every replay."""
+    import torch
+
+    if not library().overdrive_capture_recording():
+        return
+    for name, value in _held_by(function):
+        for tensor in _tensors_in(value):
+            if torch.ops.overdrive.capture_made.default(tensor):
+                _refuse(f"The function that is given to apart() names a tensor of the step ({name}), which is an old one in a replay; "
+                        "give it as an argument.")
+
+
+def _held_by(function: Any) -> Iterator[tuple[str, Any]]:
+    while isinstance(function, functools.partial):
+        yield from ((f"argument {i} of partial()", value) for i, value in enumerate(function.args))
+        yield from function.keywords.items()
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # empty
+            continue
+    yield from ((f"default {i}", value) for i, value in enumerate(function.__defaults__ or ()))
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    leaves: list[Any] = []
+    form_of(value, leaves)
+    return leaves
+
+
+def _run(number: int) -> int:
+    """Called by the library."""
+    import torch
+
+    _failed.error = None
+    try:
+        function = _functions[number]
+        value = function(*torch.ops.overdrive.capture_inputs.default(0))
+        leaves: list[Any] = []
+        form = form_of(value, leaves)
+        if not only_tensors(form):
+            raise TypeError("The function that is given to apart() returns something that is not a tensor; return tensors, or None.")
+        _forms[_code_of(function)] = form
+        torch.ops.overdrive.capture_results.default(0, leaves)
+        return 1
+    except BaseException as error:  # apart() raises it
+        _failed.error = error
+        return 0
+
+
+def _forget(number: int) -> None:
+    _functions.pop(number, None)
+
+
+_callbacks = (ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(_run), ctypes.CFUNCTYPE(None, ctypes.c_int64)(_forget))
+
+
+@functools.cache
+def _register() -> None:
+    library().overdrive_capture_on_apart(*(ctypes.cast(each, ctypes.c_void_p) for each in _callbacks))
+    # Recordings that outlive Python forget their functions alone.
+    atexit.register(library().overdrive_capture_on_apart, None, None)
