@@ -22,8 +22,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
-FOLDERS = (*LIBRARY, "test", "bench", "examples", "cmake", "tools", "docs", "python")
+LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python")
+FOLDERS = (*LIBRARY, "test", "bench", "examples", "cmake", "tools", "docs")
 PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\s]+)`")

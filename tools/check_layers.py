@@ -28,6 +28,7 @@ WINGS = [
     "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
     "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay/lanes", "replay/part",
     "replay/file", "replay",
+    "python/border",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
 LOW_UNITS = {"engine/options": "engine/base"}

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "test", "examples", "bench", "docs")
+FOLDERS = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python", "test", "examples", "bench", "docs")
 SUFFIXES = (".h", ".cpp", ".cu", ".md")
 NOTE = re.compile(r"Note \[([^\]]+)\]")
 DEFINITION = re.compile(r"^\s*(?://|\*|#+)\s*Note \[([^\]]+)\](?::|$)")

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay")
+LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python")
 
 
 class Ran:

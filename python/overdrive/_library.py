@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,19 +26,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_reset_stats": (None, []),
     "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
-    "overdrive_hooks_keep": (_HOOKS, []),
-    "overdrive_hooks_quantise": (
-        _HOOKS,
-        [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_int64],
-    ),
-    "overdrive_hooks_spill_to_disk": (_HOOKS, [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]),
-    "overdrive_hooks_offload_to_cpu": (_HOOKS, [ctypes.c_int64]),
-    "overdrive_hooks_compose": (_HOOKS, [_HOOKS, _HOOKS]),
-    "overdrive_hooks_min_bytes": (_HOOKS, [ctypes.c_int64, _HOOKS]),
-    "overdrive_hooks_schedulable": (_HOOKS, [_HOOKS]),
-    "overdrive_hooks_free": (None, [_HOOKS]),
-    "overdrive_hooks_enter": (_HOOKS, [_HOOKS, ctypes.c_int, ctypes.c_int, ctypes.c_int]),
-    "overdrive_hooks_leave": (None, [_HOOKS]),
+    "overdrive_python_border": (ctypes.c_int, []),
     "overdrive_trace_begin": (_HOOKS, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]),
     "overdrive_trace_end": (ctypes.c_int, [_HOOKS]),
     "overdrive_graph_read": (
@@ -194,6 +183,8 @@ def _load() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
+    if not library.overdrive_python_border():
+        raise OverdriveError(library.overdrive_last_error().decode(errors="replace"))
     return library
 
 
@@ -212,6 +203,42 @@ def under_the_gil() -> ctypes.PyDLL:
     function = getattr(kept, name)
     function.restype, function.argtypes = _SIGNATURES[name]
     return kept
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """What a function of the library returns, such as "Packer.keep". An :class:`OverdriveError` with its text where it
+    refuses. The functions are in python/border/ and run without the GIL."""
+    function = _functions.get(name) or _function(name)
+    # A trace would take the call for one of the traced function.
+    tracing = _tracing()
+    if tracing is not None:
+        _trace(None)
+    try:
+        return function(*arguments)
+    except UnicodeDecodeError as error:  # a file's name in the text
+        raise OverdriveError(error.object.decode(errors="replace")) from None
+    except Exception as error:
+        raise OverdriveError(str(error)) from None
+    finally:
+        if tracing is not None:
+            _trace(tracing)
+
+
+_functions: dict[str, Callable[..., Any]] = {}
+_tracing: Callable[[], Any]
+_trace: Callable[[Any], None]
+
+
+def _function(name: str) -> Callable[..., Any]:
+    global _tracing, _trace
+    import torch
+
+    library()
+    _tracing, _trace = torch._C._get_tracing_state, torch._C._set_tracing_state
+    kind, method = name.split(".")
+    found: Callable[..., Any] = getattr(getattr(torch.classes.overdrive, kind), method)
+    _functions[name] = found
+    return found
 
 
 def last_error() -> str:

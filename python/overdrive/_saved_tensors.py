@@ -10,39 +10,34 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from overdrive._library import OverdriveError, last_error, library, whole_number
+from overdrive._library import call, whole_number
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Packer:
     """A way to keep saved tensors. Made by the functions of this module; may be used again and on any thread."""
 
-    def __init__(self, handle: int | None, description: str) -> None:
-        if not handle:
-            raise OverdriveError(last_error())
-        self._handle: int | None = handle
-        self._description = description
+    def __init__(self, hooks: torch.ScriptObject, description: str) -> None:
+        self._hooks, self._description = hooks, description
 
     def __repr__(self) -> str:
         return f"overdrive.{self._description}"
 
-    def __del__(self) -> None:
-        # Graphs that were built under it hold what they need.
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            library().overdrive_hooks_free(handle)
 
-
-def _handle_of(function: str, packer: object) -> int | None:
+def _hooks_of(function: str, packer: object) -> torch.ScriptObject:
     if not isinstance(packer, Packer):
         call = ": call it" if callable(packer) else ""
         raise TypeError(f"{function} takes a packer, such as overdrive.quantise(), and was given {packer!r}{call}")
-    return packer._handle
+    return packer._hooks
 
 
 def keep() -> Packer:
     """Saved tensors stay as they are. For what hooks themselves cost, and as a part of :func:`compose`."""
-    return Packer(library().overdrive_hooks_keep(), "keep()")
+    return Packer(call("Packer.keep"), "keep()")
 
 
 def quantise(
@@ -66,10 +61,9 @@ def quantise(
     for name, value in (("type", type), ("rounding", rounding)):
         if not isinstance(value, str):
             raise TypeError(f"quantise: {name} is {value!r}; it takes a string")
-    handle = library().overdrive_hooks_quantise(
-        type.encode(), rounding.encode(), whole_number("quantise", "block", block), whole_number("quantise", "seed", seed),
-        whole_number("quantise", "min_bytes", min_bytes))
-    return Packer(handle, f"quantise(type={type!r}, rounding={rounding!r}, block={block}, seed={seed})")
+    hooks = call("Packer.quantise", type, rounding, whole_number("quantise", "block", block),
+                 whole_number("quantise", "seed", seed), whole_number("quantise", "min_bytes", min_bytes))
+    return Packer(hooks, f"quantise(type={type!r}, rounding={rounding!r}, block={block}, seed={seed})")
 
 
 def spill_to_disk(
@@ -83,29 +77,27 @@ def spill_to_disk(
     A thread writes beside the forward; at most ``max_waiting_bytes`` wait for it. ``drop_cached`` keeps the file out
     of the system's page cache.
     """
-    path = os.fsencode(folder)
-    handle = library().overdrive_hooks_spill_to_disk(
-        path, whole_number("spill_to_disk", "min_bytes", min_bytes),
-        whole_number("spill_to_disk", "max_waiting_bytes", max_waiting_bytes), int(drop_cached))
-    return Packer(handle, f"spill_to_disk({os.fspath(folder)!r})")
+    hooks = call("Packer.spill_to_disk", os.fsencode(folder), whole_number("spill_to_disk", "min_bytes", min_bytes),
+                 whole_number("spill_to_disk", "max_waiting_bytes", max_waiting_bytes), bool(drop_cached))
+    return Packer(hooks, f"spill_to_disk({os.fspath(folder)!r})")
 
 
 def offload_to_cpu(min_bytes: int = 4096) -> Packer:
     """Saved tensors leave an accelerator for CPU memory and come back, on streams of their own."""
     least = whole_number("offload_to_cpu", "min_bytes", min_bytes)
-    return Packer(library().overdrive_hooks_offload_to_cpu(least), "offload_to_cpu()")
+    return Packer(call("Packer.offload_to_cpu", least), "offload_to_cpu()")
 
 
 def compose(first: Packer, second: Packer) -> Packer:
     """What ``first`` makes of a tensor is packed by ``second``: ``compose(quantise(), spill_to_disk())``."""
-    handle = library().overdrive_hooks_compose(_handle_of("compose", first), _handle_of("compose", second))
-    return Packer(handle, f"compose({first!r}, {second!r})")
+    hooks = call("Packer.compose", _hooks_of("compose", first), _hooks_of("compose", second))
+    return Packer(hooks, f"compose({first!r}, {second!r})")
 
 
 def min_bytes(bytes: int, packer: Packer) -> Packer:  # noqa: A002 - programs give it by this name
     """``packer`` for tensors of this many bytes and more; smaller ones stay as they are."""
-    handle = _handle_of("min_bytes", packer)
-    return Packer(library().overdrive_hooks_min_bytes(whole_number("min_bytes", "bytes", bytes), handle), f"min_bytes({bytes}, {packer!r})")
+    hooks = _hooks_of("min_bytes", packer)
+    return Packer(call("Packer.min_bytes", whole_number("min_bytes", "bytes", bytes), hooks), f"min_bytes({bytes}, {packer!r})")
 
 
 @contextlib.contextmanager
@@ -127,19 +119,14 @@ def saved_tensors(
     thread. ``skip_parameters`` leaves parameters and their views in memory, where they are anyhow. ``share`` packs
     memory that is saved twice once. ``check_in_place`` makes a change after the save an error, as without hooks.
     """
-    handle = _handle_of("saved_tensors", packer) if packer is not None else None
+    hooks = None if packer is None else _hooks_of("saved_tensors", packer)
     min_bytes = whole_number("saved_tensors", "min_bytes", min_bytes, least=0)
-    parts = []
-    if packer is not None and min_bytes > 0:
-        parts.append(Packer(library().overdrive_hooks_min_bytes(min_bytes, handle), "min_bytes"))
-        handle = parts[-1]._handle
-    if packer is not None and schedulable:
-        parts.append(Packer(library().overdrive_hooks_schedulable(handle), "schedulable"))
-        handle = parts[-1]._handle
-    scope = library().overdrive_hooks_enter(handle, int(skip_parameters), int(share), int(check_in_place))
-    if not scope:
-        raise OverdriveError(last_error())
+    if hooks is not None and min_bytes > 0:
+        hooks = call("Packer.min_bytes", min_bytes, hooks)
+    if hooks is not None and schedulable:
+        hooks = call("Packer.schedulable", hooks)
+    scope = call("PackerScope.enter", hooks, bool(skip_parameters), bool(share), bool(check_in_place))
     try:
         yield
     finally:
-        library().overdrive_hooks_leave(scope)
+        call("PackerScope.leave", scope)

@@ -1,5 +1,7 @@
 """Saved-tensor packers of C++ under Python programs."""
+import copy
 import gc
+import os
 import threading
 
 import pytest
@@ -78,6 +80,41 @@ def test_options_that_cannot_be(call):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises((overdrive.OverdriveError, RuntimeError), match="nowhere"):
         gradients(overdrive.saved_tensors(overdrive.spill_to_disk(tmp_path / "nowhere")))
+
+
+def test_a_file_name_is_any_bytes(tmp_path):
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    with pytest.raises(overdrive.OverdriveError, match="spill_to_disk cannot make a file in .*\ufffd"):
+        overdrive.spill_to_disk(folder)
+    os.mkdir(folder)
+    overdrive.spill_to_disk(folder)
+
+
+def test_a_scope_inside_of_a_trace_is_no_part_of_it(plain):
+    def function(x):
+        with overdrive.saved_tensors(overdrive.quantise()):
+            return x.exp()
+
+    nodes = torch.jit.trace(function, torch.ones(3, requires_grad=True)).graph.nodes()
+    assert [node.kind() for node in nodes] == ["aten::exp"]
+
+
+def test_a_scope_is_unseen_by_modes_and_profilers():
+    class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, kinds, args=(), kwargs=None):
+            seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    seen = []
+    with Seen(), torch.profiler.profile() as profiler, overdrive.saved_tensors(overdrive.keep()):
+        torch.ones(3).exp()
+    assert seen == ["aten.ones.default", "aten.exp.default"]
+    assert not [event.name for event in profiler.events() if "overdrive" in event.name]
+
+
+def test_a_copy_of_a_packer_is_refused_instead_of_freed_twice():
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(overdrive.keep())
 
 
 def test_the_engine_has_to_be_installed():
