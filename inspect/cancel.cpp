@@ -37,19 +37,33 @@ class Stop {
     const base::MutexLock lock(mutex_);
     return accumulated_;
   }
-  void forget_accumulated() OVERDRIVE_EXCLUDES(mutex_) {
+  void forget_last() OVERDRIVE_EXCLUDES(mutex_) {
     std::vector<at::Tensor> old;  // destroyed outside of the lock
-    const base::MutexLock lock(mutex_);
-    old.swap(accumulated_);
+    {
+      const base::MutexLock lock(mutex_);
+      old.swap(accumulated_);
+    }
+    set_stopped(std::nullopt);
   }
   void add_accumulated(const std::vector<at::Tensor>& leaves) OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
     accumulated_.insert(accumulated_.end(), leaves.begin(), leaves.end());
   }
 
+  // Of the last outermost backward, or of one that is nested in it.
+  std::optional<Cancelled> stopped() const OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    return stopped_;
+  }
+  void set_stopped(std::optional<Cancelled> error) OVERDRIVE_EXCLUDES(mutex_) {
+    const base::MutexLock lock(mutex_);
+    stopped_.swap(error);  // the old one is destroyed outside of the lock
+  }
+
  private:
   mutable base::Mutex mutex_;
   std::vector<at::Tensor> accumulated_ OVERDRIVE_GUARDED_BY(mutex_);
+  std::optional<Cancelled> stopped_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 }  // namespace inspect
 
@@ -87,7 +101,7 @@ class StoppableRun final : public engine::RunWatch {
   StoppableRun(StopPtr stop, const engine::RunFacts& facts)
       : stop_(std::move(stop)), outermost_(facts.depth == stop_->depth) {
     for (const engine::PlannedNode& node : facts.plan.nodes) total_ += node.needed;
-    if (outermost_) stop_->forget_accumulated();
+    if (outermost_) stop_->forget_last();
   }
 
   void may_go_on(uint32_t) override {
@@ -108,6 +122,7 @@ class StoppableRun final : public engine::RunWatch {
 
   void end(const std::exception_ptr& error) override {
     if (error == nullptr) {
+      if (outermost_) stop_->set_stopped(std::nullopt);
       if (outermost_ && stop_->options.progress) stop_->options.progress(total_, total_);
       return;
     }
@@ -117,6 +132,7 @@ class StoppableRun final : public engine::RunWatch {
       std::rethrow_exception(error);
     } catch (Cancelled& cancelled) {  // the object that the caller will get
       cancelled.add(leaves);
+      stop_->set_stopped(cancelled);
     } catch (...) {
     }
   }
@@ -179,5 +195,7 @@ StopScope::~StopScope() {
 }
 
 std::vector<at::Tensor> StopScope::accumulated() const { return watching_->stop->accumulated(); }
+
+std::optional<Cancelled> StopScope::stopped() const { return watching_->stop->stopped(); }
 
 }  // namespace overdrive

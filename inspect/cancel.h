@@ -75,6 +75,8 @@ class OVERDRIVE_API StopScope {  // While it lives. A backward that it stops thr
   // The leaves that the last backward of the scope, if it failed with this or another error, and those nested
   // in it had added a gradient to.
   std::vector<at::Tensor> accumulated() const;
+  // The error of the last backward of the scope, if it was stopped: for callers that get it as another type.
+  std::optional<Cancelled> stopped() const;
 
  private:
   class Watching;

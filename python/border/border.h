@@ -53,5 +53,6 @@ Function* function_at(int64_t address) {
 }
 
 void add_hooks(torch::Library& library);
+void add_inspect(torch::Library& library);
 
 }  // namespace overdrive::python

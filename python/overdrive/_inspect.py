@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._library import OverdriveError, call
 from overdrive._output import write_text
 
 
@@ -27,16 +27,14 @@ def trace(file: str | os.PathLike[str], *, forward: bool = True, live_bytes: boo
     >>> "MulBackward0" in [event["name"] for event in json.load(open(path))["traceEvents"]]
     True
     """
-    handle = library().overdrive_trace_begin(os.fsencode(file), int(forward), int(live_bytes))
-    if not handle:
-        raise OverdriveError(last_error())
-    complete = False
+    handle = call("Trace.begin", os.fsencode(file), bool(forward), bool(live_bytes))
     try:
         yield
-    finally:
-        complete = bool(library().overdrive_trace_end(handle))
-    if not complete:
-        raise OverdriveError(last_error())
+    except BaseException:
+        with contextlib.suppress(OverdriveError):
+            call("Trace.end", handle)
+        raise
+    call("Trace.end", handle)
 
 
 # Above every number that a system gives to a process, so that the threads of both files have lines of their own.

@@ -27,49 +27,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
     "overdrive_python_border": (ctypes.c_int, []),
-    "overdrive_trace_begin": (_HOOKS, [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]),
-    "overdrive_trace_end": (ctypes.c_int, [_HOOKS]),
-    "overdrive_graph_read": (
-        ctypes.c_void_p,
-        [
-            ctypes.POINTER(ctypes.c_void_p),
-            ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_void_p),
-            ctypes.POINTER(ctypes.c_char_p),
-            ctypes.c_size_t,
-        ],
-    ),
-    "overdrive_graph_add_times": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "overdrive_graph_text": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],
-    ),
-    "overdrive_graph_free": (None, [ctypes.c_void_p]),
-    "overdrive_profile_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
-    "overdrive_profile_text": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "overdrive_profile_page": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "overdrive_profile_free": (None, [ctypes.c_void_p]),
-    "overdrive_memory_step": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
-    "overdrive_memory_text": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t],
-    ),
-    "overdrive_memory_free": (None, [ctypes.c_void_p]),
-    "overdrive_nan_watch_begin": (ctypes.c_void_p, []),
-    "overdrive_nan_watch_first": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "overdrive_nan_watch_end": (None, [ctypes.c_void_p]),
-    "overdrive_cancel_token_new": (ctypes.c_void_p, []),
-    "overdrive_cancel": (None, [ctypes.c_void_p]),
-    "overdrive_cancel_token_free": (None, [ctypes.c_void_p]),
-    "overdrive_stop_begin": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double]),
-    "overdrive_stop_begin_with_progress": (
-        ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p]
-    ),
-    "overdrive_stop_accumulated": (
-        ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t]
-    ),
-    "overdrive_stop_end": (None, [ctypes.c_void_p]),
-    "overdrive_last_error_note": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_size_t]),
 }
 _SIGNATURES |= {
     "overdrive_capture_new": (
@@ -216,7 +173,7 @@ def call(name: str, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except UnicodeDecodeError as error:  # a file's name in the text
-        raise OverdriveError(error.object.decode(errors="replace")) from None
+        raise OverdriveError(error.object.decode(errors="replace")) from error
     except Exception as error:
         raise OverdriveError(str(error)) from None
     finally:
@@ -239,6 +196,22 @@ def _function(name: str) -> Callable[..., Any]:
     found: Callable[..., Any] = getattr(getattr(torch.classes.overdrive, kind), method)
     _functions[name] = found
     return found
+
+
+def text(name: str, *arguments: Any) -> str:
+    """The same of a function whose result is one text, which may have a file's name in it."""
+    try:
+        found: str = call(name, *arguments)
+    except OverdriveError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            return str(error)
+        raise
+    return found
+
+
+def address_of(function: Any) -> int:
+    """Of a C function that ctypes made of one of ours. The caller keeps it alive for as long as the library calls it."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def last_error() -> str:

@@ -4,23 +4,23 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import weakref
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from overdrive._engine import needs_installed
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._library import OverdriveError, address_of, call, text
 from overdrive._output import write_text
-from overdrive._watch import _text
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Graph:
     """The graph of a backward, as it was when :func:`graph` read it. ``nodes``, ``edges``, ``roots``, ``run_order`` and
     ``blocks`` are those of the JSON."""
 
-    def __init__(self, handle: int, title: str) -> None:
-        self._handle, self._title = handle, str(title)
-        weakref.finalize(self, library().overdrive_graph_free, handle)
+    def __init__(self, graph: torch.ScriptObject, title: str) -> None:
+        self._graph, self._title = graph, str(title)
         self._read()
 
     def _read(self) -> None:
@@ -31,38 +31,34 @@ class Graph:
         self.run_order: list[int] = data["run_order"]
         self.blocks: list[dict[str, int]] = data["blocks"]
 
-    def _as(self, form: bytes) -> str:
-        return _text(library().overdrive_graph_text, self._handle, form, self._title.encode())
-
     def add_times(self, trace_file: str | os.PathLike[str]) -> int:
         """Gives the nodes their times from a trace of the graph's backward; the page is coloured by them. Returns how
         many nodes have a time."""
-        found: int = library().overdrive_graph_add_times(self._handle, os.fsencode(trace_file))
-        if found < 0:
-            raise OverdriveError(last_error())
+        found: int = call("Graph.add_times", self._graph, os.fsencode(trace_file))
         self._read()
         return found
 
     def to_json(self) -> str:
-        return self._as(b"json")
+        return text("Graph.json", self._graph)
 
     def to_dot(self) -> str:
         """For Graphviz."""
-        return self._as(b"dot")
+        return text("Graph.dot", self._graph)
 
     def to_html(self) -> str:
         """One page that needs no network."""
-        return self._as(b"html")
+        return text("Graph.html", self._graph, self._title)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes the page, the JSON or the text for Graphviz, as the name ends: .html, .json or .dot."""
-        for form in ("html", "json", "dot"):
+        for form, to_text in (("html", self.to_html), ("json", self.to_json), ("dot", self.to_dot)):
             if os.fspath(file).endswith("." + form):
-                return write_text(self._as(form.encode()), file)
+                return write_text(to_text(), file)
         raise ValueError(f'"{os.fspath(file)}" ends neither with .html nor with .json nor with .dot')
 
 
-def graph(tensors: Any, names: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), title: str = "backward") -> Graph:
+def graph(tensors: torch.Tensor | Sequence[torch.Tensor], names: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]] = (),
+          title: str = "backward") -> Graph:
     """The graph that a backward from a tensor, or from several, would run through. Runs nothing and calls no hook.
 
     ``names`` are names of leaves: ``model.named_parameters()``.
@@ -72,33 +68,29 @@ def graph(tensors: Any, names: Mapping[str, Any] | Iterable[tuple[str, Any]] = (
     >>> [node["name"] for node in overdrive.graph((w * 2).sum(), {"w": w}).nodes][:2]
     ['SumBackward0', 'MulBackward0']
     """
+    import torch
+
     roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     leaves = list(names.items() if isinstance(names, Mapping) else names)
     if not roots:
         raise ValueError("there is no tensor to draw the graph of")
     for what, tensor in [("a tensor", root) for root in roots] + [(f"the leaf {name!r}", leaf) for name, leaf in leaves]:
-        if not hasattr(tensor, "_cdata"):
+        if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"graph: {what} is {tensor!r}; it takes a torch.Tensor")
-    library_ = library()
-    handle = library_.overdrive_graph_read(
-        (ctypes.c_void_p * len(roots))(*[tensor._cdata for tensor in roots]), len(roots),
-        (ctypes.c_void_p * len(leaves))(*[tensor._cdata for _, tensor in leaves]),
-        (ctypes.c_char_p * len(leaves))(*[name.encode() for name, _ in leaves]), len(leaves))
-    if not handle:
-        raise OverdriveError(last_error())
-    return Graph(handle, title)
+    return Graph(call("Graph.read", roots, [leaf for _, leaf in leaves], [name for name, _ in leaves]), title)
 
 
-_STEP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_STEP = ctypes.CFUNCTYPE(ctypes.c_int)
 
 
-def _measured(name: str, measure: Callable[..., Any], step: Callable[[], Any]) -> Any:
+def _measured(name: str, step: Callable[[], object], title: str) -> tuple[str, str, str]:
+    """Text, JSON and page."""
     if not callable(step):
         raise TypeError(f"{name}: step is {step!r}; it takes a function without arguments")
     needs_installed(f"{name}()")
     raised: list[BaseException] = []
 
-    def call(_: Any) -> int:
+    def run() -> int:
         try:
             step()
         except BaseException as error:  # noqa: B036 - it is raised again below
@@ -106,20 +98,23 @@ def _measured(name: str, measure: Callable[..., Any], step: Callable[[], Any]) -
             return 0
         return 1
 
-    handle = measure(_STEP(call), None)
-    if raised:
-        raise raised[0]
-    if not handle:
-        raise OverdriveError(last_error())
-    return handle
+    function = _STEP(run)
+    try:
+        found: tuple[str, str, str] = call("Inspect." + name, address_of(function), str(title))
+    except OverdriveError:
+        if raised:
+            raise raised[0] from None
+        raise
+    return found
 
 
 class Profile:
     """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers;
     ``to_html()`` is a page that needs no network."""
 
-    def __init__(self, text: str, data: dict[str, Any], html_text: str) -> None:
-        self._text, self._html, self.data = text, html_text, data
+    def __init__(self, text: str, json_text: str, html_text: str) -> None:
+        self._text, self._html = text, html_text
+        self.data: dict[str, Any] = json.loads(json_text)
 
     def to_html(self) -> str:
         return self._html
@@ -132,7 +127,7 @@ class Profile:
         return self._text
 
 
-def profile(step: Callable[[], Any], title: str = "step") -> Profile:
+def profile(step: Callable[[], object], title: str = "step") -> Profile:
     """Runs ``step`` once and tells which types of node its backwards spent time and bytes on.
 
     >>> import overdrive, torch
@@ -141,13 +136,7 @@ def profile(step: Callable[[], Any], title: str = "step") -> Profile:
     ...     overdrive.profile(lambda: x.exp().sum().backward()).data["nodes"]
     3
     """
-    handle = _measured("profile", library().overdrive_profile_step, step)
-    try:
-        return Profile(_text(library().overdrive_profile_text, handle, b"text"),
-                       json.loads(_text(library().overdrive_profile_text, handle, b"json")),
-                       _text(library().overdrive_profile_page, handle, str(title).encode()))
-    finally:
-        library().overdrive_profile_free(handle)
+    return Profile(*_measured("profile", step, title))
 
 
 class MemoryTimeline:
@@ -173,7 +162,7 @@ class MemoryTimeline:
         return self._text
 
 
-def memory_timeline(step: Callable[[], Any], title: str = "step") -> MemoryTimeline:
+def memory_timeline(step: Callable[[], object], title: str = "step") -> MemoryTimeline:
     """Runs ``step`` once and tells how high the peak of CPU memory is, where, whose it is, and what would lower it.
 
     >>> import overdrive, torch
@@ -182,9 +171,4 @@ def memory_timeline(step: Callable[[], Any], title: str = "step") -> MemoryTimel
     ...     overdrive.memory_timeline(lambda: x.exp().sin().sum().backward()).peak_bytes >= 12000
     True
     """
-    handle = _measured("memory_timeline", library().overdrive_memory_step, step)
-    try:
-        return MemoryTimeline(*[_text(library().overdrive_memory_text, handle, form, str(title).encode())
-                                for form in (b"text", b"json", b"html")])
-    finally:
-        library().overdrive_memory_free(handle)
+    return MemoryTimeline(*_measured("memory_timeline", step, title))

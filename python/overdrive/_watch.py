@@ -3,22 +3,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overdrive._engine import needs_installed
-from overdrive._library import OverdriveError, last_error, library
+from overdrive._library import address_of, call, text
 
-
-def _text(write: Callable[..., int], *arguments: Any) -> str:
-    length = write(*arguments, None, 0)
-    if length < 0:
-        raise OverdriveError(last_error())
-    buffer = ctypes.create_string_buffer(length + 1)
-    write(*arguments, buffer, length + 1)
-    return buffer.value.decode(errors="replace")
+if TYPE_CHECKING:
+    import torch
 
 
 class NanWatch:
@@ -33,34 +25,32 @@ class NanWatch:
     """
 
     def __init__(self) -> None:
-        self._handle: int | None = None
+        self._watch: torch.ScriptObject | None = None
         self._first: str | None = None
 
     def __enter__(self) -> NanWatch:
         needs_installed("NanWatch")
-        self._handle = library().overdrive_nan_watch_begin()
-        if not self._handle:
-            raise OverdriveError(last_error())
+        self._watch = call("NanWatch.begin")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._first = self.first
-        handle, self._handle = self._handle, None
-        library().overdrive_nan_watch_end(handle)
+        watch, self._watch = self._watch, None
+        call("NanWatch.end", watch)
 
     @property
     def first(self) -> str | None:
         """A sentence about what was found: the node, its inputs' ranges, the way from the root. None: nothing."""
-        if self._handle is None:
+        if self._watch is None:
             return self._first
-        return _text(library().overdrive_nan_watch_first, self._handle) or None
+        return text("NanWatch.first", self._watch) or None
 
 
 class Cancelled(RuntimeError):
     """A backward was stopped between two nodes: ``done`` of ``total`` had run. ``accumulated`` are the leaves that have a
     new gradient; the others' are untouched."""
 
-    def __init__(self, text: str, done: int = 0, total: int = 0, accumulated: Iterable[Any] = ()) -> None:
+    def __init__(self, text: str, *, done: int = 0, total: int = 0, accumulated: Iterable[torch.Tensor] = ()) -> None:
         super().__init__(text)
         self.done, self.total, self.accumulated = done, total, list(accumulated)
 
@@ -69,38 +59,14 @@ class CancelToken:
     """``cancel()`` stops the backwards of the blocks of :func:`stopping` that were given this token, from any thread."""
 
     def __init__(self) -> None:
-        self._handle: int | None = library().overdrive_cancel_token_new()
-        if not self._handle:
-            raise OverdriveError(last_error())
+        self._token: torch.ScriptObject = call("CancelToken.make")
 
     def cancel(self) -> None:
-        library().overdrive_cancel(self._handle)
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            library().overdrive_cancel_token_free(handle)
-
-
-def _tensor(address: int) -> Any:
-    """The tensor of Python's that belongs to a ``c10::TensorImpl``."""
-    import torch
-
-    libraries = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_python.so")
-    wrap = ctypes.PyDLL(libraries)["_Z16THPVariable_WrapRKN2at10TensorBaseE"]  # a TensorBase is one pointer
-    wrap.restype, wrap.argtypes = ctypes.py_object, [ctypes.POINTER(ctypes.c_void_p)]
-    return wrap(ctypes.byref(ctypes.c_void_p(address)))
-
-
-def _accumulated(scope: int) -> list[Any]:
-    count = library().overdrive_stop_accumulated(scope, None, 0)
-    addresses = (ctypes.c_void_p * count)()
-    library().overdrive_stop_accumulated(scope, addresses, count)
-    return [_tensor(address) for address in addresses if address]
+        call("CancelToken.cancel", self._token)
 
 
 class _At(ctypes.Structure):
-    _fields_ = [("done", ctypes.c_size_t), ("total", ctypes.c_size_t), ("context", ctypes.c_void_p), ("go_on", ctypes.c_int)]
+    _fields_ = [("done", ctypes.c_size_t), ("total", ctypes.c_size_t), ("go_on", ctypes.c_int)]
 
 
 _PROGRESS = ctypes.CFUNCTYPE(None, ctypes.POINTER(_At))
@@ -155,26 +121,23 @@ def stopping(
     needs_installed("stopping()")
     raised: list[BaseException] = []
 
-    common = (token._handle if token else None, -1.0 if seconds is None else seconds)
-    if progress is None:
-        scope = library().overdrive_stop_begin(*common)
-    else:
+    address = 0
+    if progress is not None:
         told = _told(progress, raised)
         next(told)
-        call = _PROGRESS(told.send)  # lives as long as the scope
-        scope = library().overdrive_stop_begin_with_progress(*common, call, None)
-    if not scope:
-        raise OverdriveError(last_error())
+        function = _PROGRESS(told.send)  # lives as long as the scope
+        address = address_of(function)
+    scope = call("StopScope.begin", token and token._token, -1.0 if seconds is None else float(seconds), address)
     try:
         yield
     except RuntimeError as error:
-        stopped = re.match(r"A backward was stopped after (\d+) of (\d+) nodes: .*", str(error))
-        if stopped and not raised:
-            raise Cancelled(stopped[0], int(stopped[1]), int(stopped[2]), _accumulated(scope)) from None
+        reason, done, total, leaves = call("StopScope.stopped", scope)
         if not raised:
+            if reason and str(error).startswith(reason):
+                raise Cancelled(reason, done=done, total=total, accumulated=leaves) from None
             raise
     finally:
-        library().overdrive_stop_end(scope)
+        call("StopScope.end", scope)
     if raised:  # also where the block has caught the backward's error
         raise raised[0]
 
@@ -184,4 +147,4 @@ def last_error_note() -> str:
 
     ``""`` when no node has failed on this thread.
     """
-    return _text(library().overdrive_last_error_note)
+    return text("Inspect.last_error_note")

@@ -77,8 +77,42 @@ TEST_F(Stopping, ListsTheLeavesThatAreDoneAfterAnotherErrorToo) {
   EXPECT_THROW(root.backward(), std::out_of_range);
   ASSERT_EQ(scope.accumulated().size(), 1u);
   EXPECT_TRUE(scope.accumulated()[0].is_same(a));
+  EXPECT_FALSE(scope.stopped().has_value());
   expect_a_good_backward();
   EXPECT_TRUE(scope.accumulated().empty());
+}
+
+// {leaf} --> {around}: its backward begins another one, in a scope that is cancelled.
+NodePtr stops_inside(bool catches) {
+  return make_node("around", {accumulator(leaf())}, [catches, inner = leaf() * 2](variable_list&& grads) {
+    CancelToken token;
+    token.cancel();
+    const StopScope scope(token);
+    if (catches) {
+      EXPECT_THROW(inner.backward(), Cancelled);
+      EXPECT_TRUE(scope.stopped().has_value());
+    } else {
+      inner.backward();
+    }
+    return std::move(grads);
+  });
+}
+
+TEST_F(Stopping, IsToldByTheScopeUntilTheNextBackward) {
+  const StopScope scope{CancelToken()};
+  EXPECT_FALSE(scope.stopped().has_value());
+  EXPECT_THROW(output_of(stops_inside(/*catches=*/false)).backward(), Cancelled);
+  ASSERT_TRUE(scope.stopped().has_value());
+  EXPECT_EQ(scope.stopped()->total(), 2u);
+  EXPECT_STREQ(scope.stopped()->what(), "A backward was stopped after 0 of 2 nodes: the token was cancelled.");
+  expect_a_good_backward();
+  EXPECT_FALSE(scope.stopped().has_value());
+}
+
+TEST_F(Stopping, OfANestedBackwardThatTheNodeCatchesIsForgotten) {
+  const StopScope scope{CancelToken()};
+  output_of(stops_inside(/*catches=*/true)).backward();
+  EXPECT_FALSE(scope.stopped().has_value());
 }
 
 TEST_F(Stopping, OfACancelledTokenBeginsNothing) {

@@ -90,6 +90,34 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
             pass
 
 
+def test_a_file_name_is_any_bytes(tmp_path):
+    import os
+
+    name = os.fsencode(tmp_path) + b"/\xff.json"
+    with overdrive.trace(name):
+        torch.ones(3, requires_grad=True).exp().sum().backward()
+    with open(name, encoding="utf-8") as file:
+        assert json.load(file)["traceEvents"]
+    with pytest.raises(overdrive.OverdriveError, match="\ufffd.json/trace.json"), overdrive.trace(name + b"/trace.json"):
+        pass
+
+
+def test_an_error_of_the_block_goes_before_that_of_the_file(tmp_path, monkeypatch):
+    call = overdrive._inspect.call
+
+    def fails_at_the_end(name, *arguments):
+        result = call(name, *arguments)
+        if name == "Trace.end":
+            raise overdrive.OverdriveError("the disk is full")
+        return result
+
+    monkeypatch.setattr(overdrive._inspect, "call", fails_at_the_end)
+    with pytest.raises(overdrive.OverdriveError, match="full"), overdrive.trace(tmp_path / "trace.json"):
+        pass
+    with pytest.raises(ZeroDivisionError), overdrive.trace(tmp_path / "trace.json"):
+        raise ZeroDivisionError
+
+
 def test_a_trace_has_the_backwards_of_other_threads(tmp_path):
     def work():
         torch.ones(3, requires_grad=True).exp().sum().backward()

@@ -55,6 +55,21 @@ def test_a_deadline_stops_and_the_next_backward_is_right():
     assert x.grad.tolist() == [2, 2, 2]
 
 
+def test_an_error_of_the_program_after_a_stop_is_its_own():
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="^mine$") as caught, overdrive.stopping(seconds=0):
+        with contextlib.suppress(RuntimeError):
+            x.sum().backward()
+        raise RuntimeError("mine")
+    assert type(caught.value) is RuntimeError
+
+
+def test_a_stop_is_known_by_its_scope_and_not_by_its_text():
+    with pytest.raises(RuntimeError) as caught, overdrive.stopping(seconds=1000):
+        raise RuntimeError("A backward was stopped after 1 of 2 nodes: so I say.")
+    assert type(caught.value) is RuntimeError
+
+
 def test_another_thread_cancels():
     token = overdrive.CancelToken()
     inside, cancelled = threading.Event(), threading.Event()
