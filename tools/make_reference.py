@@ -58,8 +58,8 @@ WARN_LOGFILE           = {log}
 MAINPAGE = """# Overdrive {#mainpage}
 
 Include a door: `overdrive/engine/engine.h`, `overdrive/hooks/hooks.h`, `overdrive/forward_ad/forward_ad.h`,
-`overdrive/checkpoint/checkpoint.h`, `overdrive/inspect/inspect.h`, `overdrive/replay/capture.h`; in C and other languages the
-`c_api.h` of each folder. The guides tell what to type first.
+`overdrive/checkpoint/checkpoint.h`, `overdrive/inspect/inspect.h`, `overdrive/replay/capture.h`; in C and other languages
+`overdrive/engine/c_api.h`. The guides tell what to type first.
 
 Where a comment says nothing else, a function may be called on any thread, throws `c10::Error` for a wrong argument and nothing
 else, and costs nothing to speak of.

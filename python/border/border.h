@@ -7,7 +7,8 @@
 // dispatcher, so that no mode, no profiler and no recording sees the call, and without the GIL. With an object
 // a static function takes 0.6 us, a method that is bound to its object 1.4 us, and an operator 9.5 us, because
 // the dispatcher's schema compares the classes by their text. A function of Python that C++ calls has no such
-// form: it crosses as the address of a C function, by function_at().
+// form: it crosses as the address of a C function, by at_address(). So do the numbers of a call (captures.h).
+// Values that a function of Python read are compared under the GIL by a C function of its own (values.cpp).
 #pragma once
 
 #include <torch/custom_class.h>
@@ -29,8 +30,11 @@ class Held : public torch::CustomClassHolder {
     return *held_;
   }
   T* operator->() const { return &**this; }
-  // Hands it out, to be destroyed on this thread and without the GIL; null: it was handed out before.
-  std::unique_ptr<T> take() { return std::move(held_); }
+  // Hands it out, to be destroyed on this thread and without the GIL.
+  std::unique_ptr<T> take() {
+    TORCH_CHECK(held_, "it has ended.");
+    return std::move(held_);
+  }
 
  private:
   std::unique_ptr<T> held_;
@@ -45,14 +49,16 @@ HeldPtr<T> hold(Make&& make) {
   return c10::make_intrusive<Held<T>>(std::unique_ptr<T>(new T(make())));
 }
 
-// A function of Python that ctypes made a C function of. Python keeps it alive.
-template <typename Function>
-Function* function_at(int64_t address) {
+// A C function that ctypes made of one of Python's, or memory of ctypes. Python keeps it alive.
+template <typename T>
+T* at_address(int64_t address) {
   TORCH_CHECK(address != 0, "a function is missing.");
-  return reinterpret_cast<Function*>(address);  // NOLINT(performance-no-int-to-ptr)
+  return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+void add_captures(torch::Library& library);
 void add_hooks(torch::Library& library);
 void add_inspect(torch::Library& library);
+void add_step_files(torch::Library& library);
 
 }  // namespace overdrive::python

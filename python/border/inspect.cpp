@@ -30,7 +30,7 @@ Texts texts_of(const Found& found, const std::string& title) {
 
 // A step of Python, which returns 0 when it has failed. That ends the measurement as an exception does.
 std::function<void()> step_at(int64_t address) {
-  return [step = function_at<int()>(address)] { TORCH_CHECK(step() != 0, "the step failed."); };
+  return [step = at_address<int()>(address)] { TORCH_CHECK(step() != 0, "the step failed."); };
 }
 
 GraphPtr read_graph(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& leaves,
@@ -50,7 +50,7 @@ struct ProgressAt {
 // One call at a time: a node that begins meanwhile, on another thread, has none.
 std::function<void(size_t, size_t)> progress_at(int64_t address) {
   const auto busy = std::make_shared<std::atomic<bool>>(false);
-  return [=, progress = function_at<void(ProgressAt*)>(address)](size_t done, size_t total) {
+  return [=, progress = at_address<void(ProgressAt*)>(address)](size_t done, size_t total) {
     if (busy->exchange(true)) return;
     ProgressAt at{done, total, 0};
     progress(&at);

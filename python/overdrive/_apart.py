@@ -12,7 +12,7 @@ from typing import Any
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._code import unwatched
-from overdrive._library import library
+from overdrive._library import address_of, call, function as function_of
 
 _numbers = itertools.count(1)
 # Functions that a recording keeps, or that are called now.
@@ -65,7 +65,7 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
     try:
         with unwatched(), _Unrecorded():
             _refuse_made(function)
-            results = torch.ops.overdrive.apart_outside.default(number, id(code), list(tensors))
+            results = function_of("Apart.call")(number, id(code), list(tensors))
     except BaseException as raised:
         # Of this call, or of the replay that was taken back for it.
         error, _failed.error = _failed.error, None
@@ -85,13 +85,11 @@ def _code_of(function: Any) -> Any:
 
 def _refuse_made(function: Any) -> None:
     """A tensor of the step that the function reaches by a name is that of the recording in every replay."""
-    import torch
-
-    if not library().overdrive_capture_recording():
+    if not call("Recording.is_active"):
         return
     for name, value in _held_by(function):
         for tensor in _tensors_in(value):
-            if torch.ops.overdrive.capture_made.default(tensor):
+            if call("Recording.made", tensor):
                 _refuse(f"The function that is given to apart() names a tensor of the step ({name}), which is an old one in a replay; "
                         "give it as an argument.")
 
@@ -122,18 +120,16 @@ def _tensors_in(value: Any) -> list[Any]:
 
 def _run(number: int) -> int:
     """Called by the library."""
-    import torch
-
     _failed.error = None
     try:
         function = _functions[number]
-        value = function(*torch.ops.overdrive.capture_inputs.default(0))
+        value = function(*call("Recording.inputs"))
         leaves: list[Any] = []
         form = form_of(value, leaves)
         if not only_tensors(form):
             raise TypeError("The function that is given to apart() returns something that is not a tensor; return tensors, or None.")
         _forms[_code_of(function)] = form
-        torch.ops.overdrive.capture_results.default(0, leaves)
+        call("Recording.results", leaves)
         return 1
     except BaseException as error:  # apart() raises it
         _failed.error = error
@@ -149,6 +145,6 @@ _callbacks = (ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(_run), ctypes.CFUNC
 
 @functools.cache
 def _register() -> None:
-    library().overdrive_capture_on_apart(*(ctypes.cast(each, ctypes.c_void_p) for each in _callbacks))
+    call("Apart.on_call", *map(address_of, _callbacks))
     # Recordings that outlive Python forget their functions alone.
-    atexit.register(library().overdrive_capture_on_apart, None, None)
+    atexit.register(call, "Apart.on_call", 0, 0)

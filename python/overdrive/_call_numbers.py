@@ -13,6 +13,7 @@ function that looks at one in another way is refused.
 """
 from __future__ import annotations
 
+import ctypes
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from overdrive._code import kind_of
 from overdrive._counters import Counter
 from overdrive._guards import same_value
 from overdrive._names import names_of
-from overdrive._tracked import Book, Tracked, TrackedWhole, plain
+from overdrive._tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 # Recorded runs after which the numbers stand in the program, and runs without a replay after which they never will.
@@ -46,6 +47,12 @@ class Open(Number):
         return self is other or isinstance(other, Number) and type(other.value) is float
 
     __hash__ = None
+
+
+class Shared(ctypes.Structure):
+    """What the library reads of a call (python/border/captures.h)."""
+
+    _fields_ = [("variant", ctypes.c_int64), ("count", ctypes.c_int64), ("values", ctypes.c_double * MOST_NUMBERS)]
 
 
 class _Texts:
@@ -84,11 +91,10 @@ def _function_of(texts: Iterable[str]) -> Any:
 class CallNumbers:
     """The numbers of one set of values: how those of the program are made of them. Calls that do not fit go elsewhere."""
 
-    def __init__(self, template: tuple[Any, ...], counters: Sequence[Counter], given: Any, count: Any) -> None:
+    def __init__(self, template: tuple[Any, ...], counters: Sequence[Counter], given: Shared) -> None:
         self.template, self.counters = template, counters
         self.places = tuple(i for i, part in enumerate(template) if isinstance(part, Open))
-        # Of the library: the numbers of the call, and how many there are.
-        self._given, self._count = given, count
+        self._given = given
         self._values: list[Any] = []
         self._recorded: list[Any] = []
         # Counters by their index in the values that the first run did not change, and what they are.
@@ -137,8 +143,8 @@ class CallNumbers:
         return True
 
     def _give(self, numbers: Sequence[float]) -> None:
-        self._given[:len(numbers)] = numbers
-        self._count.value = len(numbers)
+        self._given.values[:len(numbers)] = numbers
+        self._given.count = len(numbers)
 
     def begin(self, recorded: bool) -> tuple[Any, ...]:
         """The template of the call that runs, with its numbers; in the first recordings tracked ones."""

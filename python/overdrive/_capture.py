@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from overdrive._arguments import Arguments, Given, merged
-from overdrive._call_numbers import CallNumbers, opened
+from overdrive._call_numbers import CallNumbers, Shared, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
 from overdrive._capture_results import filled, form_of, only_tensors
@@ -29,10 +29,9 @@ from overdrive._guards import (CELL, ENTRY, NOTHING, Absent, Read, Reads, is_num
                                structure_of)
 from overdrive._left import Left, Setting, can_be_left, can_be_put, tensors_in
 from overdrive._modes import counts_of_modes
-from overdrive._library import OverdriveError, last_error, library, whole_number
+from overdrive._library import OverdriveError, address_of, call, function as function_of, text as text_of, whole_number
 from overdrive._swap import let_go_before_swaps
 from overdrive._reads import Walk
-from overdrive._tracked import MOST_NUMBERS
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8
@@ -106,17 +105,15 @@ class CapturedStep:
         self._roots = list(modules)
         self._modules = self._named_modules()
         self._watch = watch
-        self._library = library()
         itself = weakref.ref(self)
         self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself()._run())  # type: ignore[union-attr]
         # Modes and flags that the function reads are looked at in every call.
         modes = constant_modes or guarded or bool(self._modules)
-        self._handle = self._library.overdrive_capture_new(self._callback, int(constant_numbers), int(modes), programs,
-                                                           check_every, int(passes), lanes, int(is_part))
-        if not self._handle:
-            raise OverdriveError(last_error())
-        weakref.finalize(self, self._library.overdrive_capture_free, self._handle)
-        self._number = ctypes.c_int64()
+        # The library reads it in every call.
+        self._shared = Shared()
+        self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
+                             programs, check_every, passes, lanes, is_part)
+        weakref.finalize(self, call, "Capture.free", self._capture)
         self._numbers = itertools.count()
         self._programs = max(1, programs)
         self._variants: list[_Variant] = []
@@ -137,16 +134,12 @@ class CapturedStep:
         self._codes: set[types.CodeType] = set()
         # Flags and texts that the function changes.
         self._settings: dict[tuple[int, int, Any], Read] = {}
-        self._call_numbers, self._call_count = (ctypes.c_double * MOST_NUMBERS)(), ctypes.c_int64()
         # Of open numbers by their places in the arguments: why each value has a recording of its own.
         self._not_open: dict[tuple[int, ...], str] = {}
-        if not (self._library.overdrive_capture_watch(self._handle, ctypes.byref(self._number))
-                and self._library.overdrive_capture_numbers(self._handle, self._call_numbers, ctypes.byref(self._call_count))):
-            raise OverdriveError(last_error())
         self._tensor = torch.Tensor
         self._facts = Facts(is_part)
         self._modes = counts_of_modes()
-        self._call = torch.ops.overdrive.capture_call.default
+        self._call = function_of("Capture.call")
         self._structure: Reads | None = None
         # That the last recording made, and whether the program held one until the next.
         self._gradients: list[weakref.ref[Any]] = []
@@ -227,9 +220,9 @@ class CapturedStep:
                 variant.numbers.replayed()
             for setting in variant.settings.values():
                 setting.put()
-            form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
+            form = self._one_form or self._forms[call("Capture.current", self._capture)]
             if optimizer is not None and optimizer.has_idle():
-                for parameter in self._dropped.get(self._library.overdrive_capture_current(self._handle), ()):
+                for parameter in self._dropped.get(call("Capture.current", self._capture), ()):
                     parameter.grad = None
             for left in form.left:
                 left.put(results, tensors)
@@ -238,7 +231,7 @@ class CapturedStep:
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
         try:
-            return self._call(self._handle, tensors)
+            return self._call(self._capture, tensors)
         except BaseException:
             error, self._error = self._error, None
             if error is None:
@@ -296,7 +289,7 @@ class CapturedStep:
             reason = "what watch= returns"
         elif before is not None and before.key[3] != key[3]:
             reason = self._facts.told()
-        self._call_count.value = 0
+        self._shared.count = 0
         fitting = [variant for variant in self._variants if variant.key == key and variant.reads.changed() is None]
         for variant in sorted(fitting, key=lambda each: each.doubt):
             if variant.takes(key[0]):
@@ -326,7 +319,7 @@ class CapturedStep:
                     f"In nearly every call there is another value of {reason}{self._why_not_open()}. Give it as an argument that is a tensor, "
                     "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
         self._variant = variant
-        self._number.value = variant.number
+        self._shared.variant = variant.number
         return variant
 
     def _open_numbers(self, key: tuple[Any, ...]) -> CallNumbers | None:
@@ -335,7 +328,7 @@ class CapturedStep:
         if not self._guarded or self._is_part:
             return None
         for template in [*self._opened(key), *([key[0]] if self._counters else [])]:
-            numbers = CallNumbers(template, list(self._counters.values()), self._call_numbers, self._call_count)
+            numbers = CallNumbers(template, list(self._counters.values()), self._shared)
             alike = sum(other.numbers is not None and other.numbers.places == numbers.places for other in self._variants)
             most = _MOST_WAYS if self._counters else _MOST_BRANCHES
             if numbers.places not in self._not_open and alike < most and numbers.take(key[0]):
@@ -407,8 +400,7 @@ class CapturedStep:
             self._start_again("tensors are swapped (torch.utils.swap_tensors)")
 
     def _forget(self) -> None:
-        if not self._library.overdrive_capture_reset(self._handle):
-            raise OverdriveError(last_error())
+        call("Capture.reset", self._capture)
         self._structure = self._variant = self._one_form = None
         self._variants.clear()
         self._forms.clear()
@@ -432,19 +424,18 @@ class CapturedStep:
 
     def _run(self) -> int:
         """The function, called by the library: in a call that is recorded, or eager."""
-        import torch
 
         self._running = threading.get_ident()
         try:
-            recorded = bool(self._library.overdrive_capture_recording())
+            recorded = call("Recording.is_active")
             self._count_run()
             with _Unrecorded():
-                tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
+                tensors = call("Recording.inputs")
             variant = self._variant
             assert variant is not None
             numbers = variant.numbers
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
-            entry = self._library.overdrive_capture_current(self._handle)
+            entry = call("Capture.current", self._capture)
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
@@ -468,8 +459,8 @@ class CapturedStep:
                     lasting = self._lasting()
                     self._holds_gradient |= is_one_held(self._gradients, lasting)
                     self._gradients = gradients_of(lasting)
-                    torch.ops.overdrive.capture_owners.default(self._handle, lasting)
-                torch.ops.overdrive.capture_results.default(self._handle, leaves)
+                    call("Recording.owners", lasting)
+                call("Recording.results", leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
                 if recorded:
@@ -614,16 +605,15 @@ class CapturedStep:
 
     def _is_made_of_the_old(self, read: Read) -> bool:
         """Whether the call that is recorded has used what was there before."""
-        import torch
 
-        return any(torch.ops.overdrive.capture_knows.default(self._handle, tensor) for tensor in tensors_in(read.expected))
+        return any(call("Recording.knows", tensor) for tensor in tensors_in(read.expected))
 
     def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
         own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
                     for place, read in self._own.items() if place not in {**self._left, **self._counters}
                     and not isinstance(read.now(), self._tensor)), "")
-        self._library.overdrive_capture_unseen_numbers((own or walk.unseen or watcher.unseen).encode())
+        call("Recording.unseen_numbers", own or walk.unseen or watcher.unseen)
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
         found = watcher.found()
@@ -753,10 +743,7 @@ class CapturedStep:
     def stats(self) -> dict[str, int]:
         """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
         also the replayed "backwards", and those that ran the function "again"."""
-        counts = (ctypes.c_uint64 * len(_COUNTS))()
-        if not self._library.overdrive_capture_stats(self._handle, counts):
-            raise OverdriveError(last_error())
-        result = dict(zip(_COUNTS, counts))
+        result: dict[str, int] = dict(zip(_COUNTS, call("Capture.stats", self._capture)))
         result["calls"] += self._python_calls
         result["eager"] += self._python_calls
         result["outdated"] += self._resets
@@ -765,7 +752,7 @@ class CapturedStep:
     def refusal(self) -> str:
         """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
         "" when calls are replayed or recorded."""
-        text = self._given_up or (self._eager_reason if self._rest else self._text(self._library.overdrive_capture_refusal))
+        text = self._given_up or (self._eager_reason if self._rest else text_of("Capture.refusal", self._capture))
         if not text:
             counts = self.stats()
             if counts["replayed"] == 0 and counts["calls"] > 4:
@@ -775,11 +762,11 @@ class CapturedStep:
 
     def refused_for_good(self) -> str:
         """Why no call is ever replayed; "" as long as one is or may be."""
-        text = self._given_up or self._text(self._library.overdrive_capture_refusal)
+        text = self._given_up or text_of("Capture.refusal", self._capture)
         return "" if not text or self.stats()["replayed"] else text
 
     def _reason_of_last_call(self) -> str:
-        for line in self._text(self._library.overdrive_capture_explain).splitlines():
+        for line in text_of("Capture.explain", self._capture).splitlines():
             for start in ("the last call that was eager for another reason: ", "recorded anew the last time because: "):
                 if line.startswith(start):
                     return line[len(start):]
@@ -790,7 +777,7 @@ class CapturedStep:
 
     def explain(self) -> str:
         """The programs, their operators and memory, and why they were recorded anew."""
-        lines = self._text(self._library.overdrive_capture_explain).splitlines(keepends=True)[1:]
+        lines = text_of("Capture.explain", self._capture).splitlines(keepends=True)[1:]
         made = self.stats()
         text = ", ".join(f"{made[name]} {name}" for name in ("replayed", "recorded", "checked", "eager", "undone"))
         text = f"{made['calls']} calls: {text}\n" + in_python("".join(lines))
@@ -802,17 +789,6 @@ class CapturedStep:
             text += f"the last call that Python made eagerly: {self._eager_reason}\n"
         refusal = self.refusal()
         return text + (f"refused: {refusal}\n" if refusal and f"refused: {refusal}\n" not in text else "")
-
-    def _text(self, function: Any) -> str:
-        size = 4096
-        while True:
-            text = ctypes.create_string_buffer(size)
-            length = function(self._handle, text, size)
-            if length < 0:
-                raise OverdriveError(last_error())
-            if length < size:
-                return text.value.decode(errors="replace")
-            size = length + 1
 
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),

@@ -11,6 +11,7 @@ import operator
 from typing import Any
 
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
+from overdrive._library import call
 from overdrive._optimizer_rules import rule_of
 
 _PLAIN = ("fused", "capturable", "differentiable")
@@ -256,20 +257,14 @@ class _Unrecorded:
     """Operators of this block are no part of the recording."""
 
     def __enter__(self) -> None:
-        from overdrive._library import library
-
-        library().overdrive_capture_pause(1)
+        call("Recording.pause", True)
 
     def __exit__(self, *_: object) -> None:
-        from overdrive._library import library
-
-        library().overdrive_capture_pause(0)
+        call("Recording.pause", False)
 
 
 def _refuse(reason: str) -> None:
-    from overdrive._library import library
-
-    library().overdrive_capture_refuse(reason.encode())
+    call("Recording.refuse", reason)
 
 
 def _same_bits(a: Any, b: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from overdrive._code import Watcher, line_of_caller
 from overdrive._engine import installed, stats
 from overdrive._guards import same_value
-from overdrive._library import library
+from overdrive._library import address_of, call
 
 _MOST_REASONS = 4
 _MOST_LINES = 4
@@ -98,9 +98,9 @@ def telling(step: Any) -> Iterator[None]:
     """Remembers why the recording of the block is refused, and the lines of the program at which it is."""
     _told.step, _told.reasons, _told.lines = step, {}, None
     if not _Told.registered:
-        library().overdrive_capture_on_refusal(ctypes.cast(_note_refusal, ctypes.c_void_p))
+        call("Recording.on_refusal", address_of(_note_refusal))
         _Told.registered = True
-    library().overdrive_capture_on_operator(ctypes.cast(_note_operator, ctypes.c_void_p))
+    call("Recording.on_operator", address_of(_note_operator))
     is_first = sys.unraisablehook is not _take  # a part runs inside of a step
     if is_first:
         _passed_on[0], sys.unraisablehook = sys.unraisablehook, _take
@@ -110,7 +110,7 @@ def telling(step: Any) -> Iterator[None]:
         if _told.raised is None:
             raise
     finally:
-        library().overdrive_capture_on_operator(None)
+        call("Recording.on_operator", 0)
         _told.step = None
         if is_first and sys.unraisablehook is _take:
             sys.unraisablehook = _passed_on[0]

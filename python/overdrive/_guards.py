@@ -14,7 +14,7 @@ from typing import Any
 
 from overdrive._library import under_the_gil
 
-# Kinds of replay/c_api.h, then those that Python looks at.
+# Kinds of python/border/values.cpp, then those that Python looks at.
 ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT = range(14)
 _FIRST_SLOW = ATTRIBUTE
 _OF_C = ctypes._SimpleCData.__mro__[1]
@@ -213,7 +213,7 @@ class Reads:
 
     def __init__(self, reads: Iterable[Read] = ()) -> None:
         self._all: dict[tuple[int, int, Any], Read] = {}
-        self._first_changed = under_the_gil().overdrive_capture_first_changed
+        self._first_changed = under_the_gil().overdrive_python_first_changed
         self.add(reads)
 
     def __len__(self) -> int:

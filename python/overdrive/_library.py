@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_HOOKS = ctypes.c_void_p
+# Of engine/c_api.h, and two of python/border/.
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_check_environment": (ctypes.c_int, []),
     "overdrive_install": (ctypes.c_int, []),
@@ -27,31 +27,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
     "overdrive_python_border": (ctypes.c_int, []),
-}
-_SIGNATURES |= {
-    "overdrive_capture_new": (
-        ctypes.c_void_p,
-        [ctypes.CFUNCTYPE(ctypes.c_int), ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int, ctypes.c_int,
-         ctypes.c_int],
-    ),
-    "overdrive_capture_again": (ctypes.c_int64, []),
-    "overdrive_capture_free": (None, [ctypes.c_void_p]),
-    "overdrive_capture_watch": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)]),
-    "overdrive_capture_numbers": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64)]),
-    "overdrive_capture_reset": (ctypes.c_int, [ctypes.c_void_p]),
-    "overdrive_capture_stats": (ctypes.c_int, [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)]),
-    "overdrive_capture_refusal": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "overdrive_capture_explain": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]),
-    "overdrive_capture_recording": (ctypes.c_int, []),
-    "overdrive_capture_pause": (None, [ctypes.c_int]),
-    "overdrive_capture_unseen_numbers": (None, [ctypes.c_char_p]),
-    "overdrive_capture_refuse": (None, [ctypes.c_char_p]),
-    "overdrive_capture_current": (ctypes.c_uint64, [ctypes.c_void_p]),
-    "overdrive_capture_on_refusal": (None, [ctypes.c_void_p]),
-    "overdrive_capture_on_operator": (None, [ctypes.c_void_p]),
-    "overdrive_capture_on_apart": (None, [ctypes.c_void_p, ctypes.c_void_p]),
-    "overdrive_step_operators": (ctypes.c_int, []),
-    "overdrive_capture_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
+    "overdrive_python_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
 }
 _loading = threading.Lock()
 
@@ -156,7 +132,7 @@ def under_the_gil() -> ctypes.PyDLL:
     """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
     loaded = library()
     kept = ctypes.PyDLL(loaded._name, handle=loaded._handle)
-    name = "overdrive_capture_first_changed"
+    name = "overdrive_python_first_changed"
     function = getattr(kept, name)
     function.restype, function.argtypes = _SIGNATURES[name]
     return kept
@@ -165,13 +141,13 @@ def under_the_gil() -> ctypes.PyDLL:
 def call(name: str, *arguments: Any) -> Any:
     """What a function of the library returns, such as "Packer.keep". An :class:`OverdriveError` with its text where it
     refuses. The functions are in python/border/ and run without the GIL."""
-    function = _functions.get(name) or _function(name)
+    found = _functions.get(name) or function(name)
     # A trace would take the call for one of the traced function.
     tracing = _tracing()
     if tracing is not None:
         _trace(None)
     try:
-        return function(*arguments)
+        return found(*arguments)
     except UnicodeDecodeError as error:  # a file's name in the text
         raise OverdriveError(error.object.decode(errors="replace")) from error
     except Exception as error:
@@ -186,7 +162,8 @@ _tracing: Callable[[], Any]
 _trace: Callable[[Any], None]
 
 
-def _function(name: str) -> Callable[..., Any]:
+def function(name: str) -> Callable[..., Any]:
+    """A function of the library whose errors stay as they are, such as "Capture.call", which runs code of the program."""
     global _tracing, _trace
     import torch
 

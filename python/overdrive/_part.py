@@ -17,7 +17,7 @@ from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
 from overdrive._guards import Read, is_scripted
 from overdrive._left import Left, can_be_left, putter_of
-from overdrive._library import whole_number
+from overdrive._library import call, whole_number
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096
@@ -105,7 +105,7 @@ class CapturedPart(CapturedStep):
             if len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results)):
                 return value
         if form is _REPLAYED:
-            form = self._one_form or self._forms[self._library.overdrive_capture_current(self._handle)]
+            form = self._one_form or self._forms[call("Capture.current", self._capture)]
         for left in form.left:
             left.put(results, tensors)
         return filled(form.result, iter(results))
@@ -171,22 +171,21 @@ class CapturedPart(CapturedStep):
         return self._function(*inputs[0], **inputs[1])
 
     def _run(self) -> int:
-        number = self._library.overdrive_capture_again()
+        number = call("Recording.again")
         return super()._run() if number < 0 else self._run_again(number)
 
     def _run_again(self, number: int) -> int:
         """In a backward, on any thread: nothing is recorded or learned."""
-        import torch
 
         before = [(read, read.now()) for read in self._left.values()]
         try:
-            tensors = torch.ops.overdrive.capture_inputs.default(self._handle)
+            tensors = call("Recording.inputs")
             leaves: list[Any] = []
             form_of(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
             for read, value in before:
                 Left(read, leaves, tensors)
                 putter_of(read)(value)
-            torch.ops.overdrive.capture_results.default(self._handle, leaves)
+            call("Recording.results", leaves)
             return 1
         except BaseException as error:
             warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
@@ -214,7 +213,7 @@ class CapturedPart(CapturedStep):
     def _note_own(self, changed: dict[Any, Any]) -> None:
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
-        if not self._library.overdrive_capture_recording():
+        if not call("Recording.is_active"):
             # Another call is recorded after this one, and looks at them, too.
             assert self._variant is not None
             self._variant.reads.add(Read(read.kind, read.holder, read.key, read.name, read.where) for read in changed.values())

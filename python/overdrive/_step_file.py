@@ -9,25 +9,17 @@ from typing import Any
 from overdrive._capture import CapturedStep
 from overdrive._capture_texts import Number
 from overdrive._compare import _named_in
-from overdrive._library import OverdriveError, last_error, library, whole_number
-
-
-def _operators() -> Any:
-    import torch
-
-    if not library().overdrive_step_operators():
-        raise OverdriveError(last_error())
-    return torch.ops.overdrive
+from overdrive._library import OverdriveError, call, function as function_of, text, whole_number
 
 
 class LoadedStep:
     """What :func:`load_step` returns. Called by one thread at a time, with the function's tensors."""
 
     def __init__(self, path: str, check: bool, accept_other_bits: bool, most_memory: int) -> None:
-        self._operators = _operators()
-        self._handle = self._operators.step_load(path, check, accept_other_bits, most_memory)
-        weakref.finalize(self, self._operators.step_free, self._handle)
-        self.functions: list[str] = self._operators.step_functions(self._handle)
+        self._step = call("Step.load", path, check, accept_other_bits, most_memory)
+        weakref.finalize(self, call, "Step.free", self._step)
+        self._call = function_of("Step.call")
+        self.functions: list[str] = call("Step.functions", self._step)
 
     def __call__(self, *inputs: Any) -> Any:
         """The results of the first function: one tensor, or a tuple."""
@@ -40,43 +32,43 @@ class LoadedStep:
         for index, value in enumerate(inputs):
             if not isinstance(value, torch.Tensor):
                 raise TypeError(f"input {index} of {function} is {type(value).__name__}, and a loaded step takes tensors")
-        results = self._operators.step_call(self._handle, function, list(inputs))
+        results = self._call(self._step, function, list(inputs))
         return results[0] if len(results) == 1 else tuple(results)
 
     def named_tensors(self) -> dict[str, Any]:
         """Every tensor of the step. They are its own: what is copied into them is seen."""
-        names, tensors = self._operators.step_named(self._handle)
+        names, tensors = call("Step.named_tensors", self._step)
         return dict(zip(names, tensors))
 
     def parameters(self) -> list[Any]:
         """Those that required a gradient."""
-        found: list[Any] = self._operators.step_parameters(self._handle)
+        found: list[Any] = call("Step.parameters", self._step)
         return found
 
     def optimizer_numbers(self) -> dict[str, float]:
         """Learning rates and other numbers: "0.lr" is that of the first group."""
-        names, values = self._operators.step_numbers(self._handle)
+        names, values = call("Step.optimizer_numbers", self._step)
         return dict(zip(names, values))
 
     def set_optimizer_number(self, name: str, value: float) -> None:
-        self._operators.step_set_number(self._handle, name, value)
+        call("Step.set_optimizer_number", self._step, name, value)
 
     def set_learning_rate(self, rate: float) -> None:
         """That of every group."""
-        self._operators.step_set_learning_rate(self._handle, rate)
+        call("Step.set_learning_rate", self._step, rate)
 
     def restore_generator(self) -> None:
         """Sets PyTorch's random generator as it was when the file was written."""
-        self._operators.step_restore_generator(self._handle)
+        call("Step.restore_generator", self._step)
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Tensors, step counts and random generators, as a dict for ``torch.load()``."""
-        self._operators.step_save_state(self._handle, os.fspath(path))
+        call("Step.save_state", self._step, os.fspath(path))
 
     def load_state(self, path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
         """From :meth:`save_state`, from a dict of ``torch.save()``, or from a step file. Returns the names that the file does
         not have, and those that the step does not have."""
-        missing, unexpected = self._operators.step_load_state(self._handle, os.fspath(path))
+        missing, unexpected = call("Step.load_state", self._step, os.fspath(path))
         return missing, unexpected
 
     def to_module(self, module: Any) -> None:
@@ -92,7 +84,7 @@ class LoadedStep:
 
     def describe(self) -> str:
         """What is in the file."""
-        return str(self._operators.step_describe(self._handle))
+        return text("Step.describe", self._step)
 
 
 def load_step(path: str | os.PathLike[str], *, check: bool = True, accept_other_bits: bool = False,
@@ -114,8 +106,8 @@ def save_steps(path: str | os.PathLike[str], functions: dict[str, CapturedStep],
             raise TypeError(f"{function}: save_steps() was given {type(step).__name__} and takes captured steps")
         _check(step)
         named.add_step(step, function if len(functions) > 1 else "")
-    _operators().step_save(os.fspath(path), [step._handle for step in functions.values()], list(functions), list(named.tensors),
-                           list(named.tensors.values()), values)
+    call("Step.save", os.fspath(path), [step._capture for step in functions.values()], list(functions), list(named.tensors),
+         list(named.tensors.values()), values)
 
 
 def _check(step: CapturedStep) -> None:

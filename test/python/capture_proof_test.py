@@ -108,6 +108,6 @@ def test_recordings_have_numbers_that_no_other_has():
     numbers = []
     for _ in range(20):
         step(torch.ones(2))
-        numbers.append(step._library.overdrive_capture_current(step._handle))
+        numbers.append(overdrive._library.call("Capture.current", step._capture))
         step.reset()
     assert 0 not in numbers and len(set(numbers)) == 20, numbers

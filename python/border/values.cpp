@@ -1,13 +1,30 @@
-#include "replay/c_api.h"
-
+// Compares values that a captured function of Python read with what there is now: 10 ns a value, under the GIL,
+// which the border's classes release. Python's own functions are found in the process: the library is linked to
+// no Python. Nothing is kept, and borrowed references are compared only.
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdint>
 
-// Python's own functions, found in the process: the library is linked to no Python. Nothing is kept, and
-// borrowed references are compared only.
-
+namespace overdrive::python {
 namespace {
+
+enum Kind : int64_t {
+  kEntry = 0,  // `holder`, a dict, has `expected` under `key`; null: it has nothing there
+  kValues =
+      1,  // the dict has, in its order, the `key` objects whose addresses begin at `expected`, and no others
+  kSize = 2,  // the list or dict has `key` items
+  kItem = 3,  // item `key` of the list
+  kCell = 4,  // the content of the cell
+  kKind = 5   // the object's class
+};
+// Objects of Python, by address, which live as long as this does.
+struct Value {
+  int64_t kind;
+  void* holder;
+  void* key;
+  void* expected;
+};
 
 template <typename Function>
 Function find(const char* name) {
@@ -38,24 +55,24 @@ bool has_values(const Python& python, void* dict, const void* const* values, int
   return true;
 }
 
-bool holds(const Python& python, const overdrive_capture_value& value) {
+bool holds(const Python& python, const Value& value) {
   const auto number = reinterpret_cast<intptr_t>(value.key);
   switch (value.kind) {
-    case OVERDRIVE_CAPTURE_ENTRY:
+    case kEntry:
       return python.entry(value.holder, value.key) == value.expected;
-    case OVERDRIVE_CAPTURE_VALUES:
+    case kValues:
       return has_values(python, value.holder, static_cast<const void* const*>(value.expected), number);
-    case OVERDRIVE_CAPTURE_SIZE:
+    case kSize:
       return python.size(value.holder) == number;
-    case OVERDRIVE_CAPTURE_ITEM:
+    case kItem:
       return number < python.list_size(value.holder) && python.item(value.holder, number) == value.expected;
-    case OVERDRIVE_CAPTURE_CELL: {
+    case kCell: {
       void* content = python.content(value.holder);
       // The cell still holds it.
       if (content) python.release(content);
       return content == value.expected;
     }
-    case OVERDRIVE_CAPTURE_KIND: {
+    case kKind: {
       void* type = python.type(value.holder);
       python.release(type);
       return type == value.expected;
@@ -66,10 +83,13 @@ bool holds(const Python& python, const overdrive_capture_value& value) {
 }
 
 }  // namespace
+}  // namespace overdrive::python
 
-extern "C" size_t overdrive_capture_first_changed(const overdrive_capture_value* values, size_t begin,
-                                                  size_t end) {
-  static const Python python;
+// The first of these, from `begin` on, that is another object now; `end`: all are as they were. The caller
+// holds the GIL.
+extern "C" __attribute__((visibility("default"))) size_t overdrive_python_first_changed(
+    const overdrive::python::Value* values, size_t begin, size_t end) {
+  static const overdrive::python::Python python;
   while (begin < end && holds(python, values[begin])) ++begin;
   return begin;
 }
