@@ -250,8 +250,8 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check(options), check_host(), set_up_heap(options), call_at_install(),
-                       Switch::get().enter_scope(options))) {}
+    : options_before_((check(options), check_host(), warn_of_unknown_variables(), set_up_heap(options),
+                       call_at_install(), Switch::get().enter_scope(options))) {}
 ScopedInstall::~ScopedInstall() {
   const Engine* on_top = Switch::get().leave_scope(options_before_);
   if (!installed()) WorkerGroup::retire_all();

@@ -14,7 +14,9 @@
 #include <torch/custom_class.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace overdrive::python {
@@ -56,7 +58,25 @@ T* at_address(int64_t address) {
   return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// Words for the values of an option.
+template <typename T>
+using Words = std::initializer_list<std::pair<const char*, T>>;
+
+// The value that a word stands for.
+template <typename T>
+T one_of(const char* function, const char* option, const std::string& word, const Words<T>& words) {
+  std::string all;
+  size_t left = words.size();
+  for (const auto& [known, value] : words) {
+    if (word == known) return value;
+    --left;
+    all += std::string("\"") + known + (left == 0 ? "\"" : left == 1 ? "\" and " : "\", ");
+  }
+  TORCH_CHECK(false, function, "() was given ", option, " = \"", word, "\"; it takes ", all, ".");
+}
+
 void add_captures(torch::Library& library);
+void add_engine(torch::Library& library);
 void add_hooks(torch::Library& library);
 void add_inspect(torch::Library& library);
 void add_step_files(torch::Library& library);

@@ -11,22 +11,14 @@ using hooks::HooksPtr;
 using Packer = HeldPtr<HooksPtr>;
 using Scope = HeldPtr<hooks::ScopedHooks>;
 
-// One of two words.
-template <typename Value>
-Value choose(const char* option, const std::string& word, const char* first, Value value, const char* second,
-             Value other) {
-  TORCH_CHECK(word == first || word == second, "quantise() was given ", option, " = \"", word,
-              "\"; it takes \"", first, "\" and \"", second, "\".");
-  return word == first ? value : other;
-}
-
 Packer quantise(const std::string& type, const std::string& rounding, int64_t block, int64_t seed,
                 int64_t min_bytes) {
   using hooks::QuantisedType, hooks::Rounding;
   hooks::QuantiseOptions options;
-  options.type = choose("type", type, "int8", QuantisedType::kInt8, "bfloat16", QuantisedType::kBFloat16);
-  options.rounding =
-      choose("rounding", rounding, "nearest", Rounding::kNearest, "stochastic", Rounding::kStochastic);
+  options.type = one_of<QuantisedType>(
+      "quantise", "type", type, {{"int8", QuantisedType::kInt8}, {"bfloat16", QuantisedType::kBFloat16}});
+  options.rounding = one_of<Rounding>("quantise", "rounding", rounding,
+                                      {{"nearest", Rounding::kNearest}, {"stochastic", Rounding::kStochastic}});
   options.block = block;
   options.seed = static_cast<uint64_t>(seed);
   options.min_bytes = min_bytes;

@@ -4,15 +4,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive._library import OverdriveError, last_error, library, whole_number
+from overdrive._library import OverdriveError, call, last_error, library, whole_number
 
-_scopes_lock = threading.Lock()
-_scopes = 0
-_installed_before = False
 _installs_held_off = 0
 
 
@@ -36,13 +32,19 @@ def install() -> None:
     tensor([2., 2., 2.])
     >>> overdrive.uninstall()
     """
-    global _installs_held_off
-    if os.environ.get("OVERDRIVE") == "0":
-        if not library().overdrive_check_environment():
-            raise OverdriveError(last_error())
-        _installs_held_off += 1
-    else:
+    if not is_held_off():
         switch_on()
+
+
+def is_held_off() -> bool:
+    """Whether the environment holds an install off, which is counted."""
+    global _installs_held_off
+    if os.environ.get("OVERDRIVE") != "0":
+        return False
+    if not library().overdrive_check_environment():
+        raise OverdriveError(last_error())
+    _installs_held_off += 1
+    return True
 
 
 def uninstall() -> None:
@@ -73,28 +75,34 @@ def needs_installed(what: str) -> None:
 
 
 @contextlib.contextmanager
-def engine() -> Iterator[None]:
+def engine(*, threads: str | None = None, exact: str | None = None, own_nodes: bool | None = None,
+           check_every: int | None = None, errors: str | None = None, nan: str | None = None) -> Iterator[None]:
     """Overdrive for a block. Blocks nest, and may overlap on several threads: the engine changes when the first
     begins and when the last ends.
 
+    The options are those of the ``OVERDRIVE_*`` variables, whose values they have where they are not given: ``threads``
+    "auto", "caller" or "device", ``exact`` "auto" or "always", ``own_nodes``, ``check_every=n``, ``errors`` "plain",
+    "note" or "full", ``nan`` "off" or "first". They hold in the process for as long as the block lasts.
+
     >>> import overdrive, torch
     >>> x = torch.ones(2, requires_grad=True)
-    >>> with overdrive.engine():
+    >>> with overdrive.engine(check_every=1):
     ...     x.exp().sum().backward()
     """
-    global _scopes, _installed_before
-    with _scopes_lock:
-        if _scopes == 0:
-            _installed_before = installed()
-            install()
-        _scopes += 1
+    for name, word in (("threads", threads), ("exact", exact), ("errors", errors), ("nan", nan)):
+        if word is not None and not isinstance(word, str):
+            raise TypeError(f"engine: {name} is {word!r}; it takes a string")
+    if own_nodes is not None and not isinstance(own_nodes, bool):
+        raise TypeError(f"engine: own_nodes is {own_nodes!r}; it takes True or False")
+    if is_held_off():
+        yield
+        return
+    every = None if check_every is None else whole_number("engine", "check_every", check_every, least=0)
+    scope = call("Engine.enter", threads, exact, own_nodes, every, errors, nan)
     try:
         yield
     finally:
-        with _scopes_lock:
-            _scopes -= 1
-            if _scopes == 0 and not _installed_before:
-                uninstall()
+        call("Engine.leave", scope)
 
 
 def stats() -> dict[str, Any]:

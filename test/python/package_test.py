@@ -62,6 +62,41 @@ def test_blocks_nest_and_put_back():
     assert overdrive.installed()
 
 
+def test_a_block_has_options_and_puts_them_back():
+    def fails():
+        with pytest.raises(RuntimeError, match="second time") as caught:
+            loss = torch.ones(2, requires_grad=True).exp().sum()
+            loss.backward()
+            loss.backward()
+        return str(caught.value)
+
+    def compared():
+        before = overdrive.stats()["checked"]
+        backward()
+        return overdrive.stats()["checked"] - before
+
+    with overdrive.engine():
+        plain = fails()
+        with overdrive.engine(errors="note", check_every=1):
+            assert fails().startswith(plain.split("\n")[0]) and "ExpBackward0" in fails() and compared() == 1
+            with overdrive.engine():
+                assert compared() == 0  # its options are the environment's
+        assert "ExpBackward0" not in plain and fails() == plain and compared() == 0
+    with overdrive.engine(threads="caller", exact="always", own_nodes=False, nan="off"):
+        backward()
+
+
+@pytest.mark.parametrize("option, text", [
+    ({"threads": "many"}, 'engine\\(\\) was given threads = "many"; it takes "auto", "caller" and "device"'),
+    ({"errors": "loud"}, 'errors = "loud"'), ({"exact": 1}, "engine: exact is 1; it takes a string"),
+    ({"own_nodes": 1}, "engine: own_nodes is 1"), ({"check_every": -1}, "engine: check_every is -1")])
+def test_an_option_that_cannot_be_is_named(option, text):
+    before = overdrive.installed()
+    with pytest.raises((overdrive.OverdriveError, TypeError, ValueError), match=text), overdrive.engine(**option):
+        pass
+    assert overdrive.installed() == before
+
+
 def test_switching_inside_a_backward():
     x = torch.ones(2, requires_grad=True)
     y = x.exp()
