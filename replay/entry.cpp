@@ -49,7 +49,8 @@ std::optional<uint64_t> check_every(const CaptureOptions& options) {
 // Of a recording before the present one.
 std::string still_held(const Program& before) {
   for (const Memory& memory : before.memories) {
-    if (memory.origin != Origin::kMade || memory.weak.expired()) continue;
+    // Who keeps a gradient finds it unchanged (guard/kept_gradients.h).
+    if (memory.origin != Origin::kMade || memory.weak.expired() || memory.is_left_as_gradient) continue;
     const bool returned = std::any_of(before.results.begin(), before.results.end(), [&](int value) {
       return value >= 0 && &before.memory_of(value) == &memory;
     });
@@ -247,6 +248,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
     refuse("The function changes an input in place, which its graph would not know; change a clone() of it.");
     return results;
   }
+  if (!part_) note_gradients_left(*program);
   recorded_ = std::move(program);
   call_numbers_.begin();
   shared_ = SharedMemory(*recorded_);
@@ -571,7 +573,7 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   // Before anything is changed, because there may be no memory for them.
   std::vector<at::Tensor> results = run_->empty_results();
   begin_run();
-  if (!run_->run()) return eager_after_throw(inputs, run_->other_answer());
+  if (!run_keeping_gradients()) return eager_after_throw(inputs, run_->other_answer());
   run_->fill_results(results);
   undone_in_a_row_ = 0;
   give_back_inputs(inputs);
@@ -580,6 +582,20 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
   ++replays_;
   ++stats_.replayed;
   return results;
+}
+
+// Gradients that somebody holds are not seen to change when the replay is taken back.
+bool Entry::run_keeping_gradients() {
+  run_->guard().begin_call();
+  bool is_done = false;
+  try {
+    is_done = run_->run();
+  } catch (...) {
+    run_->guard().put_back();
+    throw;
+  }
+  if (!is_done) run_->guard().put_back();
+  return is_done;
 }
 
 std::vector<at::Tensor> Entry::replay_part(const std::vector<at::Tensor>& inputs) {

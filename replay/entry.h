@@ -69,6 +69,7 @@ class Entry {
   std::vector<at::Tensor> record_second(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> check(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> replay(const std::vector<at::Tensor>& inputs);
+  bool run_keeping_gradients();
   std::vector<at::Tensor> replay_part(const std::vector<at::Tensor>& inputs);
   // What may matter to the function, as far as its recordings tell, is another one now: the call is made
   // eagerly, recorded and compared.

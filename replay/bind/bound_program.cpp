@@ -48,8 +48,11 @@ BoundProgram::BoundProgram(Program program, Passes passes, const std::vector<at:
         program_.refusal = "Memory that the step uses has died since it was recorded.";
         return;
       }
-      storages_[i] = memory.origin == Origin::kOutside ? storage_at(alive->mutable_data(), memory.bytes)
-                                                       : c10::Storage(alive);
+      const bool is_gradient = program_.is_new_gradient(memory);
+      if (is_gradient) owners_.emplace_back(alive);
+      storages_[i] = memory.origin == Origin::kOutside || is_gradient
+                         ? storage_at(alive->mutable_data(), memory.bytes)
+                         : c10::Storage(alive);
     } else {
       storages_[i] = storage_at(nullptr, memory.bytes);  // until it has a place, where an operator uses it
     }

@@ -44,6 +44,8 @@ class BoundProgram {
   at::DataPtr arena_;
   size_t arena_bytes_ = 0;
   std::vector<c10::Storage> storages_;
+  // One reference each to new gradients' memory, by which others are told apart (guard/kept_gradients.h).
+  std::vector<c10::Storage> owners_;
   std::vector<at::Tensor> tensors_;
   std::vector<int> host_of_;
 };

@@ -21,6 +21,14 @@ bool uses_memory_of(const Program& program, const at::Tensor& tensor) {
   });
 }
 
+// Memory that every replay makes anew.
+bool makes_memory_of(const Program& program, const at::Tensor& gradient) {
+  const auto* storage = gradient.storage().unsafeGetStorageImpl();
+  return std::any_of(program.memories.begin(), program.memories.end(), [&](const Memory& memory) {
+    return memory.raw == storage && memory.origin == Origin::kMade && memory.lives;
+  });
+}
+
 bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
 }  // namespace
@@ -44,7 +52,8 @@ std::vector<LeafGradient> gradients_now(const Program& program) {
   return result;
 }
 
-std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program) {
+std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program,
+                                 const std::vector<at::Tensor>& results) {
   for (const OutsideTensor& outside : program.outside) {
     const at::Tensor leaf = tensor_of(outside.weak);
     if (!leaf.defined() || !is_leaf_with_gradient(leaf)) continue;
@@ -58,7 +67,18 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
     gradient.after.reset();
     if (leaf.grad().defined()) gradient.after = WeakTensor(leaf.grad().getIntrusivePtr());
   }
+  note_holders(gradients, results);
   return "";
+}
+
+void note_gradients_left(Program& program) {
+  for (const LeafGradient& gradient : gradients_now(program)) {
+    const at::Tensor left(gradient.kept_address ? gradient.kept_address->lock() : nullptr);
+    for (Memory& memory : program.memories) {
+      if (left.defined() && left.has_storage() && left.storage().unsafeGetStorageImpl() == memory.raw)
+        memory.is_left_as_gradient = true;
+    }
+  }
 }
 
 // One of the two may know more leaves that the function has not touched.
@@ -165,6 +185,7 @@ void OutsideGuard::watch_gradients(const Program& program) {
           "them, or use grad().";
       return;
     }
+    if (!stays && makes_memory_of(program, after)) kept_.add(gradient, after);
     const auto* impl = after.unsafeGetTensorImpl();
     if (std::none_of(watched_.begin(), watched_.end(),
                      [&](const Watched& watched) { return watched.tensor == impl; })) {
@@ -244,12 +265,13 @@ bool OutsideGuard::only_gradients_come_or_go() const {
 void OutsideGuard::finish_call() {
   for (size_t i = 0; i < watched_.size(); ++i) {
     if (watched_[i].bumps > 0) {
+      if (kept_.is_kept(watched_[i].tensor)) continue;
       targets_[i] = watched_[i].tensor->version_counter().current_version() + watched_[i].bumps;
     }
   }
   // Several tensors may share one counter; the first of them takes it to the target.
   for (size_t i = 0; i < watched_.size(); ++i) {
-    if (watched_[i].bumps <= 0) continue;
+    if (watched_[i].bumps <= 0 || kept_.is_kept(watched_[i].tensor)) continue;
     while (watched_[i].tensor->version_counter().current_version() < targets_[i])
       watched_[i].tensor->bump_version();
   }
@@ -258,6 +280,7 @@ void OutsideGuard::finish_call() {
     at::Tensor& now = gradient.leaf->mutable_grad();
     if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;
   }
+  kept_.finish_call();
 }
 
 }  // namespace overdrive::replay

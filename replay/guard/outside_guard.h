@@ -4,6 +4,7 @@
 #pragma once
 
 #include "replay/bind/bound_program.h"
+#include "replay/guard/kept_gradients.h"
 
 #include <c10/core/TensorImpl.h>
 
@@ -14,8 +15,11 @@ namespace overdrive::replay {
 
 // The leaves among a recording's tensors from outside, with their gradients as they are now: before a call.
 std::vector<LeafGradient> gradients_now(const Program& program);
-// The same leaves after the call. Returns a refusal, or nothing.
-std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program);
+// The same leaves after the call, which returned the results. Returns a refusal, or nothing.
+std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program,
+                                 const std::vector<at::Tensor>& results);
+// In a first recording, which does not compare gradients.
+void note_gradients_left(Program& program);
 // Whether two recordings treat the gradients alike; a sentence otherwise. Notes in the later one which
 // gradients may come and go.
 std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now);
@@ -45,6 +49,10 @@ class OutsideGuard {
   bool only_gradients_come_or_go() const;
   // Whether what differs may be as it was again: a gradient, or whether tensors require one.
   bool may_fit_again() const;
+  // Before a replay: gradients of an earlier call that somebody holds are kept.
+  void begin_call() { kept_.begin_call(); }
+  // After a replay that was taken back.
+  void put_back() { kept_.put_back(); }
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
   // Why the tensors cannot be watched; empty when they can.
@@ -101,6 +109,7 @@ class OutsideGuard {
   std::vector<Watched> watched_;
   std::vector<WatchedGradient> gradients_;
   std::vector<Flag> flags_;
+  KeptGradients kept_;
   std::vector<int> leaf_memories_;
   std::vector<int64_t> targets_;
 };

@@ -49,6 +49,8 @@ struct Memory {
   bool is_array = false;
   // Whether an operator has given it values.
   bool has_values = false;
+  // Of a first recording: whether a leaf had it as its gradient at the end.
+  bool is_left_as_gradient = false;
   int input = -1;
   // Of a wrapped number: which of the call's numbers it is; -1: the same in every call.
   int number = -1;
@@ -124,6 +126,9 @@ struct LeafGradient {
   // Whether two recordings that are equal had a gradient here and had none, and left it alone: it may come and
   // go.
   bool may_be_any = false;
+  // When the call was over: who held the new gradient, and its memory, beside leaves and results.
+  size_t held = 0;
+  size_t memory_held = 0;
 
   // Whether the call leaves the gradient as it is, or leaves none where none was.
   bool is_left_alone() const {
