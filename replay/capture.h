@@ -1,6 +1,6 @@
 // A training step that is recorded once and replayed afterwards, with eager's bits:
-// overdrive::capture(function). The caller owns the step; one thread at a time may call it, and not from inside
-// a captured function. The function and what it refers to must outlive the step. docs/guide/capturing.md says
+// overdrive::capture(function). The caller owns the step. While a thread is in a call, calls of others run the function.
+// A step is not called from inside a captured function. The function and what it refers to must outlive the step. docs/guide/capturing.md says
 // what is replayed and what is not.
 #pragma once
 
@@ -27,7 +27,7 @@ class CapturedFunction;
 using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 }  // namespace replay
 
-class OVERDRIVE_API CapturedStep {  // A captured function of a list. Not for two threads at once.
+class OVERDRIVE_API CapturedStep {  // A captured function of a list.
  public:
   CapturedStep(replay::Function function, CaptureOptions options);
   // A part: captured.h.

@@ -30,9 +30,9 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   bool constant_numbers = false;
   // A promise: dropout, batch norm and their like stay in the mode in which they were recorded.
   bool constant_modes = false;
-  // Recordings that are kept: one per set of sizes, types and modes, as long as their memory is at most 256
-  // MiB. Calls that fit none of them run eagerly.
-  size_t programs = 64;
+  // Recordings that are kept at most: one per set of sizes, types and modes, as long as their memory is at most
+  // 256 MiB. Calls that fit none of them run eagerly.
+  size_t programs = 4096;
   // Every n-th replay is taken back, made eagerly and compared; a difference is an error. 0: as
   // OVERDRIVE_CAPTURE_CHECK says, which is the 10th, the 100th, the 1,000th and so on when it is not set.
   uint64_t check_every = 0;

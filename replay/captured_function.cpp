@@ -31,6 +31,13 @@ constexpr int64_t kCostOfARecording = 18;
 constexpr int64_t kMostDebt = 1500;
 constexpr uint64_t kRest = 512;
 constexpr uint64_t kMostRests = 8;
+// What a program costs that is kept, for as long as it is: it may bring replays yet.
+constexpr uint64_t kRecordingsOfAProgram = 3;
+// Calls in turn with sizes that no call had before, after which calls run eagerly, too; and how many try again
+// after such a rest.
+constexpr uint64_t kMostNew = 512, kNewAgain = 64;
+// With fewer programs each is asked whether it fits.
+constexpr size_t kFewPrograms = 4;
 
 // A thread that calls a part so often, and no other does in between, is the part's from then on.
 constexpr uint64_t kCallsElsewhere = 16;
@@ -38,11 +45,12 @@ constexpr uint64_t kCallsElsewhere = 16;
 // Calls in turn that no recording may take, after which the reason stays.
 constexpr uint64_t kEagerInTurn = 4;
 
-// A call that is under way. A second one, of another thread, is an error, or not the first.
+// A call that is under way. A second one, of another thread, is not the first; watch() and their like are errors
+// then.
 class Busy {
  public:
   explicit Busy(std::atomic<std::thread::id>& thread) : Busy(thread, std::try_to_lock) {
-    TORCH_CHECK(is_first_, "A captured step was called while another call of it was under way.");
+    TORCH_CHECK(is_first_, "A captured step was changed while a call of it was under way on another thread.");
   }
   Busy(std::atomic<std::thread::id>& thread, std::try_to_lock_t) : thread_(thread) {
     std::thread::id none;
@@ -59,6 +67,23 @@ class Busy {
   std::atomic<std::thread::id>& thread_;
   bool is_first_;
 };
+
+// Of sizes and types alone: programs with another one do not fit.
+size_t hash_of(const std::vector<at::Tensor>& inputs) {
+  size_t hash = inputs.size();
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined()) continue;
+    hash = c10::hash_combine(hash, static_cast<size_t>(input.scalar_type()));
+    for (const int64_t size : input.sizes()) hash = c10::hash_combine(hash, static_cast<size_t>(size));
+  }
+  return hash;
+}
+
+void detach_all(std::vector<at::Tensor>& results) {
+  for (at::Tensor& result : results) {
+    if (result.defined()) result = result.detach();
+  }
+}
 
 bool is_switched_on() {
   bool on = true;
@@ -88,17 +113,25 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
 
 std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
   if (counts_) return call_part(inputs);
+  const bool is_inside = busy_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  const Busy busy(busy_, std::try_to_lock);
+  if (!busy.is_first() && !is_inside) return call_beside(inputs);
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (Recorder* outer = Recorder::active()) {
     outer->refuse("A captured step was called inside another one; capture only the outer function.");
     return eager(inputs, "called inside another captured step");
   }
-  if (busy_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
-    return eager(inputs, "the function calls its own captured step");
-  }
-  const Busy busy(busy_);
+  if (is_inside) return eager(inputs, "the function calls its own captured step");
   return call_entry(inputs);
+}
+
+// Another thread is in a call, and whatever belongs to the step is that thread's.
+std::vector<at::Tensor> CapturedFunction::call_beside(const std::vector<at::Tensor>& inputs) {
+  calls_beside_.fetch_add(1, std::memory_order_relaxed);
+  std::vector<at::Tensor> results = function_(inputs);
+  if (!counts_) detach_all(results);
+  return results;
 }
 
 // To an outer recording, to another part that runs once more, and to a call that is under way, a part is its
@@ -106,8 +139,7 @@ std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& in
 std::vector<at::Tensor> CapturedFunction::call_part(const std::vector<at::Tensor>& inputs) {
   const Busy busy(busy_, std::try_to_lock);
   if (!busy.is_first() || Recorder::active() || PartFunction::is_running_again()) {
-    calls_beside_.fetch_add(1, std::memory_order_relaxed);
-    return function_(inputs);
+    return call_beside(inputs);
   }
   ++stats_.calls;
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
@@ -155,22 +187,38 @@ bool CapturedFunction::is_resting() {
 
 void CapturedFunction::weigh_recordings(uint64_t recorded_before) {
   if (stats_.recorded == recorded_before) return;
-  const int64_t debt = kCostOfARecording * static_cast<int64_t>(stats_.recorded) -
-                       static_cast<int64_t>(stats_.replayed) - forgiven_;
+  uint64_t wasted = stats_.recorded;
+  for (const Kept& kept : entries_) wasted -= std::min(kept.entry->recordings(), kRecordingsOfAProgram);
+  const int64_t debt =
+      kCostOfARecording * static_cast<int64_t>(wasted) - static_cast<int64_t>(stats_.replayed) - forgiven_;
   if (debt <= kMostDebt) return;
   forgiven_ += debt / 4;
+  rest("Recordings are made so often, and fit so seldom, that nothing is gained; the next ",
+       c10::str(" The last reason: ",
+                entries_.front().entry->outdated_reason().empty()
+                    ? "other sizes, types, strides or modes in each call"
+                    : entries_.front().entry->outdated_reason(),
+                "."));
+}
+
+void CapturedFunction::rest(const char* reason, const std::string& more) {
   rest_ = kRest << std::min(rests_++, kMostRests);
-  rest_reason_ = c10::str("Recordings are made so often, and fit so seldom, that nothing is gained; the next ",
-                          rest_, " calls run eagerly. The last reason: ",
-                          entries_.front().entry->outdated_reason().empty()
-                              ? "other sizes, types, strides or modes in each call"
-                              : entries_.front().entry->outdated_reason(),
-                          ".");
+  rest_reason_ = c10::str(reason, rest_, " calls run eagerly.", more);
+}
+
+// Before a call makes a new program.
+bool CapturedFunction::are_sizes_always_new() {
+  if (++new_in_turn_ <= kMostNew) return false;
+  new_in_turn_ = kMostNew - kNewAgain;
+  rest("Sizes, types, strides or modes of the inputs have been new in very many calls in turn, and a program is for "
+       "those that come again: pad batches to a few sizes. The next ",
+       "");
+  return true;
 }
 
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
-  const Busy busy(busy_);
-  if (!is_on_ || Recorder::active() || reason_to_run_eagerly()) return false;
+  const Busy busy(busy_, std::try_to_lock);
+  if (!busy.is_first() || !is_on_ || Recorder::active() || reason_to_run_eagerly()) return false;
   Entry* entry = known_entry_for(inputs);
   return entry && entry->would_replay(inputs);
 }
@@ -178,20 +226,23 @@ bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
 Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) {
   const Environment environment = Environment::now();
   constexpr size_t kNone = std::numeric_limits<size_t>::max();
-  size_t found = kNone, waiting = kNone, first_declined = kNone, declined = 0;
+  const size_t hash = entries_.size() > kFewPrograms ? hash_of(inputs) : 0;
+  size_t found = kNone, begun = kNone, waiting = kNone, first_declined = kNone, declined = 0;
   for (size_t i = 0; i < entries_.size() && found == kNone; ++i) {
     Entry& entry = *entries_[i].entry;
-    if (!entry.fits(environment, inputs)) continue;
-    if (!entry.is_ready()) {
-      waiting = std::min(waiting, i);
-    } else if (entry.declines()) {
+    if ((hash != 0 && hash != entries_[i].hash) || !entry.fits(environment, inputs)) continue;
+    if (entry.declines()) {
       first_declined = std::min(first_declined, i);
       ++declined;
-    } else {
+    } else if (entry.is_ready()) {
       found = i;
+    } else {
+      size_t& first = entry.has_flags() ? begun : waiting;
+      first = std::min(first, i);
     }
   }
   // Another one may be of this state, as of a half that is frozen in turns; or is recorded now.
+  if (found == kNone) found = begun;
   if (found == kNone) found = waiting;
   if (found == kNone && declined >= kMostStates) found = first_declined;
   if (found == kNone) return nullptr;
@@ -202,9 +253,16 @@ Entry* CapturedFunction::known_entry_for(const std::vector<at::Tensor>& inputs) 
 }
 
 Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
-  if (Entry* known = known_entry_for(inputs)) return known;
+  if (Entry* known = known_entry_for(inputs)) {
+    new_in_turn_ = 0;
+    return known;
+  }
   eager_reason_ = refusal_of_inputs(inputs, counts_ != nullptr);
   if (!eager_reason_.empty()) return nullptr;
+  if (are_sizes_always_new()) {
+    eager_reason_ = rest_reason_;
+    return nullptr;
+  }
   if (entries_.size() >= options_.programs) forget_unused();
   if (entries_.size() >= options_.programs) {
     eager_reason_ = c10::str("the step already has ", entries_.size(),
@@ -216,7 +274,8 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
   entries_.insert(
       entries_.begin(),
-      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, given_, counts_), stats_.calls});
+      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, given_, counts_), stats_.calls,
+       hash_of(inputs)});
   return entries_.front().entry.get();
 }
 
@@ -243,10 +302,7 @@ std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& i
   ++eager_in_turn_;
   eager_reason_ = std::move(reason);
   std::vector<at::Tensor> results = function_(inputs);
-  if (counts_) return results;
-  for (at::Tensor& result : results) {
-    if (result.defined()) result = result.detach();
-  }
+  if (!counts_) detach_all(results);
   return results;
 }
 
@@ -259,7 +315,7 @@ void CapturedFunction::watch(const void* value, size_t bytes) {
 
 void CapturedFunction::reset() {
   const Busy busy(busy_);
-  rest_ = 0;
+  rest_ = new_in_turn_ = 0;
   entries_.clear();
 }
 
@@ -315,6 +371,8 @@ std::string CapturedFunction::explain() const {
   std::ostringstream out;
   out << stats_.calls << " calls: " << stats_.replayed << " replayed, " << stats_.recorded << " recorded, "
       << stats_.checked << " checked, " << stats_.eager << " eager, " << stats_.undone << " undone\n";
+  if (const uint64_t beside = calls_beside_.load(std::memory_order_relaxed))
+    out << beside << " more calls ran eagerly while another thread was in one\n";
   if (!eager_reason_.empty())
     out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
   for (size_t i = 0; i < entries_.size(); ++i) {

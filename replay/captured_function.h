@@ -1,5 +1,5 @@
 // The content of a CapturedStep: the function, its options and one entry per set of looks. Owned by the
-// CapturedStep; one thread at a time, and a flag checks this. Finds the entry of a call. Calls that no entry
+// CapturedStep. One thread at a time is in a call, and a flag says so; calls of others run the function. Finds the entry of a call. Calls that no entry
 // may take run eagerly.
 #pragma once
 
@@ -37,6 +37,7 @@ class CapturedFunction {
 
  private:
   std::vector<at::Tensor> call_part(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call_beside(const std::vector<at::Tensor>& inputs);
   bool is_on_its_thread();
   std::vector<at::Tensor> call_entry(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
@@ -45,6 +46,8 @@ class CapturedFunction {
   void keep_within_bytes();
   bool is_resting();
   void weigh_recordings(uint64_t recorded_before);
+  void rest(const char* reason, const std::string& more);
+  bool are_sizes_always_new();
   Entry* entry_for(const std::vector<at::Tensor>& inputs);
 
   const Function function_;
@@ -54,7 +57,7 @@ class CapturedFunction {
   // What OVERDRIVE and OVERDRIVE_CAPTURE said when the step was made.
   const bool is_on_;
   CaptureStats stats_;
-  // Calls of a part while another one was under way.
+  // Calls while another thread was in one.
   std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
   GivenNumbers given_;
@@ -62,12 +65,16 @@ class CapturedFunction {
     std::unique_ptr<Entry> entry;
     // The number of the last call that it took.
     uint64_t used;
+    // Of the inputs' sizes and types.
+    size_t hash;
   };
   // The last used one first.
   std::vector<Kept> entries_;
   // Calls that run eagerly from now on, how often there were such, and what recordings have cost until then.
   uint64_t rest_ = 0;
   uint64_t rests_ = 0;
+  // Calls in turn that no program was for.
+  uint64_t new_in_turn_ = 0;
   int64_t forgiven_ = 0;
   std::string rest_reason_;
   uint64_t current_ = 0;

@@ -30,6 +30,8 @@ constexpr uint64_t kMostAnswers = 64;
 // The second recording of a cell in a loop waits for the end of the loop, after which the graph of the first
 // one goes.
 constexpr uint64_t kMostHeld = 1000;
+// About what an entry takes, and each operator and value of a program, beside the arena.
+constexpr size_t kEntryBytes = size_t{2} << 10, kTableBytes = 512;
 
 constexpr const char* kOtherCasts = "Autocast keeps casts of other weights than before.";
 
@@ -223,7 +225,7 @@ void Entry::outdated(std::string reason) {
 }
 
 std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& inputs) {
-  ++stats_.recorded;
+  note_recording();
   const auto placeholders = take_placeholders();
   auto program = std::make_unique<Program>();
   std::vector<at::Tensor> results;
@@ -249,6 +251,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
     return results;
   }
   if (!part_) note_gradients_left(*program);
+  flags_ = LeafFlags(*program);
   recorded_ = std::move(program);
   call_numbers_.begin();
   shared_ = SharedMemory(*recorded_);
@@ -381,12 +384,21 @@ void Entry::adopt(std::shared_ptr<ReplayRun> run) {
   call_numbers_.bind(*run_);
 }
 
+void Entry::note_recording() {
+  ++stats_.recorded;
+  ++recordings_;
+}
+
 std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inputs) {
+  if (const char* reason = flags_.difference()) {
+    outdated(reason);
+    return eager(inputs);
+  }
   if (!shared_.harmless(inputs)) return eager(inputs);
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
   if (is_held() || !call_numbers_.may_prove()) return eager(inputs);
   const auto placeholders = take_placeholders();
-  ++stats_.recorded;
+  note_recording();
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty()) {
     refuse(std::move(call.refusal));
@@ -516,6 +528,7 @@ const char* Entry::take_difference() {
 }
 
 bool Entry::declines() {
+  if (has_flags()) return flags_.difference() != nullptr;
   if (phase_ != Phase::kReady) return false;
   difference_ = outside_difference();
   const OutsideGuard& guard = run_->guard();
@@ -524,7 +537,12 @@ bool Entry::declines() {
 
 size_t Entry::bytes() const {
   const size_t runs = part_ ? std::max<size_t>(part_->runs(), 1) : 1;
-  return run_ ? runs * run_->bound().arena_bytes() : 0;
+  if (!run_) return kEntryBytes;
+  size_t buffers = 0;
+  for (const at::Tensor& buffer : run_->bound().buffers()) buffers += buffer.nbytes();
+  const Program& program = run_->program();
+  return kEntryBytes + runs * (run_->bound().arena_bytes() + buffers +
+                               kTableBytes * (program.operators.size() + program.values.size()));
 }
 
 std::optional<ProgramToSave> Entry::to_save() {

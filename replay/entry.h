@@ -39,8 +39,12 @@ class Entry {
   // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
   bool declines();
   bool is_ready() const { return phase_ == Phase::kReady; }
-  // Of the program's memory.
+  // Whether a recording says which leaves require a gradient in calls that belong here.
+  bool has_flags() const { return phase_ == Phase::kSecond || phase_ == Phase::kCheck; }
+  // Of the program's memory, and about those of its tables.
   size_t bytes() const;
+  // How often it was recorded.
+  uint64_t recordings() const { return recordings_; }
   const std::string& outdated_reason() const { return outdated_reason_; }
 
   // False where autocast keeps casts of weights, which only a call makes.
@@ -111,6 +115,7 @@ class Entry {
   static bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
   // Of a part: whether a leaf that the program knows from outside is given to it as an input.
   bool is_known_leaf(const std::vector<at::Tensor>& inputs) const;
+  void note_recording();
   void adopt(std::shared_ptr<ReplayRun> run);
   void release_run();
   void fill_buffers(const std::vector<at::Tensor>& inputs) const;
@@ -148,6 +153,8 @@ class Entry {
   SharedMemory shared_;
   // What the last recording reads and does not write, at its end.
   ReadMemory read_;
+  // Of the first recording: leaves, and whether they required a gradient.
+  LeafFlags flags_;
   // Of each input: whether two recordings that are equal had another tensor there.
   std::vector<bool> varied_;
   Doubts doubts_;
@@ -162,6 +169,7 @@ class Entry {
   // Why it was recorded anew, the last time.
   std::string outdated_reason_;
   uint64_t differences_ = 0;
+  uint64_t recordings_ = 0;
   // Calls whose inputs tells_apart() could not tell from what the first recording knows.
   uint64_t alike_ = 0;
   // Recordings of a part that is_held() could not use.

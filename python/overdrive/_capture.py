@@ -18,7 +18,7 @@ from overdrive._arguments import Arguments, Given, merged
 from overdrive._call_numbers import CallNumbers, Shared, opened
 from overdrive._capture_optimizer import _refuse, _Unrecorded
 from overdrive._capture_optimizers import Optimizers
-from overdrive._capture_results import filled, form_of, only_tensors
+from overdrive._capture_results import filled, form_of_results, only_tensors
 from overdrive._capture_texts import (HELD_GRADIENT, Number, gradients_of, in_python, is_one_held, levels_to_caller,
                                      other_number, steps, telling, with_lines)
 from overdrive._code import RANDOM_NUMBERS, Met, Watcher
@@ -38,12 +38,15 @@ _MOST_RESETS = 8
 # As in replay/captured_function.cpp: what a recording costs in calls, by how much recordings may cost more than replays bring,
 # and how many calls run eagerly then.
 _COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
+_RECORDINGS = 3
 # Runs of the function in turn after which the way through the library is left out for a while.
 _MOST_RUNS = 64
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
+# Of values that the function read.
+_MOST_SETS = 64
 _REPLAYED: Any = object()
 _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
 
@@ -90,7 +93,8 @@ class _Form:
 
 
 class CapturedStep:
-    """What :func:`capture` returns. Called by one thread at a time, with the function's tensors and numbers."""
+    """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
+    function."""
 
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
@@ -154,6 +158,8 @@ class CapturedStep:
         self._given: Given | None = None
         self._containers: Given | None = None
         self._error: BaseException | None = None
+        # While a thread is in a call, and that thread while it runs the function.
+        self._busy = threading.Lock()
         self._running = 0
         self._resets = 0
         self._new_variants = 0
@@ -163,6 +169,7 @@ class CapturedStep:
         self._looks_at_steps = True
         # Runs of the function without a replay between them.
         self._runs_in_turn = 0
+        self._way_to_replays = (0, 0, 0)
         self._reset_reason = ""
         self._given_up = ""
         self._eager_reason = ""
@@ -176,6 +183,23 @@ class CapturedStep:
         let_go_before_swaps()
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not self._busy.acquire(blocking=False):
+            return self._meanwhile(Arguments(list(inputs), keywords) if keywords else inputs)
+        try:
+            return self._call_alone(inputs, keywords)
+        finally:
+            self._busy.release()
+
+    def _meanwhile(self, inputs: Any) -> Any:
+        """The function, called by itself, or while another thread is in a call."""
+        if self._running == threading.get_ident():
+            reason = "The function calls the captured step itself; call the function there."
+            _refuse(reason)
+            return self._eager(inputs, reason)
+        self._python_calls += 1
+        return self._plainly(inputs)
+
+    def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
         given = None
@@ -186,7 +210,7 @@ class CapturedStep:
                 inputs = Arguments(list(inputs), keywords)  # type: ignore[assignment]
             if given.reason:
                 return self._eager(inputs, given.reason)
-        if self._given_up or self._running or any(count() for count in self._modes):
+        if self._given_up or any(count() for count in self._modes):
             return self._eager(inputs, self._reason_for_python())
         if self._rest and self._rests_now():
             return self._eager(inputs, self._eager_reason)
@@ -241,24 +265,21 @@ class CapturedStep:
     def _reason_for_python(self) -> str:
         if self._given_up:
             return self._given_up
-        if not self._running and self._modes[-1]():
+        if self._modes[-1]():
             return ("torch.nn.utils.parametrize.cached() keeps tensors from call to call, and calls inside of it run eagerly; enter it "
                     "inside of the function.")
-        if not self._running:
-            return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
-                    "call the step outside of the mode.")
-        if self._running != threading.get_ident():
-            raise OverdriveError("A captured step was called while another call of it was under way.")
-        reason = "The function calls the captured step itself; call the function there."
-        _refuse(reason)
-        return reason
+        return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
+                "call the step outside of the mode.")
 
     def _eager(self, inputs: Sequence[Any], reason: str) -> Any:
         self._python_calls += 1
         self._eager_reason = reason
         self._count_run()
+        return self._plainly(inputs)
+
+    def _plainly(self, inputs: Sequence[Any]) -> Any:
         leaves: list[Any] = []
-        form = form_of(self._apply(inputs), leaves)
+        form = form_of_results(self._apply(inputs), leaves)
         return filled(form, iter([leaf.detach() for leaf in leaves]))
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
@@ -302,7 +323,7 @@ class CapturedStep:
                 key = (numbers.template, *key[1:])
             elif self._counters:
                 return None
-            if len(self._variants) >= self._programs:
+            if len(self._variants) >= min(self._programs, _MOST_SETS):
                 del self._variants[0]
             self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
@@ -355,7 +376,7 @@ class CapturedStep:
     def _weigh_recordings(self, reason: str) -> None:
         """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
         made = self.stats()
-        debt = _COST * (self._new_variants + self._resets + made["recorded"]) - made["replayed"] - self._forgiven
+        debt = _COST * _RECORDINGS * (self._new_variants + self._resets) - made["replayed"] - self._forgiven
         if debt > _MOST_DEBT:
             self._forgiven += debt // 4
             self._begin_rest(f"Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: "
@@ -370,6 +391,13 @@ class CapturedStep:
     def _note_run(self) -> None:
         self._runs_in_turn += 1
         if self._runs_in_turn > _MOST_RUNS:
+            # Sizes that are new, or are being recorded, are on their way to replays. The library counts its recordings.
+            before, made = self._way_to_replays, self.stats()
+            newest = max(before[-1], self._library.overdrive_capture_current(self._handle))
+            self._way_to_replays = made["recorded"], made["checked"], newest
+            if self._way_to_replays != before:
+                self._runs_in_turn = 0
+                return
             reason = self.refusal() or self._reason_of_last_call()
             self._begin_rest(reason if reason.endswith(".") else f"{reason}.")
 
@@ -496,7 +524,7 @@ class CapturedStep:
         return [tensor for tensor in tensors if tensor is not None]
 
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
-        return form_of(value, leaves)
+        return form_of_results(value, leaves)
 
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
         run = self._record if recorded else self._apply
@@ -628,6 +656,7 @@ class CapturedStep:
         variant.generators = walk.generators
         self._facts.ask(walk.names())
         self._named = walk.leaves
+        self._facts.ask_for_gradients_of(self._lasting())
         options: list[Read] = []
         if self._optimizer is not None:
             options = self._optimizer.options_read()
@@ -793,7 +822,7 @@ class CapturedStep:
 
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
-            programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1) -> CapturedStep:
+            programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1) -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and

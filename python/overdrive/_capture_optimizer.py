@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import threading
 from typing import Any
 
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
@@ -153,7 +154,7 @@ class Optimizer:
 
     def begin(self) -> None:
         """Before a recorded function runs: from here on step() is the operator's."""
-        self.steps = 0
+        self.steps, self._thread = 0, threading.get_ident()
         self._before = self.optimizer.__dict__.get("step")
         self.optimizer.step = self._step
 
@@ -166,6 +167,8 @@ class Optimizer:
     def _step(self, closure: Any = None) -> Any:
         import torch
 
+        if threading.get_ident() != self._thread:
+            return self._kind.step(self.optimizer, closure)  # that thread's call is not recorded
         self.steps += 1
         self.optimizer._opt_called = True  # for the warning of schedulers
         loss = None

@@ -54,6 +54,19 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
     return ("other", value)
 
 
+def form_of_results(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
+    """The same, with each tensor once among the leaves: one that is returned twice is one tensor in a replay, too."""
+    found: list[Any] = []
+    form = form_of(value, found, objects)
+    places: dict[int, int] = {}
+    order = tuple(places.setdefault(id(tensor), len(places)) for tensor in found)
+    if len(places) == len(found):
+        leaves.extend(found)
+        return form
+    leaves.extend({id(tensor): tensor for tensor in found}.values())
+    return ("shared", (form, order))
+
+
 def _is_plain(value: Any) -> bool:
     """Whether the attributes are all there is to an object: a cache of keys and values, a distribution."""
     import torch
@@ -103,6 +116,8 @@ def others_in(form: Any) -> Any:
     kind, parts = form
     if kind == "other":
         return parts
+    if kind == "shared":
+        return others_in(parts[0])
     return next((other for part in parts if (other := others_in(part[1] if kind is dict else part)) is not None), None)
 
 
@@ -110,8 +125,10 @@ def _has(form: Any, name: str) -> bool:
     if form is None or form == "tensor":
         return False
     kind, parts = form
+    if kind == "shared":
+        return _has(parts[0], name)
     if isinstance(kind, str):
-        return kind == name
+        return bool(kind == name)
     return any(_has(part[1] if kind is dict else part, name) for part in parts)
 
 
@@ -125,6 +142,9 @@ def filled(form: Any, leaves: Iterator[Any]) -> Any:
         return parts.value
     if kind == "other":
         return parts
+    if kind == "shared":
+        once = list(leaves)
+        return filled(parts[0], iter([once[place] for place in parts[1]]))
     if kind is dict:
         return {key: filled(part, leaves) for key, part in parts}
     made = [filled(part, leaves) for part in parts]

@@ -1,6 +1,7 @@
 """What a function may ask of its arguments beside their elements, sizes and types: facts that choose a recording."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,12 +46,18 @@ class Facts:
         self._known = {**_ALWAYS, **_WITH_A_GRAPH} if with_a_graph else _ALWAYS
         self._names: set[str] = set()
         self._asked: list[Callable[[Any], Any]] = []
+        # Parameters that a part may ask for their gradient.
+        self._leaves: list[weakref.ref[Any]] = []
         self._plain, self._parameter = torch.Tensor, torch.nn.Parameter
 
     def ask(self, names: Iterable[str]) -> None:
         """Code that has run names these attributes."""
         self._names.update(names)
         self._asked = [ask for name, ask in self._known.items() if name in self._names]
+
+    def ask_for_gradients_of(self, tensors: Iterable[Any]) -> None:
+        if "grad" in self._names and "grad" in self._known:
+            self._leaves = [weakref.ref(tensor) for tensor in tensors if tensor.is_leaf and tensor.requires_grad]
 
     def of(self, tensors: Iterable[Any]) -> tuple[Any, ...] | None:
         """None: a tensor is of a class of the program."""
@@ -66,8 +73,13 @@ class Facts:
             if x.__dict__:
                 names = x.__dict__ if "__dict__" in self._names else self._names
                 found.extend((name, type(value), value) for name, value in x.__dict__.items() if name in names and is_number(value))
+        for weak in self._leaves:
+            leaf = weak()
+            found.append(leaf is None or leaf.grad is None)
         return tuple(found)
 
     def told(self) -> str:
         asked = sorted({name for name in self._known if name in self._names})
+        if self._leaves:
+            asked.append("whether a parameter has a gradient")
         return "a fact about an argument: its class" + (", or " + ", ".join(asked) if asked else "") + ", or an attribute of it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._capture_optimizer import _refuse
-from overdrive._capture_results import filled, form_of, others_in
+from overdrive._capture_results import filled, form_of, form_of_results, others_in
 from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
 from overdrive._guards import Read, is_scripted
@@ -36,7 +35,6 @@ class CapturedPart(CapturedStep):
                  guarded: bool, name: str = "", passes: bool = True) -> None:
         super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
                          passes=passes)
-        self._busy = threading.Lock()
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None
         # What the function has returned in it, and the tensors of that.
@@ -181,7 +179,7 @@ class CapturedPart(CapturedStep):
         try:
             tensors = call("Recording.inputs")
             leaves: list[Any] = []
-            form_of(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
+            form_of_results(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
             for read, value in before:
                 Left(read, leaves, tensors)
                 putter_of(read)(value)
@@ -194,7 +192,7 @@ class CapturedPart(CapturedStep):
 
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         objects: list[Any] = []
-        form = form_of(value, leaves, objects)
+        form = form_of_results(value, leaves, objects)
         # What the call leaves behind comes to the leaves later.
         self._made = value, leaves
         before, self._returned = self._returned, [weakref.ref(one) for one in objects]
@@ -321,7 +319,7 @@ def part_of(target: Any) -> CapturedStep | None:
     return call.part if isinstance(call, _ModuleCall) else None
 
 
-def captured(target: Any = None, *, programs: int = 64, check_every: int = 0, guards: str = "checked", passes: bool = True) -> Any:
+def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True) -> Any:
     """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
 
     A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are

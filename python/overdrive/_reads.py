@@ -15,6 +15,7 @@ import functools
 import gc
 import os
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Container, Iterable, Iterator
@@ -49,6 +50,7 @@ _OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
 _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 _CACHED = type(functools.lru_cache(int))
+_LOCK = type(threading.Lock())
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
 
@@ -294,6 +296,9 @@ class Walk:
                 self._into(value.__init__.__self__, name, where, depth + 1)
         elif isinstance(value, torch.Tensor):
             self._tensor(value, name, depth)
+        elif kind is _LOCK:
+            if asked := self._attributes.get("locked", ""):
+                self._read(ANSWER, value.locked, None, f"{name}.locked()", asked, depth)
         elif isinstance(value, torch.nn.Module):
             for module in value.modules():
                 self._seen[id(module)] = module

@@ -10,6 +10,7 @@ namespace overdrive::replay {
 namespace {
 
 constexpr const char* kOtherGradients = "Gradients are defined before or after one call, but not the other.";
+constexpr const char* kOtherSizes = "a tensor that the step may look at has other sizes or strides";
 constexpr const char* kOtherFlag = "requires_grad of a tensor that the step uses was changed";
 
 at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
@@ -98,6 +99,26 @@ std::string gradient_difference(const std::vector<LeafGradient>& before, std::ve
   const bool others_are_left =
       std::all_of(known.begin(), known.end(), [](const auto& each) { return each.second->is_left_alone(); });
   return others_are_left ? "" : kOtherGradients;
+}
+
+LeafFlags::LeafFlags(const Program& program) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto add = [&](const WeakTensor& weak) {
+    const at::Tensor tensor = tensor_of(weak);
+    if (tensor.defined() && tensor.is_leaf() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+      flags_.push_back({weak, tensor.unsafeGetTensorImpl(), tensor.requires_grad()});
+  };
+  for (const OutsideTensor& outside : program.outside) {
+    if (outside.lives) add(outside.weak);
+  }
+  for (const WeakTensor& leaf : program.leaves) add(leaf);
+}
+
+const char* LeafFlags::difference() const {
+  const auto differs = [](const Flag& flag) {
+    return !flag.weak.expired() && flag.tensor->requires_grad() != flag.requires_grad;
+  };
+  return std::any_of(flags_.begin(), flags_.end(), differs) ? kOtherFlag : nullptr;
 }
 
 OutsideGuard::OutsideGuard(const BoundProgram& bound) {
@@ -225,13 +246,16 @@ void OutsideGuard::watch_flags(const Program& program) {
   for (const Watched& each : watched_) known.insert(each.tensor);
   for (const WeakTensor& weak : program.leaves) {
     const at::Tensor leaf = tensor_of(weak);
-    if (leaf.defined() && known.insert(leaf.unsafeGetTensorImpl()).second)
-      flags_.push_back({weak, leaf.unsafeGetTensorImpl(), leaf.requires_grad()});
+    if (leaf.defined() && leaf.layout() == at::kStrided && known.insert(leaf.unsafeGetTensorImpl()).second)
+      flags_.push_back({weak, leaf.unsafeGetTensorImpl(), leaf.requires_grad(), c10::DimVector(leaf.sizes()),
+                        c10::DimVector(leaf.strides())});
   }
 }
 
 const char* OutsideGuard::Flag::difference() const {
-  return weak.expired() || tensor->requires_grad() == requires_grad ? nullptr : kOtherFlag;
+  if (weak.expired()) return nullptr;
+  if (tensor->requires_grad() != requires_grad) return kOtherFlag;
+  return tensor->sizes() == sizes && tensor->strides() == strides ? nullptr : kOtherSizes;
 }
 
 const char* OutsideGuard::WatchedGradient::difference() const {
@@ -249,9 +273,10 @@ const char* OutsideGuard::difference() const {
   for (const WatchedGradient& gradient : gradients_) {
     if (const char* text = gradient.difference()) return text;
   }
-  return std::any_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.difference(); })
-             ? kOtherFlag
-             : nullptr;
+  for (const Flag& flag : flags_) {
+    if (const char* text = flag.difference()) return text;
+  }
+  return nullptr;
 }
 
 bool OutsideGuard::only_gradients_come_or_go() const {

@@ -38,6 +38,23 @@ struct HookLooks {
   bool operator==(const HookLooks&) const = default;
 };
 
+// Whether the leaves that a recording knows require a gradient, as they did when it was made.
+class LeafFlags {
+ public:
+  LeafFlags() = default;
+  explicit LeafFlags(const Program& program);
+  // Why the recording does not fit, or null.
+  const char* difference() const;
+
+ private:
+  struct Flag {
+    WeakTensor weak;
+    const c10::TensorImpl* tensor;
+    bool requires_grad;
+  };
+  std::vector<Flag> flags_;
+};
+
 class OutsideGuard {
  public:
   explicit OutsideGuard(const BoundProgram& bound);
@@ -92,11 +109,13 @@ class OutsideGuard {
 
     const char* difference() const;
   };
-  // Of a leaf that no operator uses.
+  // Of a tensor that no operator uses.
   struct Flag {
     WeakTensor weak;
     const c10::TensorImpl* tensor;
     bool requires_grad;
+    c10::DimVector sizes;
+    c10::DimVector strides;
 
     const char* difference() const;
   };

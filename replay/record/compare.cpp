@@ -20,6 +20,16 @@ constexpr const char* kHostValue =
     "; make it an input, a tensor that is changed in place, or tell the step: an optimizer by .optimizer, "
     "another number by watch().";
 
+constexpr const char* kFilledByHand =
+    " is filled through a pointer, with other values in each call; make it an input. LibTorch itself does so in RReLU() "
+    "in training and in pack_padded_sequence(enforce_sorted=False): leave that activation out of the captured function, "
+    "and give sequences that are sorted by their lengths.";
+
+// Memory that has no values of an operator's, and gets them by hand.
+bool filled_by_hand(const std::string& name, const Memory& memory) {
+  return memory.origin == Origin::kMade && memory.host_filled >= 0 && name.starts_with("aten::empty");
+}
+
 std::string argument_difference(const Operator& x, const Operator& y, size_t i) {
   const Argument &a = x.in[i], &b = y.in[i];
   const std::string& name = x.handle.schema().arguments()[i].name();
@@ -124,7 +134,8 @@ std::string memory_difference(const Program& a, const Program& b) {
     if (x.lives != y.lives)
       return str("A tensor of ", name, " lives on after one call, but not after the other.");
     if ((x.origin == Origin::kConstant || x.host_filled >= 0) && y.number < 0 && x.constant != y.constant) {
-      return str("A number that ", name, " is given varies", kHostValue);
+      return filled_by_hand(name, x) ? str(name, "'s memory", kFilledByHand)
+                                     : str("A number that ", name, " is given varies", kHostValue);
     }
   }
   return "";

@@ -210,8 +210,7 @@ bool Recorder::leaves_new_gradient() const {
 void Recorder::note_owners(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined() || !tensor.has_storage()) continue;
-    if (tensor.is_leaf() && (tensor.is_floating_point() || tensor.is_complex()))
-      program_.leaves.emplace_back(tensor.getIntrusivePtr());
+    program_.leaves.emplace_back(tensor.getIntrusivePtr());
     owners_.try_emplace(tensor.storage().unsafeGetStorageImpl(), WeakTensor(tensor.getIntrusivePtr()));
   }
 }

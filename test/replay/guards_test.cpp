@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -217,18 +219,94 @@ TEST_F(CaptureGuards, SettingsOfTheThread) {
   }
 }
 
-TEST_F(CaptureGuards, OneCallAtATime) {
-  CapturedStep* self = nullptr;
-  std::string error;
+// The second thread waits inside of its call until the first one has come back from a whole one.
+TEST_F(CaptureGuards, ASecondThreadRunsTheFunction) {
+  std::promise<void> inside, over;
   CapturedStep step(
       [&](const Tensors& inputs) {
-        std::thread([&] { error = error_of([&] { self->call(inputs); }); }).join();
+        if (inputs[0].numel() == 3) {
+          inside.set_value();
+          over.get_future().wait();
+        }
         return Tensors{inputs[0] + 1};
       },
       {});
-  self = &step;
-  step.call({torch::ones({2})});
-  EXPECT_NE(error.find("while another call of it was under way"), std::string::npos) << error;
+  at::Tensor slow;
+  std::thread other([&] { slow = step.call({torch::ones({3})})[0]; });
+  inside.get_future().wait();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step.call({torch::ones({2}) * i})[0][0].item<float>(), i + 1);
+  EXPECT_FALSE(step.would_replay({torch::ones({2})}));
+  EXPECT_NE(error_of([&] { step.reset(); }).find("while a call of it was under way"), std::string::npos);
+  over.set_value();
+  other.join();
+  EXPECT_EQ(slow[2].item<float>(), 2);
+  EXPECT_EQ(step.stats().calls, 4u);
+  EXPECT_EQ(step.stats().eager, 4u);
+  EXPECT_NE(step.explain().find("3 more calls ran eagerly"), std::string::npos) << step.explain();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(step.call({torch::ones({2}) * i})[0][0].item<float>(), i + 1);
+  EXPECT_EQ(step.stats().replayed, 2u) << step.explain();
+}
+
+TEST_F(CaptureGuards, ThreadsThatCallAtOnceHaveEagersResults) {
+  CapturedStep step([](const Tensors& inputs) { return Tensors{(inputs[0].sin() * 2 + inputs[0].sum()).tanh()}; }, {});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int k = 0; k < 3; ++k) {
+    threads.emplace_back([&, k] {
+      for (int i = 0; i < 300; ++i) {
+        const at::Tensor x = torch::full({4, 5}, 0.01 * i + k);
+        wrong += same_bits(step.call({x})[0], (x.sin() * 2 + x.sum()).tanh()) ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(step.stats().calls, 900u);
+  EXPECT_GT(step.stats().replayed, 0u) << step.explain();
+}
+
+// The discriminator of a generator's step is frozen in every second call, or in six of twelve.
+TEST_F(CaptureGuards, AHalfThatIsFrozenInTurnHasARecordingForEachState) {
+  const auto make = [] {
+    using namespace torch::nn;
+    Sequential whole(Linear(8, 6), Tanh(), Linear(6, 4));
+    Training training{.model = whole.ptr(), .optimizer = sgd()(whole[0]->parameters())};
+    training.step = [whole, optimizer = training.optimizer.get()](const Tensors& inputs) mutable {
+      optimizer->zero_grad();
+      at::Tensor loss = whole->forward(inputs[0]).mean();
+      loss.backward();
+      optimizer->step();
+      return loss;
+    };
+    training.inputs = [](int i) { return batch_of(i, {5, 8}, {5, 4}); };
+    return training;
+  };
+  for (const int period : {1, 2, 3, 6}) {
+    SideBySide both(make);
+    ASSERT_EQ(both.run(60,
+                       [&](Training& training, int i) {
+                         for (at::Tensor& each : training.model->children()[2]->parameters())
+                           each.requires_grad_(i / period % 2 == 1);
+                       }),
+              "");
+    EXPECT_GE(both.step().stats().replayed, 60u - 24u) << period << both.step().explain();
+  }
+}
+
+TEST_F(CaptureGuards, SizesThatComeInACycleAreAllReplayed) {
+  CapturedStep step([](const Tensors& inputs) { return Tensors{inputs[0].sin() * 2}; }, {});
+  for (int i = 0; i < 1000; ++i) step.call({torch::ones({1 + i % 100})});
+  EXPECT_EQ(step.refusal(), "");
+  EXPECT_EQ(step.stats().replayed, 600u) << step.refusal();
+}
+
+TEST_F(CaptureGuards, SizesThatNeverComeAgainAreToldAndNotRecorded) {
+  CapturedStep step([](const Tensors& inputs) { return Tensors{inputs[0].sin() * 2}; }, {});
+  for (int i = 0; i < 600; ++i) step.call({torch::ones({1 + i})});
+  EXPECT_EQ(step.stats().recorded, 0u);
+  EXPECT_THAT(step.refusal(), HasSubstr("have been new in very many calls in turn"));
+  for (int i = 0; i < 520; ++i) step.call({torch::ones({4})});
+  EXPECT_GT(step.stats().replayed, 80u) << step.explain();
 }
 
 // Recorded on one thread and replayed on others, while another step does the same.

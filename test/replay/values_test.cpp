@@ -74,7 +74,8 @@ TEST(CaptureValues, ThatTheHostReadsAreNoConstants) {
     EXPECT_EQ(first_wrong(read.function, read.before, read.after, step), "") << read.name;
     // Whether the doubt found it, or two recordings with other values.
     const bool told = step.refusal().find("An input was the same in all recorded calls") != std::string::npos ||
-                      step.refusal().find(" varies") != std::string::npos;
+                      step.refusal().find(" varies") != std::string::npos ||
+                      step.refusal().find("is filled through a pointer") != std::string::npos;
     EXPECT_TRUE(told) << read.name << ": " << step.refusal();
   }
 }
