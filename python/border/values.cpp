@@ -1,6 +1,6 @@
 // Compares values that a captured function of Python read with what there is now: 10 ns a value, under the GIL,
 // which the border's classes release. Python's own functions are found in the process: the library is linked to
-// no Python. Nothing is kept, and borrowed references are compared only.
+// no Python. Nothing is kept but versions of dicts, and borrowed references are compared only.
 #include <dlfcn.h>
 
 #include <cstddef>
@@ -10,13 +10,17 @@ namespace overdrive::python {
 namespace {
 
 enum Kind : int64_t {
-  kEntry = 0,  // `holder`, a dict, has `expected` under `key`; null: it has nothing there
-  kValues =
-      1,  // the dict has, in its order, the `key` objects whose addresses begin at `expected`, and no others
-  kSize = 2,  // the list or dict has `key` items
-  kItem = 3,  // item `key` of the list
-  kCell = 4,  // the content of the cell
-  kKind = 5   // the object's class
+  kEntry = 0,   // `holder`, a dict, has `expected` under `key`; null: it has nothing there
+  kValues = 1,  // the dict's values, in its order, are the `key` objects whose addresses begin at `expected`
+  kSize = 2,    // the list or dict has `key` items
+  kItem = 3,    // item `key` of the list
+  kCell = 4,    // the content of the cell
+  kKind = 5,    // the object's class
+  kKeys = 6,    // as kValues, the dict's keys
+  kCode = 7,    // what the function has
+  kDefaults = 8,
+  kKeywordDefaults = 9,
+  kVersion = 10  // the next `key` values look at this dict, and hold as long as its version is `expected`
 };
 // Objects of Python, by address, which live as long as this does.
 struct Value {
@@ -42,15 +46,21 @@ struct Python {
   void* (*item)(void*, intptr_t) = find<void* (*)(void*, intptr_t)>("PyList_GetItem");
   void* (*content)(void*) = find<void* (*)(void*)>("PyCell_Get");
   void (*release)(void*) = find<void (*)(void*)>("Py_DecRef");
+  void* (*code)(void*) = find<void* (*)(void*)>("PyFunction_GetCode");
+  void* (*defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetDefaults");
+  void* (*keyword_defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetKwDefaults");
 };
 
-bool has_values(const Python& python, void* dict, const void* const* values, intptr_t count) {
-  if (python.dict_size(dict) != count) return false;
+// The dict's own objects, in its order: its keys, or its values.
+bool has_objects(const Python& python, const Value& value) {
+  const auto count = reinterpret_cast<intptr_t>(value.key);
+  const auto* objects = static_cast<const void* const*>(value.expected);
+  if (python.dict_size(value.holder) != count) return false;
   intptr_t position = 0;
-  void* key = nullptr;
-  void* value = nullptr;
+  void* found[2] = {nullptr, nullptr};
   for (intptr_t i = 0; i < count; ++i) {
-    if (!python.next(dict, &position, &key, &value) || value != values[i]) return false;
+    if (!python.next(value.holder, &position, &found[0], &found[1])) return false;
+    if (found[value.kind == kKeys ? 0 : 1] != objects[i]) return false;
   }
   return true;
 }
@@ -61,7 +71,8 @@ bool holds(const Python& python, const Value& value) {
     case kEntry:
       return python.entry(value.holder, value.key) == value.expected;
     case kValues:
-      return has_values(python, value.holder, static_cast<const void* const*>(value.expected), number);
+    case kKeys:
+      return has_objects(python, value);
     case kSize:
       return python.size(value.holder) == number;
     case kItem:
@@ -77,19 +88,53 @@ bool holds(const Python& python, const Value& value) {
       python.release(type);
       return type == value.expected;
     }
+    case kCode:
+      return python.code(value.holder) == value.expected;
+    case kDefaults:
+      return python.defaults(value.holder) == value.expected;
+    case kKeywordDefaults:
+      return python.keyword_defaults(value.holder) == value.expected;
     default:
       return false;
   }
 }
 
+// Of a dict of CPython up to 3.12, behind its head and its size: another number after every change, which no
+// other dict and no earlier state has. The caller has seen that it is there.
+void* version_of(const void* dict) { return static_cast<void* const*>(dict)[3]; }
+
+size_t first_of(const Python& python, const Value* values, size_t begin, size_t end) {
+  while (begin < end && holds(python, values[begin])) ++begin;
+  return begin;
+}
+
+size_t first_changed(const Python& python, Value* values, size_t begin, size_t end) {
+  while (begin < end) {
+    Value& value = values[begin];
+    if (value.kind != kVersion) {
+      if (!holds(python, value)) return begin;
+      ++begin;
+      continue;
+    }
+    const size_t after = begin + 1 + reinterpret_cast<size_t>(value.key);
+    void* version = version_of(value.holder);
+    if (version != value.expected) {
+      const size_t changed = first_of(python, values, begin + 1, after);
+      if (changed < after) return changed;
+      value.expected = version;
+    }
+    begin = after;
+  }
+  return end;
+}
+
 }  // namespace
 }  // namespace overdrive::python
 
-// The first of these, from `begin` on, that is another object now; `end`: all are as they were. The caller
-// holds the GIL.
+// The first of these, from `begin` on, that is another object now; `end`: all are as they were, and the versions
+// of their dicts are noted. The caller holds the GIL.
 extern "C" __attribute__((visibility("default"))) size_t overdrive_python_first_changed(
-    const overdrive::python::Value* values, size_t begin, size_t end) {
+    overdrive::python::Value* values, size_t begin, size_t end) {
   static const overdrive::python::Python python;
-  while (begin < end && holds(python, values[begin])) ++begin;
-  return begin;
+  return overdrive::python::first_changed(python, values, begin, end);
 }

@@ -25,13 +25,13 @@ from overdrive._code import RANDOM_NUMBERS, Met, Watcher
 from overdrive._compare import _named_in
 from overdrive._counters import Counter, decides, is_counted
 from overdrive._facts import RESULT_OF_A_CLASS, SUBCLASS, Facts, is_of_a_class
-from overdrive._guards import (CELL, ENTRY, NOTHING, Absent, Read, Reads, is_number, is_scripted, states_of,
-                               structure_of)
+from overdrive._guards import CELL, ENTRY, NOTHING, Read, Reads, is_number, is_scripted, states_of, structure_of
+from overdrive._last_walk import LastWalk, is_one_number, without_collections
 from overdrive._left import Left, Setting, can_be_left, can_be_put, tensors_in
-from overdrive._modes import counts_of_modes
 from overdrive._library import OverdriveError, address_of, call, function as function_of, text as text_of, whole_number
+from overdrive._modes import counts_of_modes
 from overdrive._swap import let_go_before_swaps
-from overdrive._reads import Walk
+from overdrive._reads import KnownNames, Walk
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8
@@ -61,6 +61,8 @@ class _Variant:
         self.numbers: CallNumbers | None = None
         # Of flags and texts that the function changes, by their places.
         self.settings: dict[tuple[int, int, Any], Setting] = {}
+        # Of the walk whose values are among the reads.
+        self.walk_number = 0
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
 
@@ -128,6 +130,8 @@ class CapturedStep:
         self._met, self._met_functions = Met(), Met()
         # Values that the function changes itself: a replay does not, and nothing else is promised for them.
         self._own: dict[tuple[int, int, Any], Read] = {}
+        self._last_walk: LastWalk | None = None
+        self._known_names: KnownNames | None = None
         # Values of tensors that changed between two calls, which the function may write before it reads them.
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
@@ -439,6 +443,7 @@ class CapturedStep:
         self._counters.clear()
         self._settings.clear()
         self._written_elsewhere.clear()
+        self._last_walk = self._known_names = None
         self._modules = self._named_modules()
 
     def _named_modules(self) -> dict[Any, None]:
@@ -549,12 +554,16 @@ class CapturedStep:
             if variant.numbers is not None:
                 variant.numbers.settle()
             if variant.reads.changed() is not None:
-                self._note_own(variant.reads.drop_changed())
+                changed = variant.reads.drop_changed()
+                if not all(map(is_one_number, changed.values())):
+                    self._last_walk = None
+                self._note_own(changed)
             if recorded:
                 self._note_settings(variant)
         with _Unrecorded():
             try:
-                walk = self._learn(variant, watcher)
+                with without_collections():
+                    walk = self._learn(variant, watcher)
                 if recorded:
                     self._tell_numbers(watcher, walk)
             except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
@@ -644,12 +653,15 @@ class CapturedStep:
         call("Recording.unseen_numbers", own or walk.unseen or watcher.unseen)
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
-        found = watcher.found()
-        walk = Walk(watcher, self._left)
-        walk.function(self._function)
-        walk.closures(self._met_functions)
-        walk.objects([*self._roots, *found])
-        walk.torchs()
+        last = self._last_walk
+        new = None if last is None else last.look(watcher, self._left)
+        if last is None or new is None:
+            last = self._last_walk = LastWalk(watcher, self._left, self._own, self._known_names, self._function, self._roots)
+        if new is None or variant.walk_number != last.number:
+            variant.walk_number, new = last.number, last.reads()
+        walk = last.of_one_call(self._met_functions, watcher.found())
+        self._known_names = last.walk.known_names()
+        new += walk.beyond()
         for reason in walk.refusals:
             _refuse(reason)
         self._modules.update(dict.fromkeys(walk.modules))
@@ -657,14 +669,11 @@ class CapturedStep:
         self._facts.ask(walk.names())
         self._named = walk.leaves
         self._facts.ask_for_gradients_of(self._lasting())
-        options: list[Read] = []
         if self._optimizer is not None:
-            options = self._optimizer.options_read()
-            self._optimizer.note_names(walk.reads.values())
-        for read in walk.reads.values():
-            if isinstance(read, Absent):
-                read.leave_out(self._own)
-        variant.reads.add([read for read in [*walk.reads.values(), *options] if read.place not in self._own])
+            self._optimizer.note_names(new)
+            new += self._optimizer.options_read()
+        variant.reads.add(read for read in new if read.place not in self._own)
+        variant.reads.leave_out(self._own)
         return walk
 
     def _record(self, inputs: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import os
 import random
 import sys
@@ -21,6 +22,8 @@ from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._names import names_of
 
 _C_CALL, _RETURN = 4, 3
+# What leaves a function by an error has no value before Python 3.12, and None since then.
+_ERRORS_RETURN_NONE = sys.version_info >= (3, 12)
 _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 # What brings data to the program, or changes how later operators compute, below every operator.
 _HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data_ptr": "data_ptr()", "__dlpack__": "a DLPack",
@@ -122,6 +125,16 @@ class Met:
     def has(self, number: int) -> bool:
         return number in self._known
 
+    def functions(self, codes: Iterable[types.CodeType]) -> list[types.FunctionType]:
+        """Those with the code that were met before. The whole heap is searched once for a code: functions that a later call
+        makes are of that call."""
+        new = [code for code in codes if code not in self.functions_of]
+        self.functions_of.update((code, []) for code in new)
+        for function in gc.get_referrers(*new) if new else ():
+            if isinstance(function, types.FunctionType) and function.__code__ in new:
+                self.functions_of[function.__code__].append(weakref.ref(function))
+        return self.add(function for code in codes for weak in self.functions_of[code] if (function := weak()) is not None)
+
     def add(self, values: Iterable[Any]) -> list[Any]:
         """Returns those that were met before."""
         again = []
@@ -186,6 +199,10 @@ class Watcher:
         self.book: Any = None
         self._found: dict[int, Any] = {}
         self._kinds: dict[types.CodeType, str] = {}
+
+    def saw_no_more_than(self, other: Watcher) -> bool:
+        return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
+                and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes <= other.standard_codes)
 
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
@@ -253,7 +270,7 @@ class Watcher:
             if code not in self.nn_codes and not _is_in_an_import(frame):
                 self.nn_codes[code] = frame.f_globals
             return
-        if value is None or value == id(None):  # before Python 3.12 an error has no value; since then it has None
+        if value is None or _ERRORS_RETURN_NONE and value == id(None):
             self.failed.add(code)
         if (code, id(frame.f_globals)) not in self.codes:
             if _is_in_an_import(frame):

@@ -4,27 +4,32 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import enum
+import functools
 import gc
 import math
 import sys
+import types
 from array import array
 from collections import OrderedDict
-from collections.abc import Container, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from overdrive._library import under_the_gil
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
 ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT = range(14)
-_FIRST_SLOW = ATTRIBUTE
 _OF_C = ctypes._SimpleCData.__mro__[1]
 _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
-class _Value(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int64), ("holder", ctypes.c_void_p), ("key", ctypes.c_void_p),
-                ("expected", ctypes.c_void_p)]
+# Of C alone.
+_C_KEYS, _C_CODE, _C_VERSION = 6, 7, 10
+_C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
+# Kinds that always look at a dict where their holder is one.
+_OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
+# Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
+_WORDS, _KEY, _EXPECTED = 4, 2, 3
 
 
 def is_number(value: Any) -> bool:
@@ -160,51 +165,92 @@ class Read:
         return text + (f", read at {self.where}" if self.where else "")
 
 
-def _are_distinct(values: list[Any]) -> bool:
-    return len(set(map(id, values))) == len(values)
-
-
-def _is_told_by_values(read: Read) -> bool:
-    """Whether the order of the keys of a dict is that of its values, each of which is looked at by its key."""
+def _c_kind(read: Read) -> int | None:
+    """How C looks at it; None: only Python can."""
+    if read.kind in (ENTRY, VALUES, SIZE, ITEM, CELL, KIND):
+        return read.kind
     if read.kind in (CONTENTS, KEYS) and not read.expected:
-        return True
-    return (read.kind == KEYS and not isinstance(read.holder, OrderedDict) and _are_distinct(list(dict.values(read.holder)))
-            and read.accepts(read.now()))
+        return SIZE
+    if type(read.holder) is types.FunctionType:
+        return _C_CODE if read.kind == CODE else _C_OF_FUNCTIONS.get(read.key) if read.kind == ATTRIBUTE else None
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _dicts_have_versions() -> bool:
+    """Whether a dict has a number that changes with it, as in CPython until 3.12."""
+    if sys.implementation.name != "cpython" or sys.version_info >= (3, 13) or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
+        return False
+    probe: dict[str, int] = {}
+    version = ctypes.c_uint64.from_address(id(probe) + 3 * ctypes.sizeof(ctypes.c_void_p))
+    seen = []
+    for change in (lambda: probe.update(a=1), lambda: probe.update(a=2), lambda: probe.update(b=1), lambda: probe.pop("a"), probe.clear):
+        change()
+        before = version.value
+        probe.get("a"), len(probe), list(probe)
+        if version.value != before:
+            return False
+        seen.append(before)
+    return len(set(seen)) == len(seen)
 
 
 class Absent(Read):
     """Keys that a dict has not: code names many, and a dict has got none of them as long as it has as many keys as before."""
 
-    __slots__ = ("names",)
+    __slots__ = ("_names", "_tables", "_had", "_left_out")
 
-    def __init__(self, holder: dict[Any, Any]) -> None:
+    def __init__(self, holder: dict[Any, Any], left_out: Iterable[Any] = ()) -> None:
         super().__init__(ABSENT, holder, None)
         # Of each key the name as a program writes it, and its line.
-        self.names: dict[Any, tuple[str, str]] = {}
+        self._names: dict[Any, tuple[str, str]] = {}
+        # Tables of names with their lines, which many dicts share: with the owner's name, and the keys that the dict had.
+        self._tables: dict[int, tuple[Mapping[Any, str], str, frozenset[Any]]] = {}
+        self._had: frozenset[Any] | None = None
+        self._left_out = set(left_out)
 
-    def add(self, names: Iterable[tuple[Any, str]], owner: str) -> None:
-        for key, where in names:
-            self.names.setdefault(key, (f"{owner}.{key}", where))
+    def add(self, key: Any, name: str, where: str) -> None:
+        self._names.setdefault(key, (name, where))
+
+    def add_table(self, names: Mapping[Any, str], owner: str) -> None:
+        """Those of the names that the dict has not. The table may get more of them."""
+        if id(names) not in self._tables:
+            if self._had is None:
+                self._had = frozenset(self.holder)
+            self._tables[id(names)] = names, owner, self._had
+
+    def merge(self, other: Absent) -> None:
+        """What was looked for before keeps its name."""
+        self._names = {**other._names, **self._names}
+        self._tables = {**other._tables, **self._tables}
+        self._left_out |= other._left_out
 
     def now(self) -> Any:
         return len(self.holder)
 
     def accepts(self, now: Any) -> bool:
-        return not any(dict.__contains__(self.holder, key) for key in self.names)
+        return next(self._come(), None) is None
 
-    def leave_out(self, places: Container[tuple[int, int, Any]]) -> None:
-        """Those that are values at these places."""
-        self.names = {key: name for key, name in self.names.items() if (ENTRY, id(self.holder), key) not in places}
+    def leave_out(self, keys: Iterable[Any]) -> None:
+        """Those that are values of their own."""
+        self._left_out.update(keys)
 
     def come(self) -> list[Read]:
         """Those that are there now, each as a value that there was not."""
-        found = []
-        for key, (name, where) in self.names.items():
-            if dict.__contains__(self.holder, key):
-                read = Read(ENTRY, self.holder, key, name, where)
-                read.expected = NOTHING
-                found.append(read)
-        return found
+        found = {}
+        for key, name, where in self._come():
+            if key not in found:
+                found[key] = Read(ENTRY, self.holder, key, name, where)
+                found[key].expected = NOTHING
+        return list(found.values())
+
+    def _come(self) -> Iterator[tuple[Any, str, str]]:
+        for key, (name, where) in self._names.items():
+            if dict.__contains__(self.holder, key) and key not in self._left_out:
+                yield key, name, where
+        for names, owner, had in self._tables.values():
+            for key in dict.keys(self.holder) - had - self._left_out:
+                if key in names:
+                    yield key, f"{owner}.{key}", names[key]
 
 
 class Reads:
@@ -214,6 +260,7 @@ class Reads:
     def __init__(self, reads: Iterable[Read] = ()) -> None:
         self._all: dict[tuple[int, int, Any], Read] = {}
         self._first_changed = under_the_gil().overdrive_python_first_changed
+        self._is_laid_out = False
         self.add(reads)
 
     def __len__(self) -> int:
@@ -226,44 +273,68 @@ class Reads:
         """What is there already keeps its value."""
         for read in reads:
             known = self._all.setdefault(read.place, read)
-            if known is not read and isinstance(known, Absent) and isinstance(read, Absent):
-                known.names = {**read.names, **known.names}
-        self._lay_out()
+            if known is read:
+                self._is_laid_out = False
+            elif isinstance(known, Absent) and isinstance(read, Absent):
+                known.merge(read)
+
+    def leave_out(self, places: Iterable[tuple[int, int, Any]]) -> None:
+        """Values at these places are not looked for where there are none."""
+        for kind, holder, key in places:
+            absent = self._all.get((ABSENT, holder, None))
+            if kind == ENTRY and isinstance(absent, Absent):
+                absent.leave_out([key])
 
     def _lay_out(self) -> None:
-        self._fast: list[Read] = []
+        self._is_laid_out = True
         self._slow: list[Read] = []
         self._attributes: list[Read] = []
+        # Of each dict the values that its version tells.
+        in_dicts: dict[int, list[Read]] = {}
+        others: list[Read] = []
         for read in self._all.values():
-            if read.kind < _FIRST_SLOW or read.kind == ABSENT or _is_told_by_values(read):
-                self._fast.append(read)
-            elif read.kind in (ATTRIBUTE, CODE):
-                self._attributes.append(read)
+            if isinstance(read.holder, dict) and (read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict)):
+                in_dicts.setdefault(id(read.holder), []).append(read)
+            elif _c_kind(read) is not None:
+                others.append(read)
             else:
-                self._slow.append(read)
+                (self._attributes if read.kind in (ATTRIBUTE, CODE) else self._slow).append(read)
         self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
+        self._kept: dict[int, Any] = {}
+        self._fast: list[Read | None] = []
+        # As C has them: the kind, the holder, the key and what is expected, for each.
+        words: list[int] = []
+        for holder, reads in in_dicts.items():
+            if _dicts_have_versions():
+                self._fast.append(None)
+                words += _C_VERSION, holder, len(reads), 0
+            for read in reads:
+                self._fast.append(read)
+                words += self._as_c(read)
+        for read in others:
+            self._fast.append(read)
+            words += self._as_c(read)
         self._count = len(self._fast)
-        self._array = (_Value * max(1, self._count))()
-        self._kept: list[Any] = []
-        for value, read in zip(self._array, self._fast):
-            value.kind, value.holder = read.kind, id(read.holder)
-            if read.kind in (CONTENTS, KEYS) and not read.expected:
-                value.kind, value.key = SIZE, 0
-            elif read.kind in (VALUES, KEYS):
-                self._expect_values(value, read.expected if read.kind == VALUES else list(dict.values(read.holder)))
-            elif read.kind in (SIZE, ABSENT):
-                value.kind, value.key = SIZE, read.now()
-            else:
-                value.key = read.key if read.kind == ITEM else id(read.key)  # of a KIND not used
-                value.expected = None if read.expected is NOTHING else id(read.expected)
-        self._begin = ctypes.addressof(self._array)
+        self._array = array("q", words or [0])
+        self._begin = self._array.buffer_info()[0]
 
-    def _expect_values(self, value: _Value, values: list[Any]) -> None:
-        expected = (ctypes.c_void_p * max(1, len(values)))(*map(id, values))
-        self._kept.append(expected)
-        value.kind, value.key, value.expected = VALUES, len(values), ctypes.addressof(expected)
+    def _as_c(self, read: Read) -> tuple[int, int, int, int]:
+        kind, expected = read.kind, read.expected
+        if kind in (SIZE, ABSENT) or kind in (CONTENTS, KEYS) and not expected:
+            return SIZE, id(read.holder), expected or 0, 0
+        if kind in (VALUES, KEYS):
+            return (VALUES if kind == VALUES else _C_KEYS), id(read.holder), len(expected), self._addresses(read)
+        key = read.key if kind == ITEM else id(read.key)  # of others than an ENTRY not used
+        is_none = expected is NOTHING or expected is None and kind == ATTRIBUTE
+        return _c_kind(read) or 0, id(read.holder), key, 0 if is_none else id(expected)
+
+    def _addresses(self, read: Read) -> int:
+        addresses = self._kept[id(read)] = array("q", map(id, read.expected)) or array("q", [0])
+        return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
+        if not self._is_laid_out:
+            self._lay_out()
         at = self._first_changed(self._begin, 0, self._count)
         for index, (holder, name, expected) in enumerate(self._by_identity):
             if getattr(holder, name, NOTHING) is not expected:
@@ -271,28 +342,28 @@ class Reads:
                 if not read.accepts(read.now()):
                     return read
         while at < self._count:
-            read = self._fast[at]
-            now = read.now()
-            if not read.accepts(now):
-                return read.come()[0] if isinstance(read, Absent) else read
-            if isinstance(read, Absent):
-                self._array[at].key = now
-            elif read.kind == KEYS:
-                self._keep_values(at, read)
-            elif read.kind not in (SIZE, VALUES, KIND):
-                read.expected = now
-                self._array[at].expected = None if now is NOTHING else id(now)
+            fast = self._fast[at]
+            assert fast is not None
+            now = fast.now()
+            if not fast.accepts(now):
+                return fast.come()[0] if isinstance(fast, Absent) else fast
+            self._expect(at, fast, now)
             at = self._first_changed(self._begin, at + 1, self._count)
         for read in self._slow:
             if not read.accepts(read.now()):
                 return read
         return None
 
-    def _keep_values(self, at: int, read: Read) -> None:
-        """The keys are as they were, and a value is another object."""
-        values = list(dict.values(read.holder))
-        if _are_distinct(values):
-            (ctypes.c_void_p * len(values)).from_address(self._array[at].expected)[:] = list(map(id, values))
+    def _expect(self, at: int, read: Read, now: Any) -> None:
+        """An equal value that is another object."""
+        if isinstance(read, Absent):
+            read.expected = self._array[_WORDS * at + _KEY] = now
+        elif read.kind == KEYS:
+            read.expected = now
+            self._array[_WORDS * at + _EXPECTED] = self._addresses(read)
+        elif read.kind in (ENTRY, ITEM, CELL):
+            read.expected = now
+            self._array[_WORDS * at + _EXPECTED] = 0 if now is NOTHING else id(now)
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
         """Forgets those that are others now. Returns them."""
@@ -303,9 +374,9 @@ class Reads:
                 come = {read.place: read for read in absent.come()}
                 del places[absent.place]
                 places.update(come)
-                absent.leave_out(come)
+                absent.leave_out(read.key for read in come.values())
                 self._all[absent.place] = absent
-            self._lay_out()
+            self._is_laid_out = False
         return places
 
 

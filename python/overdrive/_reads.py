@@ -10,6 +10,7 @@ import builtins
 import collections
 import contextlib
 import contextvars
+import copy
 import dataclasses
 import functools
 import gc
@@ -18,14 +19,15 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Container, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from overdrive._code import ASKS_A_LOGGER, Met, Watcher, is_standard, kind_of
 from overdrive._guards import (ABSENT, ANSWER, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, Absent, Read,
                                entries_of, hooks_of, is_array, is_number, is_of_c, is_scripted)
 from overdrive._names import Names, names_of
 from overdrive._torch_reads import is_torchs, reads_of_torch
+from overdrive._walk_notes import Notes
 
 # Items of a container, and bytes of an array, that are looked at.
 _MOST_ITEMS = 1024
@@ -45,25 +47,57 @@ _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (co
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
 # Modules whose objects no program changes: annotations and descriptions of fields.
 _OF_NOBODY = ("dataclasses", "typing", "typing_extensions", "inspect")
+# Of a walk: what grows when it goes on.
+_GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_later", "_seen", "_named", "_codes", "_attributes", "_nn_attributes",
+          "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_whole", "_whole_of_self", "_functions",
+          "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind")
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
 _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
 _CACHED = type(functools.lru_cache(int))
 _LOCK = type(threading.Lock())
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
 
 
+class KnownNames(NamedTuple):
+    """What an earlier walk has found out on its way, so that the next need not go the same way twice: attributes that values name, for
+    the program's objects, PyTorch's and those of Python's library, and code that is assumed to have run."""
+
+    attributes: tuple[dict[str, str], dict[str, str], dict[str, str]]
+    assumed: dict[types.CodeType, dict[str, Any]]
+
+
+class _Members(NamedTuple):
+    """What one class has, apart from what C made: names, and the code of functions."""
+
+    names: tuple[str, ...]
+    codes: tuple[types.CodeType | None, ...]
+
+
 class Walk:
     """From the code that ran to the values that it read: ``reads``, and ``modules`` that it met."""
 
-    def __init__(self, watcher: Watcher, left: Container[tuple[int, int, Any]]) -> None:
+    def __init__(self, watcher: Watcher, left: Collection[tuple[int, int, Any]], own: Container[tuple[int, int, Any]],
+                 known: KnownNames | None) -> None:
         import torch
 
         self._watcher = watcher
         # Places that the function gives what it makes: neither they nor what lies below are values that it reads.
         self._left = left
+        # Places whose values the function changes. What lies below them is of one call.
+        self._own = own
+        self.notes = Notes()
+        # What is of one call: how it is followed.
+        self._later: dict[Any, Callable[[Walk], None]] = {}
+        self._is_of_one_call = False
+        # Of the walk that this one goes on from, and how many names that had.
+        self._before: dict[tuple[int, int, Any], Read] = {}
+        self._names_before = 0
+        # Values of PyTorch's own code, beside those that names lead to.
+        self.of_torch: dict[tuple[int, int, Any], Read] = {}
         self.reads: dict[tuple[int, int, Any], Read] = {}
         self.modules: dict[Any, None] = {}
         self.refusals: list[str] = []
@@ -78,6 +112,8 @@ class Walk:
         self._looks_again = False
         self._named: dict[int, tuple[Any, str, str, int]] = {}
         self._codes = {code for code, _ in watcher.codes}
+        # Code that is not known to have run, with its globals.
+        self._assumed: dict[types.CodeType, dict[str, Any]] = {}
         self._attributes: dict[str, str] = {}
         self._nn_attributes: dict[str, str] = {}
         self._standard_attributes: dict[str, str] = {}
@@ -93,10 +129,17 @@ class Walk:
         self._by_strings, self._all_fields = "", ""
         self._goes_through = False
         self._functions: set[types.CodeType] = set()
+        # What every class has, with the code of its functions.
+        self._members: dict[type, _Members] = {}
+        self._slots: dict[type, list[str]] = {}
         # What is found in a class, as long as no more code or names are known.
         self._in_classes: dict[type, dict[str, str]] = {}
-        self._of_owner: dict[type, dict[str, Any]] = {}
+        self._of_owner: dict[type, dict[str, str]] = {}
         self._of_own_object: dict[tuple[type, int], dict[str, str]] = {}
+        self._not_in_classes: dict[tuple[type, int], dict[str, str]] = {}
+        self._names_of_kind: dict[type, dict[str, str]] = {}
+        self._asked_of_kind: dict[type, dict[str, str]] = {}
+        self._names_of_modules: dict[str, str] | None = None
         for code in self._codes:
             self._take(code)
         self._take_strings(self._codes)
@@ -113,26 +156,89 @@ class Walk:
         self._operators = {name for code in self._codes for name in names_of(code).operators}
         if where := self._attributes.get("is_warn_always_enabled", ""):
             self._read(ANSWER, torch.is_warn_always_enabled, None, "torch.is_warn_always_enabled()", where, _DEEPEST)
+        if known is not None:
+            self._take_known(known)
         for (code, _), variables in watcher.codes.items():
             self._names_of_protocols(names_of(code), variables)
         for (code, _), variables in watcher.codes.items():
             self._globals(names_of(code), variables)
-        for text in self._strings if {"modules", "import_module"} & {*self._attributes, *self._all_globals} else ():
-            if text in sys.modules:
+        if {"modules", "import_module"} & {*self._attributes, *self._all_globals}:
+            self.notes.keys(sys.modules)
+            for text in self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
         if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
             for text in self._strings:
                 self._read(ENTRY, getattr(os.environ, "_data", {}), os.fsencode(text), f"os.environ[{text!r}]", where, 0)
 
-    def function(self, function: Any) -> None:
-        """The captured function itself, whatever makes it callable."""
+    def lasting(self, function: Any, roots: Iterable[Any]) -> None:
+        """The captured function, whatever makes it callable, and modules: what stays as long as no value changes."""
         self._into(function, getattr(function, "__name__", type(function).__name__), "", 0)
-        self._look_again()
+        self._objects(roots)
+        self._torchs({})
 
-    def objects(self, values: Iterable[Any]) -> None:
+    def of_one_call(self, met: Met, found: Iterable[Any]) -> Walk:
+        """A walk that goes on from this one to what may be of one call alone. This one lets go of it, and is made once for many calls."""
+        walk = copy.copy(self)
+        for name in _GROWS:
+            setattr(walk, name, copy.copy(getattr(self, name)))
+        walk._is_of_one_call, walk._own, walk.notes = True, (), Notes()
+        walk._before, walk._names_before = {**self.of_torch, **self.reads}, len(self._names_of_torch())
+        for follow in self._later.values():
+            follow(walk)
+        walk._look_again()
+        walk._closures(met)
+        walk._objects(found)
+        walk._torchs(self.modules)
+        for place, read in walk.of_torch.items():
+            walk.reads.setdefault(place, read)
+        return walk
+
+    def take_names(self, later: Walk) -> None:
+        """Names of attributes that are values in what was of one call: other calls will have them, too."""
+        ours, theirs = ((walk._attributes, walk._nn_attributes, walk._standard_attributes) for walk in (self, later))
+        if any(len(a) < len(b) for a, b in zip(ours, theirs)):
+            self._take_known(KnownNames(theirs, {}))
+            self._looks_again = True
+            self._look_again()
+            self._torchs({})
+
+    def beyond(self) -> list[Read]:
+        """What this walk has found, and the one before it not."""
+        return [read for place, read in self.reads.items() if self._before.get(place) is not read]
+
+    def change(self, read: Read) -> None:
+        """Another value at a place that this walk has found."""
+        for known in (self.reads, self.of_torch):
+            if read.place in known:
+                known[read.place] = read
+
+    def _objects(self, values: Iterable[Any]) -> None:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
         self._look_again()
+
+    def _postpone(self, value: Any, follow: Callable[[Walk], None]) -> None:
+        if self._is_of_one_call:
+            follow(self)
+        else:
+            self._later[id(value)] = follow
+
+    def known_names(self) -> KnownNames:
+        return KnownNames((self._attributes, self._nn_attributes, self._standard_attributes), self._assumed)
+
+    def _take_known(self, known: KnownNames) -> None:
+        for names, more in zip((self._attributes, self._nn_attributes, self._standard_attributes), known.attributes):
+            names.update((name, where) for name, where in more.items() if name not in names)
+        for code, variables in known.assumed.items():
+            if code not in self._codes:
+                self._take_assumed(code, variables)
+
+    def _take_assumed(self, code: types.CodeType, variables: dict[str, Any]) -> None:
+        self._codes.add(code)
+        self._assumed[code] = variables
+        self._take(code)
+        self._take_strings(self._codes)
+        self._globals(names_of(code), variables)
 
     def _take(self, code: types.CodeType) -> None:
         """More code that ran, or may run."""
@@ -185,6 +291,7 @@ class Walk:
         for name, where in names.globals.items() if "isinstance" in names.globals else ():
             kind = variables.get(name)
             if isinstance(kind, type) and getattr(kind, "_is_protocol", False):
+                self.notes.give_up()
                 members = {*getattr(kind, "__annotations__", {}), *(key for key in vars(kind) if not key.startswith("_"))}
                 self._attributes.update(dict.fromkeys(members, where))
                 self._optional.update(dict.fromkeys(members, where))
@@ -195,10 +302,7 @@ class Walk:
             return
         code = function.__code__
         if code not in self._codes:
-            self._codes.add(code)
-            self._take(code)
-            self._take_strings(self._codes)
-            self._globals(names_of(code), function.__globals__)
+            self._take_assumed(code, function.__globals__)
             self._looks_again = True
         self._into(function, name, "", depth + 1)
         cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
@@ -211,9 +315,9 @@ class Walk:
 
         while self._looks_again:
             self._looks_again = False
-            self._in_classes.clear()
-            self._of_owner.clear()
-            self._of_own_object.clear()
+            for known in (self._in_classes, self._of_owner, self._of_own_object, self._not_in_classes, self._names_of_kind, self._asked_of_kind):
+                known.clear()
+            self._names_of_modules = None
             for value, name, where, depth in list(self._named.values()):
                 if isinstance(value, torch.nn.Module):
                     self._module(value, name, depth)
@@ -224,53 +328,59 @@ class Walk:
         """Attributes that the program's code names."""
         return {*self._attributes, *(["__dict__"] if "" in self._whole else [])}
 
-    def torchs(self) -> None:
-        """What the program may change in PyTorch's own modules and classes, once all modules are met."""
-        names = {*self._nn_attributes, *self._operators}
-        for read in reads_of_torch(self._watcher, names, self.modules):
-            if read.place not in self._left:
-                self.reads.setdefault(read.place, read)
+    def _names_of_torch(self) -> set[str]:
+        return {*self._nn_attributes, *self._operators}
 
-    def closures(self, met: Met) -> None:
+    def _torchs(self, known: Container[Any]) -> None:
+        """What the program may change in PyTorch's own modules and classes, once all modules are met."""
+        names = self._names_of_torch()
+        if len(names) > self._names_before:
+            known = {}
+        kinds = dict.fromkeys(type(module) for module in self.modules if module not in known)
+        for read in reads_of_torch(self._watcher, names, kinds, not self._is_of_one_call, self.notes):
+            if read.place not in self._left:
+                self.of_torch.setdefault(read.place, read)
+
+    def _closures(self, met: Met) -> None:
         """Functions that ran, that no name leads to, and that an earlier run had, too."""
         missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
-        if not missing:
-            return
-        # The whole heap is searched once for a code: functions that a later call makes are of that call.
-        new = [code for code in missing if code not in met.functions_of]
-        met.functions_of.update((code, []) for code in new)
-        for function in gc.get_referrers(*new) if new else ():
-            if isinstance(function, types.FunctionType) and function.__code__ in new:
-                met.functions_of[function.__code__].append(weakref.ref(function))
-        functions = [function for code in missing for weak in met.functions_of[code] if (function := weak()) is not None]
-        for function in met.add(functions):
+        for function in met.functions(missing):
             self._into(function, function.__name__, "", 1)
         self._look_again()
+
+    def goes_by_strings(self) -> bool:
+        """Whether values may be names of attributes."""
+        return bool(self._by_strings)
 
     def _read(self, kind: int, holder: Any, key: Any, name: str, where: str, depth: int) -> None:
         place = kind, id(holder), key
         if place in self.reads or place in self._left:
             return
+        if place in self._own:
+            self._later[place] = lambda walk: walk._read(kind, holder, key, name, where, depth)
+            return
         if kind == ENTRY and not dict.__contains__(holder, key):
-            self._absent_in(holder).names.setdefault(key, (name, where))
+            self._absent_in(holder).add(key, name, where)
             return
         read = self.reads[place] = Read(kind, holder, key, name, where)
         if self._by_strings and isinstance(read.expected, str):
             self._note_string(read.expected)
-        if read.expected is not NOTHING:
+        if kind == CONTENTS:
+            for item in read.expected:
+                self._into(item, name, where, depth + 1)
+        elif read.expected is not NOTHING:
             self._into(read.expected, name, where, depth + 1)
 
     def _absent_in(self, entries: dict[Any, Any]) -> Absent:
-        read = self.reads.get((ABSENT, id(entries), None))
-        if not isinstance(read, Absent):
-            read = self.reads[ABSENT, id(entries), None] = Absent(entries)
-        return read
-
-    def _absences(self, entries: dict[str, Any], names: dict[str, str], owner: str) -> None:
-        """Names of which the dict has none; the walk comes here for many objects and many names."""
-        known = self._absent_in(entries)
-        new = names.keys() - entries.keys() - known.names.keys()
-        known.add([(key, names[key]) for key in new if (ENTRY, id(entries), key) not in self._left], owner)
+        place = ABSENT, id(entries), None
+        read = self.reads.get(place)
+        if isinstance(read, Absent) and self._before.get(place) is not read:
+            return read
+        left = (key for kind, holder, key in self._left if kind == ENTRY and holder == id(entries))
+        found = self.reads[place] = Absent(entries, left)
+        if isinstance(read, Absent):
+            found.merge(read)
+        return found
 
     def _note_string(self, text: str) -> None:
         """A value that may be the name of an attribute, as an alias is."""
@@ -280,9 +390,11 @@ class Walk:
             self._looks_again = True
 
     def _into(self, value: Any, name: str, where: str, depth: int) -> None:
+        if id(value) in self._seen or depth > _DEEPEST:
+            return
         if type(value).__module__ in _OF_NOBODY or isinstance(value, type) and value.__module__ in _OF_NOBODY:
             return
-        if depth > _DEEPEST or id(value) in self._seen or is_number(value) and not _has_attributes(value):
+        if is_number(value) and not has_attributes(value):
             return
         self._seen[id(value)] = value
         self._look(value, name, where, depth)
@@ -291,9 +403,10 @@ class Walk:
         import torch
 
         kind = type(value)
-        if kind in weakref.ProxyTypes:
-            with contextlib.suppress(ReferenceError):
-                self._into(value.__init__.__self__, name, where, depth + 1)
+        if self._own and any((each, id(value), None) in self._own for each in (SIZE, KEYS, CONTENTS, BYTES)):
+            self._postpone(value, lambda walk: walk._look(value, name, where, depth))
+        elif kind in weakref.ProxyTypes:
+            self._postpone(value, lambda walk: walk._behind_proxy(value, name, where, depth))
         elif isinstance(value, torch.Tensor):
             self._tensor(value, name, depth)
         elif kind is _LOCK:
@@ -316,9 +429,10 @@ class Walk:
         elif kind is _CACHED:
             self._assume(value.__wrapped__, name, _MOST_ASSUMED, depth)
             self._entries(vars(value), self._attributes, name, depth)
-            for result in _results_of_a_cache(value):
-                self._into(result, f"{name}()", where, depth + 1)
+            self._postpone(value, lambda walk: walk._behind_cache(value, name, where, depth))
         elif kind is functools.partial:
+            for part in ("func", "args", "keywords"):
+                self.notes.attribute(value, part)
             for part in (value.func, value.args, value.keywords):
                 self._into(part, name, where, depth + 1)
             self._entries(value.__dict__, self._attributes, name, depth)
@@ -344,9 +458,17 @@ class Walk:
             self._array(value, name, where, depth)
         else:
             self._object(value, name, where, depth)
-        if isinstance(value, _CONTAINERS) and _has_attributes(value):
+        if isinstance(value, _CONTAINERS) and has_attributes(value):
             self._named[id(value)] = (value, name, where, depth)
             self._instance(value, name, depth)
+
+    def _behind_proxy(self, value: Any, name: str, where: str, depth: int) -> None:
+        with contextlib.suppress(ReferenceError):
+            self._into(value.__init__.__self__, name, where, depth + 1)
+
+    def _behind_cache(self, cached: Any, name: str, where: str, depth: int) -> None:
+        for result in _results_of_a_cache(cached):
+            self._into(result, f"{name}()", where, depth + 1)
 
     def _object(self, value: Any, name: str, where: str, depth: int) -> None:
         """What is no container: only what the code names of it is looked at."""
@@ -364,7 +486,7 @@ class Walk:
         elif isinstance(value, type):
             self._class(value, name, depth)
         elif isinstance(value, weakref.ref):
-            self._into(value(), name, where, depth + 1)
+            self._postpone(value, lambda walk: walk._into(value(), name, where, depth + 1))
         elif kind is contextvars.ContextVar:
             self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
         elif hasattr(kind, "__next__"):
@@ -375,6 +497,8 @@ class Walk:
     def _tensor(self, tensor: Any, name: str, depth: int) -> None:
         """What the code may ask of it that no operator sees."""
         self.leaves[id(tensor)] = tensor
+        self.notes.attribute(tensor, "_backward_hooks")
+        self.notes.attribute(tensor, "_post_accumulate_grad_hooks")
         for read in hooks_of(tensor, name):
             self.reads.setdefault(read.place, read)
         self._attributes_of_a_tensor(tensor, name, depth)
@@ -402,6 +526,7 @@ class Walk:
                            depth)
         self._read(CODE, function, None, f"the code of {name}()", f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", depth)
         for key in ("__defaults__", "__kwdefaults__"):
+            self.notes.attribute(function, key)
             if getattr(function, key):
                 # What is read is looked into, too.
                 self._read(ATTRIBUTE, function, key, f"the defaults of {name}()", "", depth)
@@ -412,6 +537,7 @@ class Walk:
         """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""
         if kind_of(function.__code__.co_filename) == "user":
             return
+        self.notes.picked(function.__dict__, ("registry", "__wrapped__"))
         if isinstance(registry := function.__dict__.get("registry"), types.MappingProxyType):  # functools.singledispatch
             self._into(registry, f"{name}.registry", "", depth + 1)
         wrapped = function.__dict__.get("__wrapped__")
@@ -419,35 +545,48 @@ class Walk:
             self._into(wrapped, name, "", depth + 1)
 
     def _entries(self, entries: dict[str, Any], names: dict[str, str], owner: str, depth: int) -> None:
-        for key in [key for key in entries if key in names]:
+        holder = id(entries)
+        self.notes.keys(entries)
+        for key in [key for key in entries if key in names and (ENTRY, holder, key) not in self.reads]:
             self._read(ENTRY, entries, key, f"{owner}.{key}", names[key], depth)
 
     def _module(self, module: Any, name: str, depth: int) -> None:
         self.modules[module] = None
         self._named[id(module)] = (module, name, "", depth)
         own, kind, entries = _own_of_modules(), type(module), module.__dict__
-        names = {key: where for key, where in self._nn_attributes.items() if key not in own}
-        self._entries(entries, names, name, depth)
+        if self._names_of_modules is None:
+            self._names_of_modules = {key: where for key, where in self._nn_attributes.items() if key not in own}
+        self._entries(entries, self._names_of_modules, name, depth)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
+        self.notes.contents(module._modules)
         for parameters in (module._parameters, module._buffers):
+            self.notes.contents(parameters)
             for key, tensor in parameters.items():
                 if tensor is not None:
                     self._seen[id(tensor)] = tensor
                     if reached or key in self._attributes:
                         self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
-            known = own.union(module._parameters, module._buffers, module._modules)
-            self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known}, name, depth)
+            known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
+            self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
         if kind_of(getattr(sys.modules.get(kind.__module__), "__file__", None) or "") == "user":
             self._whole_of(kind, entries, own, {piece: where for piece, where in self._whole.items() if piece}, name, depth)
             self._class_values(kind, entries, name, depth)
 
     def _asked_of(self, kind: type) -> dict[str, str]:
         """Attributes that code asks of a module of the class, and that it may not have."""
-        return {**self._asked, **self._of_methods(kind, self._asked_of_self)}
+        found = self._asked_of_kind.get(kind)
+        if found is None:
+            found = self._asked_of_kind[kind] = {**self._asked, **self._of_methods(kind, self._asked_of_self)}
+        return found
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
+        self.notes.attribute(optimizer, "param_groups")
+        self.notes.contents(optimizer.param_groups)
+        for group in optimizer.param_groups:
+            self.notes.keys(group)
+            self.notes.contents(group["params"])
         # zero_grad() reaches those that are in the groups now.
         for read in [Read(SIZE, parameters, None, f"the parameters of {name}") for parameters in [
                 optimizer.param_groups, *(group["params"] for group in optimizer.param_groups)]]:
@@ -488,6 +627,7 @@ class Walk:
 
     def _array(self, value: Any, name: str, where: str, depth: int) -> None:
         if is_of_c(value) and hasattr(value, "contents"):
+            self.notes.give_up()
             with contextlib.suppress(ValueError):  # a null pointer
                 self._into(value.contents, f"{name}.contents", where, depth + 1)
         size = memoryview(value).nbytes if not hasattr(value, "nbytes") else value.nbytes
@@ -500,6 +640,7 @@ class Walk:
                              "(torch.from_numpy), or promise by guards=\"promised\" that it does not change.")
 
     def _too_long(self, values: Iterable[Any], count: int, name: str) -> None:
+        self.notes.give_up()
         if is_number(next(iter(values))):
             self.refusals.append(f"The function reads `{name}`, which has {count} items, and no more than {_MOST_ITEMS} are looked "
                                  "at; give the numbers as a tensor, or promise by guards=\"promised\" that they do not change.")
@@ -520,13 +661,25 @@ class Walk:
             self._whole_of(kind, own, (), whole, name, depth)
             self._absent(kind, own, self._optional, name, depth)
         self._class_values(kind, own, name, depth)
-        for each in kind.__mro__:
-            for key, member in vars(each).items():
-                if isinstance(member, types.MemberDescriptorType) and (key in names or any(piece in key for piece in self._whole)):
-                    self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
+        for key in self._slots_of(kind):
+            if key in names or any(piece in key for piece in self._whole):
+                self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
+
+    def _slots_of(self, kind: type) -> list[str]:
+        found = self._slots.get(kind)
+        if found is None:
+            found = self._slots[kind] = [key for each in kind.__mro__ for key, member in vars(each).items()
+                                         if isinstance(member, types.MemberDescriptorType)]
+        return found
 
     def _names_for(self, kind: type) -> dict[str, str]:
         """What the code names that may ask an object of the class."""
+        found = self._names_of_kind.get(kind)
+        if found is None:
+            found = self._names_of_kind[kind] = self._names_for_kind(kind)
+        return found
+
+    def _names_for_kind(self, kind: type) -> dict[str, str]:
         if is_torchs(kind.__module__):
             return self._nn_attributes
         names = self._attributes
@@ -544,6 +697,7 @@ class Walk:
         pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
         if not pieces or len(entries) > _MOST_ITEMS:
             return
+        self.notes.kinds(entries)
         # An iterator or a file that no code names is no reason to doubt a number.
         keys = [key for key, value in entries.items() if key not in own and not hasattr(type(value), "__next__")]
         found = {key: where for piece, where in pieces.items() for key in keys if piece in key}
@@ -554,14 +708,20 @@ class Walk:
         """Attributes that the object may not have: neither it nor its classes may get them."""
         for key in names.keys() & own.keys():
             self._read(ENTRY, own, key, f"{name}.{key}", names[key], depth)
-        self._absences(own, names, name)
+        self._absent_in(own).add_table(names, name)
         self._absent_in_classes(kind, names)
 
     def _absent_in_classes(self, kind: type, names: dict[str, str]) -> None:
+        """Those that none of the classes has."""
+        if (kind, id(names)) in self._not_in_classes:
+            return
         in_none = names.keys() - set().union(*(vars(each).keys() for each in kind.__mro__))
-        for each in kind.__mro__ if in_none else ():
+        found = {key: names[key] for key in in_none}
+        # Kept with the names, so that no others come to their place in memory.
+        self._not_in_classes[kind, id(names)] = names
+        for each in kind.__mro__ if found else ():
             if each.__flags__ & _MADE_IN_PYTHON and not is_torchs(each.__module__):
-                self._absences(entries_of(each), {key: names[key] for key in in_none}, each.__name__)
+                self._absent_in(entries_of(each)).add_table(found, each.__name__)
 
     def _class(self, kind: type, name: str, depth: int) -> None:
         self._class_values(kind, None, name, depth)
@@ -577,33 +737,48 @@ class Walk:
         if found is None:
             found = self._in_classes[kind] = self._values_of_class(kind, name, depth)
         if own is not None:
-            self._absences(own, found, name)
+            self._absent_in(own).add_table(found, name)
 
     def _values_of_class(self, kind: type, name: str, depth: int) -> dict[str, str]:
         """The names of what the class has, each with its line."""
         names: dict[str, str] = {}
+        below: list[type] = []
         for owner in kind.__mro__:
-            if owner.__module__ in ("builtins", "abc", "typing", "enum") or is_torchs(owner.__module__):
-                continue
-            below = [each for each in kind.__mro__[:kind.__mro__.index(owner)] if each.__flags__ & _MADE_IN_PYTHON]
-            found = self._of_owner.get(owner)
-            if found is None:
-                found = {key: value for key, value in list(entries_of(owner).items()) if self._is_looked_at(key, value)}
-                self._of_owner[owner] = found
-            where = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
-            # The instance and the classes below may get the name for themselves.
-            for each in below:
-                self._absences(entries_of(each), where, each.__name__)
-            names.update(where)
-            for key, value in found.items():
-                self._read(ENTRY, entries_of(owner), key, f"{owner.__name__}.{key}", where[key], depth)
-                if (function := _function_in(value)) is not value:
-                    self._into(function, f"{name}.{key}", where[key], depth + 1)
+            if owner.__module__ not in ("builtins", "abc", "typing", "enum") and not is_torchs(owner.__module__):
+                found = self._of_owner.get(owner)
+                if found is None:
+                    found = self._of_owner[owner] = self._values_of_owner(owner, name, depth)
+                # The instance and the classes below may get the name for themselves.
+                for each in below:
+                    self._absent_in(entries_of(each)).add_table(found, each.__name__)
+                names.update(found)
+            if owner.__flags__ & _MADE_IN_PYTHON:
+                below.append(owner)
         return names
 
-    def _is_looked_at(self, key: str, value: Any) -> bool:
-        named = key in self._attributes or key in self._standard_attributes or key in _CALLED
-        return (named or getattr(_function_in(value), "__code__", None) in self._codes) and not isinstance(value, _OF_CLASSES_IN_C)
+    def _values_of_owner(self, owner: type, name: str, depth: int) -> dict[str, str]:
+        """Those that stand in one class."""
+        members, entries = self._members_of(owner), entries_of(owner)
+        found = [key for key, code in zip(members.names, members.codes) if self._is_looked_at(key, code)]
+        names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
+        for key, where in names.items():
+            value = entries[key]
+            self._read(ENTRY, entries, key, f"{owner.__name__}.{key}", where, depth)
+            if (function := _function_in(value)) is not value:
+                self._into(function, f"{name}.{key}", where, depth + 1)
+        return names
+
+    def _is_looked_at(self, key: str, code: types.CodeType | None) -> bool:
+        return key in self._attributes or key in self._standard_attributes or key in _CALLED or code in self._codes
+
+    def _members_of(self, owner: type) -> _Members:
+        found = self._members.get(owner)
+        if found is None:
+            members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, _OF_CLASSES_IN_C)}
+            codes = [getattr(_function_in(value), "__code__", None) for value in members.values()]
+            found = self._members[owner] = _Members(tuple(members), tuple(codes))
+            self.notes.members(owner, (key for key, code in zip(members, codes) if code is not None))
+        return found
 
     def _of_methods(self, kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
         """What the methods of a class ask of their own object."""
@@ -613,9 +788,9 @@ class Walk:
         if found is None:
             found = self._of_own_object[kind, id(names_of_code)] = {}
             for each in kind.__mro__:
-                for value in list(vars(each).values()):
-                    code: Any = getattr(_function_in(value), "__code__", None)
-                    found.update(names_of_code.get(code, {}))
+                for code in self._members_of(each).codes:
+                    if code in names_of_code:
+                        found.update(names_of_code[code])
         return found
 
 
@@ -634,6 +809,8 @@ def _results_of_a_cache(cached: Any) -> Iterator[Any]:
 
 def _function_in(value: Any) -> Any:
     """Of what a class has under a name: the function that runs, if it is one."""
+    if type(value) in _NO_FUNCTIONS:
+        return value
     for name in ("fget", "__func__", "func", "dispatcher"):
         if not isinstance(value, types.FunctionType) and (function := getattr(value, name, None)) is not None:
             return getattr(function, "dispatch", function) if name == "dispatcher" and not callable(function) else function
@@ -646,7 +823,7 @@ def _absolute(name: str, level: int, variables: dict[str, Any]) -> str:
     return ".".join([*base[:len(base) - level + 1], *([name] if name else [])])
 
 
-def _has_attributes(value: Any) -> bool:
+def has_attributes(value: Any) -> bool:
     """Whether a number, a text or a container is of a class of the program, with attributes beside what it is."""
     kind = type(value)
     return bool(kind.__flags__ & _MADE_IN_PYTHON) and kind.__module__ != "collections" and not is_torchs(kind.__module__)

@@ -11,6 +11,7 @@ from typing import Any
 from overdrive._code import Watcher
 from overdrive._guards import ENTRY, SIZE, Read, entries_of, is_number, is_setting
 from overdrive._names import names_of
+from overdrive._walk_notes import Notes
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
 _OVERRIDES = ("has_torch_function", "handle_torch_function")
@@ -23,22 +24,24 @@ def is_torchs(name: str) -> bool:
     return name.partition(".")[0] == "torch"
 
 
-def reads_of_torch(watcher: Watcher, names: Iterable[str], modules: Iterable[Any]) -> Iterator[Read]:
-    """``names``: attributes and operators that the program's code and PyTorch's use."""
-    for code, variables in watcher.nn_codes.items():
+def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
+    """``names``: attributes and operators that the program's code and PyTorch's use. ``kinds``: classes of modules. ``with_code``: also
+    what the code that ran names."""
+    for code, variables in watcher.nn_codes.items() if with_code else ():
         if not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT):
-            yield from _globals(code, variables)
-    yield from _of_tensors(names)
+            yield from _globals(code, variables, notes)
+    if with_code:
+        yield from _of_tensors(names)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
-    kinds = dict.fromkeys([*map(type, modules), *watcher.nn_kinds])
-    for kind in kinds:
+    for kind in dict.fromkeys([*kinds, *(watcher.nn_kinds if with_code else ())]):
         if not kind.__module__.startswith(_NOT_LOOKED_AT):
-            yield from _of_a_class(kind, ran, set(names))
+            yield from _of_a_class(kind, ran, set(names), notes)
 
 
-def _globals(code: types.CodeType, variables: dict[str, Any]) -> Iterator[Read]:
+def _globals(code: types.CodeType, variables: dict[str, Any], notes: Notes) -> Iterator[Read]:
     """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``."""
     named = names_of(code)
+    notes.picked(variables, (name for name in named.globals if not _may_change(variables.get(name))))
     for name, where in named.globals.items():
         value = variables.get(name)
         if name in variables and _may_change(value) and not name.startswith(_OVERRIDES):
@@ -47,7 +50,9 @@ def _globals(code: types.CodeType, variables: dict[str, Any]) -> Iterator[Read]:
         entries, path = variables, str(variables.get("__name__"))
         for name in chain:
             value = entries.get(name)
-            if entries is not variables and _may_change(value):
+            if not _may_change(value):
+                notes.picked(entries, (name,))
+            elif entries is not variables:
                 yield Read(ENTRY, entries, name, f"{path}.{name}", where)
             if not isinstance(value, types.ModuleType) or value.__name__ == "torch._C":
                 break
@@ -70,7 +75,7 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
             yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
 
 
-def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str]) -> Iterator[Read]:
+def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes) -> Iterator[Read]:
     """Functions that ran, and numbers and flags that stand in the class."""
     has_forward = False
     for each in kind.__mro__:
@@ -78,7 +83,12 @@ def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str]) -> Iterat
         if not has_forward and hasattr(kind, "forward") and each is not object:
             yield Read(ENTRY, entries, "forward", f"{each.__name__}.forward")
             has_forward = "forward" in entries
+        functions = []
         for key, value in list(entries.items()) if is_torchs(each.__module__) else ():
-            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-            if getattr(function, "__code__", None) in ran or key in names and is_number(value) and not key.startswith("__"):
+            code = getattr(getattr(value, "fget", None) or getattr(value, "__func__", value), "__code__", None)
+            if code is not None:
+                functions.append(key)
+            if code in ran or key in names and is_number(value) and not key.startswith("__"):
                 yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
+        if is_torchs(each.__module__):
+            notes.members(each, functions)
