@@ -397,7 +397,7 @@ class CapturedStep:
         if self._runs_in_turn > _MOST_RUNS:
             # Sizes that are new, or are being recorded, are on their way to replays. The library counts its recordings.
             before, made = self._way_to_replays, self.stats()
-            newest = max(before[-1], self._library.overdrive_capture_current(self._handle))
+            newest = max(before[-1], call("Capture.current", self._capture))
             self._way_to_replays = made["recorded"], made["checked"], newest
             if self._way_to_replays != before:
                 self._runs_in_turn = 0
