@@ -19,12 +19,21 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from overdrive._guards import CELL, ENTRY, Read, is_number
+from overdrive._library import under_the_gil
 from overdrive._names import names_of
 
 _C_CALL, _RETURN = 4, 3
 # What leaves a function by an error has no value before Python 3.12, and None since then.
 _ERRORS_RETURN_NONE = sys.version_info >= (3, 12)
 _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
+
+
+class _Events(ctypes.Structure):
+    """Events of python/border/events.cpp."""
+
+    _fields_ = [("told", _PROFILE), ("names", ctypes.POINTER(ctypes.c_char_p)), ("count", ctypes.c_size_t), ("every_call", ctypes.c_int)]
+
+
 # What brings data to the program, or changes how later operators compute, below every operator.
 _HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data_ptr": "data_ptr()", "__dlpack__": "a DLPack",
          "_to_dlpack": "a DLPack", "_to_dlpack_versioned": "a DLPack", "untyped_storage": "untyped_storage()",
@@ -37,11 +46,13 @@ _NOTED = {*_HOST, *_SEEDS, *_THREADS}
 _RANDOM = ("random", "getrandbits")
 _NOTED |= {*_RANDOM}
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
+_SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
+# Of C functions that _note() looks at, how their names begin.
+_BEGINNINGS = (*_NOTED, *_CLOCKS, *_SETTINGS)
 # Modules whose functions read a float below everything that a float can tell.
 _READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
-_SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 # Of a logger, what a program may ask. What it does with a message has no effect on a tensor.
 ASKS_A_LOGGER = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
@@ -218,7 +229,9 @@ class Watcher:
                 self._refuse("A profiler and a debugger both watch this thread, so that a recording does not see what the "
                              "function reads; take one of them away and call reset().")
             return self
-        self._call = _PROFILE(self._note)
+        names = (ctypes.c_char_p * len(_BEGINNINGS))(*(name.encode() for name in _BEGINNINGS))
+        count = len(names) if self._refuse is not None else 0
+        self._events = _Events(_PROFILE(self._note), names, count, int(self.book is not None))
         self._set.argtypes, self._set.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         self.look(True)
         return self
@@ -230,7 +243,11 @@ class Watcher:
     def look(self, looks: bool) -> None:
         """Notes the code that runs, or leaves it out."""
         if self._set is not None:
-            self._set(ctypes.cast(self._call, ctypes.c_void_p) if looks else None, None)
+            border = under_the_gil()
+            self._set(None, None)
+            border.overdrive_python_watch_events(ctypes.byref(self._events) if looks else None)
+            if looks:
+                self._set(ctypes.cast(border.overdrive_python_event, ctypes.c_void_p), None)
 
     def _note(self, _: Any, frame: Any, event: int, argument: int) -> int:
         try:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# Of engine/c_api.h, and two of python/border/.
+# Of engine/c_api.h, and some of python/border/.
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_check_environment": (ctypes.c_int, []),
     "overdrive_install": (ctypes.c_int, []),
@@ -27,6 +27,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_keep_memory": (ctypes.c_int, [ctypes.c_size_t]),
     "overdrive_last_error": (ctypes.c_char_p, []),
     "overdrive_python_border": (ctypes.c_int, []),
+    "overdrive_python_watch_events": (None, [ctypes.c_void_p]),
+    "overdrive_python_event": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]),
     "overdrive_python_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
 }
 _loading = threading.Lock()
@@ -132,9 +134,9 @@ def under_the_gil() -> ctypes.PyDLL:
     """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
     loaded = library()
     kept = ctypes.PyDLL(loaded._name, handle=loaded._handle)
-    name = "overdrive_python_first_changed"
-    function = getattr(kept, name)
-    function.restype, function.argtypes = _SIGNATURES[name]
+    for name in ("overdrive_python_first_changed", "overdrive_python_watch_events", "overdrive_python_event"):
+        function = getattr(kept, name)
+        function.restype, function.argtypes = _SIGNATURES[name]
     return kept
 
 

@@ -80,7 +80,7 @@ class _Members(NamedTuple):
 class Walk:
     """From the code that ran to the values that it read: ``reads``, and ``modules`` that it met."""
 
-    def __init__(self, watcher: Watcher, left: Collection[tuple[int, int, Any]], own: Container[tuple[int, int, Any]],
+    def __init__(self, watcher: Watcher, left: Collection[tuple[int, int, Any]], own: Collection[tuple[int, int, Any]],
                  known: KnownNames | None) -> None:
         import torch
 
@@ -89,6 +89,7 @@ class Walk:
         self._left = left
         # Places whose values the function changes. What lies below them is of one call.
         self._own = own
+        self._own_containers = {holder for each, holder, _ in own if each in (SIZE, KEYS, CONTENTS, BYTES)}
         self.notes = Notes()
         # What is of one call: how it is followed.
         self._later: dict[Any, Callable[[Walk], None]] = {}
@@ -181,7 +182,7 @@ class Walk:
         walk = copy.copy(self)
         for name in _GROWS:
             setattr(walk, name, copy.copy(getattr(self, name)))
-        walk._is_of_one_call, walk._own, walk.notes = True, (), Notes()
+        walk._is_of_one_call, walk._own, walk._own_containers, walk.notes = True, (), set(), Notes()
         walk._before, walk._names_before = {**self.of_torch, **self.reads}, len(self._names_of_torch())
         for follow in self._later.values():
             follow(walk)
@@ -403,7 +404,7 @@ class Walk:
         import torch
 
         kind = type(value)
-        if self._own and any((each, id(value), None) in self._own for each in (SIZE, KEYS, CONTENTS, BYTES)):
+        if id(value) in self._own_containers:
             self._postpone(value, lambda walk: walk._look(value, name, where, depth))
         elif kind in weakref.ProxyTypes:
             self._postpone(value, lambda walk: walk._behind_proxy(value, name, where, depth))

@@ -1,0 +1,130 @@
+"""What a captured function reads is looked for once and then kept. What comes to a program between two of its first calls is
+found, too, and its later values are noticed."""
+import gc
+
+import pytest
+import torch
+
+import overdrive
+
+BEGIN = """
+import torch
+
+class Settings:
+    def __init__(self):
+        self.on = False
+
+class Base:
+    pass
+
+class Derived(Base):
+    pass
+
+settings, derived, table, net = Settings(), Derived(), {}, torch.nn.Module()
+function_of_defaults = lambda value=None: value
+
+def helper(o):
+    return o.extra
+
+def nothing(o):
+    o.called = True
+"""
+# The body of a function of x; what the program does when `on` is set; what it does later.
+ROWS = {
+    "attribute": ("x * settings.scale", "settings.scale = 2.0", "settings.scale = 3.0"),
+    "attribute of a class": ("x * settings.scale", "Settings.scale = 2.0", "Settings.scale = 3.0"),
+    "attribute of a base class": ("x * derived.scale", "Base.scale = 2.0", "Base.scale = 3.0"),
+    "class above": ("x * derived.scale", "Base.scale = 2.0", "Derived.scale = 3.0"),
+    "key": ("x * table['scale']", "table['scale'] = 2.0", "table['scale'] = 3.0"),
+    "object in a list": ("x * table['all'][0].scale", "table['all'] = [Base()]; table['all'][0].scale = 2.0", "table['all'][0].scale = 3.0"),
+    "attribute of a module": ("x * net.scale", "net.scale = 2.0", "net.scale = 3.0"),
+    "child of a module": ("x * net.child.scale", "net.child = torch.nn.Module(); net.child.scale = 2.0", "net.child.scale = 3.0"),
+    "default": ("x * function_of_defaults()", "function_of_defaults.__defaults__ = (2.0,)", "function_of_defaults.__defaults__ = (3.0,)"),
+    "function of a class": ("x * settings.get()", "Settings.get = lambda self: self.scale\nsettings.scale = 2.0", "settings.scale = 3.0"),
+    "attribute of a function": ("x * helper.scale", "helper.scale = 2.0", "helper.scale = 3.0"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("at", [1, 2, 3, 7])
+def test_what_comes_after_the_first_calls_is_looked_at(row, at):
+    read, come, change = ROWS[row]
+    program = {"__name__": "program"}
+    exec(f"{BEGIN}\ndef function(x):\n    if settings.on:\n        return {read}\n    return x + 1\n", program)
+    function, captured = program["function"], overdrive.capture(program["function"])
+    batches = [torch.randn(2, generator=torch.Generator().manual_seed(seed)) for seed in range(9)]
+    for x in batches[:at]:
+        assert torch.equal(captured(x), function(x))
+    exec(f"settings.on = True\n{come}", program)
+    for x in batches:
+        assert torch.equal(captured(x), function(x))
+    assert captured.stats()["replayed"] > 0, captured.refusal()
+    exec(change, program)
+    for x in batches:
+        assert torch.equal(captured(x), function(x))
+
+
+def test_a_value_is_noticed_beside_one_that_changes_in_every_call():
+    """The dict of both has another version in each call."""
+    program = {"__name__": "program"}
+    exec(f"{BEGIN}\nsettings.scale = 2.0\ndef function(x):\n    return x * settings.scale\n", program)
+    settings, captured = program["settings"], overdrive.capture(program["function"])
+    for number in range(12):
+        settings.unread = object()
+        assert captured(torch.ones(1)).item() == 2.0, number
+    assert captured.stats()["replayed"] == 8
+    for scale in (3.0, 2.0, 4.0):
+        settings.scale = scale
+        for _ in range(6):
+            settings.unread = object()
+            assert captured(torch.ones(1)).item() == scale
+
+
+def test_an_equal_value_that_is_another_object_is_no_other_value():
+    program = {"__name__": "program"}
+    exec(f"{BEGIN}\nsettings.scale = 1000.5\ndef function(x):\n    return x * settings.scale\n", program)
+    settings, captured = program["settings"], overdrive.capture(program["function"])
+    for number in range(12):
+        settings.scale = float(f"{1000}.5")
+        assert captured(torch.ones(1)).item() == 1000.5, number
+    assert captured.stats()["replayed"] == 8
+    settings.scale = 1001.5
+    assert captured(torch.ones(1)).item() == 1001.5
+
+
+def test_an_error_that_a_helper_raises_is_an_answer():
+    program = {"__name__": "program"}
+    exec(f"{BEGIN}\ndef function(x):\n    nothing(settings)\n    try:\n        return x * helper(settings)\n"
+         "    except AttributeError:\n        return x * 1\n", program)
+    settings, captured = program["settings"], overdrive.capture(program["function"])
+    for _ in range(8):
+        assert captured(torch.ones(1)).item() == 1.0
+    assert captured.stats()["replayed"] == 4, captured.refusal()
+    settings.extra = 2.0
+    for _ in range(8):
+        assert captured(torch.ones(1)).item() == 2.0
+
+
+def test_what_a_call_made_dies_with_the_next():
+    """A kept walk holds nothing that the function replaces."""
+    program = {"__name__": "program"}
+    exec(f"{BEGIN}\nclass Made:\n    alive = 0\n    def __init__(self):\n        Made.alive += 1\n    def __del__(self):\n        Made.alive -= 1\n"
+         "def function(x):\n    settings.made = Made()\n    settings.made.scale = 2.0\n    return x * settings.made.scale\n", program)
+    captured = overdrive.capture(program["function"])
+    for _ in range(8):
+        assert captured(torch.ones(1)).item() == 2.0
+        gc.collect()
+        assert program["Made"].alive <= 4
+
+
+def test_collections_are_as_the_program_has_set_them():
+    captured = overdrive.capture(lambda x: x * 2)
+    for enabled in (False, True):
+        (gc.enable if enabled else gc.disable)()
+        captured.reset()
+        try:
+            for _ in range(6):
+                captured(torch.ones(1))
+            assert gc.isenabled() == enabled
+        finally:
+            gc.enable()
