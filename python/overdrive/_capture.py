@@ -31,7 +31,8 @@ from overdrive._left import Left, Setting, can_be_left, can_be_put, tensors_in
 from overdrive._library import OverdriveError, address_of, call, function as function_of, text as text_of, whole_number
 from overdrive._modes import counts_of_modes
 from overdrive._swap import let_go_before_swaps
-from overdrive._reads import KnownNames, Walk
+from overdrive._walk import Walk
+from overdrive._walk_names import KnownNames
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
 _MOST_RESETS = 8

@@ -9,7 +9,9 @@ from typing import Any
 
 from overdrive._code import Met, Watcher
 from overdrive._guards import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, Reads, is_number
-from overdrive._reads import KnownNames, Walk, has_attributes
+from overdrive._walk import Walk
+from overdrive._walk_names import KnownNames
+from overdrive._walk_places import has_attributes
 
 _Place = tuple[int, int, Any]
 # One value at one place.

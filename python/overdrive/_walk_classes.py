@@ -1,0 +1,191 @@
+"""What stands in classes, and what objects of a class have or have not."""
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Container
+from typing import Any, NamedTuple
+
+from overdrive._code import is_standard
+from overdrive._guards import ENTRY, SIZE, entries_of
+from overdrive._torch_reads import is_torchs
+from overdrive._walk_globals import Globals
+from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON
+
+# Attributes of an object that are looked at.
+_MOST_ITEMS = 1024
+# Functions of a class that no code names where it calls them.
+_CALLED = ("forward", "__call__")
+_OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
+_OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
+                    types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
+
+
+class _Members(NamedTuple):
+    """What one class has, apart from what C made: names, and the code of functions."""
+
+    names: tuple[str, ...]
+    codes: tuple[types.CodeType | None, ...]
+
+
+class Classes(Globals):
+    """Each class is looked at once for as many names as are known."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # What every class has, with the code of its functions.
+        self._members: dict[type, _Members] = {}
+        self._slots: dict[type, list[str]] = {}
+        # What is found in a class, as long as no more code or names are known.
+        self._in_classes: dict[type, dict[str, str]] = {}
+        self._of_owner: dict[type, dict[str, str]] = {}
+        self._of_own_object: dict[tuple[type, int], dict[str, str]] = {}
+        self._not_in_classes: dict[tuple[type, int], dict[str, str]] = {}
+        self._names_of_kind: dict[type, dict[str, str]] = {}
+        self._asked_of_kind: dict[type, dict[str, str]] = {}
+
+    def _asked_of(self, kind: type) -> dict[str, str]:
+        """Attributes that code asks of a module of the class, and that it may not have."""
+        found = self._asked_of_kind.get(kind)
+        if found is None:
+            found = self._asked_of_kind[kind] = {**self._asked, **self._of_methods(kind, self._asked_of_self)}
+        return found
+
+    def _slots_of(self, kind: type) -> list[str]:
+        found = self._slots.get(kind)
+        if found is None:
+            found = self._slots[kind] = [key for each in kind.__mro__ for key, member in vars(each).items()
+                                         if isinstance(member, types.MemberDescriptorType)]
+        return found
+
+    def _names_for(self, kind: type) -> dict[str, str]:
+        """What the code names that may ask an object of the class."""
+        found = self._names_of_kind.get(kind)
+        if found is None:
+            found = self._names_of_kind[kind] = self._names_for_kind(kind)
+        return found
+
+    def _names_for_kind(self, kind: type) -> dict[str, str]:
+        if is_torchs(kind.__module__):
+            return self._nn_attributes
+        names = self._attributes
+        if kind.__module__ == "logging":
+            return dict.fromkeys(_OF_LOGGERS, "") if self._asks_a_logger else {}
+        if is_standard(getattr(sys.modules.get(kind.__module__), "__file__", None) or ""):
+            names = self._standard_attributes
+        if "__match_args__" in names:
+            where = names["__match_args__"]
+            names = {**names, **dict.fromkeys(getattr(kind, "__match_args__", ()), where)}
+        return names
+
+    def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
+        """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
+        pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
+        if not pieces or len(entries) > _MOST_ITEMS:
+            return
+        self.notes.kinds(entries)
+        # An iterator or a file that no code names is no reason to doubt a number.
+        keys = [key for key, value in entries.items() if key not in own and not hasattr(type(value), "__next__")]
+        found = {key: where for piece, where in pieces.items() for key in keys if piece in key}
+        self._read(SIZE, entries, None, f"the attributes of {name}", next(iter(pieces.values())), DEEPEST)
+        self._entries(entries, found, name, depth)
+
+    def _absent(self, kind: type, own: dict[str, Any], names: dict[str, str], name: str, depth: int) -> None:
+        """Attributes that the object may not have: neither it nor its classes may get them."""
+        for key in names.keys() & own.keys():
+            self._read(ENTRY, own, key, f"{name}.{key}", names[key], depth)
+        self._absent_in(own).add_table(names, name)
+        self._absent_in_classes(kind, names)
+
+    def _absent_in_classes(self, kind: type, names: dict[str, str]) -> None:
+        """Those that none of the classes has."""
+        if (kind, id(names)) in self._not_in_classes:
+            return
+        in_none = names.keys() - set().union(*(vars(each).keys() for each in kind.__mro__))
+        found = {key: names[key] for key in in_none}
+        # Kept with the names, so that no others come to their place in memory.
+        self._not_in_classes[kind, id(names)] = names
+        for each in kind.__mro__ if found else ():
+            if each.__flags__ & MADE_IN_PYTHON and not is_torchs(each.__module__):
+                self._absent_in(entries_of(each)).add_table(found, each.__name__)
+
+    def _class(self, kind: type, name: str, depth: int) -> None:
+        self._class_values(kind, None, name, depth)
+        if is_torchs(kind.__module__) or not kind.__flags__ & MADE_IN_PYTHON:
+            return
+        self._class_values(type(kind), entries_of(kind), name, depth)
+        self._whole_of(type(kind), entries_of(kind), ("__dict__", "__weakref__", "__module__", "__doc__"), {}, name, depth)
+        self._absent_in_classes(kind, {key: where for key, where in self._optional.items() if not hasattr(kind, key)})
+
+    def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
+        """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
+        found = self._in_classes.get(kind)
+        if found is None:
+            found = self._in_classes[kind] = self._values_of_class(kind, name, depth)
+        if own is not None:
+            self._absent_in(own).add_table(found, name)
+
+    def _values_of_class(self, kind: type, name: str, depth: int) -> dict[str, str]:
+        """The names of what the class has, each with its line."""
+        names: dict[str, str] = {}
+        below: list[type] = []
+        for owner in kind.__mro__:
+            if owner.__module__ not in ("builtins", "abc", "typing", "enum") and not is_torchs(owner.__module__):
+                found = self._of_owner.get(owner)
+                if found is None:
+                    found = self._of_owner[owner] = self._values_of_owner(owner, name, depth)
+                # The instance and the classes below may get the name for themselves.
+                for each in below:
+                    self._absent_in(entries_of(each)).add_table(found, each.__name__)
+                names.update(found)
+            if owner.__flags__ & MADE_IN_PYTHON:
+                below.append(owner)
+        return names
+
+    def _values_of_owner(self, owner: type, name: str, depth: int) -> dict[str, str]:
+        """Those that stand in one class."""
+        members, entries = self._members_of(owner), entries_of(owner)
+        found = [key for key, code in zip(members.names, members.codes) if self._is_looked_at(key, code)]
+        names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
+        for key, where in names.items():
+            value = entries[key]
+            self._read(ENTRY, entries, key, f"{owner.__name__}.{key}", where, depth)
+            if (function := _function_in(value)) is not value:
+                self._into(function, f"{name}.{key}", where, depth + 1)
+        return names
+
+    def _is_looked_at(self, key: str, code: types.CodeType | None) -> bool:
+        return key in self._attributes or key in self._standard_attributes or key in _CALLED or code in self._codes
+
+    def _members_of(self, owner: type) -> _Members:
+        found = self._members.get(owner)
+        if found is None:
+            members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, _OF_CLASSES_IN_C)}
+            codes = [getattr(_function_in(value), "__code__", None) for value in members.values()]
+            found = self._members[owner] = _Members(tuple(members), tuple(codes))
+            self.notes.members(owner, (key for key, code in zip(members, codes) if code is not None))
+        return found
+
+    def _of_methods(self, kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
+        """What the methods of a class ask of their own object."""
+        if not names_of_code:
+            return {}
+        found = self._of_own_object.get((kind, id(names_of_code)))
+        if found is None:
+            found = self._of_own_object[kind, id(names_of_code)] = {}
+            for each in kind.__mro__:
+                for code in self._members_of(each).codes:
+                    if code in names_of_code:
+                        found.update(names_of_code[code])
+        return found
+
+
+def _function_in(value: Any) -> Any:
+    """Of what a class has under a name: the function that runs, if it is one."""
+    if type(value) in _NO_FUNCTIONS:
+        return value
+    for name in ("fget", "__func__", "func", "dispatcher"):
+        if not isinstance(value, types.FunctionType) and (function := getattr(value, name, None)) is not None:
+            return getattr(function, "dispatch", function) if name == "dispatcher" and not callable(function) else function
+    return value

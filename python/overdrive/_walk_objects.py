@@ -1,0 +1,136 @@
+"""Functions, instances and what leads to others: of these a walk looks at what code names."""
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import gc
+import os
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive._code import kind_of
+from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND
+from overdrive._torch_reads import is_torchs
+from overdrive._walk_classes import Classes
+from overdrive._walk_places import DEEPEST
+
+# Results of a cache that are looked at.
+_MOST_CACHED = 64
+# Of Python's own library: objects that lead to others by attributes which the program does not name.
+_LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
+             (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
+CACHED = type(functools.lru_cache(int))
+
+
+class Objects(Classes):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Of NumPy, whose functions draw random numbers unseen.
+        self.generators: list[Any] = []
+        # Why a number may be another one later, though no value here has changed.
+        self.unseen = ""
+        # Code of functions that were found.
+        self._functions: set[types.CodeType] = set()
+
+    def _object(self, value: Any, name: str, where: str, depth: int) -> None:
+        """What is no container: only what the code names of it is looked at."""
+        kind = type(value)
+        self._named[id(value)] = (value, name, where, depth)
+        if key := next((key for each, key in _LEADS_BY if isinstance(value, each)), ""):
+            self._read(ENTRY, vars(value), key, name, where, depth)
+        if isinstance(value, types.ModuleType):
+            if is_torchs(value.__name__) and value.__name__ != "torch._C":
+                self._entries(vars(value), self._attributes, name, depth)
+            elif value.__name__ not in sys.builtin_module_names and kind_of(getattr(value, "__file__", None) or "") == "user":
+                self._entries(vars(value), self._attributes, name, depth)
+                for key, place in self._optional.items():
+                    self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
+        elif isinstance(value, type):
+            self._class(value, name, depth)
+        elif isinstance(value, weakref.ref):
+            self._postpone(value, lambda walk: walk._into(value(), name, where, depth + 1))
+        elif kind is contextvars.ContextVar:
+            self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
+        elif hasattr(kind, "__next__"):
+            self.unseen = f"the function may take it from `{name}`, an iterator or a file"
+        elif kind.__module__ != "builtins":
+            self._instance(value, name, depth)
+
+    def _instance(self, value: Any, name: str, depth: int) -> None:
+        if type(value).__module__.startswith("numpy.random"):
+            self.generators.append(value)
+            return
+        if type(value).__module__.startswith("numpy."):
+            return
+        self._read(KIND, value, None, f"the class of {name}", "", DEEPEST)
+        kind, entries = type(value), getattr(value, "__dict__", None)
+        names = self._names_for(kind)
+        own = entries if isinstance(entries, dict) else None
+        if own is not None:
+            self._entries(own, names, name, depth)
+            whole = {**self._whole, **({"": self._all_fields} if self._all_fields and dataclasses.is_dataclass(kind) else {})}
+            self._whole_of(kind, own, (), whole, name, depth)
+            self._absent(kind, own, self._optional, name, depth)
+        self._class_values(kind, own, name, depth)
+        for key in self._slots_of(kind):
+            if key in names or any(piece in key for piece in self._whole):
+                self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
+
+    def _function(self, function: Any, name: str, depth: int) -> None:
+        code = function.__code__
+        self._named[id(function)] = (function, name, "", depth)
+        self._entries(function.__dict__, self._attributes, name, depth)
+        if code not in self._codes:
+            self._decorated(function, name, depth)
+            return
+        self._functions.add(code)
+        for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
+            if variable != "__class__":
+                self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+                           depth)
+        self._read(CODE, function, None, f"the code of {name}()", f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", depth)
+        for key in ("__defaults__", "__kwdefaults__"):
+            self.notes.attribute(function, key)
+            if getattr(function, key):
+                # What is read is looked into, too.
+                self._read(ATTRIBUTE, function, key, f"the defaults of {name}()", "", depth)
+        if wrapped := function.__dict__.get("__wrapped__"):
+            self._into(wrapped, name, "", depth + 1)
+
+    def _decorated(self, function: Any, name: str, depth: int) -> None:
+        """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""
+        if kind_of(function.__code__.co_filename) == "user":
+            return
+        self.notes.picked(function.__dict__, ("registry", "__wrapped__"))
+        if isinstance(registry := function.__dict__.get("registry"), types.MappingProxyType):  # functools.singledispatch
+            self._into(registry, f"{name}.registry", "", depth + 1)
+        wrapped = function.__dict__.get("__wrapped__")
+        if isinstance(wrapped, types.FunctionType) or type(wrapped) is CACHED:
+            self._into(wrapped, name, "", depth + 1)
+
+    def _behind_proxy(self, value: Any, name: str, where: str, depth: int) -> None:
+        with contextlib.suppress(ReferenceError):
+            self._into(value.__init__.__self__, name, where, depth + 1)
+
+    def _behind_cache(self, cached: Any, name: str, where: str, depth: int) -> None:
+        for result in _results_of_a_cache(cached):
+            self._into(result, f"{name}()", where, depth + 1)
+
+
+def _results_of_a_cache(cached: Any) -> Iterator[Any]:
+    """Objects that a function under lru_cache() returns again, as the settings of a program."""
+    import torch
+
+    found = gc.get_referents(cached)
+    for inside in list(found):
+        if type(inside) is dict and inside is not vars(cached):
+            found += list(inside.values())[:_MOST_CACHED]
+    for value in found[:2 * _MOST_CACHED]:
+        if not isinstance(value, (torch.Tensor, type, dict)) and value is not cached.__wrapped__ and type(value).__name__ != "_lru_list_elem":
+            yield value

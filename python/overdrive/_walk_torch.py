@@ -1,0 +1,116 @@
+"""PyTorch's own objects, and the variables and classes of its Python."""
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Container
+from typing import Any
+
+from overdrive._code import kind_of
+from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, Read, hooks_of
+from overdrive._torch_reads import reads_of_torch
+from overdrive._walk_objects import Objects
+
+# How code gets at parameters without their names.
+_REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
+
+
+class OfTorch(Objects):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Values of PyTorch's own code, beside those that names lead to.
+        self.of_torch: dict[tuple[int, int, Any], Read] = {}
+        self.modules: dict[Any, None] = {}
+        # Tensors that the program names, whose gradients and flags the function may look at.
+        self.leaves: dict[int, Any] = {}
+        # How many names the walk had that this one goes on from.
+        self._names_before = 0
+        self._names_of_modules: dict[str, str] | None = None
+
+    def change(self, read: Read) -> None:
+        """Another value at a place that this walk has found."""
+        for known in (self.reads, self.of_torch):
+            if read.place in known:
+                known[read.place] = read
+
+    def _tensor(self, tensor: Any, name: str, depth: int) -> None:
+        """What the code may ask of it that no operator sees."""
+        self.leaves[id(tensor)] = tensor
+        self.notes.attribute(tensor, "_backward_hooks")
+        self.notes.attribute(tensor, "_post_accumulate_grad_hooks")
+        for read in hooks_of(tensor, name):
+            self.reads.setdefault(read.place, read)
+        self._attributes_of_a_tensor(tensor, name, depth)
+        for key in ("requires_grad", "is_leaf", "_version"):
+            if key in self._attributes and not (key == "_version" and tensor.is_inference()):
+                self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", self._attributes[key], depth)
+
+    def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
+        self._entries(tensor.__dict__, self._attributes, name, depth)
+        for key, where in self._asked.items():
+            if not hasattr(tensor, key):
+                self._read(ENTRY, tensor.__dict__, key, f"{name}.{key}", where, depth)
+
+    def _module(self, module: Any, name: str, depth: int) -> None:
+        self.modules[module] = None
+        self._named[id(module)] = (module, name, "", depth)
+        own, kind, entries = _own_of_modules(), type(module), module.__dict__
+        if self._names_of_modules is None:
+            self._names_of_modules = {key: where for key, where in self._nn_attributes.items() if key not in own}
+        self._entries(entries, self._names_of_modules, name, depth)
+        reached = bool(_REACH_PARAMETERS & self._attributes.keys())
+        self.notes.contents(module._modules)
+        for parameters in (module._parameters, module._buffers):
+            self.notes.contents(parameters)
+            for key, tensor in parameters.items():
+                if tensor is not None:
+                    self._seen[id(tensor)] = tensor
+                    if reached or key in self._attributes:
+                        self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
+        if asked := self._asked_of(kind):
+            known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
+            self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
+        if kind_of(getattr(sys.modules.get(kind.__module__), "__file__", None) or "") == "user":
+            self._whole_of(kind, entries, own, {piece: where for piece, where in self._whole.items() if piece}, name, depth)
+            self._class_values(kind, entries, name, depth)
+
+    def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
+        self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
+        self.notes.attribute(optimizer, "param_groups")
+        self.notes.contents(optimizer.param_groups)
+        for group in optimizer.param_groups:
+            self.notes.keys(group)
+            self.notes.contents(group["params"])
+        # zero_grad() reaches those that are in the groups now.
+        for read in [Read(SIZE, parameters, None, f"the parameters of {name}") for parameters in [
+                optimizer.param_groups, *(group["params"] for group in optimizer.param_groups)]]:
+            self.reads.setdefault(read.place, read)
+        if "param_groups" not in self._attributes:
+            return
+        where = self._attributes["param_groups"]
+        for index, group in enumerate(optimizer.param_groups):
+            keys = [key for key in group if key in self._strings and key != "params"]
+            for key in keys:
+                self._read(ENTRY, group, key, f"{name}.param_groups[{index}][{key!r}]", where, depth)
+            if keys:  # load_state_dict() makes another list of other groups
+                groups = Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups", where)
+                item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
+                for read in (groups, item):
+                    self.reads.setdefault(read.place, read)
+
+    def _torchs(self, known: Container[Any]) -> None:
+        """What the program may change in PyTorch's own modules and classes, once all modules are met."""
+        names = self._names_of_torch()
+        if len(names) > self._names_before:
+            known = {}
+        kinds = dict.fromkeys(type(module) for module in self.modules if module not in known)
+        for read in reads_of_torch(self._watcher, names, kinds, not self._is_of_one_call, self.notes):
+            if read.place not in self._left:
+                self.of_torch.setdefault(read.place, read)
+
+
+@functools.lru_cache(maxsize=1)
+def _own_of_modules() -> frozenset[str]:
+    import torch
+
+    return frozenset(torch.nn.Module().__dict__)
