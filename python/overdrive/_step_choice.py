@@ -1,0 +1,186 @@
+"""Which recordings a call belongs to, and when new ones are made."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from overdrive._call_numbers import CallNumbers, opened
+from overdrive._capture_texts import other_number
+from overdrive._guards import CELL, ENTRY, Read
+from overdrive._left import Setting, tensors_in
+from overdrive._library import OverdriveError, call
+from overdrive._step_texts import StepTexts
+from overdrive._step_variant import _Variant
+
+_MOST_RESETS = 8
+# As in replay/captured_function.cpp: what a recording costs in calls, by how much recordings may cost more than replays bring,
+# and how many calls run eagerly then.
+_COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
+_RECORDINGS = 3
+# Runs of the function in turn after which the way through the library is left out for a while.
+_MOST_RUNS = 64
+# Recordings with open numbers for the ways that the function goes by them, and by what it counts.
+_MOST_BRANCHES, _MOST_WAYS = 4, 16
+# Of values that the function read.
+_MOST_SETS = 64
+
+
+class StepChoice(StepTexts):
+    """Sets of values, and what recordings cost."""
+
+    def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
+        """The values that the call has: known ones, or new ones. None: it is made eagerly, since the function has gone many ways
+        by what it counts."""
+        if self._optimizer is not None and self._optimizer.rebind():
+            self._forget()
+            self._given_up = self._optimizer.write_numbers()
+            key = (*key[:2], self._optimizer.gradients(), key[3])
+        before, reason = self._variant, ""
+        if before is not None and before.key == key and (changed := before.reads.changed()) is not None:
+            reason = changed.told()
+            if changed.kind in (ENTRY, CELL) and tensors_in(changed.now()):
+                self._written_elsewhere[changed.place] = changed
+        elif before is not None and before.key[0] != key[0]:
+            reason = other_number(before.key[0], key[0])
+        elif before is not None and before.key[1] != key[1]:
+            reason = "what watch= returns"
+        elif before is not None and before.key[3] != key[3]:
+            reason = self._facts.told()
+        self._shared.count = 0
+        fitting = [variant for variant in self._variants if variant.key == key and variant.reads.changed() is None]
+        for variant in sorted(fitting, key=lambda each: each.doubt):
+            if variant.takes(key[0]):
+                self._variants.remove(variant)
+                self._variants.append(variant)  # the last used one comes last
+                break
+        else:
+            numbers = self._open_numbers(key)
+            if numbers is not None:
+                key = (numbers.template, *key[1:])
+            elif self._counters:
+                return None
+            if len(self._variants) >= min(self._programs, _MOST_SETS):
+                del self._variants[0]
+            self._weigh_recordings(reason)
+            training = [] if not self._modules else self._training()
+            settings = [Read(read.kind, read.holder, read.key, read.name, read.where) for read in self._settings.values()]
+            variant = _Variant(next(self._numbers), key, [*training, *settings])
+            variant.settings = {read.place: Setting(read) for read in settings}
+            variant.numbers = numbers
+            self._variants.append(variant)
+            self._new_variants += bool(reason)
+            if reason:
+                self._reset_reason = f"another value of {reason}"
+            if self._new_variants >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._new_variants and reason:
+                self._given_up = (
+                    f"In nearly every call there is another value of {reason}{self._why_not_open()}. Give it as an argument that is a tensor, "
+                    "change it outside of the function, or promise by guards=\"promised\" that it does not matter.")
+        self._variant = variant
+        self._shared.variant = variant.number
+        return variant
+
+    def _open_numbers(self, key: tuple[Any, ...]) -> CallNumbers | None:
+        """Floats that differ from those of an earlier call become values of a program, which takes whatever they are; so do the
+        function's own counters."""
+        if not self._guarded or self._is_part:
+            return None
+        for template in [*self._opened(key), *([key[0]] if self._counters else [])]:
+            numbers = CallNumbers(template, list(self._counters.values()), self._shared)
+            alike = sum(other.numbers is not None and other.numbers.places == numbers.places for other in self._variants)
+            most = _MOST_WAYS if self._counters else _MOST_BRANCHES
+            if numbers.places not in self._not_open and alike < most and numbers.take(key[0]):
+                return numbers
+        return None
+
+    def _opened(self, key: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        """Templates with the floats left open that differ from those of an earlier call, the last one first."""
+        for known in reversed(self._variants):
+            if key[0] and known.key[1:] == key[1:] and (template := opened(known.key[0], key[0])) is not None:
+                yield template
+
+    def _why_not_open(self) -> str:
+        return "".join(f", which has a recording for each value since {reason}" for reason in list(self._not_open.values())[-1:])
+
+    def _drop_open(self, variant: _Variant) -> None:
+        assert variant.numbers is not None
+        self._not_open[variant.numbers.places] = variant.numbers.refusal
+        if variant in self._variants:
+            self._variants.remove(variant)
+        if self._variant is variant:
+            self._variant = None
+
+    def _weigh_recordings(self, reason: str) -> None:
+        """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
+        made = self.stats()
+        debt = _COST * _RECORDINGS * (self._new_variants + self._resets) - made["replayed"] - self._forgiven
+        if debt > _MOST_DEBT:
+            self._forgiven += debt // 4
+            self._begin_rest(f"Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: "
+                             f"{reason or self._reset_reason or 'other arguments'}.")
+
+    def _begin_rest(self, reason: str) -> None:
+        self._rest = _REST << min(self._rests, _MOST_RESTS)
+        self._rests += 1
+        self._runs_in_turn = 0
+        self._eager_reason = f"{reason} The next {self._rest} calls run eagerly."
+
+    def _note_run(self) -> None:
+        self._runs_in_turn += 1
+        if self._runs_in_turn > _MOST_RUNS:
+            # Sizes that are new, or are being recorded, are on their way to replays. The library counts its recordings.
+            before, made = self._way_to_replays, self.stats()
+            newest = max(before[-1], call("Capture.current", self._capture))
+            self._way_to_replays = made["recorded"], made["checked"], newest
+            if self._way_to_replays != before:
+                self._runs_in_turn = 0
+                return
+            reason = self.refusal() or self._reason_of_last_call()
+            self._begin_rest(reason if reason.endswith(".") else f"{reason}.")
+
+    def _rests_now(self) -> bool:
+        if not self._rest:
+            return False
+        self._rest -= 1
+        return True
+
+    def _start_again(self, reason: str) -> None:
+        self._resets += 1
+        self._reset_reason = reason
+        self._forget()
+        self._weigh_recordings(reason)
+        if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
+            self._given_up = f"In nearly every call {reason}."
+
+    def let_go(self) -> None:
+        """Before tensors are swapped, which must have no weak references, as recordings hold them."""
+        if self._running:
+            raise OverdriveError("torch.utils.swap_tensors() was called while a captured step was under way; call it outside of "
+                                 f"the function. The step: {self.title()}.")
+        if self._variants:
+            self._start_again("tensors are swapped (torch.utils.swap_tensors)")
+
+    def _forget(self) -> None:
+        call("Capture.reset", self._capture)
+        self._structure = self._variant = self._one_form = None
+        self._variants.clear()
+        self._forms.clear()
+        self._dropped.clear()
+        self._own.clear()
+        self._gradients.clear()
+        self._left.clear()
+        self._counters.clear()
+        self._settings.clear()
+        self._written_elsewhere.clear()
+        self._last_walk = self._known_names = None
+        self._modules = self._named_modules()
+
+    def reset(self) -> None:
+        """Forgets every recording: for changes that nothing looks at."""
+        self._forget()
+        self._not_open.clear()
+        self._given_up = ""
+        self._resets = self._new_variants = self._rest = 0
+
+    def give_up(self, reason: str) -> None:
+        """From here on every call is eager, until reset()."""
+        self._given_up = reason

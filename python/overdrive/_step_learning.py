@@ -1,0 +1,125 @@
+"""What a captured function reads and changes, seen while it runs."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from overdrive._call_numbers import CallNumbers
+from overdrive._capture_optimizer import _refuse
+from overdrive._code import Watcher
+from overdrive._counters import Counter, decides, is_counted
+from overdrive._guards import NOTHING, Read, is_number
+from overdrive._last_walk import LastWalk
+from overdrive._left import Setting, can_be_left, can_be_put, tensors_in
+from overdrive._library import call
+from overdrive._step_choice import StepChoice
+from overdrive._step_variant import _Variant
+from overdrive._walk import Walk
+
+
+class StepLearning(StepChoice):
+    """Values that guards look at, and those that the function changes itself."""
+
+    def _tell_refusal(self, variant: _Variant, numbers: CallNumbers, recorded: bool) -> None:
+        """No value of a counter comes again, so that a recording for each would gain nothing."""
+        if recorded and numbers.refusal and numbers.counters:
+            names = ", ".join(counter.told() for counter in numbers.counters)
+            _refuse(f"The function counts in {names}, and a replay cannot tell what it makes of that: {numbers.refusal}. Count outside of the "
+                    "function, and give it what depends on the count as an argument.")
+
+    def _note_written(self, before: Sequence[Any]) -> None:
+        """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
+        for (place, read), value in zip(list(self._written_elsewhere.items()), before):
+            if read.now() is not value and can_be_left(read):
+                read.expected = NOTHING
+                self._own[place] = self._left[place] = read
+                del self._written_elsewhere[place]
+
+    def _note_own(self, changed: dict[Any, Read]) -> None:
+        """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
+        self._take_settings(changed)
+        self._own.update(changed)
+        for place, read in changed.items():
+            if is_counted(read.expected, read.now()):
+                self._begin_to_count(place, read)
+                continue
+            is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
+            if not self._is_made_of_the_old(read):
+                if can_be_left(read):
+                    self._left[place] = read
+            elif is_tensor:
+                _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
+                        "(copy_).")
+        self._let_go_of_old(changed)
+
+    def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
+        """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
+        only counts counts the runs of Python."""
+        if self._guarded and place not in self._counters and can_be_put(read) and decides(read, self._codes):
+            self._counters[place] = Counter(read)
+            self._variants.clear()
+            self._variant = None
+
+    def _take_settings(self, changed: dict[Any, Read]) -> None:
+        """Takes out flags and texts: a call leaves one in the place of another, and its recording is for that other one."""
+        variant = self._variant
+        assert variant is not None
+        for place, read in list(changed.items()):
+            now = read.now()
+            if is_number(now) and is_number(read.expected) and can_be_put(read) and not is_counted(read.expected, now):
+                del changed[place]
+                self._settings[place] = read
+                variant.settings.setdefault(place, Setting(read))
+                variant.reads.add([read])
+
+    def _note_settings(self, variant: _Variant) -> None:
+        for setting in variant.settings.values():
+            if not setting.note(variant.recordings == 0):
+                _refuse(f"The function changes {setting.before.told()}, and leaves another value in each call; change it outside of the function.")
+        variant.recordings += 1
+
+    def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
+        """What the program has dropped must die as it would: a recording looks at what is held."""
+        for read in changed.values():
+            if not is_number(read.expected):
+                read.expected = NOTHING
+        nobodys = [place for place, read in self._own.items() if sys.getrefcount(read.holder) <= 2]
+        for place in nobodys:
+            del self._own[place]
+
+    def _is_made_of_the_old(self, read: Read) -> bool:
+        """Whether the call that is recorded has used what was there before."""
+
+        return any(call("Recording.knows", tensor) for tensor in tensors_in(read.expected))
+
+    def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
+        """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
+        own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
+                    for place, read in self._own.items() if place not in {**self._left, **self._counters}
+                    and not isinstance(read.now(), self._tensor)), "")
+        call("Recording.unseen_numbers", own or walk.unseen or watcher.unseen)
+
+    def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
+        last = self._last_walk
+        new = None if last is None else last.look(watcher, self._left)
+        if last is None or new is None:
+            last = self._last_walk = LastWalk(watcher, self._left, self._own, self._known_names, self._function, self._roots)
+        if new is None or variant.walk_number != last.number:
+            variant.walk_number, new = last.number, last.reads()
+        walk = last.of_one_call(self._met_functions, watcher.found())
+        self._known_names = last.walk.known_names()
+        new += walk.beyond()
+        for reason in walk.refusals:
+            _refuse(reason)
+        self._modules.update(dict.fromkeys(walk.modules))
+        variant.generators = walk.generators
+        self._facts.ask(walk.names())
+        self._named = walk.leaves
+        self._facts.ask_for_gradients_of(self._lasting())
+        if self._optimizer is not None:
+            self._optimizer.note_names(new)
+            new += self._optimizer.options_read()
+        variant.reads.add(read for read in new if read.place not in self._own)
+        variant.reads.leave_out(self._own)
+        return walk

@@ -1,0 +1,205 @@
+"""A run of a captured function, recorded or eager."""
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from overdrive._arguments import Arguments, merged
+from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._capture_results import form_of_results, only_tensors
+from overdrive._capture_texts import gradients_of, is_one_held, telling
+from overdrive._code import RANDOM_NUMBERS, Watcher
+from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
+from overdrive._guards import Reads, states_of, structure_of
+from overdrive._last_walk import is_one_number, without_collections
+from overdrive._left import Left
+from overdrive._library import call
+from overdrive._step_learning import StepLearning
+from overdrive._step_variant import _Form, _Variant
+
+
+class StepRun(StepLearning):
+    """The library calls ``_run()``."""
+
+    def _run(self) -> int:
+        """The function, called by the library: in a call that is recorded, or eager."""
+
+        self._running = threading.get_ident()
+        try:
+            recorded = call("Recording.is_active")
+            self._count_run()
+            with _Unrecorded():
+                tensors = call("Recording.inputs")
+            variant = self._variant
+            assert variant is not None
+            numbers = variant.numbers
+            inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
+            entry = call("Capture.current", self._capture)
+            had = [] if self._optimizer is None else self._optimizer.with_gradient()
+            with telling(self):
+                value = self._run_function(variant, inputs, recorded)
+                del inputs
+                variant.key = (*variant.key[:3], self._facts.of(tensors))
+                leaves: list[Any] = []
+                result = self._form_of(value, leaves)
+                with _Unrecorded():
+                    self._form = _Form(result, [Left(read, leaves, tensors) for read in self._left.values()])
+                if any(is_of_a_class(leaf) for leaf in leaves):
+                    self._given_up = RESULT_OF_A_CLASS
+                if numbers is not None:
+                    numbers.end(recorded)
+                    self._tell_refusal(variant, numbers, recorded)
+                if recorded:
+                    self._check_form(entry)
+            with _Unrecorded():
+                if recorded:
+                    # Tensors in cycles are nobody's, and would look as if the program kept them.
+                    gc.collect(1)
+                    lasting = self._lasting()
+                    self._holds_gradient |= is_one_held(self._gradients, lasting)
+                    self._gradients = gradients_of(lasting)
+                    call("Recording.owners", lasting)
+                call("Recording.results", leaves)
+            if self._optimizer is not None:
+                self._optimizer.note_idle()
+                if recorded:
+                    self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
+            if numbers is not None and numbers.refusal and not numbers.counters:
+                self._drop_open(variant)
+            if self._structure is None or self._structure.changed() is not None or recorded:
+                variant.reads.add(self._training())
+                self._structure = Reads([*structure_of(self._modules),
+                                         *([] if self._optimizer is None else self._optimizer.structure())])
+            return 1
+        except BaseException as error:  # the caller raises it
+            self._error = error
+            return 0
+        finally:
+            self._running = 0
+
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        given, self._given = self._given, None
+        self._containers = given
+        return merged(template, tensors, given)
+
+    def _apply(self, inputs: Any) -> Any:
+        if isinstance(inputs, Arguments):
+            return self._function(*inputs.by_place, **inputs.by_name)
+        return self._function(*inputs)
+
+    def _form_of(self, value: Any, leaves: list[Any]) -> Any:
+        return form_of_results(value, leaves)
+
+    def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
+        run = self._record if recorded else self._apply
+        if not self._guarded:
+            return run(inputs)
+        try:
+            if not recorded and variant.watched_runs > 0:
+                return run(inputs)
+            watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
+            watcher.book = None if variant.numbers is None else variant.numbers.book
+            drawn = states_of(variant.generators) if recorded else None
+            before = [read.now() for read in self._written_elsewhere.values()]
+            with watcher:
+                value = run(inputs)
+            self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
+            if variant.numbers is not None:
+                variant.numbers.look_at(self._codes)
+            self._note_written(before)
+            if drawn is not None and drawn != states_of(variant.generators):
+                _refuse(RANDOM_NUMBERS)
+        finally:
+            if variant.numbers is not None:
+                variant.numbers.settle()
+            if variant.reads.changed() is not None:
+                changed = variant.reads.drop_changed()
+                if not all(map(is_one_number, changed.values())):
+                    self._last_walk = None
+                self._note_own(changed)
+            if recorded:
+                self._note_settings(variant)
+        with _Unrecorded():
+            try:
+                with without_collections():
+                    walk = self._learn(variant, watcher)
+                if recorded:
+                    self._tell_numbers(watcher, walk)
+            except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
+                _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
+                        "guards=\"promised\" that it does not change.")
+        variant.watched_runs += 1
+        return value
+
+    def _record(self, inputs: Sequence[Any]) -> Any:
+        ours = self._optimizer
+        if ours is not None and (reason := ours.refusal()):
+            _refuse(reason)
+            ours = None
+        self._looks_at_steps = ours is not None or self._optimizer is None
+        # Guards look at the hooks of all modules, so that a recording beside other threads has none.
+        hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
+        if ours is not None:
+            ours.begin()
+        try:
+            value = self._apply(inputs)
+        finally:
+            if ours is not None:
+                ours.end()
+            for hook in hooks:
+                hook.remove()
+        if ours is not None:
+            ours.check_steps()
+        return value
+
+    def _hooks_of_a_recording(self, ours: Any) -> list[Any]:
+        """Notes the modules that are called, and optimizers that are not known, where nothing watches the code."""
+        import torch.nn.modules.module as every_module
+        import torch.optim.optimizer as every_optimizer
+
+        thread = threading.get_ident()
+
+        def note_module(module: Any, _: Any) -> None:
+            if threading.get_ident() == thread:
+                self._modules[module] = None
+
+        def note_optimizer(stepping: Any, *_: Any) -> None:
+            if threading.get_ident() == thread:
+                refuse_optimizer(stepping)
+
+        hooks = [every_module.register_module_forward_pre_hook(note_module)]
+        if ours is not None or self._optimizer is None:
+            hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
+        return hooks
+
+    def _refuse_unknown(self, optimizer: Any) -> None:
+        if self._looks_at_steps and (self._optimizer is None or not self._optimizer.knows(optimizer)):
+            refuse_optimizer(optimizer)
+
+    def _check_form(self, entry: int) -> None:
+        if self._given_up:
+            _refuse(self._given_up)
+        elif self._containers is not None and (changed := self._containers.first_changed()):
+            _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
+        elif not only_tensors(self._form.result):
+            _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
+        elif not self._note_form(entry):
+            _refuse("The function returns its tensors in another structure than before; return the same one.")
+
+    def _note_form(self, entry: int) -> bool:
+        """Whether the form is that of the recordings before."""
+        known = self._forms.get(entry)
+        if known is None or self._form.is_more_than(known):
+            self._forms[entry] = self._form
+        elif known != self._form:
+            return False
+        forms = list(self._forms.values())
+        self._one_form = forms[0] if all(form == forms[0] for form in forms) else None
+        return True
+
+
+def refuse_optimizer(optimizer: Any) -> None:
+    _refuse(f"The function calls step() of an optimizer ({type(optimizer).__name__}) that the step does not know; give it by optimizer=, "
+            "which takes a list of several, too.")

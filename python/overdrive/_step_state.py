@@ -1,0 +1,145 @@
+"""What a captured step keeps from call to call."""
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from overdrive._arguments import Given
+from overdrive._call_numbers import Shared
+from overdrive._capture_optimizers import Optimizers
+from overdrive._capture_texts import steps
+from overdrive._code import Met
+from overdrive._compare import _named_in
+from overdrive._counters import Counter
+from overdrive._facts import Facts
+from overdrive._guards import ENTRY, Read, Reads, is_scripted
+from overdrive._last_walk import LastWalk
+from overdrive._library import address_of, call, function as function_of
+from overdrive._modes import counts_of_modes
+from overdrive._step_variant import _Variant
+from overdrive._swap import let_go_before_swaps
+from overdrive._walk_names import KnownNames
+
+
+class StepState:
+    """Everything that a captured step keeps from call to call."""
+
+    def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
+                 watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
+                 check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True,
+                 lanes: int = 1) -> None:
+        import torch
+
+        self._function, self._name = function, name
+        self._guarded, self._is_part = guarded, is_part
+        # Options that no tensor carries to a replay are looked at, or promised.
+        self._optimizer = Optimizers(optimizers, function, constant_numbers or guarded) if optimizers else None
+        self._roots = list(modules)
+        self._modules = self._named_modules()
+        self._watch = watch
+        itself = weakref.ref(self)
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: itself()._run())  # type: ignore[union-attr]
+        # Modes and flags that the function reads are looked at in every call.
+        modes = constant_modes or guarded or bool(self._modules)
+        # The library reads it in every call.
+        self._shared = Shared()
+        self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
+                             programs, check_every, passes, lanes, is_part)
+        weakref.finalize(self, call, "Capture.free", self._capture)
+        self._numbers = itertools.count()
+        self._programs = max(1, programs)
+        self._variants: list[_Variant] = []
+        self._variant: _Variant | None = None
+        # Tensors that the function names, in its last run.
+        self._named: dict[int, Any] = {}
+        # Of all runs of the function.
+        self._met, self._met_functions = Met(), Met()
+        # Values that the function changes itself: a replay does not, and nothing else is promised for them.
+        self._own: dict[tuple[int, int, Any], Read] = {}
+        self._last_walk: LastWalk | None = None
+        self._known_names: KnownNames | None = None
+        # Values of tensors that changed between two calls, which the function may write before it reads them.
+        self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
+        # Those of them that a replay puts in their places.
+        self._left: dict[tuple[int, int, Any], Read] = {}
+        # Those of them that are numbers, which go on in replays, too.
+        self._counters: dict[tuple[int, int, Any], Counter] = {}
+        # Of all runs of the function that were watched.
+        self._codes: set[types.CodeType] = set()
+        # Flags and texts that the function changes.
+        self._settings: dict[tuple[int, int, Any], Read] = {}
+        # Of open numbers by their places in the arguments: why each value has a recording of its own.
+        self._not_open: dict[tuple[int, ...], str] = {}
+        self._tensor = torch.Tensor
+        self._facts = Facts(is_part)
+        self._modes = counts_of_modes()
+        self._call = function_of("Capture.call")
+        self._structure: Reads | None = None
+        # That the last recording made, and whether the program held one until the next.
+        self._gradients: list[weakref.ref[Any]] = []
+        self._holds_gradient = False
+        # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
+        # an operator.
+        self._forms: dict[int, Any] = {}
+        self._one_form: Any = None
+        self._dropped: dict[int, list[Any]] = {}
+        self._form: Any = None
+        # Of the call under way, where they are more than tensors; of the run of the function, to see whether it changes them.
+        self._given: Given | None = None
+        self._containers: Given | None = None
+        self._error: BaseException | None = None
+        # While a thread is in a call, and that thread while it runs the function.
+        self._busy = threading.Lock()
+        self._running = 0
+        self._resets = 0
+        self._new_variants = 0
+        # Calls that run eagerly from now on, how often there were such, and what recordings had cost until then.
+        self._rest = self._rests = self._forgiven = 0
+        # While it records: whether a step() of another optimizer is to be refused.
+        self._looks_at_steps = True
+        # Runs of the function without a replay between them.
+        self._runs_in_turn = 0
+        self._way_to_replays = (0, 0, 0)
+        self._reset_reason = ""
+        self._given_up = ""
+        self._eager_reason = ""
+        # Of each refusal those of the same recording, with their lines.
+        self.reasons: dict[str, dict[str, str]] = {}
+        # Of the last recording each operator with the lines that called it.
+        self.lines: dict[str, dict[str, None]] = {}
+        self._python_calls = 0
+        self._runs_of_python = 0
+        steps.add(self)
+        let_go_before_swaps()
+
+    def _run(self) -> int:
+        """The function, called by the library."""
+        raise NotImplementedError
+
+    def _training(self) -> list[Read]:
+        return [Read(ENTRY, module.__dict__, "training", f"training of {type(module).__name__}")
+                for module in self._modules if (ENTRY, id(module.__dict__), "training") not in self._own]
+
+    def _named_modules(self) -> dict[Any, None]:
+        """Those that were given, and those that the function names now."""
+        import torch
+
+        values = [value for _, value in _named_in(self._function)]
+        named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
+                 if isinstance(item, torch.nn.Module)]
+        return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules() if not is_scripted(module))
+
+    def _lasting(self) -> list[Any]:
+        """Tensors that an operator may see through a passing copy, as ``data`` makes it, and whose gradients the function may take
+        away without an operator, as ``zero_grad()`` does."""
+        tensors = list(self._named.values())
+        for module in self._modules:
+            tensors += [*module._parameters.values(), *module._buffers.values()]
+        if self._optimizer is not None:
+            tensors += self._optimizer.parameters()
+        return [tensor for tensor in tensors if tensor is not None]

@@ -1,0 +1,90 @@
+"""What a captured step says of itself: its counts, why it is not replayed, its programs."""
+from __future__ import annotations
+
+import functools
+import warnings
+
+from overdrive._capture_texts import HELD_GRADIENT, in_python, levels_to_caller, with_lines
+from overdrive._library import call, text as text_of
+from overdrive._step_state import StepState
+
+_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
+# Calls without a replay after which a warning tells why.
+_MOST_SILENT = 20
+
+
+class StepTexts(StepState):
+    """Texts and counts."""
+
+    def takes_closures(self) -> bool:
+        return self._optimizer is not None and self._optimizer.takes_closures()
+
+    def title(self) -> str:
+        if self._name:
+            return self._name
+        function = self._function
+        while isinstance(function, functools.partial):
+            function = function.func
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+
+    def stats(self) -> dict[str, int]:
+        """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
+        also the replayed "backwards", and those that ran the function "again"."""
+        result: dict[str, int] = dict(zip(_COUNTS, call("Capture.stats", self._capture)))
+        result["calls"] += self._python_calls
+        result["eager"] += self._python_calls
+        result["outdated"] += self._resets
+        return result
+
+    def refusal(self) -> str:
+        """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
+        "" when calls are replayed or recorded."""
+        text = self._given_up or (self._eager_reason if self._rest else text_of("Capture.refusal", self._capture))
+        if not text:
+            counts = self.stats()
+            if counts["replayed"] == 0 and counts["calls"] > 4:
+                text = self._eager_reason or self._reason_of_last_call()
+        told = with_lines(text, self.reasons.get(text, {}), self.lines)
+        return f"{told} {HELD_GRADIENT}" if self._holds_gradient and "is still held after the next" in text else told
+
+    def refused_for_good(self) -> str:
+        """Why no call is ever replayed; "" as long as one is or may be."""
+        text = self._given_up or text_of("Capture.refusal", self._capture)
+        return "" if not text or self.stats()["replayed"] else text
+
+    def _reason_of_last_call(self) -> str:
+        for line in text_of("Capture.explain", self._capture).splitlines():
+            for start in ("the last call that was eager for another reason: ", "recorded anew the last time because: "):
+                if line.startswith(start):
+                    return line[len(start):]
+        if self._new_variants or self._resets:
+            return f"Nearly every call is recorded anew: {self._reset_reason}."
+        return ("Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay; where sizes "
+                "differ in every call, pad batches to a few.")
+
+    def explain(self) -> str:
+        """The programs, their operators and memory, and why they were recorded anew."""
+        lines = text_of("Capture.explain", self._capture).splitlines(keepends=True)[1:]
+        made = self.stats()
+        text = ", ".join(f"{made[name]} {name}" for name in ("replayed", "recorded", "checked", "eager", "undone"))
+        text = f"{made['calls']} calls: {text}\n" + in_python("".join(lines))
+        guards = sum(len(variant.reads) for variant in self._variants)
+        text += f"{len(self._variants)} sets of values that the function reads, {guards} values in all\n"
+        if self._reset_reason:
+            text += f"recorded anew the last time because of {self._reset_reason}\n"
+        if self._eager_reason and not self._given_up:
+            text += f"the last call that Python made eagerly: {self._eager_reason}\n"
+        refusal = self.refusal()
+        return text + (f"refused: {refusal}\n" if refusal and f"refused: {refusal}\n" not in text else "")
+
+    def changes_of_its_own(self) -> str:
+        """One value that the function changes, and a replay does not; "" where it was seen to change none."""
+        return next((read.told() for place, read in [*self._own.items(), *self._settings.items()] if place not in self._left), "")
+
+    def _count_run(self) -> None:
+        self._runs_of_python += 1
+        if self._runs_of_python == _MOST_SILENT + 1 and not self.stats()["replayed"]:
+            warnings.warn(f"The captured step {self.title()} has run {_MOST_SILENT} calls and replayed none. "
+                          f"{self.refusal()}", stacklevel=levels_to_caller())

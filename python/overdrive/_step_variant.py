@@ -1,0 +1,52 @@
+"""One set of values that a captured function read, and the structure of what it returns."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from overdrive._call_numbers import CallNumbers
+from overdrive._guards import Read, Reads
+from overdrive._left import Left, Setting
+
+
+class _Variant:
+    """One set of values that the function read. The library has recordings of its own for each."""
+
+    def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
+        self.number, self.key, self.reads = number, key, Reads(reads)
+        self.watched_runs = self.recordings = 0
+        # Of a key with open numbers, and of a function that counts.
+        self.numbers: CallNumbers | None = None
+        # Of flags and texts that the function changes, by their places.
+        self.settings: dict[tuple[int, int, Any], Setting] = {}
+        # Of the walk whose values are among the reads.
+        self.walk_number = 0
+        # Of NumPy, which the function may draw from.
+        self.generators: list[Any] = []
+
+    def takes(self, template: tuple[Any, ...]) -> bool:
+        """Whether the recordings are those of a call with the same key; then the library gets the call's numbers."""
+        return self.numbers is None or self.numbers.take(template)
+
+    @property
+    def doubt(self) -> int:
+        """The less of it, the sooner a call that it takes is one of its own."""
+        return 0 if self.numbers is None else self.numbers.doubt
+
+
+class _Form:
+    """The structure of what a call returns and of what it leaves, made of the results of the recording."""
+
+    __slots__ = ("result", "left")
+
+    def __init__(self, result: Any, left: Sequence[Left] = ()) -> None:
+        self.result, self.left = result, left
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Form) and bool(self.result == other.result) and self.left == other.left
+
+    def is_more_than(self, other: _Form) -> bool:
+        """Whether it differs by places alone that an earlier call was not seen to give anything."""
+        return bool(self.result == other.result) and len(self.left) > len(other.left) and all(one in self.left for one in other.left)
+
+    __hash__ = None  # type: ignore[assignment]
