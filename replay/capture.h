@@ -1,7 +1,7 @@
 // A training step that is recorded once and replayed afterwards, with eager's bits:
-// overdrive::capture(function). The caller owns the step. While a thread is in a call, calls of others run the function.
-// A step is not called from inside a captured function. The function and what it refers to must outlive the step. docs/guide/capturing.md says
-// what is replayed and what is not.
+// overdrive::capture(function). The caller owns the step. While a thread is in a call, calls of others run the
+// function. A step is not called from inside a captured function. The function and what it refers to must
+// outlive the step. docs/guide/capturing.md says what is replayed and what is not.
 #pragma once
 
 #include "engine/base/export.h"

@@ -45,8 +45,8 @@ constexpr uint64_t kCallsElsewhere = 16;
 // Calls in turn that no recording may take, after which the reason stays.
 constexpr uint64_t kEagerInTurn = 4;
 
-// A call that is under way. A second one, of another thread, is not the first; watch() and their like are errors
-// then.
+// A call that is under way. A second one, of another thread, is not the first; watch() and their like are
+// errors then.
 class Busy {
  public:
   explicit Busy(std::atomic<std::thread::id>& thread) : Busy(thread, std::try_to_lock) {
@@ -210,9 +210,11 @@ void CapturedFunction::rest(const char* reason, const std::string& more) {
 bool CapturedFunction::are_sizes_always_new() {
   if (++new_in_turn_ <= kMostNew) return false;
   new_in_turn_ = kMostNew - kNewAgain;
-  rest("Sizes, types, strides or modes of the inputs have been new in very many calls in turn, and a program is for "
-       "those that come again: pad batches to a few sizes. The next ",
-       "");
+  rest(
+      "Sizes, types, strides or modes of the inputs have been new in very many calls in turn, and a program is "
+      "for "
+      "those that come again: pad batches to a few sizes. The next ",
+      "");
   return true;
 }
 
@@ -272,10 +274,9 @@ Entry* CapturedFunction::entry_for(const std::vector<at::Tensor>& inputs) {
   keep_within_bytes();
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
-  entries_.insert(
-      entries_.begin(),
-      {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, given_, counts_), stats_.calls,
-       hash_of(inputs)});
+  entries_.insert(entries_.begin(),
+                  {std::make_unique<Entry>(function_, options_, stats_, inputs, watched, given_, counts_),
+                   stats_.calls, hash_of(inputs)});
   return entries_.front().entry.get();
 }
 

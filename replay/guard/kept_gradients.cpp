@@ -65,8 +65,9 @@ void note_holders(std::vector<LeafGradient>& gradients, const std::vector<at::Te
     };
     for (const at::Tensor& tensor : after) count(tensor, 2);
     for (const at::Tensor& tensor : results) count(tensor, 1);
-    const size_t uses = after[i].use_count(), uses_of_storage = c10::raw::intrusive_ptr::use_count(
-        const_cast<c10::StorageImpl*>(storage));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    const size_t uses = after[i].use_count(),
+                 uses_of_storage = c10::raw::intrusive_ptr::use_count(
+                     const_cast<c10::StorageImpl*>(storage));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     gradients[i].held = uses > tensors ? uses - tensors : 0;
     gradients[i].memory_held = uses_of_storage > storages ? uses_of_storage - storages : 0;
   }
@@ -78,11 +79,13 @@ void KeptGradients::add(const LeafGradient& leaf, const at::Tensor& gradient) {
   };
   auto made = std::find_if(made_.begin(), made_.end(), in_memory);
   if (made == made_.end())
-    made = made_.insert(made_.end(), {.storage = gradient.storage(), .gradients = {}, .others = leaf.memory_held});
+    made =
+        made_.insert(made_.end(), {.storage = gradient.storage(), .gradients = {}, .others = leaf.memory_held});
   const auto is_same = [&](const Gradient& each) { return each.tensor.is_same(gradient); };
   auto same = std::find_if(made->gradients.begin(), made->gradients.end(), is_same);
   if (same == made->gradients.end())
-    same = made->gradients.insert(made->gradients.end(), {.tensor = gradient, .leaves = {}, .others = leaf.held});
+    same =
+        made->gradients.insert(made->gradients.end(), {.tensor = gradient, .leaves = {}, .others = leaf.held});
   same->leaves.push_back({leaf.leaf, leaf.raw});
 }
 
@@ -99,8 +102,8 @@ bool KeptGradients::Gradient::is_held() {
 // The references of the tensors, one of the program, and the one here.
 bool KeptGradients::Made::is_held() {
   const c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
-  bool held = is_more(storage.use_count(), 2 + gradients.size() + wrappers_of(impl), others) ||
-              does_python_hold(impl);
+  bool held =
+      is_more(storage.use_count(), 2 + gradients.size() + wrappers_of(impl), others) || does_python_hold(impl);
   for (Gradient& gradient : gradients) held |= gradient.is_held();
   return held;
 }
@@ -118,9 +121,9 @@ void KeptGradients::begin_call() {
 
 bool KeptGradients::is_kept(const c10::TensorImpl* gradient) const {
   return any_kept_ && std::any_of(made_.begin(), made_.end(), [&](const Made& made) {
-           return made.kept.get() && std::any_of(made.gradients.begin(), made.gradients.end(), [&](const auto& each) {
-                    return each.tensor.unsafeGetTensorImpl() == gradient;
-                  });
+           return made.kept.get() &&
+                  std::any_of(made.gradients.begin(), made.gradients.end(),
+                              [&](const auto& each) { return each.tensor.unsafeGetTensorImpl() == gradient; });
          });
 }
 

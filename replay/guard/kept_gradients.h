@@ -1,6 +1,6 @@
-// Gradients that a replay makes anew, in memory that the program may still hold from an earlier call: g = p.grad
-// before zero_grad(). Eager would make them elsewhere. Where somebody holds one, the replay's gradients go to
-// fresh memory, and the held ones get their bytes back. Owned by an OutsideGuard; one thread at a time.
+// Gradients that a replay makes anew, in memory that the program may still hold from an earlier call: g =
+// p.grad before zero_grad(). Eager would make them elsewhere. Where somebody holds one, the replay's gradients
+// go to fresh memory, and the held ones get their bytes back. Owned by an OutsideGuard; one thread at a time.
 #pragma once
 
 #include "replay/record/program.h"

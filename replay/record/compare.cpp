@@ -21,8 +21,10 @@ constexpr const char* kHostValue =
     "another number by watch().";
 
 constexpr const char* kFilledByHand =
-    " is filled through a pointer, with other values in each call; make it an input. LibTorch itself does so in RReLU() "
-    "in training and in pack_padded_sequence(enforce_sorted=False): leave that activation out of the captured function, "
+    " is filled through a pointer, with other values in each call; make it an input. LibTorch itself does so "
+    "in RReLU() "
+    "in training and in pack_padded_sequence(enforce_sorted=False): leave that activation out of the captured "
+    "function, "
     "and give sequences that are sorted by their lengths.";
 
 // Memory that has no values of an operator's, and gets them by hand.

@@ -159,8 +159,8 @@ struct Program {
   // Tensors from outside that a composite operator was given, as tensor_split(), and no operator of the
   // recording.
   std::vector<WeakTensor> given = {};
-  // Tensors that the function may look at beside its operators: their sizes, whether they require a gradient, and
-  // have one.
+  // Tensors that the function may look at beside its operators: their sizes, whether they require a gradient,
+  // and have one.
   std::vector<WeakTensor> leaves = {};
   std::vector<LeafGradient> gradients;
   // Whether no leaf of an earlier recording had a gradient at the first operator: zero_grad() had taken them.

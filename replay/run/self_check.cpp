@@ -154,7 +154,8 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
     recorder.note_weights(parts.casts);
     call.results = recorder.run(parts.function, parts.inputs);
   }
-  if (program.refusal.empty() && !program.is_part()) program.refusal = note_gradients_after(gradients, program, call.results);
+  if (program.refusal.empty() && !program.is_part())
+    program.refusal = note_gradients_after(gradients, program, call.results);
   program.gradients = std::move(gradients);
   if (program.refusal.empty()) call.difference = parts.compare(program);
   call.refusal = program.refusal;

@@ -587,7 +587,7 @@ def test_parametrizations_that_are_cached(kind, inside):
 
 
 @pytest.mark.parametrize("way", ["variable", "del", "clone"])
-def test_a_gradient_that_a_variable_holds_is_told(way):
+def test_a_gradient_that_a_variable_holds_is_no_hindrance(way):
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
@@ -606,5 +606,5 @@ def test_a_gradient_that_a_variable_holds_is_told(way):
             assert g.norm() >= 0
         if way == "del":
             del g
-    assert (step.stats()["replayed"] > 4) == (way != "variable"), step.refusal()
-    assert ("It is the .grad of a parameter" in step.refusal()) == (way == "variable"), step.refusal()
+    assert step.stats()["replayed"] > 4, step.refusal()
+    assert step.refusal() == ""

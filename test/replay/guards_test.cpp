@@ -248,7 +248,8 @@ TEST_F(CaptureGuards, ASecondThreadRunsTheFunction) {
 }
 
 TEST_F(CaptureGuards, ThreadsThatCallAtOnceHaveEagersResults) {
-  CapturedStep step([](const Tensors& inputs) { return Tensors{(inputs[0].sin() * 2 + inputs[0].sum()).tanh()}; }, {});
+  CapturedStep step(
+      [](const Tensors& inputs) { return Tensors{(inputs[0].sin() * 2 + inputs[0].sum()).tanh()}; }, {});
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (int k = 0; k < 3; ++k) {

@@ -1,5 +1,5 @@
-// A program may keep the gradients of a call, take them away from the parameters, and call again. Eager makes new
-// ones then, and so does a replay.
+// A program may keep the gradients of a call, take them away from the parameters, and call again. Eager makes
+// new ones then, and so does a replay.
 #include "test/replay/replay_fixture.h"
 
 #include <cstring>
@@ -27,7 +27,8 @@ struct KeptGradients : testing::Test {
       const auto& theirs = kept[&both.eager()];
       for (size_t k = 0; k < mine.size(); ++k) {
         for (size_t j = 0; j < mine[k].size(); ++j)
-          EXPECT_TRUE(same_bits(mine[k][j], theirs[k][j])) << "before step " << i << ", kept " << k << ", " << j;
+          EXPECT_TRUE(same_bits(mine[k][j], theirs[k][j]))
+              << "before step " << i << ", kept " << k << ", " << j;
       }
     });
     EXPECT_GE(both.step().stats().replayed, 18u) << both.step().explain();

@@ -23,14 +23,15 @@ def data(k, rows=4, *shape):
     return torch.randn(rows, *(shape or (4,)), generator=torch.Generator().manual_seed(k)).clamp(-3, 3)
 
 
-def without_graph(result):
-    """What a captured step returns is detached."""
+def without_graph(result, known=None):
+    """What a captured step returns is detached; a tensor that it returns twice is one tensor."""
+    known = {} if known is None else known
     if isinstance(result, torch.Tensor):
-        return result.detach()
+        return known.setdefault(id(result), (result, result.detach()))[1]
     if type(result) in (list, tuple):
-        return type(result)(without_graph(part) for part in result)
+        return type(result)(without_graph(part, known) for part in result)
     if type(result) is dict:
-        return {key: without_graph(part) for key, part in result.items()}
+        return {key: without_graph(part, known) for key, part in result.items()}
     return result
 
 
