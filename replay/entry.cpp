@@ -252,6 +252,7 @@ std::vector<at::Tensor> Entry::record_first(const std::vector<at::Tensor>& input
   }
   if (!part_) note_gradients_left(*program);
   flags_ = LeafFlags(*program);
+  if (program->is_part()) part_->function().gradients().learn(*program);
   recorded_ = std::move(program);
   call_numbers_.begin();
   shared_ = SharedMemory(*recorded_);
@@ -519,6 +520,9 @@ const char* Entry::outside_difference() {
       return "an overdrive::Apart that the step calls is gone; make it outside of the function";
   }
   if (const char* reason = run_->guard().difference()) return reason;
+  if (run_->program().is_part()) {
+    if (const char* reason = part_->function().gradients().difference()) return reason;
+  }
   return numbers_ ? numbers_->difference() : nullptr;
 }
 
@@ -582,6 +586,8 @@ std::vector<at::Tensor> Entry::replay(const std::vector<at::Tensor>& inputs) {
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || is_known_leaf(inputs)) return eager(inputs);
+  // What the function does with them shows in a call that is recorded.
+  if (run_->program().is_part() && part_->function().gradients().is_unseen(inputs)) return check(inputs);
   if (const char* what = doubts_.difference(inputs)) return doubted_data(inputs, what);
   if (is_compared() && tells_apart(run_->program(), inputs)) return compared_replay(inputs);
   set_numbers();

@@ -75,6 +75,7 @@ std::optional<std::vector<at::Tensor>> Part::replay(const std::vector<at::Tensor
     return std::nullopt;
   }
   lease->fill_results(outputs);
+  function_->gradients().take_away();
   guard.finish_call();
   PartNode::attach(function_, plan_, counts_, std::move(lease), inputs, outputs, std::move(before));
   return outputs;

@@ -142,6 +142,7 @@ bool PartFunction::knows_gradients() const {
 std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inputs) {
   outputs_.reset();
   const uint64_t first_node = at::sequence_number::peek();
+  const std::vector<PartGradients::Before> gradients = gradients_.before(inputs);
   std::vector<at::Tensor> results = function_(inputs);
   nodes_ = at::sequence_number::peek() - first_node;
   const bool has_graph = std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
@@ -161,6 +162,8 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
     return results;
   }
   outputs_ = results;
+  if (std::string reason = gradients_.note(gradients, recorder); !reason.empty() && !leaves_gradient)
+    recorder.refuse(std::move(reason));
   if (leaves_gradient) return results;
   const PartGraph graph(results, inputs, first_node,
                         [&](const at::Tensor& leaf) { return !recorder.knows_outside(leaf); });
@@ -264,6 +267,7 @@ std::vector<at::Tensor> PartFunction::again(
   const std::vector<at::Tensor> outputs = [&] {
     const RunningAgain scope(number_);
     const AutocastMode::Scope as_in_the_forward(autocast_);
+    const PartGradients::PutBack gradients_as_they_are(gradients_, inputs);
     std::vector<at::Tensor> casts = made_casts(casts_);
     for (size_t i = 0; i < casts.size() && inputs_before_casts_ + i < given.size(); ++i)
       given[inputs_before_casts_ + i] = std::move(casts[i]);

@@ -5,6 +5,7 @@
 
 #include "engine/host/version_check.h"
 #include "replay/part/part_form.h"
+#include "replay/part/part_gradients.h"
 #include "replay/part/part_graph.h"
 #include "replay/record/kept_casts.h"
 #include "replay/record/recorder.h"
@@ -55,6 +56,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Looks whether views that the last call returned were changed in place.
   void look_at_views();
   bool is_placeholder(const c10::TensorImpl* tensor) const { return forms_.is_placeholder(tensor); }
+  // What the function does with gradients that it has not made.
+  PartGradients& gradients() { return gradients_; }
   // Those of the last recording.
   const std::shared_ptr<const PartForms>& forms() const { return forms_.recorded(); }
   // Held by whoever runs a recorded backward, and by the entry while it records. Recursive: a function may run
@@ -112,6 +115,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::vector<std::pair<std::string, uint32_t>> producers_;
   std::optional<std::vector<at::Tensor>> outputs_;
   MetForms forms_;
+  PartGradients gradients_;
   // Backwards write these, and calls read them without the lock. The reason is fixed when it is there.
   std::atomic<bool> any_seen_ = false;
   std::atomic<bool> wants_recording_ = false;

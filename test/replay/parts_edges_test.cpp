@@ -481,5 +481,48 @@ TEST(PartEdges, RunningStatisticsInInferenceMode) {
   EXPECT_GE(both.part().stats().replayed, 14u) << both.part().explain();
 }
 
+// A replay takes away what the function takes away, and a function that runs once more in a backward does not.
+TEST(PartEdges, ZeroGradInTheFunction) {
+  PartBesideEager both([] {
+    auto model = std::make_shared<LinearImpl>(6, 6);
+    return PartProgram{.model = model,
+                       .function =
+                           [model](const Tensors& in) {
+                             model->zero_grad();
+                             return Tensors{model->forward(in[0]).tanh()};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             const at::Tensor y = part({batch_of(i, {4, 6}, {1})[0]})[0];
+                             if (i % 5 == 4) model->bias.square().sum().backward();
+                             (i % 7 == 6 ? y.sum() : y.square().sum()).backward();
+                             return Tensors{y.detach()};
+                           }};
+  });
+  EXPECT_EQ(both.run(60), "") << both.part().explain();
+  EXPECT_GT(both.part().stats().replayed, 30u) << both.part().explain();
+}
+
+TEST(PartEdges, TheGradientOfAnInputIsTakenAway) {
+  PartBesideEager both([] {
+    auto x = std::make_shared<at::Tensor>(at::ones({4}).requires_grad_());
+    return PartProgram{.model = nullptr,
+                       .function =
+                           [](const Tensors& in) {
+                             at::Tensor input = in[0];
+                             input.mutable_grad().reset();
+                             return Tensors{input.square()};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             if (i < 10) x->mutable_grad().reset();
+                             part({*x})[0].sum().backward();
+                             return Tensors{x->grad().clone()};
+                           }};
+  });
+  EXPECT_EQ(both.run(30), "") << both.part().explain();
+  EXPECT_THAT(both.part().refusal(), testing::HasSubstr("gradient of an argument"));
+}
+
 }  // namespace
 }  // namespace overdrive::test

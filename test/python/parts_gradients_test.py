@@ -1,0 +1,157 @@
+"""Captured parts whose functions do something with the gradients of parameters, beside what their graph gives them."""
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+
+
+def net():
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+
+
+def by_hand(model, _):
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+TAKING = {
+    "zero_grad of a module": lambda model, _: model.zero_grad(),
+    "zero_grad of an optimizer": lambda _, optimizer: optimizer.zero_grad(),
+    "zeros": lambda _, optimizer: optimizer.zero_grad(set_to_none=False),
+    "by hand": by_hand,
+}
+
+
+def run(take, is_captured, step, calls=40):
+    """What a program leaves, in which the captured function takes the gradients away before its forward."""
+    torch.manual_seed(0)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+
+    def loss(x):
+        take(model, optimizer)
+        return model(x).square().mean()
+
+    part = overdrive.captured(loss) if is_captured else loss
+    left = []
+    for call in range(calls):
+        step(call, part, model, optimizer)
+        left.append([p.detach().clone() for p in model.parameters()])
+        left.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
+    return left, part
+
+
+def are_equal(a, b):
+    return all((x is None) == (y is None) and (x is None or torch.equal(x, y)) for p, q in zip(a, b) for x, y in zip(p, q))
+
+
+def each(_, part, __, optimizer):
+    part(torch.randn(8, 6)).backward()
+    optimizer.step()
+
+
+def empty_while_recorded(call, part, _, optimizer):
+    if call < 10 or call % 7 == 0:
+        optimizer.zero_grad()
+    part(torch.randn(8, 6)).backward()
+    optimizer.step()
+
+
+def two_forms(call, part, model, optimizer):
+    loss = part(torch.randn(8, 6))
+    if call % 5 == 4:
+        # A gradient between the forward and the backward, which the function must not take when it runs once more.
+        model[2].bias.square().sum().backward()
+        loss.backward(inputs=[model[2].bias])
+    else:
+        loss.backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("step", [each, empty_while_recorded, two_forms])
+@pytest.mark.parametrize("name", TAKING)
+def test_gradients_that_the_function_takes_away(name, step, monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_CHECK", "0")
+    expected, _ = run(TAKING[name], False, step)
+    left, part = run(TAKING[name], True, step)
+    assert are_equal(expected, left), part.explain()
+    assert part.stats()["replayed"] > 10 or part.refusal(), part.explain()
+
+
+def test_gradients_of_another_module():
+    """zero_grad() of a discriminator in the loss of a generator, which does not use all of it."""
+    def train(is_captured):
+        torch.manual_seed(0)
+        model, other = net(), nn.Linear(6, 2)
+
+        def loss(x):
+            other.zero_grad()
+            return model(x).square().mean()
+
+        part, left = overdrive.captured(loss) if is_captured else loss, []
+        for _ in range(24):
+            other(torch.randn(3, 6)).sum().backward()
+            part(torch.randn(8, 6)).backward()
+            left.append([other.weight.grad, other.bias.grad])
+        return left, part
+
+    expected, _ = train(False)
+    left, part = train(True)
+    assert are_equal(expected, left), part.explain()
+    assert part.stats()["replayed"] > 10, part.explain()
+
+
+def test_a_gradient_that_comes_late_is_left_alone():
+    """Recordings met none. One call more is compared, and gradients are added up from then on."""
+    def train(is_captured):
+        torch.manual_seed(0)
+        model = net()
+        part = overdrive.captured(lambda x: model(x).square().mean()) if is_captured else lambda x: model(x).square().mean()
+        left = []
+        for call in range(40):
+            if call < 10 or call % 4 == 0:
+                model.zero_grad()
+            part(torch.randn(8, 6)).backward()
+            left.append([p.grad.clone() for p in model.parameters()])
+        return left, part
+
+    expected, _ = train(False)
+    left, part = train(True)
+    assert are_equal(expected, left), part.explain()
+    assert part.stats()["replayed"] > 30 and not part.refusal(), part.explain()
+
+
+def test_a_function_that_asks_whether_there_is_a_gradient():
+    def train(is_captured):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 4)
+
+        def loss(x):
+            y = model(x).tanh()
+            return y.sum() if model.weight.grad is None else y.square().sum() * 3
+
+        part, left = overdrive.captured(loss) if is_captured else loss, []
+        for call in range(40):
+            if call < 10 or call % 3 == 0:
+                model.zero_grad()
+            part(torch.randn(8, 6)).backward()
+            left.append([p.grad.clone() for p in model.parameters()])
+        return left, part
+
+    expected, _ = train(False)
+    left, part = train(True)
+    assert are_equal(expected, left), part.explain()
+
+
+def test_the_gradient_of_an_argument():
+    def take(x):
+        x.grad = None
+        return x.square().sum()
+
+    part = overdrive.captured(take)
+    x = torch.randn(4, requires_grad=True)
+    for _ in range(24):
+        part(x).backward()
+        assert torch.equal(x.grad, 2 * x.detach())
+    assert part.refusal()
