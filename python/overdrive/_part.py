@@ -27,6 +27,15 @@ _FEWEST_STEPS = 4
 _CALLS_TO_LOOK = 8
 
 
+class _Again(threading.local):
+    """Whether a part's function runs once more in a backward of this thread: parts in it are their functions."""
+
+    is_running = False
+
+
+_again = _Again()
+
+
 class CapturedPart(CapturedStep):
     """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
     replayed, and others beside it run the function."""
@@ -53,7 +62,8 @@ class CapturedPart(CapturedStep):
         if any(count() for count in self._modes):
             self._eager_reason = self._reason_for_python()
             return self._beside(inputs, keywords)
-        if self._given_up or self._resting or self._rest and self._rests_now() or not self._busy.acquire(blocking=False):
+        if (self._given_up or self._resting or _again.is_running or self._rest and self._rests_now()
+                or not self._busy.acquire(blocking=False)):
             return self._beside(inputs, keywords)
         try:
             result = self._alone(inputs, keywords)
@@ -176,6 +186,7 @@ class CapturedPart(CapturedStep):
         """In a backward, on any thread: nothing is recorded or learned."""
 
         before = [(read, read.now()) for read in self._left.values()]
+        was_running, _again.is_running = _again.is_running, True
         try:
             tensors = call("Recording.inputs")
             leaves: list[Any] = []
@@ -189,6 +200,8 @@ class CapturedPart(CapturedStep):
             warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
                           stacklevel=2)
             return 0
+        finally:
+            _again.is_running = was_running
 
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         objects: list[Any] = []

@@ -824,3 +824,33 @@ def test_part_of_an_optimizer_and_the_reason_of_a_module_whose_children_are_capt
     assert overdrive.part_of(net) is None
     assert "Asking: its children are captured instead" in overdrive.explain()
     assert "in one call and" in overdrive.explain()
+
+
+def test_a_part_in_a_function_that_runs_once_more():
+    def train(is_captured):
+        torch.manual_seed(0)
+        inner = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6, bias=False))
+
+        def outer(a, b=None):
+            return inner(a) if b is None else inner(a) * b.mean()
+
+        function = overdrive.captured(outer) if is_captured else outer
+        if is_captured:
+            overdrive.captured(inner)
+        left = []
+        for i in range(40):
+            x, y = torch.randn(5, 6), torch.randn(5, 6).requires_grad_()
+            a = function(x)
+            b = function(a, y) if i % 2 else function(x, y)
+            if i > 12:
+                wanted = inner[1].weight if i % 4 else inner[0].bias
+                (a if i % 3 else b).sum().backward(inputs=[wanted], retain_graph=True)
+            left.append([None if p.grad is None else p.grad.clone() for p in inner.parameters()])
+        return left, function
+
+    expected, _ = train(False)
+    left, function = train(True)
+    for a, b in zip(expected, left):
+        for p, q in zip(a, b):
+            assert p is q is None or torch.equal(p, q)
+    assert function.stats()["again"] > 0, function.explain()
