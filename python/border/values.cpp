@@ -131,8 +131,8 @@ size_t first_changed(const Python& python, Value* values, size_t begin, size_t e
 }  // namespace
 }  // namespace overdrive::python
 
-// The first of these, from `begin` on, that is another object now; `end`: all are as they were, and the versions
-// of their dicts are noted. The caller holds the GIL.
+// The first of these, from `begin` on, that is another object now; `end`: all are as they were, and the
+// versions of their dicts are noted. The caller holds the GIL.
 extern "C" __attribute__((visibility("default"))) size_t overdrive_python_first_changed(
     overdrive::python::Value* values, size_t begin, size_t end) {
   static const overdrive::python::Python python;
