@@ -482,9 +482,9 @@ bool Entry::tells_apart(const Program& program, const std::vector<at::Tensor>& i
 
 // The function may ask which of the two it has.
 bool Entry::is_known_leaf(const std::vector<at::Tensor>& inputs) const {
-  const bool any_leaf = part_ && std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
-                          return input.requires_grad() && input.is_leaf();
-                        });
+  const bool any_leaf = std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
+    return input.requires_grad() && input.is_leaf();
+  });
   return any_leaf && !tells_apart(run_->program(), inputs);
 }
 

@@ -113,7 +113,7 @@ class Entry {
   // Whether no input is a tensor that the program knows from outside: a recording of the call would take both
   // for the input.
   static bool tells_apart(const Program& program, const std::vector<at::Tensor>& inputs);
-  // Of a part: whether a leaf that the program knows from outside is given to it as an input.
+  // Whether a leaf that the program knows from outside is given to it as an input.
   bool is_known_leaf(const std::vector<at::Tensor>& inputs) const;
   void note_recording();
   void adopt(std::shared_ptr<ReplayRun> run);

@@ -20,15 +20,13 @@ def is_of_a_class(tensor: Any) -> bool:
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
-# Of an argument that has no graph, and of one that may have one.
-_ALWAYS: dict[str, Callable[[Any], Any]] = {
+# Of an argument. Where it needs a gradient, it may have a graph.
+_KNOWN: dict[str, Callable[[Any], Any]] = {
     "_version": lambda x: None if x.is_inference() else x._version,
     "_base": lambda x: x._base is None,
     "_is_view": lambda x: x._is_view(),
     "is_shared": lambda x: x.is_shared(),
     "storage_offset": lambda x: x.storage_offset(),
-}
-_WITH_A_GRAPH: dict[str, Callable[[Any], Any]] = {
     "is_leaf": lambda x: x.is_leaf,
     "grad": lambda x: x.is_leaf and x.grad is None,
     "grad_fn": lambda x: type(x.grad_fn),
@@ -40,10 +38,10 @@ _WITH_A_GRAPH: dict[str, Callable[[Any], Any]] = {
 class Facts:
     """Those that the code of one captured function names."""
 
-    def __init__(self, with_a_graph: bool) -> None:
+    def __init__(self, is_part: bool) -> None:
         import torch
 
-        self._known = {**_ALWAYS, **_WITH_A_GRAPH} if with_a_graph else _ALWAYS
+        self._is_part = is_part
         self._names: set[str] = set()
         self._asked: list[Callable[[Any], Any]] = []
         # Parameters that a part may ask for their gradient.
@@ -53,10 +51,10 @@ class Facts:
     def ask(self, names: Iterable[str]) -> None:
         """Code that has run names these attributes."""
         self._names.update(names)
-        self._asked = [ask for name, ask in self._known.items() if name in self._names]
+        self._asked = [ask for name, ask in _KNOWN.items() if name in self._names]
 
     def ask_for_gradients_of(self, tensors: Iterable[Any]) -> None:
-        if "grad" in self._names and "grad" in self._known:
+        if self._is_part and "grad" in self._names:
             self._leaves = [weakref.ref(tensor) for tensor in tensors if tensor.is_leaf and tensor.requires_grad]
 
     def of(self, tensors: Iterable[Any]) -> tuple[Any, ...] | None:
@@ -79,7 +77,7 @@ class Facts:
         return tuple(found)
 
     def told(self) -> str:
-        asked = sorted({name for name in self._known if name in self._names})
+        asked = sorted({name for name in _KNOWN if name in self._names})
         if self._leaves:
             asked.append("whether a parameter has a gradient")
         return "a fact about an argument: its class" + (", or " + ", ".join(asked) if asked else "") + ", or an attribute of it"
