@@ -205,6 +205,11 @@ class Optimizer:
             for parameter, buffer in zip(parameters, states[0]):
                 self.optimizer.state[parameter]["momentum_buffer"] = buffer
             return
+        if not all(isinstance(tensor, torch.Tensor) for tensors in states for tensor in tensors):
+            _refuse(f"The state of {type(self.optimizer).__name__} has something else in the place of a "
+                    "tensor, as checkpoints of old versions of PyTorch have it; give a tensor.")
+            rule.update(group, parameters, gradients, states)  # PyTorch's own error, where it has one
+            return
         with _Unrecorded():
             copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
             versions = [[tensor._version for tensor in tensors] for tensors in copies]

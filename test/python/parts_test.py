@@ -854,3 +854,28 @@ def test_a_part_in_a_function_that_runs_once_more():
         for p, q in zip(a, b):
             assert p is q is None or torch.equal(p, q)
     assert function.stats()["again"] > 0, function.explain()
+
+
+def test_a_state_with_a_whole_number_is_pytorchs_error():
+    """As in the checkpoints of an old PyTorch, put into the state by hand."""
+    def errors(is_captured):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 4)
+        optimizer = torch.optim.Adam(model.parameters())
+        optimizer, seen = overdrive.captured(optimizer) if is_captured else optimizer, []
+        for i in range(16):
+            if i == 9:
+                for state in optimizer.state.values():
+                    state["step"] = 7
+            optimizer.zero_grad()
+            model(torch.randn(8, 6)).square().mean().backward()
+            try:
+                optimizer.step()
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                seen.append((i, type(error), str(error)))
+        return seen, [p.detach().clone() for p in model.parameters()]
+
+    expected, left = errors(False)
+    got, ours = errors(True)
+    assert expected == got and len(got) == 7
+    assert all(map(torch.equal, left, ours))
