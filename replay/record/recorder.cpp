@@ -445,6 +445,12 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     refuse("Operators ran on another thread during the recording; only steps on one thread can be replayed.");
   }
   if (!program_.refusal.empty()) return;
+  // Guards take the gradients of leaves that require one before and after the call.
+  if (switches_off_a_leaf())
+    return refuse(
+        "The function switches requires_grad of a parameter off at its end; switch it off outside of the "
+        "function, or "
+        "leave it on.");
   if (program_.operators.empty()) return refuse("The function called no operator; there is nothing to replay.");
   if (program_.backwards.size() > 1 && backwards_meet())
     return refuse("A backward of the part leaves something that the next one uses; make it in the function.");

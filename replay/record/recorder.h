@@ -117,6 +117,9 @@ class Recorder {
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
   std::unordered_set<const c10::TensorImpl*> outside_seen_;
+  // Leaves from outside that required a gradient when the call first used them.
+  std::vector<WeakTensor> required_;
+  bool switches_off_a_leaf() const;
   // Of each input's memory: the bytes of its storage that the input's elements span.
   struct Span {
     const c10::StorageImpl* storage;

@@ -123,11 +123,19 @@ int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
 void Recorder::note_outside(const at::Tensor& tensor, int value) {
   auto* impl = tensor.unsafeGetTensorImpl();
   if (!outside_seen_.insert(impl).second) return;
+  if (tensor.requires_grad() && tensor.is_leaf()) required_.emplace_back(tensor.getIntrusivePtr());
   if (is_in_autocast_context_ && tensor.requires_grad() && !tensor.is_leaf()) note_cast_from_before(tensor);
   program_.outside.push_back({.weak = WeakTensor(tensor.getIntrusivePtr()),
                               .raw = impl,
                               .value = value,
                               .version_before = impl->is_inference() ? 0 : tensor._version()});
+}
+
+bool Recorder::switches_off_a_leaf() const {
+  return std::any_of(required_.begin(), required_.end(), [](const WeakTensor& weak) {
+    const at::Tensor leaf(weak.lock());
+    return leaf.defined() && !leaf.requires_grad();
+  });
 }
 
 void Recorder::note_given(const at::Tensor& tensor) {

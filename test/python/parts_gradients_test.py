@@ -155,3 +155,35 @@ def test_the_gradient_of_an_argument():
         part(x).backward()
         assert torch.equal(x.grad, 2 * x.detach())
     assert part.refusal()
+
+
+@pytest.mark.parametrize("captured", [lambda f, o: overdrive.capture(f, optimizer=o), lambda f, _: overdrive.captured(f)])
+@pytest.mark.parametrize("is_switched_outside", [False, True])
+def test_a_flag_that_the_function_switches_on_and_off(captured, is_switched_outside):
+    """Guards do not look at the gradient of a parameter that requires none: the .grad of an earlier call would stay."""
+    def train(is_captured):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+
+        def step(x):
+            model.weight.requires_grad_(True)
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            model.weight.requires_grad_(False)
+            return loss.detach()
+
+        function, left = captured(step, optimizer) if is_captured else step, []
+        for call in range(24):
+            if is_switched_outside and call % 4 == 3:
+                model.weight.requires_grad_(True)
+            loss = function(torch.randn(8, 3))
+            left.append([loss, model.weight.detach().clone(), model.weight.grad.clone()])
+        return left, function
+
+    expected, _ = train(False)
+    left, function = train(True)
+    assert are_equal(expected, left), function.explain()
+    assert function.refusal()
