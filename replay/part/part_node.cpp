@@ -106,6 +106,8 @@ void PartPlan::note_outside(const Program& program, const PartFunction& function
   for (const OutsideTensor& tensor : program.outside) {
     if (!tensor.lives || function.is_placeholder(tensor.raw)) continue;
     outside.push_back(tensor.raw);
+    required.push_back(
+        at::Tensor(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(tensor.raw)).requires_grad());
     written.push_back(program.memories[program.values[tensor.value].memory].written);
     bumps.push_back(tensor.version_after - tensor.version_before);
     has_state |= written.back();
@@ -326,12 +328,43 @@ class PartNode::PutBack {
   std::vector<std::pair<c10::VariableVersion, int64_t>> counters_;
 };
 
+// Whether tensors require a gradient: as in the forward, until the end of the scope. Eager's nodes were made in
+// the forward, and do not ask again.
+class PartNode::FlagsOfForward {
+ public:
+  FlagsOfForward(const std::vector<at::Tensor>& inputs, const std::vector<Kept>& tensors,
+                 const PartPlan& plan) {
+    for (const PartUse& use : plan.uses) {
+      if (use.input != PartUse::kLeaf) turn(inputs[use.input], true);
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor tensor(tensors[i].tensor.lock());
+      if (tensor.defined()) turn(tensor, plan.required[i]);
+    }
+  }
+  ~FlagsOfForward() {
+    for (at::Tensor& leaf : turned_) leaf.set_requires_grad(!leaf.requires_grad());
+  }
+  FlagsOfForward(const FlagsOfForward&) = delete;
+  FlagsOfForward& operator=(const FlagsOfForward&) = delete;
+
+ private:
+  void turn(const at::Tensor& leaf, bool required) {
+    if (!leaf.is_leaf() || leaf.requires_grad() == required) return;
+    leaf.set_requires_grad(required);
+    turned_.push_back(leaf);
+  }
+
+  std::vector<at::Tensor> turned_;
+};
+
 // What the forward left behind stays as it is: running statistics, random numbers.
 variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                               bool create_graph) {
   counts_->again.fetch_add(1, std::memory_order_relaxed);
   if (create_graph) function_->refuse_second_derivatives();
   const PutBack left(before_, outside_, *plan_);
+  const FlagsOfForward flags(inputs_, outside_, *plan_);
   return function_->again(inputs_, plan_->uses, gradients, wanted, create_graph,
                           [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); });
 }

@@ -68,6 +68,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   std::vector<bool> differentiable;
   // Tensors from before the call.
   std::vector<c10::TensorImpl*> outside;
+  // Which of them required a gradient.
+  std::vector<bool> required;
   // Outputs that are views in eager.
   std::vector<size_t> views;
   // Of each output, the outputs whose backward frees something that its own needs.
@@ -110,6 +112,7 @@ class PartNode final : public base::HoldingNode {
     engine::host::VersionCheck version;
   };
   class PutBack;
+  class FlagsOfForward;
   void keep_outside();
   void check_saved(const PartPlan::Reads& reads) const;
   void check_all() const;

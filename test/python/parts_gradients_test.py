@@ -187,3 +187,34 @@ def test_a_flag_that_the_function_switches_on_and_off(captured, is_switched_outs
     left, function = train(True)
     assert are_equal(expected, left), function.explain()
     assert function.refusal()
+
+
+@pytest.mark.parametrize("is_hooked", [False, True])
+@pytest.mark.parametrize("frozen_before", [False, True])
+def test_flags_that_change_between_a_forward_and_its_backward(frozen_before, is_hooked):
+    """In a form that is not recorded, the function runs once more, with the flags of the forward."""
+    def train(is_captured):
+        torch.manual_seed(0)
+        model, left, part = net(), [], None
+        if is_hooked:
+            model[2].bias.register_hook(lambda gradient: gradient * 2)
+        if is_captured:
+            part = overdrive.captured(model)
+        for i in range(20):
+            model.zero_grad()
+            model[0].requires_grad_(not frozen_before)
+            y = model(torch.randn(8, 6))
+            if i == 9:
+                model[0].requires_grad_(frozen_before)
+            if i == 12:
+                model.requires_grad_(False)
+            (y.square().mean() if i < 8 else y.sum()).backward()
+            left.append([p.requires_grad for p in model.parameters()])
+            model.requires_grad_(True)
+            left[-1] = [torch.tensor(left[-1]), *(p.grad for p in model.parameters())]
+        return left, part
+
+    expected, _ = train(False)
+    left, part = train(True)
+    assert are_equal(expected, left), overdrive.part_of(part).explain()
+    assert overdrive.part_of(part).stats()["again"] > 0
