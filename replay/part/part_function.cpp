@@ -252,6 +252,11 @@ void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, cons
     refuse("The gradients of the outputs arrive in other sizes, strides or choices in nearly every backward.");
 }
 
+void PartFunction::note_failed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted) {
+  note_gradients(gradients, wanted);
+  if (any_seen_) wants_recording_ = true;
+}
+
 void PartFunction::note_autocast() {
   if (forms_.missed_extraordinary() != MetForms::Wish::kRefusal) return;
   refuse("Nearly every backward runs under autocast; call backward() outside of the context.");

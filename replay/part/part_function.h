@@ -68,6 +68,9 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   bool knows_gradients() const;
   // Gradients have arrived at a replay. A form that is not recorded and comes often is the next recording's.
   void note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
+  // A backward could not run the function once more: what it needs was changed since. Its form is the next
+  // recording's.
+  void note_failed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
   // A backward ran under autocast.
   void note_autocast();
   // Whether the next recording has other forms of gradients than the last one.

@@ -12,7 +12,8 @@ constexpr const char* kOfAnInput =
 constexpr const char* kAnother =
     "The function gives a parameter another gradient; set it outside of the function.";
 constexpr const char* kNowAndThen =
-    "The function takes gradients away in some calls and not in others; call zero_grad() outside of the function.";
+    "The function takes gradients away in some calls and not in others; call zero_grad() outside of the "
+    "function.";
 
 bool may_have_gradient(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_leaf() && (tensor.is_floating_point() || tensor.is_complex());
@@ -100,7 +101,8 @@ std::string PartGradients::note(const Before& before, const Recorder& recorder, 
 
 bool PartGradients::is_unseen(const std::vector<at::Tensor>& inputs) const {
   for (size_t i = 0; i < inputs.size() && i < inputs_had_one_.size(); ++i) {
-    if (!inputs_had_one_[i] && may_have_gradient(inputs[i]) && inputs[i].unsafeGetTensorImpl()->grad().defined())
+    if (!inputs_had_one_[i] && may_have_gradient(inputs[i]) &&
+        inputs[i].unsafeGetTensorImpl()->grad().defined())
       return true;
   }
   return std::any_of(leaves_.begin(), leaves_.end(), [](const Leaf& leaf) {

@@ -242,7 +242,19 @@ variable_list PartNode::apply(variable_list&& gradients) {
   // No recording has casts in its backward that its forward does not make.
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
   const int form = create_graph || is_cast ? -1 : index_of_form(*plan_->forms, arrived, wanted);
-  form < 0 ? check_all() : check_saved(plan_->reads[form]);
+  if (form >= 0) {
+    check_saved(plan_->reads[form]);
+  } else if (create_graph || is_cast) {
+    check_all();
+  } else {
+    try {
+      check_all();
+    } catch (...) {
+      const std::lock_guard part_lock(function_->mutex());
+      function_->note_failed(arrived, wanted);
+      throw;
+    }
+  }
   saves_ = form < 0 ? plan_->any.saves : plan_->reads[form].saves;
   if (std::any_of(view_versions_.begin(), view_versions_.end(),
                   [](const VersionCheck& version) { return !version.is_current(); }))

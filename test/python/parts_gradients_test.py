@@ -218,3 +218,26 @@ def test_flags_that_change_between_a_forward_and_its_backward(frozen_before, is_
     left, part = train(True)
     assert are_equal(expected, left), overdrive.part_of(part).explain()
     assert overdrive.part_of(part).stats()["again"] > 0
+
+
+def test_a_weight_that_changes_before_a_backward_of_an_unrecorded_form():
+    """Nothing has the old weight any more, and the function cannot run once more: an error, once."""
+    torch.manual_seed(0)
+    model, errors = nn.Linear(6, 6), []
+    overdrive.captured(model)
+    for i in range(30):
+        model.zero_grad()
+        x = torch.randn(8, 6)
+        y = model(x)
+        if i > 8:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(.99)
+        try:
+            (y.square().mean() if i < 12 else y.sum()).backward()
+        except RuntimeError as error:
+            errors.append((i, str(error)))
+        else:
+            if i >= 12:
+                assert torch.equal(model.bias.grad, torch.full((6,), 8.))
+    assert [i for i, _ in errors] == [12] and "gradients of this form" in errors[0][1]
