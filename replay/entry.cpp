@@ -395,7 +395,12 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
     outdated(reason);
     return eager(inputs);
   }
-  if (!shared_.harmless(inputs)) return eager(inputs);
+  if (!shared_.harmless(inputs)) {
+    outdated_reason_ =
+        "An input lies in memory that the step also reaches by another name, as a detached parameter does; give its "
+        "clone().";
+    return eager(inputs);
+  }
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);
   if (is_held() || !call_numbers_.may_prove()) return eager(inputs);
   const auto placeholders = take_placeholders();

@@ -99,3 +99,21 @@ def test_a_step_with_containers_is_not_saved(tmp_path):
         step({"x": torch.ones(2)})
     with pytest.raises(overdrive.OverdriveError, match="keywords or containers"):
         step.save(tmp_path / "step.od")
+
+
+def test_an_input_that_is_a_detached_parameter_is_named():
+    model = torch.nn.Linear(6, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=.05)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    with pytest.warns(UserWarning, match="by another name"):
+        for _ in range(24):
+            step(model.weight.detach())
+    assert "by another name" in step.refusal() and step.stats()["replayed"] == 0
