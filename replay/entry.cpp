@@ -397,7 +397,8 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
   }
   if (!shared_.harmless(inputs)) {
     outdated_reason_ =
-        "An input lies in memory that the step also reaches by another name, as a detached parameter does; give its "
+        "An input lies in memory that the step also reaches by another name, as a detached parameter does; "
+        "give its "
         "clone().";
     return eager(inputs);
   }
