@@ -62,6 +62,8 @@ class CapturedStep(StepRun):
             self._start_again("momentum or weight decay was switched on or off")
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        if self._unsure:
+            self._look_at_unsure()
         facts = self._facts.of(tensors)
         if facts is None:
             return self._eager(inputs, SUBCLASS)

@@ -88,6 +88,8 @@ class CapturedPart(CapturedStep):
             return _NOT_TAKEN
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        if self._unsure:
+            self._look_at_unsure()
         variant = self._variant
         if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
             variant = self._find_variant((template, None, (), facts))
@@ -192,8 +194,9 @@ class CapturedPart(CapturedStep):
             leaves: list[Any] = []
             form_of_results(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
             for read, value in before:
-                Left(read, leaves, tensors)
-                putter_of(read)(value)
+                if read.now() is not value:
+                    Left(read, leaves, tensors)
+                    putter_of(read)(value)
             call("Recording.results", leaves)
             return 1
         except BaseException as error:

@@ -151,6 +151,11 @@ class StepChoice(StepTexts):
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
             self._given_up = f"In nearly every call {reason}."
 
+    def _look_at_unsure(self) -> None:
+        changed = next((read for read, value in self._unsure if read.now() is not value), None)
+        if changed is not None:
+            self._start_again(f"{changed.told()} has a value, and calls that found none there left none")
+
     def let_go(self) -> None:
         """Before tensors are swapped, which must have no weak references, as recordings hold them."""
         if self._running:
@@ -168,6 +173,7 @@ class StepChoice(StepTexts):
         self._own.clear()
         self._gradients.clear()
         self._left.clear()
+        self._unsure.clear()
         self._counters.clear()
         self._settings.clear()
         self._written_elsewhere.clear()

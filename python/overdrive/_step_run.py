@@ -14,8 +14,8 @@ from overdrive._code import RANDOM_NUMBERS, Watcher
 from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive._guards import Reads, states_of, structure_of
 from overdrive._last_walk import is_one_number, without_collections
-from overdrive._left import Left
 from overdrive._library import call
+from overdrive._places import Before, Places
 from overdrive._step_learning import StepLearning
 from overdrive._step_variant import _Form, _Variant
 
@@ -38,6 +38,7 @@ class StepRun(StepLearning):
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
             entry = call("Capture.current", self._capture)
             had = [] if self._optimizer is None else self._optimizer.with_gradient()
+            before = Before(self._left.values())
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
                 del inputs
@@ -45,7 +46,7 @@ class StepRun(StepLearning):
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
                 with _Unrecorded():
-                    self._form = _Form(result, [Left(read, leaves, tensors) for read in self._left.values()])
+                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors))
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
@@ -191,10 +192,10 @@ class StepRun(StepLearning):
     def _note_form(self, entry: int) -> bool:
         """Whether the form is that of the recordings before."""
         known = self._forms.get(entry)
-        if known is None or self._form.is_more_than(known):
-            self._forms[entry] = self._form
-        elif known != self._form:
+        if known is not None and not self._form.join(known):
             return False
+        self._forms[entry] = self._form
+        self._unsure = [place for form in self._forms.values() for place in form.places.unsure()]
         forms = list(self._forms.values())
         self._one_form = forms[0] if all(form == forms[0] for form in forms) else None
         return True

@@ -67,6 +67,8 @@ class StepState:
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
         self._left: dict[tuple[int, int, Any], Read] = {}
+        # Those of these of which no call has shown yet whether it writes None there or leaves it alone, and None.
+        self._unsure: list[tuple[Read, Any]] = []
         # Those of them that are numbers, which go on in replays, too.
         self._counters: dict[tuple[int, int, Any], Counter] = {}
         # Of all runs of the function that were watched.

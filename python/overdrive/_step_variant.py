@@ -1,12 +1,13 @@
 """One set of values that a captured function read, and the structure of what it returns."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from overdrive._call_numbers import CallNumbers
 from overdrive._guards import Read, Reads
 from overdrive._left import Left, Setting
+from overdrive._places import Places
 
 
 class _Variant:
@@ -37,16 +38,20 @@ class _Variant:
 class _Form:
     """The structure of what a call returns and of what it leaves, made of the results of the recording."""
 
-    __slots__ = ("result", "left")
+    __slots__ = ("result", "places")
 
-    def __init__(self, result: Any, left: Sequence[Left] = ()) -> None:
-        self.result, self.left = result, left
+    def __init__(self, result: Any, places: Places) -> None:
+        self.result, self.places = result, places
+
+    @property
+    def left(self) -> list[Left]:
+        return self.places.left
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Form) and bool(self.result == other.result) and self.left == other.left
+        return isinstance(other, _Form) and bool(self.result == other.result) and self.places == other.places
 
-    def is_more_than(self, other: _Form) -> bool:
-        """Whether it differs by places alone that an earlier call was not seen to give anything."""
-        return bool(self.result == other.result) and len(self.left) > len(other.left) and all(one in self.left for one in other.left)
+    def join(self, known: _Form) -> bool:
+        """Adds what earlier calls of the recording have shown. False: this one returned or left something else."""
+        return bool(self.result == known.result) and self.places.join(known.places)
 
     __hash__ = None  # type: ignore[assignment]

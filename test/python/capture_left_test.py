@@ -203,3 +203,50 @@ def test_attributes_stay_when_the_function_runs_again_in_a_backward():
         return seen
 
     assert run(True) == run(False)
+
+
+class Rare(nn.Module):
+    """Leaves a tensor in some calls, which have another program than the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.largest = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        out = self.net(x).tanh()
+        if x.max() > 8:
+            self.largest = out.detach().max()
+        return out.sum()
+
+
+@pytest.mark.parametrize("cleared", [(8,), (), (8, 25), (25,)])
+@pytest.mark.parametrize("as_part", [False, True], ids=["step", "part"])
+def test_a_place_that_only_rare_calls_write_is_left_alone_by_the_others(as_part, cleared):
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = Rare()
+
+        def whole(x, net=net):
+            for p in net.parameters():
+                p.grad = None
+            loss = net(x)
+            loss.backward()
+            return loss
+
+        step = whole
+        if captured and as_part:
+            overdrive.captured(net, check_every=5)
+        elif captured:
+            step = overdrive.capture(whole, check_every=5)
+        seen = []
+        for i in range(60):
+            x = torch.randn(3, 4, generator=torch.Generator().manual_seed(i)).clamp(-3, 3)
+            x[0, 0] = 9 if i in (7, 30, 44) else 0
+            if i in cleared:
+                net.largest = None
+            seen.append((step(x).item(), net.net.weight.grad.tolist(), None if net.largest is None else net.largest.item()))
+        sides.append(seen)
+        part = overdrive.part_of(net) if as_part else step
+    assert sides[0] == sides[1]
+    assert part.stats()["replayed"] > 20, part.explain()
