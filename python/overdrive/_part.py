@@ -4,6 +4,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
