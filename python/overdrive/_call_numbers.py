@@ -19,7 +19,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from overdrive._capture_texts import Number
-from overdrive._code import kind_of
 from overdrive._counters import Counter
 from overdrive._guards import same_value
 from overdrive._names import names_of
@@ -174,15 +173,14 @@ class CallNumbers:
             else:
                 self._left.append(repr(now) if type(now) in (int, float) else "")
 
-    def look_at(self, codes: Iterable[types.CodeType]) -> None:
-        """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and may use a counter
-        where nothing tells."""
-        codes = list(codes)
-        for code in codes if self.has_floats else ():
-            if kind_of(code.co_filename) == "user" and "type" in names_of(code).globals:
+    def look_at(self, ran: Iterable[types.CodeType], known: Iterable[types.CodeType]) -> None:
+        """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
+        use a counter where nothing tells."""
+        for code in ran if self.has_floats else ():
+            if "type" in names_of(code).globals:
                 self.refusal = self.refusal or f"the function asks for type() ({names_of(code).globals['type']})"
         for counter in self.counters:
-            self.refusal = self.refusal or counter.use_that_does_not_tell(codes)
+            self.refusal = self.refusal or counter.use_that_does_not_tell(known)
 
     @property
     def has_floats(self) -> bool:

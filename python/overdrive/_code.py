@@ -189,6 +189,10 @@ def unwatched() -> Iterator[None]:
             watcher.look(True)
 
 
+def _nobody(_: Any) -> None:
+    pass
+
+
 class Watcher:
     """Notes the code that runs on this thread inside of its block."""
 
@@ -239,6 +243,7 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         _watching.watcher = self._around
         self.look(False)
+        self._stepped = _nobody  # who keeps what was noted keeps the step no longer
 
     def look(self, looks: bool) -> None:
         """Notes the code that runs, or leaves it out."""

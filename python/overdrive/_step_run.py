@@ -108,7 +108,7 @@ class StepRun(StepLearning):
                 value = run(inputs)
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
             if variant.numbers is not None:
-                variant.numbers.look_at(self._codes)
+                variant.numbers.look_at((code for code, _ in watcher.codes), self._codes)
             self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)

@@ -38,7 +38,8 @@ def test_an_input_that_requires_a_gradient():
         assert torch.equal(step(x), train(y)), i
         assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters())), i
         assert x.grad is None and y.grad is None or torch.equal(x.grad, y.grad)
-    assert step.stats()["replayed"] >= 14, step.refusal()
+    # The code names an attribute "grad", so that inputs with and without one have recordings of their own.
+    assert step.stats()["replayed"] >= 12, step.refusal()
 
 
 def test_a_gradient_that_is_left_on_an_input():
