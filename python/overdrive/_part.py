@@ -229,9 +229,11 @@ class CapturedPart(CapturedStep):
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
         if not call("Recording.is_active"):
-            # Another call is recorded after this one, and looks at them, too.
+            # Another call is recorded after this one, and looks at them, too. Recordings that there are go by what was before.
             assert self._variant is not None
-            self._variant.reads.add(Read(read.kind, read.holder, read.key, read.name, read.where) for read in changed.values())
+            is_recorded = self._variant.recordings > 0
+            self._variant.reads.add(read if is_recorded else Read(read.kind, read.holder, read.key, read.name, read.where)
+                                    for read in changed.values())
             return
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):

@@ -879,3 +879,29 @@ def test_a_state_with_a_whole_number_is_pytorchs_error():
     got, ours = errors(True)
     assert expected == got and len(got) == 7
     assert all(map(torch.equal, left, ours))
+
+
+@pytest.mark.parametrize("at", [5, 9])
+def test_a_value_that_a_rare_branch_changes(at):
+    """The branch is taken in a call that a replay begins, and that is made eagerly."""
+    results = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        box, layer = {"deep": [1.0]}, nn.Linear(4, 4)
+
+        def function(x, box=box, layer=layer):
+            h = layer(x)
+            if (x > 8).any():
+                box["deep"][0] = 1.5
+            return h + box["deep"][0]
+
+        if captured:
+            function = overdrive.captured(function)
+        for i in range(16):
+            x = torch.randn(2, 4)
+            if i == at:
+                x[0, 0] = 9
+            y = function(x)
+            y.sum().backward()
+            results.append(y.detach())
+    assert all(map(torch.equal, results[:16], results[16:]))
