@@ -25,8 +25,10 @@ OVERDRIVE_API std::vector<at::Tensor> run_apart(const std::shared_ptr<ApartFunct
 // It is called no more.
 OVERDRIVE_API void end_apart(ApartFunction& function);
 
+// The signature of a function object, from the std::function that holds it.
 template <typename Function>
 struct SignatureOf;
+// The same, of std::function itself.
 template <typename Signature>
 struct SignatureOf<std::function<Signature>> {
   using Type = Signature;
@@ -41,9 +43,11 @@ using Signature = typename SignatureOf<decltype(std::function(std::declval<F>())
 template <typename Signature>
 class Apart;
 
+// The same, by its result and its inputs.
 template <typename Result, typename... Inputs>
 class Apart<Result(Inputs...)> {
  public:
+  // Keeps the function, and whatever it captures.
   template <typename F>
   explicit Apart(F function)
       : function_(replay::apart_function(replay::TypedStep<Result, Inputs...>::as_list_function(
@@ -61,6 +65,7 @@ class Apart<Result(Inputs...)> {
   const std::shared_ptr<replay::ApartFunction> function_;
 };
 
+// Apart(function) has the function's own signature.
 template <typename F>
 Apart(F) -> Apart<replay::Signature<F>>;
 
