@@ -28,7 +28,7 @@ class Repository(unittest.TestCase):
         versions_page.ROOT, versions_page.PAGE = self.root, self.root / "docs/versions.md"
         self.addCleanup(lambda: setattr(versions_page, "ROOT", real[0]) or setattr(versions_page, "PAGE", real[1]))
         for folder in (*versions_page.LIBRARY, "docs"):
-            (self.root / folder).mkdir()
+            (self.root / folder).mkdir(parents=True)
             (self.root / folder / "README.md").write_text("A folder.\n")
         (self.root / "engine/engine.cpp").write_text("int one;\n")
         versions_page.PAGE.write_text(PAGE)
