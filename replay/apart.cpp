@@ -14,8 +14,7 @@ std::vector<at::Tensor> run_apart(const std::shared_ptr<ApartFunction>& function
   if (recorder)
     recorder->refuse(
         "A function runs apart in a captured part, whose backward may run it once more; capture the whole "
-        "step, or the "
-        "parts around it.");
+        "step, or the parts around it.");
   return run_apart_alone(*function, inputs);
 }
 

@@ -47,7 +47,7 @@ class Apart;
 template <typename Result, typename... Inputs>
 class Apart<Result(Inputs...)> {
  public:
-  /// Keeps the function, and whatever it captures.
+  // Keeps the function, and whatever it captures.
   template <typename F>
   explicit Apart(F function)
       : function_(replay::apart_function(replay::TypedStep<Result, Inputs...>::as_list_function(

@@ -79,12 +79,6 @@ size_t hash_of(const std::vector<at::Tensor>& inputs) {
   return hash;
 }
 
-void detach_all(std::vector<at::Tensor>& results) {
-  for (at::Tensor& result : results) {
-    if (result.defined()) result = result.detach();
-  }
-}
-
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
@@ -212,8 +206,7 @@ bool CapturedFunction::are_sizes_always_new() {
   new_in_turn_ = kMostNew - kNewAgain;
   rest(
       "Sizes, types, strides or modes of the inputs have been new in very many calls in turn, and a program is "
-      "for "
-      "those that come again: pad batches to a few sizes. The next ",
+      "for those that come again: pad batches to a few sizes. The next ",
       "");
   return true;
 }

@@ -198,9 +198,7 @@ std::vector<at::Tensor> Entry::eager(const std::vector<at::Tensor>& inputs) {
   ApartTape::rewind(/*may_call=*/true);
   if (part_) return part_->function().eager(inputs);
   std::vector<at::Tensor> results = function_(inputs);
-  for (at::Tensor& result : results) {
-    if (result.defined()) result = result.detach();
-  }
+  detach_all(results);
   return results;
 }
 
@@ -398,8 +396,7 @@ std::vector<at::Tensor> Entry::record_second(const std::vector<at::Tensor>& inpu
   if (!shared_.harmless(inputs)) {
     outdated_reason_ =
         "An input lies in memory that the step also reaches by another name, as a detached parameter does; "
-        "give its "
-        "clone().";
+        "give its clone().";
     return eager(inputs);
   }
   if (!tells_apart(*recorded_, inputs)) return ++alike_ % 4 == 0 ? record_first(inputs) : eager(inputs);

@@ -163,7 +163,9 @@ class Marks:
         for character in code:
             if character == "{":
                 kind = "body"
-                if re.search(r"\b(namespace|class|struct|union)\b[^()=]*$|extern\s*$", self.statement):
+                # Arguments of a template may have brackets of their own, as in class Step<Result(Inputs...)>.
+                outside = re.sub(r"<[^<>]*>", "", self.statement)
+                if re.search(r"\b(namespace|class|struct|union)\b[^()=]*$|extern\s*$", outside):
                     kind = "scope"
                 elif re.search(r"\benum\b", self.statement):
                     kind = "enum"

@@ -1,7 +1,6 @@
 """Numbers that a captured step changes itself, as ``self.steps += 1`` does, and where its code uses them."""
 from __future__ import annotations
 
-import dis
 import functools
 import os
 import sys
@@ -11,10 +10,10 @@ from typing import Any
 
 from overdrive._guards import CELL, Read
 from overdrive._left import putter_of
+from overdrive._names import line_of, steps_of
 
 _LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
 _STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
-_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "NOP")
 # What brings another value, and nothing more.
 _OTHERS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 _TWO_OTHERS = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
@@ -72,11 +71,10 @@ def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
     if key in code.co_consts and any(name in code.co_names for name in ("getattr", *_WHOLE)):
         return _OTHER, f"{file}:{line}"
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+    steps = steps_of(code)
     worst, worst_line = _PUT, line
     for index, step in enumerate(steps):
-        position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
-        line = position if isinstance(position, int) and position > 1 else line
+        line = line_of(step, line)
         if step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) or _is_item(steps, index, key):
             use = _becomes(steps, index)
             if use > worst:

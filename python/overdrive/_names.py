@@ -36,6 +36,17 @@ _OLD_OPERATORS = {"BINARY_ADD": "+", "BINARY_SUBTRACT": "-", "BINARY_MULTIPLY": 
                   "BINARY_MATRIX_MULTIPLY": "@", "BINARY_POWER": "**", "BINARY_FLOOR_DIVIDE": "//", "BINARY_MODULO": "%"}
 
 
+def steps_of(code: types.CodeType) -> list[Any]:
+    """Its instructions, without those that do nothing."""
+    return [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+
+
+def line_of(step: Any, before: int) -> int:
+    """The line of an instruction; that of the one before where it tells none."""
+    position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
+    return position if isinstance(position, int) and position > 1 else before
+
+
 class Names:
     """What a code object names: each with the line of its first use."""
 
@@ -80,14 +91,13 @@ class Names:
     def _read(self, code: types.CodeType) -> None:
         file, line = os.path.basename(code.co_filename), code.co_firstlineno
         has_self = code.co_varnames[:1] == ("self",)
-        steps = [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+        steps = steps_of(code)
         caught = _caught_ranges(code, steps)
         if code.co_name in _FINDS:
             self.by_strings = f"{file}:{line}"
             self.whole_of_self.update({"": self.by_strings} if _puts_names_together(steps) else {})
         for index, step in enumerate(steps):
-            position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
-            line = position if isinstance(position, int) and position > 1 else line
+            line = line_of(step, line)
             name, where = step.opname, f"{file}:{line}"
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)

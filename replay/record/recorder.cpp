@@ -192,9 +192,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
         "call at::autocast::clear_cache() at its end.");
   }
   // The graph dies with its outputs, and with it what it saved, before anything is asked for what lives on.
-  for (at::Tensor& result : results) {
-    if (result.defined()) result = result.detach();
-  }
+  detach_all(results);
   for (size_t i = 0; i < inputs.size(); ++i) {
     program_.input_bumps.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version() - versions[i]);
     if (inputs[i].requires_grad() != required[i]) {

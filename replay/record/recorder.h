@@ -13,6 +13,13 @@
 
 namespace overdrive::replay {
 
+// Results without a graph, as a whole step returns them.
+inline void detach_all(std::vector<at::Tensor>& results) {
+  for (at::Tensor& result : results) {
+    if (result.defined()) result = result.detach();
+  }
+}
+
 using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 class Recorder {

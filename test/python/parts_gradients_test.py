@@ -102,19 +102,23 @@ def test_gradients_of_another_module():
     assert part.stats()["replayed"] > 10, part.explain()
 
 
+def accumulated(model, loss, is_captured, every):
+    """Gradients after each call; from the tenth on they are taken away in every n-th call alone."""
+    part, left = overdrive.captured(loss) if is_captured else loss, []
+    for call in range(40):
+        if call < 10 or call % every == 0:
+            model.zero_grad()
+        part(torch.randn(8, 6)).backward()
+        left.append([p.grad.clone() for p in model.parameters()])
+    return left, part
+
+
 def test_a_gradient_that_comes_late_is_left_alone():
     """Recordings met none. One call more is compared, and gradients are added up from then on."""
     def train(is_captured):
         torch.manual_seed(0)
         model = net()
-        part = overdrive.captured(lambda x: model(x).square().mean()) if is_captured else lambda x: model(x).square().mean()
-        left = []
-        for call in range(40):
-            if call < 10 or call % 4 == 0:
-                model.zero_grad()
-            part(torch.randn(8, 6)).backward()
-            left.append([p.grad.clone() for p in model.parameters()])
-        return left, part
+        return accumulated(model, lambda x: model(x).square().mean(), is_captured, every=4)
 
     expected, _ = train(False)
     left, part = train(True)
@@ -131,13 +135,7 @@ def test_a_function_that_asks_whether_there_is_a_gradient():
             y = model(x).tanh()
             return y.sum() if model.weight.grad is None else y.square().sum() * 3
 
-        part, left = overdrive.captured(loss) if is_captured else loss, []
-        for call in range(40):
-            if call < 10 or call % 3 == 0:
-                model.zero_grad()
-            part(torch.randn(8, 6)).backward()
-            left.append([p.grad.clone() for p in model.parameters()])
-        return left, part
+        return accumulated(model, loss, is_captured, every=3)
 
     expected, _ = train(False)
     left, part = train(True)
