@@ -277,8 +277,10 @@ if __name__ == "__main__":
     print(model.weight.grad.tolist())
 """
 
+# Both wait before they end: a thread of Gloo that lets go of its last work while the interpreter ends asks for the
+# interpreter's lock, and LibTorch aborts (seldom, and with either engine).
 DDP = """
-import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+import sys, time, torch, torch.distributed as dist, torch.multiprocessing as mp
 def work(rank, store):
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
     torch.manual_seed(0)
@@ -293,12 +295,13 @@ def work(rank, store):
     if rank == 0:
         print([p.sum().item().hex() for p in ddp.parameters()], flush=True)
     dist.destroy_process_group()
+    time.sleep(1)
 if __name__ == "__main__":
     mp.spawn(work, args=(sys.argv[1],), nprocs=2)
 """
 
 FSDP = """
-import sys, torch, torch.distributed as dist
+import sys, time, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
 torch.manual_seed(0)
@@ -315,6 +318,7 @@ for _ in range(2):
     optimizer.step()
 print([p.to_local().sum().item().hex() for p in model.parameters()])
 dist.destroy_process_group()
+time.sleep(1)
 """
 
 QUEUE = """
