@@ -62,18 +62,15 @@ const std::vector<LeanRow>& lean_rows() {
       {"mm",
        [](T a, T b) {
          return a.select(1, 0).unsqueeze(0).expand({4, 5}).mm(b);
-       },
-       kOnlyBlas},
+       }},
       {"mm",
        [](T a, T b) {
          return a.mm(b[0][0].expand({9, 1}));
-       },
-       kOnlyBlas},
+       }},
       {"mm",
        [](T a, T b) {
          return b[0][0].expand({1, 5}).mm(a);
-       },
-       kOnlyBlas},
+       }},
       {"addmm", [](T a, T b) { return torch::addmm(b.select(1, 0).contiguous(), a, b.t()); }, kOnlyBlas},
       {"addmm", [](T a, T b) { return torch::addmm(b.select(0, 0).contiguous(), a.t(), b); }},
       {"select_backward",
