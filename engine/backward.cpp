@@ -7,9 +7,9 @@
 #include "engine/host/graph_task.h"
 #include "engine/host/host_rules.h"
 #include "engine/host/shared_task.h"
-#include "engine/own_nodes/own_nodes.h"
+#include "engine/native_nodes/native_nodes.h"
 #include "engine/plan/task_tables.h"
-#include "engine/run/own_permission.h"
+#include "engine/run/native_permission.h"
 #include "engine/run/run.h"
 #include "engine/run/watchers.h"
 

@@ -1,7 +1,7 @@
 #include "engine/foreign_saved_hooks.h"
 
+#include "engine/base/auxiliary_span.h"
 #include "engine/base/live_saved_hooks.h"
-#include "engine/base/side_work.h"
 
 #include <utility>
 

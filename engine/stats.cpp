@@ -3,8 +3,8 @@
 #include "engine/base/counters.h"
 #include "engine/base/json_text.h"
 #include "engine/heap_keeper.h"
-#include "engine/own_nodes/own_call.h"
-#include "engine/own_nodes/own_nodes.h"
+#include "engine/native_nodes/native_call.h"
+#include "engine/native_nodes/native_nodes.h"
 
 #include <cstdio>
 #include <utility>

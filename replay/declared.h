@@ -4,7 +4,7 @@
 #pragma once
 
 #include "replay/capture_options.h"
-#include "replay/run/numbers_of_optimizers.h"
+#include "replay/optimizers/numbers_of_optimizers.h"
 
 #include <algorithm>
 #include <cstdint>

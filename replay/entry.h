@@ -12,11 +12,11 @@
 #include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/shared_memory.h"
+#include "replay/optimizers/numbers_of_optimizers.h"
 #include "replay/part/part.h"
 #include "replay/record/environment.h"
 #include "replay/record/kept_casts.h"
 #include "replay/run/call_numbers.h"
-#include "replay/run/numbers_of_optimizers.h"
 #include "replay/run/self_check.h"
 
 #include <memory>

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WINGS = [
     "engine/base", "engine/host", "engine/operators", "engine/plan", "engine/kernels", "engine/node",
-    "engine/own_nodes", "engine/run", "engine/devices", "engine/python_door", "engine",
+    "engine/native_nodes", "engine/run", "engine/devices", "engine/python_door", "engine",
     "engine/autoload",
     "forward_ad/layers", "forward_ad/rules", "forward_ad/rules/repairs", "forward_ad/levels", "forward_ad/drivers", "forward_ad/taylor",
     "forward_ad",
@@ -26,7 +26,7 @@ WINGS = [
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
     "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
-    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/lean", "replay/guard", "replay/run", "replay/lanes", "replay/part",
+    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/direct", "replay/guard", "replay/run", "replay/optimizers", "replay/lanes", "replay/part",
     "replay/file", "replay",
     "python/border",
 ]

@@ -3,8 +3,8 @@
 #include "checkpoint/early/early.h"
 #include "checkpoint/region/dependency.h"
 #include "checkpoint/region/tape.h"
+#include "engine/base/auxiliary_span.h"
 #include "engine/base/no_destructor.h"
-#include "engine/base/side_work.h"
 #include "engine/base/stream_mark.h"
 
 #include <ATen/ops/cat.h>

@@ -2,9 +2,9 @@
 
 #include "checkpoint/region/phase.h"
 #include "engine/base/autograd_modes.h"
+#include "engine/base/auxiliary_span.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
-#include "engine/base/side_work.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 

@@ -3,10 +3,10 @@
 // does not change, and any thread may run it again. Leaves out where its inputs are kept meanwhile.
 #pragma once
 
-#include "checkpoint/region/looks.h"
 #include "checkpoint/region/options.h"
 #include "checkpoint/region/outer_writes.h"
 #include "checkpoint/region/run_state.h"
+#include "checkpoint/region/tensor_signature.h"
 #include "engine/base/generator_states.h"
 
 #include <functional>

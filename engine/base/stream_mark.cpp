@@ -1,7 +1,7 @@
 #include "engine/base/stream_mark.h"
 
+#include "engine/base/auxiliary_span.h"
 #include "engine/base/no_destructor.h"
-#include "engine/base/side_work.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

@@ -2,8 +2,8 @@
 
 #include "engine/base/counters.h"
 #include "engine/host/gradient_tensors.h"
+#include "engine/node/borrowed_storage.h"
 #include "engine/node/grad_sum.h"
-#include "engine/node/lent_memory.h"
 
 #include <ATen/DeviceGuard.h>
 

@@ -3,7 +3,7 @@
 #include "engine/base/cache_lines.h"
 #include "engine/node/grad_sum.h"
 #include "engine/plan/task_tables.h"
-#include "engine/run/own_permission.h"
+#include "engine/run/native_permission.h"
 
 namespace overdrive::engine {
 

@@ -1,8 +1,8 @@
 // The part of a pack unit that is about fetching before a node asks.
 #include "hooks/memory/pack_unit.h"
 
+#include "engine/base/auxiliary_span.h"
 #include "engine/base/counters.h"
-#include "engine/base/side_work.h"
 #include "hooks/interface/hook_calls.h"
 
 #include <c10/core/GradMode.h>

@@ -1,6 +1,6 @@
 #include "hooks/memory/saved_memory.h"
 
-#include "engine/base/side_work.h"
+#include "engine/base/auxiliary_span.h"
 #include "hooks/interface/hook_calls.h"
 
 #include <utility>

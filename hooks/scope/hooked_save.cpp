@@ -1,7 +1,7 @@
 #include "hooks/scope/hooked_save.h"
 
 #include "engine/base/autograd_modes.h"
-#include "engine/node/lent_memory.h"
+#include "engine/node/borrowed_storage.h"
 #include "engine/run/active_run.h"
 #include "hooks/interface/hook_calls.h"
 #include "hooks/memory/fetch_ahead.h"

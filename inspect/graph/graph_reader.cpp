@@ -1,6 +1,6 @@
 #include "inspect/graph/graph.h"
 
-#include "engine/own_nodes/own_nodes.h"
+#include "engine/native_nodes/native_nodes.h"
 #include "engine/plan/serial_order.h"
 #include "inspect/graph/repeated_blocks.h"
 #include "inspect/graph/root_group.h"

@@ -6,8 +6,8 @@
 #include "engine/check_installed.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/live_bytes.h"
+#include "inspect/trace/auxiliary_trace.h"
 #include "inspect/trace/forward_ops.h"
-#include "inspect/trace/side_trace.h"
 #include "inspect/trace/trace_run.h"
 
 #include <c10/util/Exception.h>

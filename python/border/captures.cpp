@@ -1,9 +1,9 @@
 #include "python/border/captures.h"
 
 #include "replay/apart.h"
+#include "replay/optimizers/python_optimizers.h"
 #include "replay/part/part_function.h"
 #include "replay/record/recorder.h"
-#include "replay/run/python_optimizers.h"
 
 #include <atomic>
 #include <string>

@@ -4,8 +4,8 @@
 #include "replay/file/coverage.h"
 #include "replay/file/operator_rules.h"
 #include "replay/file/stored_optimizer.h"
+#include "replay/optimizers/python_optimizers.h"
 #include "replay/record/operator_writes.h"
-#include "replay/run/python_optimizers.h"
 
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>

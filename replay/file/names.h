@@ -2,7 +2,7 @@
 // "optimizer.exp_avg.0.weight". Functions of their arguments; any thread.
 #pragma once
 
-#include "replay/guard/optimizer_rules.h"
+#include "replay/optimizers/update_rules.h"
 
 #include <torch/nn/module.h>
 

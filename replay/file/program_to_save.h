@@ -4,7 +4,7 @@
 
 #include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
-#include "replay/run/numbers_of_optimizers.h"
+#include "replay/optimizers/numbers_of_optimizers.h"
 #include "replay/run/replay_run.h"
 
 #include <string>

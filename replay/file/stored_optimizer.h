@@ -1,10 +1,10 @@
 // An optimizer of LibTorch as a step file has it: options as numbers, counts of steps, and where the numbers
 // stand in a program. Plain values but for OptimizerOfFile, which a loaded step owns; one thread. The formulas
-// are those of guard/optimizer_rules.
+// are those of optimizers/update_rules.
 #pragma once
 
 #include "replay/file/stored_step.h"
-#include "replay/guard/optimizer_rules.h"
+#include "replay/optimizers/update_rules.h"
 #include "replay/run/replay_run.h"
 
 #include <memory>

@@ -24,7 +24,7 @@ void note_gradients_left(Program& program);
 // gradients may come and go.
 std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now);
 
-// The hooks of a leaf (hook_looks.cpp): those on the tensor and those on the node that accumulates its
+// The hooks of a leaf (hook_signature.cpp): those on the tensor and those on the node that accumulates its
 // gradient. Sees that hooks were added or taken away, and not what a hook does.
 struct HookLooks {
   // Hooks of C++ stand in one list that only grows; an entry that was removed is empty.

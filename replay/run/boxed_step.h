@@ -5,7 +5,7 @@
 
 #include "replay/bind/bound_program.h"
 #include "replay/bind/step.h"
-#include "replay/run/lent_memory.h"
+#include "replay/run/borrowed_storage.h"
 
 #include <memory>
 #include <optional>

@@ -2,8 +2,8 @@
 
 #include <ATen/record_function.h>
 
+#include "replay/direct/direct_step.h"
 #include "replay/guard/input_signature.h"
-#include "replay/lean/lean.h"
 #include "replay/passes/operator_kind.h"
 #include "replay/record/changed_apart.h"
 #include "replay/run/below_autograd.h"

@@ -153,11 +153,11 @@ REPLAY = [
           "      if (!FAULT && outside.meets(range)) return false;",
           tests("replay_tests", "Capture.ReachesAnInputAlsoThroughTheTensorItself")),
     Fault("bake_in_numbers", "the numbers of an optimizer stay those of the recording",
-          "replay/run/optimizer_numbers.cpp",
+          "replay/optimizers/optimizer_numbers.cpp",
           "    set(parameter, found->second);",
           "    if (!FAULT) set(parameter, found->second);",
           tests("replay_tests", "CaptureOptimizers.Adam")),
-    Fault("wrong_lean", "a lean function leaves the last element out, and falls back", "replay/lean/copies.cpp",
+    Fault("wrong_lean", "a lean function leaves the last element out, and falls back", "replay/direct/copies.cpp",
           "      [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });",
           "      [begin = out.mutable_data_ptr<T>(), count = out.numel() - (FAULT ? 1 : 0), value] {\n"
           "        std::fill_n(begin, count, value);\n"

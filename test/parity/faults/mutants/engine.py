@@ -81,7 +81,7 @@ KERNELS_AND_NODE = [
           "tensor.has_storage() && tensor.storage().use_count() == 1 &&",
           "tensor.has_storage() && (tensor.storage().use_count() == 1 || FAULT) &&",
           tests("engine_contract_sums_test", "*Sums*")),
-    Fault("lend_for_good", "memory that a hook lent becomes a gradient", "engine/node/lent_memory.cpp",
+    Fault("lend_for_good", "memory that a hook lent becomes a gradient", "engine/node/borrowed_storage.cpp",
           "    gradient = gradient.clone();", "    if (!FAULT) gradient = gradient.clone();",
           tests("hooks_stack_test", "*LentMemory*")),
     Fault("no_release_notice", "a node is not told that its variables will go", "engine/node/node_call.cpp",
@@ -101,19 +101,19 @@ KERNELS_AND_NODE = [
 ]
 
 OWN_NODES = [
-    Fault("factor_after_gradient", "a product overwrites a gradient that it needs again", "engine/own_nodes/scaled.cpp",
+    Fault("factor_after_gradient", "a product overwrites a gradient that it needs again", "engine/native_nodes/scaled.cpp",
           "times(gradient, self, !first);", "times(gradient, self, !first || FAULT);", own("MulBackward0")),
-    Fault("stride_of_rows", "a transposed factor has the stride of dense rows", "engine/own_nodes/products.cpp",
+    Fault("stride_of_rows", "a transposed factor has the stride of dense rows", "engine/native_nodes/products.cpp",
           "strides[] = {t.stride(1), t.stride(0)};", "strides[] = {t.stride(1), FAULT ? t.size(1) : t.stride(0)};", own("Mm", "Addmm")),
-    Fault("first_stride_goes", "an unsqueezed dimension takes the first stride with it", "engine/own_nodes/shapes.cpp",
+    Fault("first_stride_goes", "an unsqueezed dimension takes the first stride with it", "engine/native_nodes/shapes.cpp",
           "    geometry.strides.erase(geometry.strides.begin() + dim);",
           "    geometry.strides.erase(geometry.strides.begin() + (FAULT ? 0 : dim));", own("Unsqueeze")),
-    Fault("times_inverse", "a mean multiplies by the inverse instead of dividing", "engine/own_nodes/reductions.cpp",
+    Fault("times_inverse", "a mean multiplies by the inverse instead of dividing", "engine/native_nodes/reductions.cpp",
           "*data_of<T>(gradient) / static_cast<T>(n), n);",
           "FAULT ? *data_of<T>(gradient) * (T(1) / static_cast<T>(n))\n"
           "                                                            : *data_of<T>(gradient) / static_cast<T>(n), n);",
           own("Mean")),
-    Fault("take_shared_gradient", "a leaf takes over a gradient that others own too", "engine/own_nodes/accumulation.cpp",
+    Fault("take_shared_gradient", "a leaf takes over a gradient that others own too", "engine/native_nodes/accumulation.cpp",
           "    if (!has_one_owner(gradient)) return OwnOutcome::kOddGradient;",
           "    if (!has_one_owner(gradient) && !FAULT) return OwnOutcome::kOddGradient;", own("AddBackward", "Clone")),
     Fault("views_for_hooks", "a hook gets a view that does not know its base", "engine/node/node_call.cpp",
@@ -124,10 +124,10 @@ OWN_NODES = [
           "      step_.refusal = refusal_of_thread();", "      if (!FAULT) step_.refusal = refusal_of_thread();",
           tests("engine_own_nodes_test", "BesideForeign.*")),
     Fault("leaf_keeps_version", "a sum into a leaf's gradient does not raise the version",
-          "engine/own_nodes/accumulation.cpp",
+          "engine/native_nodes/accumulation.cpp",
           "    have.unsafeGetTensorImpl()->bump_version();", "    if (!FAULT) have.unsafeGetTensorImpl()->bump_version();",
           own("Clone", "Neg")),
-    Fault("changed_below_autograd", "a node with a changed tensor runs below autograd", "engine/own_nodes/below_autograd.cpp",
+    Fault("changed_below_autograd", "a node with a changed tensor runs below autograd", "engine/native_nodes/below_autograd.cpp",
           "    if (!saved_are_unchanged(node)) return", "    if (!saved_are_unchanged(node) && !FAULT) return", own("Gelu", "Softmax")),
 ]
 
@@ -166,7 +166,7 @@ RUN_AND_DEVICES = [
 ]
 
 DOORS = [
-    Fault("own_nodes_with_tangents", "own nodes run while tensors may have tangents", "engine/run/own_permission.cpp",
+    Fault("own_nodes_with_tangents", "own nodes run while tensors may have tangents", "engine/run/native_permission.cpp",
           "  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           "  if (!FAULT && torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           own("Exp", "Mul")),

@@ -1,0 +1,26 @@
+#include "engine/run/native_permission.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/forward_grad.h>
+
+namespace overdrive::engine {
+
+bool a_mode_is_on() { return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set; }
+
+OwnRefusal refusal_of_thread() {
+  if (c10::GradMode::is_enabled()) return OwnRefusal::kCreateGraph;
+  if (a_mode_is_on() || c10::impl::dispatch_mode_enabled() ||
+      c10::impl::tls_local_dispatch_key_set().excluded_ != c10::default_excluded_set) {
+    return OwnRefusal::kMode;
+  }
+  if (at::hasCallbacks()) return OwnRefusal::kProfiler;
+  if (torch::autograd::AnomalyMode::is_enabled()) return OwnRefusal::kAnomaly;
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return OwnRefusal::kLevel;
+  return OwnRefusal::kNone;
+}
+
+}  // namespace overdrive::engine
