@@ -1,5 +1,6 @@
-// Question: what does each type of own node gain beside its own apply()? A chain of one operator, its backward
-// on stock, on Overdrive without own nodes, and with them, in turns in one process. Runs on the calling thread.
+// Question: what does each type of native node gain beside its own apply()? A chain of one operator, its
+// backward on stock, on Overdrive without native nodes, and with them, in turns in one process. Runs on the
+// calling thread.
 #include "bench/benchmark.h"
 #include "bench/statistics.h"
 #include "engine/engine.h"

@@ -32,13 +32,13 @@ bool owes_create_graph_warning() {
   return !warned_of_create_graph.load(std::memory_order_relaxed) || c10::WarningUtils::get_warnAlways();
 }
 
-// Note [Own nodes beside foreign ones]: hooks and nodes of the program see the gradients that they get, the
+// Note [Native nodes beside foreign ones]: hooks and nodes of the program see the gradients that they get, the
 // modes of the thread while they run, and the graph. They do not see how a node beside them made its gradient.
 // So in a run with foreign code a node runs in the place of its apply() as in any other run, with four
 // differences.
 //  - A node with hooks runs its apply(): a hook may leave a mode on for it.
-//  - A view that an own node made becomes a view as LibTorch makes it when a hook or an apply() gets it
-//    (show_views()). Until then own nodes alone have it. Rejected: to mark at the beginning the nodes whose
+//  - A view that a native node made becomes a view as LibTorch makes it when a hook or an apply() gets it
+//    (show_views()). Until then native nodes alone have it. Rejected: to mark at the beginning the nodes whose
 //    result foreign code may get, because a hook may put a hook on any node.
 //  - After each apply() the run looks at the thread and the process again, because a hook may have begun a
 //    profiler, anomaly mode or a level of forward mode.
@@ -63,7 +63,7 @@ class Backward {
     root_ = several ? base::make_node<GraphRoot>(call_.roots, call_.gradients) : call_.roots[0].function;
     TORCH_CHECK(root_, "Overdrive was asked to begin a backward at an edge that leads nowhere.");
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
-                         engine_.options.own_nodes ? own::number_of : nullptr});
+                         engine_.options.own_nodes ? native_nodes::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
     count(counts::backwards);
     if (context_.innermost != nullptr) count(counts::nested);
@@ -123,13 +123,13 @@ class Backward {
   // Nodes of a pruned run ask its task which gradients are needed, unless all are.
   bool nodes_ask_for_task() const { return memory_->plan.pruned() && !memory_->plan.wants_everything(); }
 
-  // Why no node of this run may run in the place of its apply(): see Note [Own nodes beside foreign ones].
-  OwnRefusal own_refusal() const {
-    if (call_.create_graph) return OwnRefusal::kCreateGraph;
-    if (devices_.has_value()) return OwnRefusal::kDevices;
-    if (nodes_ask_for_task()) return OwnRefusal::kInputs;
-    if (exact_) return OwnRefusal::kExact;
-    if (watched_ != nullptr && watched_->runs_user_code()) return OwnRefusal::kWatch;
+  // Why no node of this run may run in the place of its apply(): see Note [Native nodes beside foreign ones].
+  NativeRefusal native_refusal() const {
+    if (call_.create_graph) return NativeRefusal::kCreateGraph;
+    if (devices_.has_value()) return NativeRefusal::kDevices;
+    if (nodes_ask_for_task()) return NativeRefusal::kInputs;
+    if (exact_) return NativeRefusal::kExact;
+    if (watched_ != nullptr && watched_->runs_user_code()) return NativeRefusal::kWatch;
     return refusal_of_thread();
   }
 
@@ -187,8 +187,8 @@ class Backward {
         .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
         .task_tables = tables,
         .observer = watched_ == nullptr ? observer.get() : watched_,
-        .run_own = engine_.options.own_nodes ? own::run : nullptr,
-        .own_refusal = engine_.options.own_nodes ? own_refusal() : OwnRefusal::kNone,
+        .run_native = engine_.options.own_nodes ? native_nodes::run : nullptr,
+        .native_refusal = engine_.options.own_nodes ? native_refusal() : NativeRefusal::kNone,
         .watches = watched_ == nullptr ? nullptr : watched_->watches(),
         .describe_error = engine_.describe_error,
         .roots = &call_.roots};

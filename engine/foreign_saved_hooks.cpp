@@ -8,7 +8,7 @@
 namespace overdrive::engine {
 namespace {
 
-using base::SideWork;
+using base::AuxiliarySpan;
 using torch::autograd::SavedVariableHooks;
 
 class ForeignSavedHooks final : public SavedVariableHooks {
@@ -17,11 +17,11 @@ class ForeignSavedHooks final : public SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     if (tensor.defined()) bytes_ = bytes_of(*tensor.unsafeGetTensorImpl());
-    const base::SideWorkScope told([this] { return work(SideWork::Kind::kPack); });
+    const base::AuxiliarySpanScope told([this] { return work(AuxiliarySpan::Kind::kPack); });
     hooks_->call_pack_hook(tensor);
   }
   at::Tensor call_unpack_hook() override {
-    const base::SideWorkScope told([this] { return work(SideWork::Kind::kUnpack); });
+    const base::AuxiliarySpanScope told([this] { return work(AuxiliarySpan::Kind::kUnpack); });
     return hooks_->call_unpack_hook();
   }
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
@@ -46,7 +46,7 @@ class ForeignSavedHooks final : public SavedVariableHooks {
     }
     return tensor.numel() * static_cast<int64_t>(tensor.itemsize());
   }
-  SideWork work(SideWork::Kind kind) const {
+  AuxiliarySpan work(AuxiliarySpan::Kind kind) const {
     return {.kind = kind, .name = "saved_tensors_hooks", .bytes = bytes_};
   }
 

@@ -1,5 +1,5 @@
 // Hooks of saved tensors that come from elsewhere, such as Python's saved_tensors_hooks: counted for as long as
-// they live, and told as side work to whoever listens. The wrapper passes every call on. Any thread.
+// they live, and told as an auxiliary span to whoever listens. The wrapper passes every call on. Any thread.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>

@@ -47,15 +47,16 @@ std::string grouped(uint64_t number) {
 }
 
 // Where a node has not been seen yet there is nothing to say of its type.
-void add_own_nodes(const CounterTotals& totals, Stats& stats) {
-  for (size_t type = 1; type < own::count_types(); ++type) {
-    for (size_t outcome = 0; outcome < kOwnWays; ++outcome) {
-      const uint64_t n = totals.own_count(type, outcome);
+void add_native_nodes(const CounterTotals& totals, Stats& stats) {
+  for (size_t type = 1; type < native_nodes::count_types(); ++type) {
+    for (size_t outcome = 0; outcome < kNativeWays; ++outcome) {
+      const uint64_t n = totals.native_count(type, outcome);
       if (n == 0) continue;
-      if (outcome == place_of(OwnOutcome::kRan)) {
-        stats.own_nodes[own::type_name(type)] = n;
+      if (outcome == place_of(NativeOutcome::kRan)) {
+        stats.own_nodes[native_nodes::type_name(type)] = n;
       } else {
-        stats.declined_nodes[own::type_name(type) + ": " + std::string(kOwnOutcomeNames[outcome])] = n;
+        stats.declined_nodes[native_nodes::type_name(type) + ": " + std::string(kNativeOutcomeNames[outcome])] =
+            n;
       }
     }
   }
@@ -78,14 +79,15 @@ Stats stats() {
   Stats stats;
   for (const auto& [name, number] : kNumbers) stats.*number = totals[name];
   stats.keep_memory_bytes = HeapKeeper::get().limit();
-  add_own_nodes(totals, stats);
+  add_native_nodes(totals, stats);
   stats.forwarded = std::move(totals.forwarded);
   return stats;
 }
 
 std::vector<std::string> own_node_types() {
   std::vector<std::string> types;
-  for (size_t type = 1; type < own::count_types(); ++type) types.push_back(own::type_name(type));
+  for (size_t type = 1; type < native_nodes::count_types(); ++type)
+    types.push_back(native_nodes::type_name(type));
   return types;
 }
 

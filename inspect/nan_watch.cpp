@@ -162,8 +162,8 @@ class WarnOfNan final : public engine::Watcher {
   struct Run final : engine::RunWatch {
     Run(const std::shared_ptr<NanFinding>& to, const engine::RunFacts& facts) : finding(to), watch(to, facts) {}
     void before_node(const NodeFacts& facts) override { watch.before_node(facts); }
-    void after_node(const NodeFacts& facts, const base::variable_list& outputs, bool own) override {
-      watch.after_node(facts, outputs, own);
+    void after_node(const NodeFacts& facts, const base::variable_list& outputs, bool native) override {
+      watch.after_node(facts, outputs, native);
     }
     void end(const std::exception_ptr&) override {
       if (!finding->found()) return;

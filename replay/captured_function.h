@@ -1,4 +1,4 @@
-// The content of a CapturedStep: the function, its options and one entry per set of looks. Owned by the
+// The content of a CapturedStep: the function, its options and one entry per set of signatures. Owned by the
 // CapturedStep. One thread at a time is in a call, and a flag says so; calls of others run the function. Finds
 // the entry of a call. Calls that no entry may take run eagerly.
 #pragma once

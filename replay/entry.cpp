@@ -110,7 +110,7 @@ Entry::Entry(const Function& function, const CaptureOptions& options, CaptureSta
       options_(options),
       stats_(stats),
       environment_(Environment::now()),
-      inputs_(looks_of(inputs)),
+      inputs_(signatures_of(inputs)),
       modes_(options.modules),
       watched_(watched),
       check_every_(check_every(options)),
@@ -157,7 +157,7 @@ std::vector<at::Tensor> Entry::call_with_casts(const std::vector<at::Tensor>& in
   for (at::Tensor& cast : made_casts(casts_)) all.push_back(std::move(cast));
   if (inputs_and_casts_.empty() &&
       std::all_of(all.begin(), all.end(), [](const auto& each) { return each.defined(); }))
-    inputs_and_casts_ = looks_of(all);
+    inputs_and_casts_ = signatures_of(all);
   if (replay::fits(inputs_and_casts_, all)) return call_phase(all);
   outdated("a cast of a weight that autocast keeps was made without a graph, or its weight is gone");
   casts_.clear();
@@ -723,7 +723,7 @@ std::vector<at::Tensor> Entry::compared_replay(const std::vector<at::Tensor>& in
 }
 
 void Entry::explain(std::ostream& out) const {
-  for (const InputLooks& input : inputs_)
+  for (const InputSignature& input : inputs_)
     out << "input " << at::toString(input.type) << at::IntArrayRef(input.sizes) << "\n";
   static constexpr std::array<const char*, 6> names{"not recorded yet", "to be recorded", "recorded once",
                                                     "replayed once",    "replayed",       "refused"};

@@ -1,4 +1,4 @@
-// The recordings of one set of looks and modes, from the first eager call to the replays. Owned by a
+// The recordings of one set of signatures and modes, from the first eager call to the replays. Owned by a
 // CapturedFunction, called by one thread at a time. The owner finds the entry of a call.
 //
 //   warm -> first (recorded) -> second (recorded, compared, replayed) -> check (replayed, then made eagerly and
@@ -133,12 +133,13 @@ class Entry {
   const Function function_;
   const CaptureOptions& options_;
   CaptureStats& stats_;
-  // The looks and modes of the calls that belong here.
+  // The modes and the signatures of the calls that belong here.
   const Environment environment_;
-  const std::vector<InputLooks> inputs_;
-  // Casts that the function wants, by Note [Casts that autocast keeps], and the looks of all inputs with them.
+  const std::vector<InputSignature> inputs_;
+  // Casts that the function wants, by Note [Casts that autocast keeps], and the signatures of all inputs with
+  // them.
   std::vector<KeptCast> casts_;
-  std::vector<InputLooks> inputs_and_casts_;
+  std::vector<InputSignature> inputs_and_casts_;
   const ModuleModes modes_;
   const std::vector<WatchedValue> watched_;
   // Every how many replays one is compared; 0: none. Not set: the 10th, the 100th, the 1,000th and so on.

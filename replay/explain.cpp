@@ -32,8 +32,8 @@ void print_argument(const BoundProgram& bound, const Argument& argument, std::os
 }
 
 const char* form_of(const ReplayStep& step) {
-  static constexpr std::array<const char*, 4> forms{"out=", "in place", "copied", "into lent memory"};
-  return step.boxed ? forms[static_cast<size_t>(step.boxed->form())] : "lean";
+  static constexpr std::array<const char*, 4> forms{"out=", "in place", "copied", "into borrowed storage"};
+  return step.boxed ? forms[static_cast<size_t>(step.boxed->form())] : "direct";
 }
 
 void print_step(const ReplayRun& run, const char* form, int index, std::ostream& out) {
@@ -72,7 +72,7 @@ void explain_run(const ReplayRun& run, std::ostream& out) {
     if (memory.origin == Origin::kMade && memory.lives) kept += memory.bytes;
   }
   out << program.operators.size() << " operators recorded, " << run.steps().size() << " steps, "
-      << run.lean_steps() << " of them lean; arena " << run.bound().arena_bytes()
+      << run.direct_steps() << " of them direct; arena " << run.bound().arena_bytes()
       << " bytes, kept after a call " << kept << " bytes\n";
   if (run.runner()) run.runner()->explain(out);
   for (const ReplayStep& step : run.steps()) print_step(run, form_of(step), step.op, out);

@@ -12,7 +12,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-class Looks {
+class OptionBytes {
  public:
   // Behind the struct itself, so that a vector is only looked into while it is the one that was seen.
   template <typename Options>
@@ -43,12 +43,12 @@ class Looks {
 };
 
 template <typename Module>
-bool note(const nn::Module& module, Looks& looks) {
+bool note(const nn::Module& module, OptionBytes& bytes) {
   const auto* known = dynamic_cast<const Module*>(&module);
   if (!known) return false;
   // Recurrent modules compute by options of their common base.
-  if constexpr (requires { known->options_base; }) looks.add(known->options_base);
-  if constexpr (requires { known->options; }) looks.add(known->options);
+  if constexpr (requires { known->options_base; }) bytes.add(known->options_base);
+  if constexpr (requires { known->options; }) bytes.add(known->options);
   static_assert(
       requires { known->options_base; } || requires { known->options; });
   return true;
@@ -56,8 +56,8 @@ bool note(const nn::Module& module, Looks& looks) {
 
 template <typename... Modules>
 struct Known {
-  static void note_options(const nn::Module& module, Looks& looks) {
-    (void)(note<Modules>(module, looks) || ...);
+  static void note_options(const nn::Module& module, OptionBytes& bytes) {
+    (void)(note<Modules>(module, bytes) || ...);
   }
 };
 
@@ -95,9 +95,9 @@ using All = Known<
 }  // namespace
 
 std::vector<WatchedValue> options_of(const torch::nn::Module& module) {
-  Looks looks;
-  All::note_options(module, looks);
-  return looks.take();
+  OptionBytes bytes;
+  All::note_options(module, bytes);
+  return bytes.take();
 }
 
 }  // namespace overdrive::replay

@@ -15,11 +15,11 @@ readonly kRoot=$kFolder/root kSite=$kFolder/site
 readonly kTorchVersion=2.13.0
 # Another number here has everything fetched again.
 readonly kFetched="1, PyTorch $kTorchVersion"
-readonly kPrograms=(engine_core_test engine_plan_tests engine_linker_slot_test engine_rules_tests engine_own_nodes_test
+readonly kPrograms=(engine_core_test engine_plan_tests engine_linker_slot_test engine_rules_tests engine_native_nodes_test
   engine_contract_graph_test engine_contract_state_test hooks_tests replay_tests replay_lanes_tests step_file_tests step_tables_tests parity_tests
   overdrive_test_plugin)
 # Of these programs, without the tests that start programs of their own or take an hour by qemu.
-readonly kTests='^(engine_(core|plan|serial_order|device_plan|linker_slot|forwarding|differences|shadow_check|own_nodes|contract_graph|contract_state)|regressions|hooks_(saved_tensor|packers)|replay_[a-z_]*|parity_fuzz_(hooks|order)|python_(package|capture|hooks|threads))_test$'
+readonly kTests='^(engine_(core|plan|serial_order|device_plan|linker_slot|forwarding|differences|shadow_check|native_nodes|contract_graph|contract_state)|regressions|hooks_(saved_tensor|packers)|replay_[a-z_]*|parity_fuzz_(hooks|order)|python_(package|capture|hooks|threads))_test$'
 
 say() { echo "check_arm: $*"; }
 fail() {

@@ -79,9 +79,9 @@ class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
   // A wrong size would be an error in the node that asks; this one says where it comes from.
   void compare(const at::Tensor& tensor) const {
     if (!region_.options().check_determinism) return;
-    const Looks again(tensor, region_.options().checksum);
+    const TensorSignature again(tensor, region_.options().checksum);
     const size_t index = found.size();
-    const Looks& first = expected_[index].looks;
+    const TensorSignature& first = expected_[index].signature;
     if (!(again == first)) region_.refuse("saved tensor", index, first, again);
   }
 
@@ -119,10 +119,11 @@ bool DroppedTensors::is_open() const {
 }
 
 size_t DroppedTensors::note(const at::Tensor& tensor, bool dropped) {
-  Looks looks(tensor, options().checksum);
+  TensorSignature signature(tensor, options().checksum);
   const base::MutexLock lock(mutex_);
   others_saved_ = others_saved_ || is_beside(runner_);
-  tensors_.push_back({.looks = std::move(looks), .dropped = dropped, .wanted = dropped, .recomputed = {}});
+  tensors_.push_back(
+      {.signature = std::move(signature), .dropped = dropped, .wanted = dropped, .recomputed = {}});
   return tensors_.size() - 1;
 }
 
@@ -168,7 +169,7 @@ std::vector<DroppedTensors::Expected> DroppedTensors::expected() const {
   const base::MutexLock lock(mutex_);
   std::vector<Expected> all;
   all.reserve(tensors_.size());
-  for (const Dropped& tensor : tensors_) all.push_back({tensor.looks, tensor.dropped});
+  for (const Dropped& tensor : tensors_) all.push_back({tensor.signature, tensor.dropped});
   return all;
 }
 

@@ -1,4 +1,4 @@
-// The tensors that one region saved and dropped: their looks, and the way to get them back. Shared by the
+// The tensors that one region saved and dropped: their signatures, and the way to get them back. Shared by the
 // tensors that the region's nodes saved, and freed with the last of these. The first run drops on one thread;
 // nodes fetch on any, several at once. Leaves out which tensors are saved by hooks.
 #pragma once
@@ -52,13 +52,13 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
  private:
   class Capture;
   struct Dropped {
-    Looks looks;
+    TensorSignature signature;
     bool dropped;           // else it was passed, and is here for its turn only
     bool wanted;            // its place is there
     at::Tensor recomputed;  // by the last run, and not yet handed out
   };
   struct Expected {
-    Looks looks;
+    TensorSignature signature;
     bool dropped;
   };
 

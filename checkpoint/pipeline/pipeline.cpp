@@ -210,12 +210,12 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 // device, while stage i+1 makes the gradient that Wait waits for.
 void Pipeline::step(size_t i, MicroBatch& part) const {
   const std::shared_ptr<const Stage>& stage = stages_[i];
-  const base::SideWorkScope told([&] {
-    return base::SideWork{.kind = base::SideWork::Kind::kMicroBatch,
-                          .name = c10::str("stage ", i),
-                          .number = part.number,
-                          .device = static_cast<int8_t>(stage->device.type()),
-                          .device_index = stage->device.index()};
+  const base::AuxiliarySpanScope told([&] {
+    return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kMicroBatch,
+                               .name = c10::str("stage ", i),
+                               .number = part.number,
+                               .device = static_cast<int8_t>(stage->device.type()),
+                               .device_index = stage->device.index()};
   });
   part.value = transfer(part.value, stage->device);
   if (!part.checkpointed || !at::GradMode::is_enabled()) {

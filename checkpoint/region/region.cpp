@@ -134,7 +134,7 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
       std::none_of(outputs.begin(), outputs.end(), base::has_tangent), "The function of ", name(),
       " gave a tensor with a tangent of forward mode, though no input has one. Pass the tensor that brings it "
       "as an argument: then the region runs as the plain function.");
-  if (options_.check_determinism) outputs_ = looks_of(outputs, options_.checksum);
+  if (options_.check_determinism) outputs_ = signatures_of(outputs, options_.checksum);
   return outputs;
 }
 
@@ -151,10 +151,10 @@ Tensors Region::run_again(const Tensors& inputs) const {
 }
 
 OuterValues Region::run_again_within(const Tensors& inputs, const Call& call) const {
-  const base::SideWorkScope told([this] {
-    return base::SideWork{.kind = base::SideWork::Kind::kRecompute,
-                          .name = options_.name.empty() ? "checkpointed region" : options_.name,
-                          .number = static_cast<int64_t>(number_)};
+  const base::AuxiliarySpanScope told([this] {
+    return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kRecompute,
+                               .name = options_.name.empty() ? "checkpointed region" : options_.name,
+                               .number = static_cast<int64_t>(number_)};
   });
   const RunStateScope state(state_);
   const RngReplay rng(rng_);
@@ -181,12 +181,13 @@ void Region::check_outputs(const Tensors& outputs) const {
   TORCH_CHECK(outputs.size() == outputs_.size(), "The recomputation of ", name(), " gave ", outputs.size(),
               " outputs, the first run ", outputs_.size(), ". A region must do the same each time it runs.");
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const Looks again(outputs[i], options_.checksum);
+    const TensorSignature again(outputs[i], options_.checksum);
     if (!(again == outputs_[i])) refuse("output", i, outputs_[i], again);
   }
 }
 
-void Region::refuse(const char* what, size_t index, const Looks& first, const Looks& again) const {
+void Region::refuse(const char* what, size_t index, const TensorSignature& first,
+                    const TensorSignature& again) const {
   TORCH_CHECK(false, "The recomputation of ", name(), " gave another ", what, " ", index, ": ", first.text(),
               " in the first run, ", again.text(), " now. A region must do the same each time it runs.");
 }

@@ -61,7 +61,8 @@ class Region {
   // For messages: "checkpointed region 3 (encoder)"
   std::string name() const;
   // Throws: tensor `index` of the `what` looks otherwise than in the first run.
-  [[noreturn]] void refuse(const char* what, size_t index, const Looks& first, const Looks& again) const;
+  [[noreturn]] void refuse(const char* what, size_t index, const TensorSignature& first,
+                           const TensorSignature& again) const;
 
  private:
   void check_outputs(const Tensors& outputs) const;
@@ -73,7 +74,7 @@ class Region {
   base::GeneratorStates rng_;
   OuterWrites writes_;
   bool writes_to_tensors_ = false;
-  std::vector<Looks> outputs_;
+  std::vector<TensorSignature> outputs_;
 };
 
 }  // namespace overdrive::checkpoint

@@ -27,7 +27,7 @@ bool has_bytes(const at::Tensor& tensor) {
 
 }  // namespace
 
-Looks::Looks(const at::Tensor& tensor, bool checksum) : defined_(tensor.defined()) {
+TensorSignature::TensorSignature(const at::Tensor& tensor, bool checksum) : defined_(tensor.defined()) {
   if (!defined_) return;
   if (!tensor.is_nested()) sizes_.assign(tensor.sizes().begin(), tensor.sizes().end());
   dtype_ = tensor.scalar_type();
@@ -35,18 +35,18 @@ Looks::Looks(const at::Tensor& tensor, bool checksum) : defined_(tensor.defined(
   if (checksum && has_bytes(tensor)) checksum_ = checksum_of(tensor);
 }
 
-std::string Looks::text() const {
+std::string TensorSignature::text() const {
   if (!defined_) return "an undefined tensor";
   std::string text = c10::str(dtype_, at::IntArrayRef(sizes_), " on ", device_);
   if (checksum_) text += c10::str(", checksum ", *checksum_);
   return text;
 }
 
-std::vector<Looks> looks_of(const std::vector<at::Tensor>& tensors, bool checksum) {
-  std::vector<Looks> looks;
-  looks.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) looks.emplace_back(tensor, checksum);
-  return looks;
+std::vector<TensorSignature> signatures_of(const std::vector<at::Tensor>& tensors, bool checksum) {
+  std::vector<TensorSignature> signatures;
+  signatures.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) signatures.emplace_back(tensor, checksum);
+  return signatures;
 }
 
 }  // namespace overdrive::checkpoint

@@ -1,5 +1,5 @@
-// The looks of a tensor: sizes, type, device and, if asked for, a checksum. Compares a tensor of the first run
-// with the same tensor of a later run. A value; keeps nothing of the tensor.
+// The signature of a tensor: sizes, type, device and, if asked for, a checksum. Compares a tensor of the first
+// run with the same tensor of a later run. A value; keeps nothing of the tensor.
 #pragma once
 
 #include "engine/base/torch_types.h"
@@ -12,12 +12,12 @@
 
 namespace overdrive::checkpoint {
 
-class Looks {
+class TensorSignature {
  public:
   // With `checksum`, also its bits.
-  Looks(const at::Tensor& tensor, bool checksum);
+  TensorSignature(const at::Tensor& tensor, bool checksum);
 
-  bool operator==(const Looks&) const = default;
+  bool operator==(const TensorSignature&) const = default;
   // "Float[2, 3] on cpu"
   std::string text() const;
 
@@ -29,6 +29,6 @@ class Looks {
   std::optional<uint64_t> checksum_;
 };
 
-std::vector<Looks> looks_of(const std::vector<at::Tensor>& tensors, bool checksum);
+std::vector<TensorSignature> signatures_of(const std::vector<at::Tensor>& tensors, bool checksum);
 
 }  // namespace overdrive::checkpoint

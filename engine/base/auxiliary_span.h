@@ -14,7 +14,7 @@
 
 namespace overdrive::base {
 
-struct SideWork {
+struct AuxiliarySpan {
   enum class Kind : uint8_t { kPack, kUnpack, kFetch, kRecompute, kMicroBatch, kStreamWait };
 
   Kind kind;
@@ -30,8 +30,8 @@ struct SideWork {
 };
 
 // On the thread of the work, at its end.
-using SideWorkListener = void (*)(const SideWork& work) noexcept;
-inline std::atomic<SideWorkListener> side_work_listener{nullptr};
+using AuxiliarySpanListener = void (*)(const AuxiliarySpan& work) noexcept;
+inline std::atomic<AuxiliarySpanListener> auxiliary_span_listener{nullptr};
 
 // Never used twice.
 inline uint64_t next_link() {
@@ -40,23 +40,23 @@ inline uint64_t next_link() {
 }
 
 // One piece of work, from here to the end of the scope.
-class SideWorkScope {
+class AuxiliarySpanScope {
  public:
-  // `describe` returns the SideWork; called only while somebody listens.
+  // `describe` returns the AuxiliarySpan; called only while somebody listens.
   template <typename Describe>
-  explicit SideWorkScope(Describe&& describe) {
-    if (side_work_listener.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+  explicit AuxiliarySpanScope(Describe&& describe) {
+    if (auxiliary_span_listener.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
       begin(std::forward<Describe>(describe));
   }
-  ~SideWorkScope() {
+  ~AuxiliarySpanScope() {
     if (work_.has_value()) [[unlikely]]
       tell();
   }
-  SideWorkScope(const SideWorkScope&) = delete;
-  SideWorkScope& operator=(const SideWorkScope&) = delete;
+  AuxiliarySpanScope(const AuxiliarySpanScope&) = delete;
+  AuxiliarySpanScope& operator=(const AuxiliarySpanScope&) = delete;
 
   // Null while nobody listens.
-  SideWork* work() { return work_.has_value() ? &*work_ : nullptr; }
+  AuxiliarySpan* work() { return work_.has_value() ? &*work_ : nullptr; }
   void drop() { work_.reset(); }
 
  private:
@@ -73,11 +73,11 @@ class SideWorkScope {
   [[gnu::noinline]] void tell() noexcept {
     work_->end = static_cast<uint64_t>(c10::getApproximateTime());
     work_->failed = std::uncaught_exceptions() > exceptions_;
-    const SideWorkListener listener = side_work_listener.load(std::memory_order_acquire);
+    const AuxiliarySpanListener listener = auxiliary_span_listener.load(std::memory_order_acquire);
     if (listener != nullptr) listener(*work_);
   }
 
-  std::optional<SideWork> work_;
+  std::optional<AuxiliarySpan> work_;
   int exceptions_ = 0;
 };
 

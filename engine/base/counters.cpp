@@ -13,7 +13,7 @@ namespace {
 
 // Place 0 is never read. A counter that finds no free place counts there.
 constexpr size_t kNamed = 64;
-constexpr size_t kCounters = kNamed + kOwnTypes * kOwnOutcomes;
+constexpr size_t kCounters = kNamed + kNativeTypes * kNativeOutcomes;
 
 // Written by one thread only, so an increment is a relaxed load and a store: the compiler emits
 // no lock prefix, and a reader sees a value that was right a moment ago.
@@ -73,7 +73,7 @@ class Registry {
       const bool done = named_[i]->kind() == Counter::Kind::kDone;
       totals.counts[named_[i]->name()] = now[i + 1] - (done ? at_reset_[i + 1] : 0);
     }
-    for (size_t i = kNamed; i < kCounters; ++i) totals.own[i - kNamed] = now[i] - at_reset_[i];
+    for (size_t i = kNamed; i < kCounters; ++i) totals.native[i - kNamed] = now[i] - at_reset_[i];
     return totals;
   }
 
@@ -150,7 +150,7 @@ void count(Counter& which, int64_t n) {
     place = Registry::get().place_of(which, which.place_);
   add(place, static_cast<uint64_t>(n));
 }
-void count_own(size_t type, size_t outcome) { add(kNamed + type * kOwnOutcomes + outcome, 1); }
+void count_native(size_t type, size_t outcome) { add(kNamed + type * kNativeOutcomes + outcome, 1); }
 
 void count_forwarded(const char* reason) { Registry::get().add_forwarded(reason); }
 CounterTotals counter_totals() { return Registry::get().totals(); }

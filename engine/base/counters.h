@@ -52,11 +52,11 @@ inline constinit Counter check_skipped{"check_skipped"};
 inline constinit Counter compiled_autograd_unknown{"compiled_autograd_unknown"};
 }  // namespace counts
 
-// How often each type of own node ended in which way. Numbers, because only a higher folder knows the types and
-// ways.
-inline constexpr size_t kOwnTypes = 128;
-inline constexpr size_t kOwnOutcomes = 18;
-void count_own(size_t type, size_t outcome);
+// How often each type of native node ended in which way. Numbers, because only a higher folder knows the types
+// and ways.
+inline constexpr size_t kNativeTypes = 128;
+inline constexpr size_t kNativeOutcomes = 18;
+void count_native(size_t type, size_t outcome);
 
 // Counts a call that was given to the previous engine. `reason` is a string literal.
 void count_forwarded(const char* reason);
@@ -64,9 +64,9 @@ void count_forwarded(const char* reason);
 struct CounterTotals {
   std::map<std::string_view, uint64_t> counts;
   std::map<std::string, uint64_t> forwarded;
-  std::array<uint64_t, kOwnTypes * kOwnOutcomes> own{};
+  std::array<uint64_t, kNativeTypes * kNativeOutcomes> native{};
 
-  uint64_t own_count(size_t type, size_t outcome) const { return own[type * kOwnOutcomes + outcome]; }
+  uint64_t native_count(size_t type, size_t outcome) const { return native[type * kNativeOutcomes + outcome]; }
   // 0 of a counter that has counted nothing yet.
   uint64_t operator[](std::string_view name) const {
     const auto at = counts.find(name);

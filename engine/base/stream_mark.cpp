@@ -26,13 +26,13 @@ void StreamMark::wait() const {
 }
 
 void wait_for(const c10::Stream& later, const c10::Event& event, c10::StreamId earlier) {
-  const SideWorkScope told([&] {
-    return SideWork{.kind = SideWork::Kind::kStreamWait,
-                    .name = "stream wait",
-                    .number = later.id(),
-                    .other = earlier,
-                    .device = static_cast<int8_t>(later.device_type()),
-                    .device_index = later.device_index()};
+  const AuxiliarySpanScope told([&] {
+    return AuxiliarySpan{.kind = AuxiliarySpan::Kind::kStreamWait,
+                         .name = "stream wait",
+                         .number = later.id(),
+                         .other = earlier,
+                         .device = static_cast<int8_t>(later.device_type()),
+                         .device_index = later.device_index()};
   });
   event.block(later);
 }

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using torch::autograd::AccumulateGrad;
@@ -30,11 +30,11 @@ struct Accumulate {
     node.variable.mutable_grad();
     meta.requires_grad_ && !meta.is_view_ && !meta.grad_fn_ && meta.post_acc_grad_hooks_ == nullptr;
   };
-  static OwnOutcome run(AccumulateGrad& node, OwnCall& call) {
+  static NativeOutcome run(AccumulateGrad& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient)) return OwnOutcome::kOddGradient;
+    if (!is_strided(gradient)) return NativeOutcome::kOddGradient;
     if (!is_usual_leaf(node.variable) || gradient.sizes() != node.variable.sizes())
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     at::Tensor& have = node.variable.mutable_grad();
     return have.defined() ? add(node.variable, have, gradient) : take_over(node.variable, have, gradient);
@@ -42,28 +42,28 @@ struct Accumulate {
 
   // The host stores a detached alias of a gradient that nobody else has; the gradient without history is the
   // same, but for a weak owner, who would see the gradient live on.
-  static OwnOutcome take_over(const at::Tensor& variable, at::Tensor& have, at::Tensor& gradient) {
-    if (!has_one_owner(gradient)) return OwnOutcome::kOddGradient;
-    if (!torch::autograd::utils::obeys_layout_contract(gradient, variable)) return OwnOutcome::kOddShape;
+  static NativeOutcome take_over(const at::Tensor& variable, at::Tensor& have, at::Tensor& gradient) {
+    if (!has_one_owner(gradient)) return NativeOutcome::kOddGradient;
+    if (!torch::autograd::utils::obeys_layout_contract(gradient, variable)) return NativeOutcome::kOddShape;
     gradient.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
     have = std::move(gradient);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 
-  static OwnOutcome add(const at::Tensor& variable, const at::Tensor& have, const at::Tensor& gradient) {
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
+  static NativeOutcome add(const at::Tensor& variable, const at::Tensor& have, const at::Tensor& gradient) {
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
     if (!is_plain(have) || !same_sizes_and_type(have, gradient) || share_memory(have, gradient)) {
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     }
     // The host warns of another layout.
-    if (!torch::autograd::utils::obeys_layout_contract(have, variable)) return OwnOutcome::kOddShape;
-    if (is_large(gradient.numel())) return OwnOutcome::kLarge;
+    if (!torch::autograd::utils::obeys_layout_contract(have, variable)) return NativeOutcome::kOddShape;
+    if (is_large(gradient.numel())) return NativeOutcome::kLarge;
     for_type_of(have, [&](auto zero) {
       using T = decltype(zero);
       kernels::loops<T>().add_into(mutable_data_of<T>(have), data_of<T>(gradient), have.numel());
     });
     have.unsafeGetTensorImpl()->bump_version();
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -73,4 +73,4 @@ void add_accumulation(Table& table) {
   table.add<AccumulateGrad, Accumulate>("torch::autograd::AccumulateGrad");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

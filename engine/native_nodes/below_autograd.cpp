@@ -7,7 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -51,20 +51,20 @@ struct Below {
   template <typename N>
   static constexpr bool kFits = true;
   template <typename N>
-  static OwnOutcome run(N& node, OwnCall& call) {
-    if (!call.gradients[0].defined()) return OwnOutcome::kOddGradient;
-    if (!saved_are_unchanged(node)) return OwnOutcome::kOddSaved;
+  static NativeOutcome run(N& node, NativeCall& call) {
+    if (!call.gradients[0].defined()) return NativeOutcome::kOddGradient;
+    if (!saved_are_unchanged(node)) return NativeOutcome::kOddSaved;
     const at::AutoDispatchBelowADInplaceOrView below;
     call.results = call.node(std::move(call.gradients));
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
 struct DenseEmbedding {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { !node.sparse; };
-  static OwnOutcome run(EmbeddingBackward0& node, OwnCall& call) {
-    return node.sparse ? OwnOutcome::kOddValue : Below::run(node, call);
+  static NativeOutcome run(EmbeddingBackward0& node, NativeCall& call) {
+    return node.sparse ? NativeOutcome::kOddValue : Below::run(node, call);
   }
 };
 
@@ -88,4 +88,4 @@ void add_below_autograd(Table& table) {
   table.add<EmbeddingBackward0, DenseEmbedding>("EmbeddingBackward0");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -1,6 +1,6 @@
 #include "engine/native_nodes/factor.h"
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 
 bool Factor::read(const at::Scalar& number) {
   if (number.isSymbolic() || number.isComplex()) return false;
@@ -41,4 +41,4 @@ bool Factor::read(const torch::autograd::SavedVariable& saved, const at::Tensor&
   }
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Scalar.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 
 inline bool is_one(const at::Scalar& number) {
   return !number.isSymbolic() && !number.isComplex() && number.toDouble() == 1;
@@ -31,4 +31,4 @@ struct Factor {
   bool read(const torch::autograd::SavedVariable& saved, const at::Tensor& gradient);
 };
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

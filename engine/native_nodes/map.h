@@ -8,7 +8,7 @@
 
 #include <utility>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 
 // Writes `kernel(out, gradient, n)` over the gradient, or into a new tensor when that is still wanted or seen.
 template <typename Kernel>
@@ -38,4 +38,4 @@ inline bool has_nan(const at::Tensor& t) {
   return found;
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -15,8 +15,8 @@
 
 namespace overdrive::engine {
 
-// How a call of an own node ended: it ran, or why it left the work to the node's apply().
-enum class OwnOutcome : uint8_t {
+// How a call of a native node ended: it ran, or why it left the work to the node's apply().
+enum class NativeOutcome : uint8_t {
   kRan,
   kOddGradient,  // undefined, not dense on the CPU, not contiguous, another type than float or double
   kOddSaved,     // changed, released, with a hook, or of another form than the gradient
@@ -28,18 +28,18 @@ enum class OwnOutcome : uint8_t {
   kHowMany
 };
 
-// In the counters a refusal follows the outcomes: OwnRefusal::kNone has no place.
-inline constexpr size_t place_of(OwnOutcome outcome) { return static_cast<size_t>(outcome); }
-inline constexpr size_t place_of(OwnRefusal refusal) {
-  return place_of(OwnOutcome::kHowMany) + static_cast<size_t>(refusal) - 1;
+// In the counters a refusal follows the outcomes: NativeRefusal::kNone has no place.
+inline constexpr size_t place_of(NativeOutcome outcome) { return static_cast<size_t>(outcome); }
+inline constexpr size_t place_of(NativeRefusal refusal) {
+  return place_of(NativeOutcome::kHowMany) + static_cast<size_t>(refusal) - 1;
 }
-inline constexpr size_t kOwnWays = place_of(OwnRefusal::kHowMany);
-static_assert(kOwnWays <= kOwnOutcomes);
-inline constexpr std::array<std::string_view, kOwnWays> kOwnOutcomeNames = {
+inline constexpr size_t kNativeWays = place_of(NativeRefusal::kHowMany);
+static_assert(kNativeWays <= kNativeOutcomes);
+inline constexpr std::array<std::string_view, kNativeWays> kNativeOutcomeNames = {
     "ran",          "gradient", "saved",   "shape", "value", "large",   "seen",     "nan",   "hook",
     "create_graph", "inputs",   "devices", "mode",  "level", "anomaly", "profiler", "watch", "exact"};
 
-struct OwnCall {
+struct NativeCall {
   base::Node& node;
   base::variable_list& gradients;  // as many as the node has inputs; used up when the function runs
   base::variable_list& results;    // one an edge, undefined at first
@@ -48,6 +48,6 @@ struct OwnCall {
   bool wants(size_t edge) const { return edge < results.size() && node.next_edges()[edge].is_valid(); }
 };
 
-using OwnFunction = OwnOutcome (*)(OwnCall&);
+using NativeFunction = NativeOutcome (*)(NativeCall&);
 
 }  // namespace overdrive::engine

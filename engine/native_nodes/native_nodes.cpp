@@ -3,22 +3,22 @@
 #include "engine/base/counters.h"
 #include "engine/base/no_destructor.h"
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 
 uint16_t number_of(const base::Node& node) { return table().number_of(node); }
 
 bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base::variable_list& results,
-         bool views_are_seen, OwnRefusal refusal) {
+         bool views_are_seen, NativeRefusal refusal) {
   if (gradients.empty()) return false;
-  if (refusal != OwnRefusal::kNone) [[unlikely]] {
-    count_own(number, place_of(refusal));
+  if (refusal != NativeRefusal::kNone) [[unlikely]] {
+    count_native(number, place_of(refusal));
     return false;
   }
   results.resize(node.num_outputs());
-  OwnCall call{node, gradients, results, views_are_seen};
-  const OwnOutcome outcome = table().row(number).run(call);
-  count_own(number, place_of(outcome));
-  if (outcome == OwnOutcome::kRan) return true;
+  NativeCall call{node, gradients, results, views_are_seen};
+  const NativeOutcome outcome = table().row(number).run(call);
+  count_native(number, place_of(outcome));
+  if (outcome == NativeOutcome::kRan) return true;
   results.clear();
   return false;
 }
@@ -26,8 +26,8 @@ bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base
 size_t count_types() { return table().size(); }
 const std::string& type_name(size_t number) { return table().row(static_cast<uint16_t>(number)).name; }
 
-void Table::append(const std::type_info& type, const char* name, OwnFunction run) {
-  TORCH_INTERNAL_ASSERT(rows_.size() < kOwnTypes);
+void Table::append(const std::type_info& type, const char* name, NativeFunction run) {
+  TORCH_INTERNAL_ASSERT(rows_.size() < kNativeTypes);
   rows_.push_back({&type, name, run});
   size_t at = place_of(&type);
   while (places_[at] != 0) at = (at + 1) % kPlaces;
@@ -50,4 +50,4 @@ const Table& table() {
   return *all;
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -63,21 +63,21 @@ constexpr bool kNotesSizes = requires(N& node, at::DimVector& sizes) {
 struct Select {
   template <typename N>
   static constexpr bool kFits = kNotesSizes<N> && requires(N& node) { node.index.is_heap_allocated(); };
-  static OwnOutcome run(SelectBackward0& node, OwnCall& call) {
+  static NativeOutcome run(SelectBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
     at::DimVector whole;
     int64_t dim = node.dim;
-    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return NativeOutcome::kOddShape;
     const auto at = static_cast<size_t>(dim);
     if (node.index.is_heap_allocated() || !is_part(gradient, whole, at, std::nullopt))
-      return OwnOutcome::kOddShape;
+      return NativeOutcome::kOddShape;
     int64_t index = node.index.as_int_unchecked();
     if (index < 0) index += whole[at];
-    if (index < 0 || index >= whole[at]) return OwnOutcome::kOddShape;
-    if (is_large(c10::multiply_integers(whole))) return OwnOutcome::kLarge;
+    if (index < 0 || index >= whole[at]) return NativeOutcome::kOddShape;
+    if (is_large(c10::multiply_integers(whole))) return NativeOutcome::kLarge;
     call.results[0] = in_zeros(gradient, whole, at, index, 1);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -88,47 +88,49 @@ struct Slice {
     node.end->is_heap_allocated();
     node.step.is_heap_allocated();
   };
-  static OwnOutcome run(SliceBackward0& node, OwnCall& call) {
+  static NativeOutcome run(SliceBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
     at::DimVector whole;
     int64_t dim = node.dim;
-    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return OwnOutcome::kOddShape;
-    if (node.step.is_heap_allocated() || node.step.as_int_unchecked() != 1) return OwnOutcome::kOddValue;
+    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return NativeOutcome::kOddShape;
+    if (node.step.is_heap_allocated() || node.step.as_int_unchecked() != 1) return NativeOutcome::kOddValue;
     int64_t begin = 0;
     const auto at = static_cast<size_t>(dim);
     if (node.start.has_value()) {
-      if (node.start->is_heap_allocated()) return OwnOutcome::kOddValue;
+      if (node.start->is_heap_allocated()) return NativeOutcome::kOddValue;
       begin = node.start->as_int_unchecked();
       if (begin < 0) begin += whole[at];
       begin = std::clamp<int64_t>(begin, 0, whole[at]);
     }
     int64_t end = whole[at];
     if (node.end.has_value()) {
-      if (node.end->is_heap_allocated()) return OwnOutcome::kOddValue;
+      if (node.end->is_heap_allocated()) return NativeOutcome::kOddValue;
       end = node.end->as_int_unchecked();
       if (end < 0) end += whole[at];
       end = std::clamp<int64_t>(end, begin, whole[at]);
     }
-    if (!is_part(gradient, whole, at, end - begin)) return OwnOutcome::kOddShape;
-    if (is_large(c10::multiply_integers(whole))) return OwnOutcome::kLarge;
+    if (!is_part(gradient, whole, at, end - begin)) return NativeOutcome::kOddShape;
+    if (is_large(c10::multiply_integers(whole))) return NativeOutcome::kLarge;
     call.results[0] = in_zeros(gradient, whole, at, begin, end - begin);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
 // Puts gradients side by side along `dim`, or, without a length of their own, one for each index.
-OwnOutcome put_together(OwnCall& call, const at::DimVector& whole, size_t dim, bool has_dim) {
+NativeOutcome put_together(NativeCall& call, const at::DimVector& whole, size_t dim, bool has_dim) {
   const at::Tensor& first = call.gradients[0];
   int64_t length = 0;
   for (const at::Tensor& part : call.gradients) {
-    if (!is_plain(part) || part.dtype() != first.dtype() || part.numel() == 0) return OwnOutcome::kOddGradient;
+    if (!is_plain(part) || part.dtype() != first.dtype() || part.numel() == 0)
+      return NativeOutcome::kOddGradient;
     const int64_t own = has_dim ? part.size(static_cast<int64_t>(dim)) : 1;
-    if (!is_part(part, whole, dim, has_dim ? std::optional(own) : std::nullopt)) return OwnOutcome::kOddShape;
+    if (!is_part(part, whole, dim, has_dim ? std::optional(own) : std::nullopt))
+      return NativeOutcome::kOddShape;
     length += own;
   }
-  if (length != whole[dim]) return OwnOutcome::kOddShape;
-  if (is_large(c10::multiply_integers(whole))) return OwnOutcome::kLarge;
+  if (length != whole[dim]) return NativeOutcome::kOddShape;
+  if (is_large(c10::multiply_integers(whole))) return NativeOutcome::kLarge;
   at::Tensor out = new_tensor(whole, first);
   const Span span(whole, dim, first.dtype().itemsize());
   size_t offset = 0;
@@ -139,20 +141,21 @@ OwnOutcome put_together(OwnCall& call, const at::DimVector& whole, size_t dim, b
     offset += bytes;
   }
   call.results[0] = std::move(out);
-  return OwnOutcome::kRan;
+  return NativeOutcome::kRan;
 }
 
 struct Split {
   template <typename N>
   static constexpr bool kFits = kNotesSizes<N>;
   template <typename N>
-  static OwnOutcome run(N& node, OwnCall& call) {
+  static NativeOutcome run(N& node, NativeCall& call) {
     at::DimVector whole;
     int64_t dim = node.dim;
-    if (!call.gradients[0].defined() || call.gradients[0].dim() == 0) return OwnOutcome::kOddGradient;
-    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return OwnOutcome::kOddShape;
+    if (!call.gradients[0].defined() || call.gradients[0].dim() == 0) return NativeOutcome::kOddGradient;
+    if (!read_sizes(node.self_sym_sizes, whole) || !wrap(dim, whole.size())) return NativeOutcome::kOddShape;
     for (const at::Tensor& part : call.gradients) {
-      if (!part.defined() || part.dim() != static_cast<int64_t>(whole.size())) return OwnOutcome::kOddGradient;
+      if (!part.defined() || part.dim() != static_cast<int64_t>(whole.size()))
+        return NativeOutcome::kOddGradient;
     }
     return put_together(call, whole, static_cast<size_t>(dim), /*has_dim=*/true);
   }
@@ -161,12 +164,12 @@ struct Split {
 struct Unbind {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { node.dim < 0; };
-  static OwnOutcome run(UnbindBackward0& node, OwnCall& call) {
+  static NativeOutcome run(UnbindBackward0& node, NativeCall& call) {
     const at::Tensor& first = call.gradients[0];
-    if (!first.defined()) return OwnOutcome::kOddGradient;
+    if (!first.defined()) return NativeOutcome::kOddGradient;
     at::DimVector whole(first.sizes().begin(), first.sizes().end());
     int64_t dim = node.dim;
-    if (!wrap(dim, whole.size() + 1)) return OwnOutcome::kOddShape;
+    if (!wrap(dim, whole.size() + 1)) return NativeOutcome::kOddShape;
     whole.insert(whole.begin() + dim, static_cast<int64_t>(call.gradients.size()));
     return put_together(call, whole, static_cast<size_t>(dim), /*has_dim=*/false);
   }
@@ -179,34 +182,34 @@ struct Cat {
     node.tensors_args_scalartypes[0];
     node.dim < 0;
   };
-  static OwnOutcome run(CatBackward0& node, OwnCall& call) {
+  static NativeOutcome run(CatBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient)) return OwnOutcome::kOddGradient;
-    if (call.views_are_seen) return OwnOutcome::kSeen;
+    if (!is_strided(gradient)) return NativeOutcome::kOddGradient;
+    if (call.views_are_seen) return NativeOutcome::kSeen;
     int64_t dim = node.dim;
     const auto& noted = node.tensors_args_sizes_symint;
     if (!wrap(dim, gradient.sizes().size()) || noted.size() != call.results.size())
-      return OwnOutcome::kOddShape;
+      return NativeOutcome::kOddShape;
     int64_t length = 0;
     c10::SmallVector<at::DimVector, 8> parts(noted.size());
     for (size_t i = 0; i < noted.size(); ++i) {
       if (!read_sizes(noted[i], parts[i]) || parts[i].size() != gradient.sizes().size())
-        return OwnOutcome::kOddShape;
-      if (node.tensors_args_scalartypes[i] != gradient.scalar_type()) return OwnOutcome::kOddSaved;
+        return NativeOutcome::kOddShape;
+      if (node.tensors_args_scalartypes[i] != gradient.scalar_type()) return NativeOutcome::kOddSaved;
       const int64_t own = parts[i][static_cast<size_t>(dim)];
-      if (own == 0) return OwnOutcome::kOddShape;  // the host makes a tensor of its own for no elements
+      if (own == 0) return NativeOutcome::kOddShape;  // the host makes a tensor of its own for no elements
       at::DimVector whole(gradient.sizes().begin(), gradient.sizes().end());
       whole[static_cast<size_t>(dim)] = own;
-      if (at::IntArrayRef(whole) != at::IntArrayRef(parts[i])) return OwnOutcome::kOddShape;
+      if (at::IntArrayRef(whole) != at::IntArrayRef(parts[i])) return NativeOutcome::kOddShape;
       length += own;
     }
-    if (length != gradient.size(dim)) return OwnOutcome::kOddShape;
+    if (length != gradient.size(dim)) return NativeOutcome::kOddShape;
     int64_t offset = gradient.storage_offset();
     for (size_t i = 0; i < parts.size(); ++i) {
       if (call.wants(i)) call.results[i] = view_of(gradient, parts[i], gradient.strides(), offset);
       offset += parts[i][static_cast<size_t>(dim)] * gradient.stride(dim);
     }
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -216,15 +219,15 @@ struct Stack {
     node.tensors_args_scalartypes[0];
     node.dim < 0;
   };
-  static OwnOutcome run(StackBackward0& node, OwnCall& call) {
+  static NativeOutcome run(StackBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient)) return OwnOutcome::kOddGradient;
-    if (call.views_are_seen) return OwnOutcome::kSeen;
+    if (!is_strided(gradient)) return NativeOutcome::kOddGradient;
+    if (call.views_are_seen) return NativeOutcome::kSeen;
     int64_t dim = node.dim;
-    if (!wrap(dim, gradient.sizes().size())) return OwnOutcome::kOddShape;
-    if (gradient.size(dim) != static_cast<int64_t>(call.results.size())) return OwnOutcome::kOddShape;
+    if (!wrap(dim, gradient.sizes().size())) return NativeOutcome::kOddShape;
+    if (gradient.size(dim) != static_cast<int64_t>(call.results.size())) return NativeOutcome::kOddShape;
     for (const at::ScalarType type : node.tensors_args_scalartypes) {
-      if (type != gradient.scalar_type()) return OwnOutcome::kOddSaved;
+      if (type != gradient.scalar_type()) return NativeOutcome::kOddSaved;
     }
     at::DimVector sizes(gradient.sizes().begin(), gradient.sizes().end());
     at::DimVector strides(gradient.strides().begin(), gradient.strides().end());
@@ -235,7 +238,7 @@ struct Stack {
       const int64_t offset = gradient.storage_offset() + static_cast<int64_t>(i) * gradient.stride(dim);
       call.results[i] = view_of(gradient, sizes, strides, offset);
     }
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -251,4 +254,4 @@ void add_parts(Table& table) {
   table.add<StackBackward0, Stack>("StackBackward0");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

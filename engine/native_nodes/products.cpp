@@ -10,7 +10,7 @@
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -75,32 +75,32 @@ struct Mm {
     host::read_saved(node.self_);
     host::read_saved(node.mat2_);
   };
-  static OwnOutcome run(MmBackward0& node, OwnCall& call) {
+  static NativeOutcome run(MmBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient) || gradient.dim() != 2) return OwnOutcome::kOddGradient;
+    if (!is_strided(gradient) || gradient.dim() != 2) return NativeOutcome::kOddGradient;
     const bool first = call.wants(0), second = call.wants(1);
     // The host notes the sizes of a factor that wants a gradient.
     if ((first && !is_usual(node.self_sym_sizes, node.self_sym_strides, node.self_layout)) ||
         (second && !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout))) {
-      return OwnOutcome::kOddShape;
+      return NativeOutcome::kOddShape;
     }
     if (call.views_are_seen && ((first && lies_in_columns(node.self_sym_sizes, node.self_sym_strides)) ||
                                 (second && lies_in_columns(node.mat2_sym_sizes, node.mat2_sym_strides)))) {
-      return OwnOutcome::kSeen;
+      return NativeOutcome::kSeen;
     }
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     const at::Tensor *self = nullptr, *mat2 = nullptr;
     if (second && (self = read_matrix(node.self_, gradient.scalar_type())) == nullptr)
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     if (first && (mat2 = read_matrix(node.mat2_, gradient.scalar_type())) == nullptr)
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     if (second) {
       call.results[1] = second_factor(gradient, *self, node.mat2_sym_sizes, node.mat2_sym_strides);
     }
     if (first) {
       call.results[0] = first_factor(gradient, *mat2, node.self_sym_sizes, node.self_sym_strides);
     }
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -114,25 +114,25 @@ struct Addmm {
     host::read_saved(node.mat2_);
     is_one(node.alpha) && is_one(node.beta);
   };
-  static OwnOutcome run(AddmmBackward0& node, OwnCall& call) {
+  static NativeOutcome run(AddmmBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient) || gradient.dim() != 2) return OwnOutcome::kOddGradient;
-    if (!is_one(node.alpha) || !is_one(node.beta)) return OwnOutcome::kOddValue;
+    if (!is_strided(gradient) || gradient.dim() != 2) return NativeOutcome::kOddGradient;
+    if (!is_one(node.alpha) || !is_one(node.beta)) return NativeOutcome::kOddValue;
     const bool first = call.wants(1), second = call.wants(2);
     if ((first && !is_usual(node.mat1_sym_sizes, node.mat1_sym_strides, node.mat1_layout)) ||
         (second && !is_usual(node.mat2_sym_sizes, node.mat2_sym_strides, node.mat2_layout))) {
-      return OwnOutcome::kOddShape;
+      return NativeOutcome::kOddShape;
     }
     if (call.views_are_seen && ((first && lies_in_columns(node.mat1_sym_sizes, node.mat1_sym_strides)) ||
                                 (second && lies_in_columns(node.mat2_sym_sizes, node.mat2_sym_strides)))) {
-      return OwnOutcome::kSeen;
+      return NativeOutcome::kSeen;
     }
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     const at::Tensor *mat1 = nullptr, *mat2 = nullptr;
     if (second && (mat1 = read_matrix(node.mat1_, gradient.scalar_type())) == nullptr)
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     if (first && (mat2 = read_matrix(node.mat2_, gradient.scalar_type())) == nullptr)
-      return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
     if (first) {
       call.results[1] = first_factor(gradient, *mat2, node.mat1_sym_sizes, node.mat1_sym_strides);
     }
@@ -140,7 +140,7 @@ struct Addmm {
       call.results[2] = second_factor(gradient, *mat1, node.mat2_sym_sizes, node.mat2_sym_strides);
     }
     if (call.wants(0)) call.results[0] = std::move(gradient);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -150,9 +150,9 @@ struct Bmm {
     host::read_saved(node.self_);
     host::read_saved(node.mat2_);
   };
-  static OwnOutcome run(BmmBackward0& node, OwnCall& call) {
+  static NativeOutcome run(BmmBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient) || gradient.dim() != 3) return OwnOutcome::kOddGradient;
+    if (!is_strided(gradient) || gradient.dim() != 3) return NativeOutcome::kOddGradient;
     const bool first = call.wants(0), second = call.wants(1);
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     const auto read = [&](const torch::autograd::SavedVariable& saved) {
@@ -162,12 +162,12 @@ struct Bmm {
       return fits ? found : nullptr;
     };
     const at::Tensor *self = nullptr, *mat2 = nullptr;
-    if (second && (self = read(node.self_)) == nullptr) return OwnOutcome::kOddSaved;
-    if (first && (mat2 = read(node.mat2_)) == nullptr) return OwnOutcome::kOddSaved;
+    if (second && (self = read(node.self_)) == nullptr) return NativeOutcome::kOddSaved;
+    if (first && (mat2 = read(node.mat2_)) == nullptr) return NativeOutcome::kOddSaved;
     const at::AutoDispatchBelowADInplaceOrView below;
     if (second) call.results[1] = at::cpu::bmm(last_two_transposed(*self), gradient);
     if (first) call.results[0] = at::cpu::bmm(gradient, last_two_transposed(*mat2));
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -179,4 +179,4 @@ void add_products(Table& table) {
   table.add<BmmBackward0, Bmm>("BmmBackward0");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -10,7 +10,7 @@
 #include <ATen/core/Reduction.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -44,13 +44,13 @@ struct Kept {
   }
 };
 
-OwnOutcome repeat(OwnCall& call, const Kept& kept, const at::DimVector& sizes) {
-  if (call.views_are_seen) return OwnOutcome::kSeen;
+NativeOutcome repeat(NativeCall& call, const Kept& kept, const at::DimVector& sizes) {
+  if (call.views_are_seen) return NativeOutcome::kSeen;
   const at::Tensor& gradient = call.gradients[0];
-  if (!at::is_expandable_to(kept.sizes, sizes)) return OwnOutcome::kOddShape;
+  if (!at::is_expandable_to(kept.sizes, sizes)) return NativeOutcome::kOddShape;
   const auto geometry = at::inferExpandGeometry_dimvector(kept.sizes, kept.strides, sizes);
   call.results[0] = view_of(gradient, geometry.sizes, geometry.strides, gradient.storage_offset());
-  return OwnOutcome::kRan;
+  return NativeOutcome::kRan;
 }
 
 template <typename N>
@@ -68,18 +68,18 @@ bool put_back_dropped(N& node, const at::DimVector& sizes, Kept& kept) {
 struct Sum {
   template <typename N>
   static constexpr bool kFits = kNotesOperand<N>;
-  static OwnOutcome run(SumBackward0& node, OwnCall& call) {
-    if (!is_strided(call.gradients[0])) return OwnOutcome::kOddGradient;
+  static NativeOutcome run(SumBackward0& node, NativeCall& call) {
+    if (!is_strided(call.gradients[0])) return NativeOutcome::kOddGradient;
     at::DimVector sizes;
-    if (!read_sizes(node.self_sym_sizes, sizes)) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, sizes)) return NativeOutcome::kOddShape;
     return repeat(call, Kept(call.gradients[0]), sizes);
   }
-  static OwnOutcome run(SumBackward1& node, OwnCall& call) {
-    if (!is_strided(call.gradients[0])) return OwnOutcome::kOddGradient;
+  static NativeOutcome run(SumBackward1& node, NativeCall& call) {
+    if (!is_strided(call.gradients[0])) return NativeOutcome::kOddGradient;
     at::DimVector sizes;
-    if (!read_sizes(node.self_sym_sizes, sizes)) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, sizes)) return NativeOutcome::kOddShape;
     Kept kept(call.gradients[0]);
-    if (!put_back_dropped(node, sizes, kept)) return OwnOutcome::kOddShape;
+    if (!put_back_dropped(node, sizes, kept)) return NativeOutcome::kOddShape;
     return repeat(call, kept, sizes);
   }
 };
@@ -116,35 +116,36 @@ struct Mean {
   template <typename N>
   static constexpr bool kFits =
       kNotesOperand<N> && requires(N& node) { node.self_sym_numel.is_heap_allocated(); };
-  static OwnOutcome run(MeanBackward0& node, OwnCall& call) {
+  static NativeOutcome run(MeanBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient) || gradient.dim() != 0) return OwnOutcome::kOddGradient;
+    if (!is_plain(gradient) || gradient.dim() != 0) return NativeOutcome::kOddGradient;
     at::DimVector sizes;
-    if (!read_sizes(node.self_sym_sizes, sizes) || sizes.empty()) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, sizes) || sizes.empty()) return NativeOutcome::kOddShape;
     const int64_t n = c10::multiply_integers(sizes);
-    if (n == 0 || node.self_sym_numel.is_heap_allocated()) return OwnOutcome::kOddShape;
-    if (is_large(n)) return OwnOutcome::kLarge;
+    if (n == 0 || node.self_sym_numel.is_heap_allocated()) return NativeOutcome::kOddShape;
+    if (is_large(n)) return NativeOutcome::kLarge;
     at::Tensor out = new_tensor(sizes, gradient);
     for_type_of(gradient, [&](auto zero) {
       using T = decltype(zero);
       kernels::loops<T>().fill(mutable_data_of<T>(out), *data_of<T>(gradient) / static_cast<T>(n), n);
     });
     call.results[0] = std::move(out);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
-  static OwnOutcome run(MeanBackward1& node, OwnCall& call) {
+  static NativeOutcome run(MeanBackward1& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient) || !has_usual_strides(gradient)) return OwnOutcome::kOddGradient;
+    if (!is_plain(gradient) || !has_usual_strides(gradient)) return NativeOutcome::kOddGradient;
     at::DimVector sizes;
-    if (!read_sizes(node.self_sym_sizes, sizes) || sizes.empty()) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, sizes) || sizes.empty()) return NativeOutcome::kOddShape;
     Kept kept(gradient);
-    if (!put_back_dropped(node, sizes, kept) || kept.sizes.size() != sizes.size()) return OwnOutcome::kOddShape;
-    if (!at::is_expandable_to(kept.sizes, sizes) || gradient.numel() == 0) return OwnOutcome::kOddShape;
+    if (!put_back_dropped(node, sizes, kept) || kept.sizes.size() != sizes.size())
+      return NativeOutcome::kOddShape;
+    if (!at::is_expandable_to(kept.sizes, sizes) || gradient.numel() == 0) return NativeOutcome::kOddShape;
     const int64_t n = c10::multiply_integers(sizes);
-    if (n == 0) return OwnOutcome::kOddShape;
-    if (is_large(n)) return OwnOutcome::kLarge;
+    if (n == 0) return NativeOutcome::kOddShape;
+    if (is_large(n)) return NativeOutcome::kLarge;
     call.results[0] = spread(gradient, kept, sizes, n / gradient.numel());
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -156,29 +157,30 @@ struct MseLoss {
     host::read_saved(node.target_);
     node.reduction == at::Reduction::Mean;
   };
-  static OwnOutcome run(MseLossBackward0& node, OwnCall& call) {
+  static NativeOutcome run(MseLossBackward0& node, NativeCall& call) {
     const at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient) || gradient.dim() != 0) return OwnOutcome::kOddGradient;
+    if (!is_plain(gradient) || gradient.dim() != 0) return NativeOutcome::kOddGradient;
     if (node.reduction != at::Reduction::Mean && node.reduction != at::Reduction::Sum)
-      return OwnOutcome::kOddValue;
+      return NativeOutcome::kOddValue;
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     const at::Tensor* self = host::read_saved(node.self_);
     const at::Tensor* target = host::read_saved(node.target_);
     if (self == nullptr || target == nullptr || !is_plain(*self) || !is_plain(*target))
-      return OwnOutcome::kOddSaved;
-    if (!same_sizes_and_type(*self, *target) || self->dtype() != gradient.dtype()) return OwnOutcome::kOddSaved;
+      return NativeOutcome::kOddSaved;
+    if (!same_sizes_and_type(*self, *target) || self->dtype() != gradient.dtype())
+      return NativeOutcome::kOddSaved;
     const int64_t n = self->numel();
-    if (n == 0) return OwnOutcome::kOddShape;
-    if (is_large(n)) return OwnOutcome::kLarge;
+    if (n == 0) return NativeOutcome::kOddShape;
+    if (is_large(n)) return NativeOutcome::kLarge;
     bool nan = false;
     for_type_of(gradient, [&](auto zero) {
       nan = kernels::loops<decltype(zero)>().has_nan(data_of<decltype(zero)>(gradient), 1);
     });
-    if (nan) return OwnOutcome::kNaN;
+    if (nan) return NativeOutcome::kNaN;
     const double factor = node.reduction == at::Reduction::Mean ? 2. / static_cast<double>(n) : 2.;
     if (call.wants(1)) call.results[1] = backward(*target, *self, factor, gradient);
     if (call.wants(0)) call.results[0] = backward(*self, *target, factor, gradient);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
   static at::Tensor backward(const at::Tensor& x, const at::Tensor& y, double factor,
                              const at::Tensor& gradient) {
@@ -202,4 +204,4 @@ void add_reductions(Table& table) {
   table.add<MseLossBackward0, MseLoss>("MseLossBackward0");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/autograd/generated/Functions.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -49,49 +49,49 @@ struct Mul {
     host::read_saved(node.self_);
     host::read_saved(node.other_);
   };
-  static OwnOutcome run(MulBackward0& node, OwnCall& call) {
+  static NativeOutcome run(MulBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
-    if (is_large(gradient.numel())) return OwnOutcome::kLarge;
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
+    if (is_large(gradient.numel())) return NativeOutcome::kLarge;
     const bool first = call.wants(0), second = call.wants(1);
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     Factor self, other;
-    if (first && !other.read(node.other_, gradient)) return OwnOutcome::kOddSaved;
-    if (second && !self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
-    if (self.is_nan() || other.is_nan()) return OwnOutcome::kOddSaved;
+    if (first && !other.read(node.other_, gradient)) return NativeOutcome::kOddSaved;
+    if (second && !self.read(node.self_, gradient)) return NativeOutcome::kOddSaved;
+    if (self.is_nan() || other.is_nan()) return NativeOutcome::kOddSaved;
     if ((second && !has_strides_for(gradient, self)) || (first && !has_strides_for(gradient, other))) {
-      return OwnOutcome::kOddGradient;
+      return NativeOutcome::kOddGradient;
     }
-    if ((self.tensor != nullptr || other.tensor != nullptr) && has_nan(gradient)) return OwnOutcome::kNaN;
+    if ((self.tensor != nullptr || other.tensor != nullptr) && has_nan(gradient)) return NativeOutcome::kNaN;
     if (second) call.results[1] = times(gradient, self, !first);
     if (first) call.results[0] = times(gradient, other, true);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
 struct Div {
   template <typename N>
   static constexpr bool kFits = Mul::kFits<N>;
-  static OwnOutcome run(DivBackward0& node, OwnCall& call) {
+  static NativeOutcome run(DivBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
-    if (is_large(gradient.numel())) return OwnOutcome::kLarge;
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
+    if (is_large(gradient.numel())) return NativeOutcome::kLarge;
     const bool first = call.wants(0), second = call.wants(1);
     const std::lock_guard<std::mutex> lock(host::mutex_of(node));
     Factor self, other;
-    if (!other.read(node.other_, gradient)) return OwnOutcome::kOddSaved;
-    if (!has_strides_for(gradient, other)) return OwnOutcome::kOddGradient;
+    if (!other.read(node.other_, gradient)) return NativeOutcome::kOddSaved;
+    if (!has_strides_for(gradient, other)) return NativeOutcome::kOddGradient;
     if (second) {
-      if (!self.read(node.self_, gradient)) return OwnOutcome::kOddSaved;
-      if (self.tensor == nullptr || other.tensor == nullptr) return OwnOutcome::kOddShape;
-      if (has_nan(gradient)) return OwnOutcome::kNaN;
+      if (!self.read(node.self_, gradient)) return NativeOutcome::kOddSaved;
+      if (self.tensor == nullptr || other.tensor == nullptr) return NativeOutcome::kOddShape;
+      if (has_nan(gradient)) return NativeOutcome::kNaN;
       call.results[1] = map(gradient, !first, [&](auto* out, const auto* g, int64_t n) {
         using T = std::remove_pointer_t<decltype(out)>;
         kernels::loops(out).divisor_backward(out, g, data_of<T>(*self.tensor), data_of<T>(*other.tensor), n);
       });
     }
     if (first) call.results[0] = over(gradient, other, true);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -102,16 +102,16 @@ struct WithScalar {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { node.other; };
   template <typename N>
-  static OwnOutcome run(N& node, OwnCall& call) {
+  static NativeOutcome run(N& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_plain(gradient)) return OwnOutcome::kOddGradient;
-    if (is_large(gradient.numel())) return OwnOutcome::kLarge;
+    if (!is_plain(gradient)) return NativeOutcome::kOddGradient;
+    if (is_large(gradient.numel())) return NativeOutcome::kLarge;
     Factor factor;
-    if (gradient.dim() == 0) return OwnOutcome::kOddShape;
-    if (!factor.read(node.other) || factor.is_nan()) return OwnOutcome::kOddValue;
-    if (!has_strides_for(gradient, factor)) return OwnOutcome::kOddGradient;
+    if (gradient.dim() == 0) return NativeOutcome::kOddShape;
+    if (!factor.read(node.other) || factor.is_nan()) return NativeOutcome::kOddValue;
+    if (!has_strides_for(gradient, factor)) return NativeOutcome::kOddGradient;
     call.results[0] = kWith(gradient, factor, true);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -124,4 +124,4 @@ void add_scaled(Table& table) {
   table.add<DivBackward1, WithScalar<over>>("DivBackward1");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -8,7 +8,7 @@
 #include <ATen/WrapDimUtils.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 namespace {
 
 using namespace torch::autograd::generated;
@@ -28,48 +28,50 @@ struct Geometry {
   }
 };
 
-OwnOutcome give_view(OwnCall& call, const Geometry& geometry) {
+NativeOutcome give_view(NativeCall& call, const Geometry& geometry) {
   const at::Tensor& gradient = call.gradients[0];
   call.results[0] = view_of(gradient, geometry.sizes, geometry.strides, gradient.storage_offset());
-  return OwnOutcome::kRan;
+  return NativeOutcome::kRan;
 }
 
 // Why no view of the gradient can be made here, or kRan.
-OwnOutcome look_at(const OwnCall& call) {
-  if (!is_strided(call.gradients[0])) return OwnOutcome::kOddGradient;
-  return call.views_are_seen ? OwnOutcome::kSeen : OwnOutcome::kRan;
+NativeOutcome look_at(const NativeCall& call) {
+  if (!is_strided(call.gradients[0])) return NativeOutcome::kOddGradient;
+  return call.views_are_seen ? NativeOutcome::kSeen : NativeOutcome::kRan;
 }
 
 struct Transpose {
   template <typename N>
   static constexpr bool kFits = true;
-  static OwnOutcome swap(OwnCall& call, int64_t dim0, int64_t dim1) {
-    const OwnOutcome odd = look_at(call);
-    if (odd != OwnOutcome::kRan) return odd;
+  static NativeOutcome swap(NativeCall& call, int64_t dim0, int64_t dim1) {
+    const NativeOutcome odd = look_at(call);
+    if (odd != NativeOutcome::kRan) return odd;
     Geometry geometry(call.gradients[0]);
     const auto dims = static_cast<int64_t>(geometry.sizes.size());
     if (dim0 < 0) dim0 += dims;
     if (dim1 < 0) dim1 += dims;
-    if (dim0 < 0 || dim0 >= dims || dim1 < 0 || dim1 >= dims) return OwnOutcome::kOddShape;
+    if (dim0 < 0 || dim0 >= dims || dim1 < 0 || dim1 >= dims) return NativeOutcome::kOddShape;
     std::swap(geometry.sizes[static_cast<size_t>(dim0)], geometry.sizes[static_cast<size_t>(dim1)]);
     std::swap(geometry.strides[static_cast<size_t>(dim0)], geometry.strides[static_cast<size_t>(dim1)]);
     return give_view(call, geometry);
   }
-  static OwnOutcome run(TBackward0&, OwnCall& call) {
+  static NativeOutcome run(TBackward0&, NativeCall& call) {
     return swap(call, 0, call.gradients[0].dim() < 2 ? 0 : 1);
   }
-  static OwnOutcome run(TransposeBackward0& node, OwnCall& call) { return swap(call, node.dim0, node.dim1); }
+  static NativeOutcome run(TransposeBackward0& node, NativeCall& call) {
+    return swap(call, node.dim0, node.dim1);
+  }
 };
 
 struct Permute {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { node.dims[0]; };
-  static OwnOutcome run(PermuteBackward0& node, OwnCall& call) {
-    const OwnOutcome odd = look_at(call);
-    if (odd != OwnOutcome::kRan) return odd;
+  static NativeOutcome run(PermuteBackward0& node, NativeCall& call) {
+    const NativeOutcome odd = look_at(call);
+    if (odd != NativeOutcome::kRan) return odd;
     const at::Tensor& gradient = call.gradients[0];
     const auto dims = gradient.dim();
-    if (static_cast<int64_t>(node.dims.size()) != dims) return OwnOutcome::kOddShape;
+    if (static_cast<int64_t>(node.dims.size()) != dims) return NativeOutcome::kOddShape;
     Geometry geometry(gradient);
     for (int64_t i = 0; i < dims; ++i) {
       const int64_t dim = node.dims[static_cast<size_t>(i)];
@@ -87,15 +89,15 @@ struct Reshape {
   static constexpr bool kFits =
       requires(N& node, at::DimVector& sizes) { read_sizes(node.self_sym_sizes, sizes); };
   template <typename N>
-  static OwnOutcome run(N& node, OwnCall& call) {
-    const OwnOutcome odd = look_at(call);
-    if (odd != OwnOutcome::kRan) return odd;
+  static NativeOutcome run(N& node, NativeCall& call) {
+    const NativeOutcome odd = look_at(call);
+    if (odd != NativeOutcome::kRan) return odd;
     const at::Tensor& gradient = call.gradients[0];
     Geometry geometry(gradient);
-    if (!read_sizes(node.self_sym_sizes, geometry.sizes)) return OwnOutcome::kOddShape;
-    if (c10::multiply_integers(geometry.sizes) != gradient.numel()) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, geometry.sizes)) return NativeOutcome::kOddShape;
+    if (c10::multiply_integers(geometry.sizes) != gradient.numel()) return NativeOutcome::kOddShape;
     auto strides = at::detail::computeStride(gradient.sizes(), gradient.strides(), geometry.sizes);
-    if (!strides.has_value()) return OwnOutcome::kOddGradient;  // a copy
+    if (!strides.has_value()) return NativeOutcome::kOddGradient;  // a copy
     geometry.strides = std::move(*strides);
     return give_view(call, geometry);
   }
@@ -107,45 +109,46 @@ struct Squeeze {
   template <typename N>
   static constexpr bool kFits =
       requires(N& node, at::DimVector& sizes) { read_sizes(node.self_sym_sizes, sizes); };
-  static OwnOutcome run(SqueezeBackward0& node, OwnCall& call) {
+  static NativeOutcome run(SqueezeBackward0& node, NativeCall& call) {
     return put_back(call, node.self_sym_sizes, [](size_t) { return true; });
   }
-  static OwnOutcome run(SqueezeBackward1& node, OwnCall& call) {
+  static NativeOutcome run(SqueezeBackward1& node, NativeCall& call) {
     const auto dims = static_cast<int64_t>(node.self_sym_sizes.size());
     const int64_t dropped = node.dim < 0 ? node.dim + dims : node.dim;
     return put_back(call, node.self_sym_sizes,
                     [dropped](size_t dim) { return static_cast<int64_t>(dim) == dropped; });
   }
   template <typename MayDrop>
-  static OwnOutcome put_back(OwnCall& call, c10::ArrayRef<c10::SymInt> noted, MayDrop&& may_drop) {
-    const OwnOutcome odd = look_at(call);
-    if (odd != OwnOutcome::kRan) return odd;
+  static NativeOutcome put_back(NativeCall& call, c10::ArrayRef<c10::SymInt> noted, MayDrop&& may_drop) {
+    const NativeOutcome odd = look_at(call);
+    if (odd != NativeOutcome::kRan) return odd;
     at::DimVector sizes;
-    if (!read_sizes(noted, sizes)) return OwnOutcome::kOddShape;
+    if (!read_sizes(noted, sizes)) return NativeOutcome::kOddShape;
     Geometry geometry(call.gradients[0]);
     bool changed = false;
     for (size_t dim = 0; dim < sizes.size(); ++dim) {
       if (sizes[dim] != 1 || !may_drop(dim)) continue;
-      if (dim > geometry.sizes.size()) return OwnOutcome::kOddShape;
+      if (dim > geometry.sizes.size()) return NativeOutcome::kOddShape;
       geometry.unsqueeze(dim);
       changed = true;
     }
     if (changed) return give_view(call, geometry);
     call.results[0] = std::move(call.gradients[0]);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
 struct Unsqueeze {
   template <typename N>
   static constexpr bool kFits = requires(N& node) { node.dim < 0; };
-  static OwnOutcome run(UnsqueezeBackward0& node, OwnCall& call) {
-    const OwnOutcome odd = look_at(call);
-    if (odd != OwnOutcome::kRan) return odd;
+  static NativeOutcome run(UnsqueezeBackward0& node, NativeCall& call) {
+    const NativeOutcome odd = look_at(call);
+    if (odd != NativeOutcome::kRan) return odd;
     Geometry geometry(call.gradients[0]);
     const auto dims = static_cast<int64_t>(geometry.sizes.size());
     const int64_t dim = node.dim < 0 ? node.dim + dims : node.dim;
-    if (dim < 0 || dim >= dims || geometry.sizes[static_cast<size_t>(dim)] != 1) return OwnOutcome::kOddShape;
+    if (dim < 0 || dim >= dims || geometry.sizes[static_cast<size_t>(dim)] != 1)
+      return NativeOutcome::kOddShape;
     geometry.sizes.erase(geometry.sizes.begin() + dim);
     geometry.strides.erase(geometry.strides.begin() + dim);
     return give_view(call, geometry);
@@ -156,21 +159,21 @@ struct Expand {
   template <typename N>
   static constexpr bool kFits =
       requires(N& node, at::DimVector& sizes) { read_sizes(node.self_sym_sizes, sizes); };
-  static OwnOutcome run(ExpandBackward0& node, OwnCall& call) {
+  static NativeOutcome run(ExpandBackward0& node, NativeCall& call) {
     at::Tensor& gradient = call.gradients[0];
-    if (!is_strided(gradient)) return OwnOutcome::kOddGradient;
+    if (!is_strided(gradient)) return NativeOutcome::kOddGradient;
     at::DimVector sizes;
-    if (!read_sizes(node.self_sym_sizes, sizes)) return OwnOutcome::kOddShape;
+    if (!read_sizes(node.self_sym_sizes, sizes)) return NativeOutcome::kOddShape;
     if (gradient.sizes() == at::IntArrayRef(sizes) && !sizes.empty()) {
       call.results[0] = std::move(gradient);
-      return OwnOutcome::kRan;
+      return NativeOutcome::kRan;
     }
-    if (!can_reduce(gradient, sizes)) return OwnOutcome::kOddShape;
+    if (!can_reduce(gradient, sizes)) return NativeOutcome::kOddShape;
     if (call.views_are_seen && gradient.dim() != static_cast<int64_t>(sizes.size()) && !sizes.empty()) {
-      return OwnOutcome::kSeen;
+      return NativeOutcome::kSeen;
     }
     call.results[0] = reduce_gradient(std::move(gradient), sizes, /*below_autograd=*/true);
-    return OwnOutcome::kRan;
+    return NativeOutcome::kRan;
   }
 };
 
@@ -189,4 +192,4 @@ void add_shapes(Table& table) {
   table.add<ExpandBackward0, Expand>("ExpandBackward0");
 }
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

@@ -1,6 +1,6 @@
 // From a node's type to the function that runs it, and a number for each type that has one. Filled once a
 // process, read by any thread. The families (elementwise.cpp and its neighbours) fill it; the caller
-// decides whether own nodes are on.
+// decides whether native nodes are on.
 #pragma once
 
 #include "engine/native_nodes/native_call.h"
@@ -12,12 +12,12 @@
 #include <typeinfo>
 #include <vector>
 
-namespace overdrive::engine::own {
+namespace overdrive::engine::native_nodes {
 
 struct Row {
   const std::type_info* type;  // null: an empty place
   std::string name;            // as Node::name() has it
-  OwnFunction run;
+  NativeFunction run;
 };
 
 class Table {
@@ -26,7 +26,7 @@ class Table {
   template <typename N, typename Family>
   void add(const char* name) {
     if constexpr (Family::template kFits<N>) {
-      append(typeid(N), name, [](OwnCall& call) { return Family::run(static_cast<N&>(call.node), call); });
+      append(typeid(N), name, [](NativeCall& call) { return Family::run(static_cast<N&>(call.node), call); });
     }
   }
 
@@ -47,7 +47,7 @@ class Table {
   static size_t place_of(const std::type_info* type) {
     return (reinterpret_cast<uintptr_t>(type) * 0x9E3779B97F4A7C15ull) >> 55;
   }
-  void append(const std::type_info& type, const char* name, OwnFunction run);
+  void append(const std::type_info& type, const char* name, NativeFunction run);
 
   std::vector<Row> rows_ = std::vector<Row>(1);  // [0] is no type
   std::array<uint16_t, kPlaces> places_{};
@@ -65,4 +65,4 @@ void add_parts(Table& table);
 void add_accumulation(Table& table);
 void add_below_autograd(Table& table);
 
-}  // namespace overdrive::engine::own
+}  // namespace overdrive::engine::native_nodes

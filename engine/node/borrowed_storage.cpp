@@ -8,7 +8,7 @@
 namespace overdrive::engine {
 namespace {
 
-thread_local LentMemory* innermost = nullptr;
+thread_local BorrowedStorage* innermost = nullptr;
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
@@ -17,28 +17,29 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::atomic<bool> LentMemory::ever_used{false};
+std::atomic<bool> BorrowedStorage::ever_used{false};
 
-LentMemory::LentMemory(const base::variable_list& given) : around_(std::exchange(innermost, this)) {
+BorrowedStorage::BorrowedStorage(const base::variable_list& given) : around_(std::exchange(innermost, this)) {
   for (const at::Tensor& gradient : given) {
     if (const c10::StorageImpl* storage = storage_of(gradient)) given_.push_back(storage);
   }
 }
-LentMemory::~LentMemory() { innermost = around_; }
+BorrowedStorage::~BorrowedStorage() { innermost = around_; }
 
-void LentMemory::note(const at::Tensor& tensor) {
+void BorrowedStorage::note(const at::Tensor& tensor) {
   const c10::StorageImpl* storage = storage_of(tensor);
   if (innermost == nullptr || storage == nullptr) return;
   const Storages& given = innermost->given_;
-  if (std::find(given.begin(), given.end(), storage) == given.end()) innermost->lent_.push_back(storage);
+  if (std::find(given.begin(), given.end(), storage) == given.end()) innermost->borrowed_.push_back(storage);
 }
 
-void LentMemory::keep_out_of(base::variable_list& gradients) const {
+void BorrowedStorage::keep_out_of(base::variable_list& gradients) const {
   // In grad mode nobody takes a gradient over.
-  if (lent_.empty() || c10::GradMode::is_enabled()) return;
+  if (borrowed_.empty() || c10::GradMode::is_enabled()) return;
   for (at::Tensor& gradient : gradients) {
     const c10::StorageImpl* storage = storage_of(gradient);
-    if (storage == nullptr || std::find(lent_.begin(), lent_.end(), storage) == lent_.end()) continue;
+    if (storage == nullptr || std::find(borrowed_.begin(), borrowed_.end(), storage) == borrowed_.end())
+      continue;
     gradient = gradient.clone();
   }
 }

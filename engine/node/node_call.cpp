@@ -13,19 +13,20 @@ using namespace torch::autograd;
 
 namespace {
 bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call, bool hooked) {
-  const OwnRefusal refusal = hooked && call.refusal == OwnRefusal::kNone ? OwnRefusal::kHook : call.refusal;
-  if (call.own != 0 && call.run_own != nullptr &&
-      call.run_own(call.own, node, gradients, outputs, call.views_are_seen, refusal)) {
+  const NativeRefusal refusal =
+      hooked && call.refusal == NativeRefusal::kNone ? NativeRefusal::kHook : call.refusal;
+  if (call.native != 0 && call.run_native != nullptr &&
+      call.run_native(call.native, node, gradients, outputs, call.views_are_seen, refusal)) {
     return true;
   }
   if (call.user_code) show_views(gradients);
-  if (!LentMemory::in_use()) {
+  if (!BorrowedStorage::in_use()) {
     outputs = node(std::move(gradients));
     return false;
   }
-  const LentMemory lent(gradients);
+  const BorrowedStorage borrowed(gradients);
   outputs = node(std::move(gradients));
-  lent.keep_out_of(outputs);
+  borrowed.keep_out_of(outputs);
   return false;
 }
 bool has_pre_hooks(Node& node) {
@@ -57,12 +58,12 @@ bool call_node(Node& node, variable_list& gradients, variable_list& outputs, con
   if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    const bool own = apply(node, gradients, outputs, call, hooked);
-    const bool below = call.may_run_own() && !call.views_are_seen && (own || !call.user_code);
+    const bool native = apply(node, gradients, outputs, call, hooked);
+    const bool below = call.may_run_native() && !call.views_are_seen && (native || !call.user_code);
     check_gradients(node, outputs, below);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
-    return own;
+    return native;
   }
   // AccumulateGrad takes a gradient over when two references to it exist and the node has
   // post-hooks: ours, kept for them, and its own.

@@ -19,7 +19,7 @@ inline void add_late_inputs(const base::Node& node, base::variable_list& gradien
 }
 
 // Why no node may run in the place of its apply(), although its type has a function: something could notice.
-enum class OwnRefusal : uint8_t {
+enum class NativeRefusal : uint8_t {
   kNone,
   kHook,         // of this node
   kCreateGraph,  // or grad mode, that a hook left on
@@ -36,22 +36,22 @@ enum class OwnRefusal : uint8_t {
 
 // A higher folder's way to run a node in the place of its apply(): `results`, empty at first, gets one place an
 // edge. False: nothing was changed. Counts both, and only counts where there is a refusal.
-using RunOwn = bool (*)(uint16_t number, base::Node& node, base::variable_list& gradients,
-                        base::variable_list& results, bool views_are_seen, OwnRefusal refusal);
+using RunNative = bool (*)(uint16_t number, base::Node& node, base::variable_list& gradients,
+                           base::variable_list& results, bool views_are_seen, NativeRefusal refusal);
 
 struct NodeCall {
   bool keep_graph = false;
-  RunOwn run_own = nullptr;  // null: own nodes are switched off
-  OwnRefusal refusal = OwnRefusal::kNone;
-  uint16_t own = 0;             // the number of the node's type, for run_own; 0: none
+  RunNative run_native = nullptr;  // null: native nodes are switched off
+  NativeRefusal refusal = NativeRefusal::kNone;
+  uint16_t native = 0;          // the number of the node's type, for run_native; 0: none
   bool views_are_seen = false;  // the program may get what the node returns
   bool user_code = false;       // code from outside LibTorch may run in this backward
 
-  bool may_run_own() const { return run_own != nullptr && refusal == OwnRefusal::kNone; }
+  bool may_run_native() const { return run_native != nullptr && refusal == NativeRefusal::kNone; }
 };
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its
-// memory from node to node. Returns whether `run_own` ran the node.
+// memory from node to node. Returns whether `run_native` ran the node.
 bool call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
                const NodeCall& call);
 

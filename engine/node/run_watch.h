@@ -39,8 +39,9 @@ class RunWatch {
   // An exception from these two counts as an error of the node. One of after_node() and node_failed() follows
   // every before_node() that returned, on the same thread.
   virtual void before_node(const NodeFacts& /*facts*/) {}
-  // `own`: the engine ran the node in the place of its apply().
-  virtual void after_node(const NodeFacts& /*facts*/, const base::variable_list& /*outputs*/, bool /*own*/) {}
+  // `native`: the engine ran the node in the place of its apply().
+  virtual void after_node(const NodeFacts& /*facts*/, const base::variable_list& /*outputs*/, bool /*native*/) {
+  }
   virtual void node_failed(const NodeFacts& /*facts*/) noexcept {}
   // On the calling thread, after the last node and the callbacks of the backward. `error` is null, or the one
   // that the caller will get. An exception reaches the caller, unless there is an error already.

@@ -37,8 +37,8 @@ class ToldNode {
       ++begun_;
     }
   }
-  void end(const base::variable_list& outputs, bool own) {
-    while (begun_ > 0) watches_[--begun_]->after_node(facts_, outputs, own);
+  void end(const base::variable_list& outputs, bool native) {
+    while (begun_ > 0) watches_[--begun_]->after_node(facts_, outputs, native);
   }
 
  private:
@@ -55,9 +55,9 @@ bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inp
   const NodeFacts facts{node, index, inputs};
   ToldNode told(*step.watches, facts);
   told.begin();
-  const bool own = call_node(node, inputs, outputs, call);
-  told.end(outputs, own);
-  return own;
+  const bool native = call_node(node, inputs, outputs, call);
+  told.end(outputs, native);
+  return native;
 }
 
 void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge) {

@@ -16,11 +16,11 @@ struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node
   bool keep_graph;
-  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null
-  OwnRefusal refusal = OwnRefusal::kNone;      // why none may run so now
-  bool user_code = false;                      // code from outside LibTorch may run
-  base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
-  const RunWatches* watches = nullptr;         // hear of every node, or null
+  RunNative run_native = nullptr;                // runs nodes in the place of their apply(), or null
+  NativeRefusal refusal = NativeRefusal::kNone;  // why none may run so now
+  bool user_code = false;                        // code from outside LibTorch may run
+  base::variable_list* own_outputs = nullptr;    // of a run on one thread: a list that keeps its memory
+  const RunWatches* watches = nullptr;           // hear of every node, or null
 };
 
 // Moves the gradients in `slots` to `inputs`, so that AccumulateGrad is their only owner exactly when it is
@@ -88,7 +88,7 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
 // Runs node `index` with `inputs`, which are used up. Turn has three members:
 //   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)   a gradient of the node, in edge
 //   order void ended()   the node made no gradients, or its inputs were captured
-//   void called(bool own)   comes before the two above; `own`: run_own ran the node
+//   void called(bool native)   comes before the two above; `native`: run_native ran the node
 template <typename Turn>
 void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, Turn&& turn) {
   base::Node& node = *step.plan.nodes[index].node;
@@ -104,9 +104,9 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
     base::variable_list& list;
   } const emptied{outputs};
   const NodeCall call{.keep_graph = step.keep_graph,
-                      .run_own = step.run_own,
+                      .run_native = step.run_native,
                       .refusal = step.refusal,
-                      .own = step.plan.nodes[index].own,
+                      .native = step.plan.nodes[index].native,
                       .views_are_seen = step.plan.num_captured() != 0,
                       .user_code = step.user_code};
   turn.called(step.watches == nullptr ? call_node(node, inputs, outputs, call)

@@ -115,7 +115,7 @@ void Plan::expand(uint32_t index, uint64_t least) {
 
 void Plan::look_at(PlannedNode& planned, const Request& request, bool look_for_devices) {
   Node& node = *planned.node;
-  if (request.own_number != nullptr) planned.own = request.own_number(node);
+  if (request.native_number != nullptr) planned.native = request.native_number(node);
   const host::NodeKind kind = host::kind_of(node);
   const bool hooked = engine::has_hooks(node, kind);
   planned.foreign = hooked || kind == host::NodeKind::kForeign;

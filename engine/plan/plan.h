@@ -24,7 +24,7 @@ struct PlannedNode {
   uint32_t may_run : 1;   // needed or captured; always in a call that is not pruned
   uint32_t needed : 1;    // apply() is called
   uint32_t reached : 1;   // a gradient has arrived (set by the run)
-  uint16_t own = 0;       // the number of its type among own nodes; 0: none
+  uint16_t native = 0;    // the number of its type among native nodes; 0: none
   bool foreign = false;   // code from outside LibTorch runs with it: its own type's, or a hook's
 };
 
@@ -43,8 +43,8 @@ class Plan {
     bool root_is_group;
     const base::edge_list& outputs;  // what inputs= or grad() asked for; empty: everything
     bool accumulate_grad;
-    // The number of a node's type among own nodes, or null when there are to be none.
-    uint16_t (*own_number)(const base::Node&) = nullptr;
+    // The number of a node's type among native nodes, or null when there are to be none.
+    uint16_t (*native_number)(const base::Node&) = nullptr;
   };
 
   // Reads the graph. The tables keep their memory for the next call.

@@ -11,16 +11,16 @@ namespace overdrive::engine {
 
 bool a_mode_is_on() { return c10::impl::tls_local_dispatch_key_set().included_ != c10::default_included_set; }
 
-OwnRefusal refusal_of_thread() {
-  if (c10::GradMode::is_enabled()) return OwnRefusal::kCreateGraph;
+NativeRefusal refusal_of_thread() {
+  if (c10::GradMode::is_enabled()) return NativeRefusal::kCreateGraph;
   if (a_mode_is_on() || c10::impl::dispatch_mode_enabled() ||
       c10::impl::tls_local_dispatch_key_set().excluded_ != c10::default_excluded_set) {
-    return OwnRefusal::kMode;
+    return NativeRefusal::kMode;
   }
-  if (at::hasCallbacks()) return OwnRefusal::kProfiler;
-  if (torch::autograd::AnomalyMode::is_enabled()) return OwnRefusal::kAnomaly;
-  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return OwnRefusal::kLevel;
-  return OwnRefusal::kNone;
+  if (at::hasCallbacks()) return NativeRefusal::kProfiler;
+  if (torch::autograd::AnomalyMode::is_enabled()) return NativeRefusal::kAnomaly;
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return NativeRefusal::kLevel;
+  return NativeRefusal::kNone;
 }
 
 }  // namespace overdrive::engine

@@ -12,6 +12,6 @@ namespace overdrive::engine {
 bool a_mode_is_on();
 
 // The first thing that could notice how the arithmetic is done, or kNone.
-OwnRefusal refusal_of_thread();
+NativeRefusal refusal_of_thread();
 
 }  // namespace overdrive::engine

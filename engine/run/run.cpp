@@ -36,7 +36,7 @@ void Run::run_ready() {
     TORCH_INTERNAL_ASSERT(task.run == this);
     --ready_;
     seat_.run(task, [&] { evaluate(task.node); });
-    if (options_.user_code && !seat_.ran_own && options_.own_refusal == OwnRefusal::kNone)
+    if (options_.user_code && !seat_.ran_native && options_.native_refusal == NativeRefusal::kNone)
       step_.refusal = refusal_of_thread();
   }
 }
@@ -47,7 +47,7 @@ void Run::evaluate(uint32_t index) {
       run.arrive(target, edge, std::move(gradient));
     }
     void ended() {}
-    void called(bool own) { run.seat_.ran_own = own; }
+    void called(bool native) { run.seat_.ran_native = native; }
     Run& run;
   };
   // The nodes behind this one come into the cache while it runs.
@@ -65,8 +65,8 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   const bool last = count_arrival(planned, incomplete_);
   if (!planned.may_run) return;
   // A hook may have left modes behind, which the seat takes back after the node.
-  const bool below =
-      step_.run_own != nullptr && step_.refusal == OwnRefusal::kNone && (seat_.ran_own || !options_.user_code);
+  const bool below = step_.run_native != nullptr && step_.refusal == NativeRefusal::kNone &&
+                     (seat_.ran_native || !options_.user_code);
   add_gradient(memory_.slots[slot_of(memory_.plan, target, edge)], std::move(gradient), planned.node, below);
   if (last) make_ready(target, edge.function);
 }

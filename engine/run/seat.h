@@ -17,15 +17,15 @@ using ErrorDescriber = void (*)(const base::edge_list& roots, base::Node& node, 
 
 struct RunOptions {
   bool keep_graph = false;
-  bool user_code = false;                      // nodes or hooks from outside LibTorch may run
-  base::Engine* previous = nullptr;            // its thread_on_exception() hears of errors
-  base::GraphTask* task = nullptr;             // the host's, when the run is inside a frame
-  host::NodeBits* current_node = nullptr;      // the calling thread's place for get_current_node(), or null
-  bool task_tables = false;                    // the task's dependencies_ are kept up to date
-  RunWatch* observer = nullptr;                // its may_go_on() is called before every node; or null
-  RunOwn run_own = nullptr;                    // runs nodes in the place of their apply(), or null
-  OwnRefusal own_refusal = OwnRefusal::kNone;  // why none may run so in this run
-  const RunWatches* watches = nullptr;         // hear of every node, or null
+  bool user_code = false;                  // nodes or hooks from outside LibTorch may run
+  base::Engine* previous = nullptr;        // its thread_on_exception() hears of errors
+  base::GraphTask* task = nullptr;         // the host's, when the run is inside a frame
+  host::NodeBits* current_node = nullptr;  // the calling thread's place for get_current_node(), or null
+  bool task_tables = false;                // the task's dependencies_ are kept up to date
+  RunWatch* observer = nullptr;            // its may_go_on() is called before every node; or null
+  RunNative run_native = nullptr;          // runs nodes in the place of their apply(), or null
+  NativeRefusal native_refusal = NativeRefusal::kNone;  // why none may run so in this run
+  const RunWatches* watches = nullptr;                  // hear of every node, or null
   ErrorDescriber describe_error = nullptr;
   const base::edge_list* roots = nullptr;  // of the run
 };
@@ -36,8 +36,8 @@ inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOpti
   return {.plan = plan,
           .captured = captured,
           .keep_graph = options.keep_graph,
-          .run_own = options.run_own,
-          .refusal = options.own_refusal,
+          .run_native = options.run_native,
+          .refusal = options.native_refusal,
           .user_code = options.user_code,
           .own_outputs = own_outputs,
           .watches = options.watches};
@@ -71,7 +71,7 @@ class Seat {
       state_.restore_after_user_code();
       throw;
     }
-    state_.restore_after_node(options_.user_code && !ran_own);
+    state_.restore_after_node(options_.user_code && !ran_native);
     show_outer_node();
   }
 
@@ -79,14 +79,14 @@ class Seat {
 
   ActiveRun active;
   base::variable_list& inputs;  // of the node that is running
-  bool ran_own = false;         // the node that is running, or ran last, ran in the place of its apply()
+  bool ran_native = false;      // the node that is running, or ran last, ran in the place of its apply()
 
  private:
   void begin(const ReadyTask& task) {
     if (options_.observer != nullptr) [[unlikely]]
       options_.observer->may_go_on(task.node);  // may throw, so before anything that is to be undone
     ++nodes_run_;
-    ran_own = false;
+    ran_native = false;
     active.node = task.keep.get();
     if (current_node_ != nullptr) *current_node_ = host::bits_of(*task.keep);
   }

@@ -33,16 +33,16 @@ void save_checkpoint(const std::string& path, const TrainerInfo& info, const Tra
 namespace {
 
 // LibTorch gives a tensor of a module whatever shape and type the archive has.
-using Looks = std::tuple<std::string, std::vector<int64_t>, c10::ScalarType>;
+using Signature = std::tuple<std::string, std::vector<int64_t>, c10::ScalarType>;
 
-std::vector<Looks> looks_of(const Trainer& trainer) {
-  std::vector<Looks> looks;
+std::vector<Signature> signatures_of(const Trainer& trainer) {
+  std::vector<Signature> signatures;
   for (const auto& tensors : {trainer.named_parameters(), trainer.named_buffers()}) {
     for (const auto& tensor : tensors) {
-      looks.emplace_back(tensor.key(), tensor.value().sizes().vec(), tensor.value().scalar_type());
+      signatures.emplace_back(tensor.key(), tensor.value().sizes().vec(), tensor.value().scalar_type());
     }
   }
-  return looks;
+  return signatures;
 }
 
 }  // namespace
@@ -70,9 +70,9 @@ int64_t load_checkpoint(const std::string& path, const TrainerInfo& info, Traine
   try {
     torch::serialize::InputArchive model;
     archive.read("model", model);
-    const std::vector<Looks> before = looks_of(trainer);
+    const std::vector<Signature> before = signatures_of(trainer);
     trainer.load(model);
-    TORCH_CHECK(looks_of(trainer) == before, "a tensor in it has another shape or type.");
+    TORCH_CHECK(signatures_of(trainer) == before, "a tensor in it has another shape or type.");
   } catch (const c10::Error& error) {
     TORCH_CHECK(false, path, " does not fit this ", info.name, ": ", error.msg());
   } catch (const std::exception& error) {

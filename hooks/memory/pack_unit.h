@@ -21,7 +21,7 @@ namespace overdrive::hooks {
 struct Fetched {
   at::Tensor tensor;
   base::StreamMark ready;  // on the fetching thread's stream
-  uint64_t link = 0;       // of the fetch, where it was told (SideWork)
+  uint64_t link = 0;       // of the fetch, where it was told (AuxiliarySpan)
 
   explicit operator bool() const { return tensor.defined(); }
 };

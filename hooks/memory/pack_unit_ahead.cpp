@@ -65,11 +65,11 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
   }
-  base::SideWorkScope told([this] {
-    return base::SideWork{.kind = base::SideWork::Kind::kFetch,
-                          .name = memory_.hooks().name(),
-                          .bytes = memory_.bytes(),
-                          .link = base::next_link()};
+  base::AuxiliarySpanScope told([this] {
+    return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kFetch,
+                               .name = memory_.hooks().name(),
+                               .bytes = memory_.bytes(),
+                               .link = base::next_link()};
   });
   const std::optional<c10::Device> device = memory_.accelerator();
   const c10::OptionalStreamGuard stream(device ? std::optional(base::side_stream(*device)) : std::nullopt);
@@ -89,9 +89,9 @@ void PackUnit::forget_fetched() {
 
 at::Tensor PackUnit::take_fetched() {
   if (prefetch_ == nullptr) return {};
-  base::SideWorkScope told([this] {
-    return base::SideWork{
-        .kind = base::SideWork::Kind::kUnpack, .name = memory_.hooks().name(), .bytes = memory_.bytes()};
+  base::AuxiliarySpanScope told([this] {
+    return base::AuxiliarySpan{
+        .kind = base::AuxiliarySpan::Kind::kUnpack, .name = memory_.hooks().name(), .bytes = memory_.bytes()};
   });
   Prefetch::Taken taken = prefetch_->take();
   switch (taken.came) {
@@ -105,7 +105,7 @@ at::Tensor PackUnit::take_fetched() {
       engine::count(counts::ahead_waits);
       break;
   }
-  if (base::SideWork* work = told.work()) work->link = taken.result.link;
+  if (base::AuxiliarySpan* work = told.work()) work->link = taken.result.link;
   if (!taken.result) told.drop();  // the node's own unpack follows
   if (taken.result) {
     taken.result.ready.wait();

@@ -54,11 +54,12 @@ at::Tensor SavedMemory::looks() const {
 Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
   const c10::VariableVersion& counter = version_counter(source);
   const uint32_t before = counter.current_version();
-  base::SideWorkScope told([this] {
-    return base::SideWork{.kind = base::SideWork::Kind::kPack, .name = hooks_->name(), .bytes = bytes()};
+  base::AuxiliarySpanScope told([this] {
+    return base::AuxiliarySpan{
+        .kind = base::AuxiliarySpan::Kind::kPack, .name = hooks_->name(), .bytes = bytes()};
   });
   Packed packed = hooks_->pack(source, info);
-  if (base::SideWork* work = told.work()) work->packed = bytes_of(packed);
+  if (base::AuxiliarySpan* work = told.work()) work->packed = bytes_of(packed);
   TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks_->name(),
               ": let it work on a copy.");
   return packed;
@@ -66,11 +67,11 @@ Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
 
 at::Tensor SavedMemory::unpack(Packed& packed, base::Node* node) const {
   const InsideHook inside;
-  const base::SideWorkScope told([&] {
-    return base::SideWork{.kind = base::SideWork::Kind::kUnpack,
-                          .name = hooks_->name(),
-                          .bytes = bytes(),
-                          .packed = bytes_of(packed)};
+  const base::AuxiliarySpanScope told([&] {
+    return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kUnpack,
+                               .name = hooks_->name(),
+                               .bytes = bytes(),
+                               .packed = bytes_of(packed)};
   });
   return checked_unpack(*hooks_, packed, UnpackInfo{.node = node, .save = info_},
                         {geometry_.sizes(), geometry_.strides(), dtype_, device_});

@@ -59,7 +59,7 @@ std::optional<Geometry> other_than(const Geometry& place) {
 void HookedSave::call_pack_hook(const at::Tensor& tensor) {
   const InsideHook inside;
   const base::OutsideInference ordinary;
-  engine::LentMemory::use();
+  engine::BorrowedStorage::use();
   HookScope& scope = *scope_;
   check_in_place_ = scope.options.check_in_place;
   engine::host::VersionCheck version(tensor);
@@ -134,7 +134,7 @@ at::Tensor HookedSave::unpack_for(base::Node* node) {
                       : unit_ != nullptr ? unit_->fetch(part_.get(), node)
                                          : kept_;
   if (perhaps_unfilled_._unsafe_get_target() != nullptr && node != nullptr) check_filled(result, *node);
-  engine::LentMemory::note(result);
+  engine::BorrowedStorage::note(result);
   return result;
 }
 

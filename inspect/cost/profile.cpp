@@ -50,13 +50,13 @@ class CostSums {
     return at->second;
   }
 
-  void add(const Open& node, double seconds, int64_t bytes, bool own) OVERDRIVE_EXCLUDES(mutex_) {
+  void add(const Open& node, double seconds, int64_t bytes, bool native) OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
     Profile::Type& type = result_.types[node.type - 1];
     const double own_seconds = std::max(0.0, seconds - node.inside);
     ++type.count;
     ++result_.nodes;
-    type.own_nodes += own;
+    type.own_nodes += native;
     type.total_seconds += seconds;
     type.own_seconds += own_seconds;
     type.bytes += bytes;
@@ -109,8 +109,8 @@ class CostRun final : public engine::RunWatch {
     open->push_back({sums_.get(), number_, facts.index, std::exchange(owner, type), type,
                      facts.node.sequence_nr(), Clock::now()});
   }
-  void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override {
-    finish(facts.index, bytes_of(outputs), own);
+  void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool native) override {
+    finish(facts.index, bytes_of(outputs), native);
   }
   void node_failed(const engine::NodeFacts& facts) noexcept override {
     try {
@@ -135,7 +135,7 @@ class CostRun final : public engine::RunWatch {
     AllocationLog::owner() = last.owner_before;
     return last;
   }
-  void finish(uint32_t index, int64_t bytes, bool own) {
+  void finish(uint32_t index, int64_t bytes, bool native) {
     auto*& open = CostSums::open();
     while (open != nullptr) {
       const CostSums::Open node = close(open);
@@ -143,7 +143,7 @@ class CostRun final : public engine::RunWatch {
       const double seconds = seconds_since(node.begin);
       if (open != nullptr) open->back().inside += seconds;
       if (std::this_thread::get_id() == caller_) in_nodes_ += seconds;
-      sums_->add(node, seconds, bytes, own);
+      sums_->add(node, seconds, bytes, native);
       return;
     }
   }

@@ -1,6 +1,6 @@
 // The cost of nodes by type: profile() runs the step once and returns a table that prints
-// itself in 60 columns. One at a time in the process; the backwards of every thread are counted. Own nodes stay
-// own nodes, and results are stock's.
+// itself in 60 columns. One at a time in the process; the backwards of every thread are counted. Native nodes
+// stay native nodes, and results are stock's.
 #pragma once
 
 #include "engine/base/export.h"

@@ -53,7 +53,7 @@ class Reader {
   }
 
   Graph read() {
-    plan_.build({group_.root().get(), group_.has_several(), {}, true, engine::own::number_of});
+    plan_.build({group_.root().get(), group_.has_several(), {}, true, engine::native_nodes::number_of});
     // The node that stands for several roots is the caller's doing, and not a part of the graph.
     skipped_ = group_.has_several() ? 1 : 0;
     result_.nodes.resize(plan_.nodes.size() - skipped_);
@@ -75,7 +75,7 @@ class Reader {
     GraphNode& read = result_.nodes[number];
     read.name = node.name();
     read.sequence_nr = node.sequence_nr();
-    read.own = planned.own != 0 && !planned.foreign;
+    read.own = planned.native != 0 && !planned.foreign;
     for (uint32_t i = 0; i < node.num_inputs(); ++i) read.gradients.push_back(look_of(node.input_metadata(i)));
     if (const auto* leaf = dynamic_cast<const AccumulateGrad*>(&node)) {
       read.leaf = true;

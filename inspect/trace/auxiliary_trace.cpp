@@ -11,7 +11,7 @@
 namespace overdrive::inspect {
 namespace {
 
-using base::SideWork;
+using base::AuxiliarySpan;
 using Files = std::vector<std::shared_ptr<TraceFile>>;
 
 // Never destroyed, because a thread may end its work after the last trace.
@@ -25,14 +25,14 @@ OpenTraces& open_traces() {
   return *instance;
 }
 
-TraceRecord record_of(const SideWork& work) {
+TraceRecord record_of(const AuxiliarySpan& work) {
   constexpr auto kFirst = static_cast<uint8_t>(TraceRecord::Kind::kPack);
   return {.begin = work.begin,
           .end = work.end,
           .sequence = work.link != 0 ? work.link : kNoSequence,
           .forward_thread = TraceRecord::kFetches,
           .bytes_in = work.bytes,
-          .bytes_out = work.kind == SideWork::Kind::kStreamWait ? work.other : work.packed,
+          .bytes_out = work.kind == AuxiliarySpan::Kind::kStreamWait ? work.other : work.packed,
           .live = work.number,
           .kind = static_cast<TraceRecord::Kind>(kFirst + static_cast<uint8_t>(work.kind)),
           .failed = work.failed,
@@ -40,7 +40,7 @@ TraceRecord record_of(const SideWork& work) {
           .device_index = work.device_index};
 }
 
-void write(const SideWork& work) noexcept {
+void write(const AuxiliarySpan& work) noexcept {
   try {
     Files files;
     {
@@ -65,14 +65,14 @@ SideTrace::SideTrace(std::shared_ptr<TraceFile> file) : file_(std::move(file)) {
   OpenTraces& open = open_traces();
   const base::MutexLock lock(open.mutex);
   open.files.push_back(file_);
-  base::side_work_listener.store(&write, std::memory_order_release);
+  base::auxiliary_span_listener.store(&write, std::memory_order_release);
 }
 
 SideTrace::~SideTrace() {
   OpenTraces& open = open_traces();
   const base::MutexLock lock(open.mutex);
   open.files.erase(std::find(open.files.begin(), open.files.end(), file_));
-  if (open.files.empty()) base::side_work_listener.store(nullptr, std::memory_order_release);
+  if (open.files.empty()) base::auxiliary_span_listener.store(nullptr, std::memory_order_release);
 }
 
 }  // namespace overdrive::inspect

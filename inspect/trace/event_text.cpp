@@ -55,7 +55,7 @@ class Cursor {
 };
 
 // Category and figures of work that is no node.
-void side_work(Cursor& to, const TraceRecord& record) {
+void auxiliary_span(Cursor& to, const TraceRecord& record) {
   using Kind = TraceRecord::Kind;
   constexpr std::string_view kCategories[] = {"pack",      "unpack",      "fetch",
                                               "recompute", "micro-batch", "stream wait"};
@@ -163,7 +163,7 @@ void EventText::event(std::string& out, const TraceRecord& record, std::string_v
       }
     }
     if (record.kind >= Kind::kPack) {
-      side_work(to, record);
+      auxiliary_span(to, record);
     } else if (record.kind == Kind::kForward) {
       to << ",\"cat\":\"forward\"";
       if (record.sequence != kNoSequence)
@@ -175,7 +175,7 @@ void EventText::event(std::string& out, const TraceRecord& record, std::string_v
       if (record.failed) to << ",\"error\":1";
       to << "}";
     } else {
-      if (record.own) {
+      if (record.native) {
         to << ",\"cat\":\"own\",\"args\":{";
       } else {
         to << ",\"cat\":\"host\",\"args\":{";

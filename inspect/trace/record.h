@@ -12,7 +12,7 @@ struct TraceRecord {
     kNode,
     kForward,
     kBackward,
-    kPack,  // from here on: work that is no node, in the order of SideWork::Kind
+    kPack,  // from here on: work that is no node, in the order of AuxiliarySpan::Kind
     kUnpack,
     kFetch,
     kRecompute,
@@ -26,12 +26,13 @@ struct TraceRecord {
   uint64_t wait = 0;            // ticks
   uint64_t sequence = kNoSequence;
   uint64_t forward_thread = 0;  // of the operator that made the node
-  int64_t bytes_in = 0;         // of a backward: its nodes; of side work: the bytes as saved, or -1
-  int64_t bytes_out = 0;        // of a backward: its number; of side work: packed bytes or other stream, or -1
-  int64_t live = -1;            // bytes; -1: not counted. Of side work: its number
+  int64_t bytes_in = 0;         // of a backward: its nodes; of an auxiliary span: the bytes as saved, or -1
+  int64_t bytes_out =
+      0;              // of a backward: its number; of an auxiliary span: packed bytes or other stream, or -1
+  int64_t live = -1;  // bytes; -1: not counted. Of an auxiliary span: its number
   uint32_t name = 0;
   Kind kind = Kind::kNode;
-  bool own = false;
+  bool native = false;
   bool failed = false;
   int8_t device = 0, device_index = -1;
 };

@@ -1,6 +1,6 @@
 // A trace of the process's backwards in a file that chrome://tracing and ui.perfetto.dev open. The scope object
 // owns it; any number may be open at once, and backwards of every thread go into each. Leaves results as they
-// are, and own nodes stay own nodes. docs/guide/inspecting.md says what an event holds.
+// are, and native nodes stay native nodes. docs/guide/inspecting.md says what an event holds.
 #pragma once
 
 #include "engine/base/export.h"

@@ -59,9 +59,9 @@ void TraceRun::before_node(const engine::NodeFacts& facts) {
   record.wait = arrived != 0 && arrived < record.begin ? record.begin - arrived : 0;
 }
 
-void TraceRun::after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) {
+void TraceRun::after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool native) {
   const uint64_t now = ticks();
-  finish(file_->lane(), facts.index, now, bytes_of(outputs), own, false);
+  finish(file_->lane(), facts.index, now, bytes_of(outputs), native, false);
 }
 
 void TraceRun::node_failed(const engine::NodeFacts& facts) noexcept {
@@ -71,7 +71,7 @@ void TraceRun::node_failed(const engine::NodeFacts& facts) noexcept {
   }
 }
 
-void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool own,
+void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool native,
                       bool failed) const {
   // Above it lie nodes whose before_node() threw here.
   while (!lane.open.empty()) {
@@ -81,7 +81,7 @@ void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_ou
     TraceRecord record = open.record;
     record.end = now;
     record.bytes_out = bytes_out;
-    record.own = own;
+    record.native = native;
     record.failed = failed;
     if (live_bytes_) record.live = LiveBytes::now();
     file_->push(lane, record);

@@ -16,13 +16,13 @@ class TraceRun final : public engine::RunWatch {
   ~TraceRun() override;
 
   void before_node(const engine::NodeFacts& facts) override;
-  void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool own) override;
+  void after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool native) override;
   void node_failed(const engine::NodeFacts& facts) noexcept override;
   void end(const std::exception_ptr& error) override;
 
  private:
   uint32_t name_of(Lane& lane, const base::Node& node) const;
-  void finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool own, bool failed) const;
+  void finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool native, bool failed) const;
 
   const std::shared_ptr<TraceFile> file_;
   const engine::Plan& plan_;

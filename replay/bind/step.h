@@ -1,5 +1,5 @@
 // One operator of a replay, with everything it needs resolved: a function and its state. Made at capture by
-// boxed_step.h or by the families of lean/, owned by its ReplayRun, run by one thread at a time.
+// boxed_step.h or by the families of direct/, owned by its ReplayRun, run by one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ Step fill(const at::Tensor& out, T value) {
       [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });
 }
 
-std::optional<Step> fills(LeanCall& call) {
+std::optional<Step> fills(DirectCall& call) {
   std::optional<double> value;
   const std::string_view name = call.name;
   if (name == "zeros" || name == "zeros_like" || name == "zero" || name == "new_zeros") value = 0;
@@ -37,7 +37,7 @@ std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
     });
   }
   if (const auto rows = RowCopy::of(to, from.expand_as(to))) return step_of(*rows);
-#ifdef OVERDRIVE_LEAN_KERNELS
+#ifdef OVERDRIVE_DIRECT_KERNELS
   auto iterator = std::make_shared<at::TensorIterator>(at::TensorIteratorConfig()
                                                            .add_owned_output(to)
                                                            .add_owned_const_input(from.expand_as(to))
@@ -52,7 +52,7 @@ std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
 }
 
 // Zeros around a part that is copied: the backward of select() and slice().
-std::optional<Step> part_of_zeros(LeanCall& call) {
+std::optional<Step> part_of_zeros(DirectCall& call) {
   if ((call.name != "select_backward" && call.name != "slice_backward") || !call.out.is_contiguous() ||
       !call.has_tensor(0)) {
     return std::nullopt;
@@ -76,7 +76,7 @@ std::optional<Step> part_of_zeros(LeanCall& call) {
 }
 
 // Contiguous pieces, each a part of every row of the result.
-std::optional<Step> concatenation(LeanCall& call) {
+std::optional<Step> concatenation(DirectCall& call) {
   if (call.name != "cat" || !call.out.is_contiguous()) return std::nullopt;
   int64_t dim = call.constant(1).toInt();
   if (dim < 0) dim += call.out.dim();
@@ -105,7 +105,7 @@ std::optional<Step> concatenation(LeanCall& call) {
 
 }  // namespace
 
-std::optional<Step> lean_copy(LeanCall& call) {
+std::optional<Step> direct_copy(DirectCall& call) {
   if (auto step = fills(call)) return step;
   if (call.name == "clone") return copy_of(call.out, call.tensor(0));
   if (call.name == "copy" && call.op.name == "aten::copy_") return copy_of(call.out, call.tensor(1));

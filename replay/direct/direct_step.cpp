@@ -23,14 +23,15 @@ bool reads_a_number_of_the_call(const Program& program, const Operator& op) {
 
 }  // namespace
 
-std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op) {
+std::optional<Step> direct_step(const BoundProgram& bound, const Operator& op) {
   if (op.answers || op.out.empty() || !op.out[0].is_tensor() || op.out[0].values[0] < 0) return std::nullopt;
   if (reads_a_number_of_the_call(bound.program(), op)) return std::nullopt;
-  LeanCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
+  DirectCall call{bound, op, plain_name(op.name), bound.tensor(op.out[0].values[0])};
   const at::ScalarType type = call.out.scalar_type();
   if ((type != at::kFloat && type != at::kDouble) || call.out.numel() == 0) return std::nullopt;
-  if (op.out.size() > 1) return lean_pooling(call);
-  for (const auto family : {lean_short_loop, lean_elementwise, lean_product, lean_copy, lean_reduction}) {
+  if (op.out.size() > 1) return direct_pooling(call);
+  for (const auto family :
+       {direct_short_loop, direct_elementwise, direct_product, direct_copy, direct_reduction}) {
     if (auto step = family(call)) return step;
   }
   return std::nullopt;

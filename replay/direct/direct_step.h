@@ -11,7 +11,7 @@
 namespace overdrive::replay {
 
 // The input of a family: one operator with its tensors.
-struct LeanCall {
+struct DirectCall {
   const BoundProgram& bound;
   const Operator& op;
   // The operator's name without namespace and overload, and without the underscore of an in-place form.
@@ -29,16 +29,16 @@ struct LeanCall {
 };
 
 // A step for the operator, or nothing where it is not known.
-std::optional<Step> lean_step(const BoundProgram& bound, const Operator& op);
+std::optional<Step> direct_step(const BoundProgram& bound, const Operator& op);
 
 // The families. Each looks at the name first.
 // Products and sums of few elements.
-std::optional<Step> lean_short_loop(LeanCall& call);
-std::optional<Step> lean_elementwise(LeanCall& call);
-std::optional<Step> lean_reduction(LeanCall& call);
-std::optional<Step> lean_product(LeanCall& call);
-std::optional<Step> lean_copy(LeanCall& call);
+std::optional<Step> direct_short_loop(DirectCall& call);
+std::optional<Step> direct_elementwise(DirectCall& call);
+std::optional<Step> direct_reduction(DirectCall& call);
+std::optional<Step> direct_product(DirectCall& call);
+std::optional<Step> direct_copy(DirectCall& call);
 // Operators with two results.
-std::optional<Step> lean_pooling(LeanCall& call);
+std::optional<Step> direct_pooling(DirectCall& call);
 
 }  // namespace overdrive::replay

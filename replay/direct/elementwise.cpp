@@ -8,7 +8,7 @@
 
 namespace overdrive::replay {
 
-#ifdef OVERDRIVE_LEAN_KERNELS
+#ifdef OVERDRIVE_DIRECT_KERNELS
 
 namespace {
 
@@ -105,7 +105,7 @@ Step with_operand(TensorIterator iterator, size_t argument, Kernel kernel) {
 }
 
 // Tensors of the result's type, or numbers.
-bool fits(LeanCall& call, std::initializer_list<size_t> tensors) {
+bool fits(DirectCall& call, std::initializer_list<size_t> tensors) {
   for (const size_t i : tensors) {
     if (!call.has_tensor(i)) return false;
     const at::Tensor& tensor = call.tensor(i);
@@ -143,7 +143,7 @@ PlainKernel binary_kernel(std::string_view name) {
   return found == table.end() ? nullptr : found->second;
 }
 
-TensorIterator ternary(LeanCall& call) {
+TensorIterator ternary(DirectCall& call) {
   return TensorIteratorConfig()
       .add_owned_output(call.out)
       .add_owned_const_input(call.tensor(0))
@@ -156,7 +156,7 @@ TensorIterator ternary(LeanCall& call) {
       .build();
 }
 
-std::optional<Step> sums(LeanCall& call) {
+std::optional<Step> sums(DirectCall& call) {
   const bool minus = call.name == "sub";
   if ((!minus && call.name != "add") || !fits(call, {0}) || !call.has_scalar(2)) return std::nullopt;
   const bool number = call.has_scalar(1);
@@ -177,7 +177,7 @@ std::optional<Step> sums(LeanCall& call) {
       minus ? -1 : 1);
 }
 
-std::optional<Step> fused_sums(LeanCall& call) {
+std::optional<Step> fused_sums(DirectCall& call) {
   const bool quotient = call.name == "addcdiv";
   if ((!quotient && call.name != "addcmul") || !fits(call, {0, 1, 2}) || !call.has_scalar(3))
     return std::nullopt;
@@ -192,7 +192,7 @@ std::optional<Step> fused_sums(LeanCall& call) {
                      });
 }
 
-std::optional<Step> binary(LeanCall& call) {
+std::optional<Step> binary(DirectCall& call) {
   const PlainKernel kernel = binary_kernel(call.name);
   if (!kernel || call.op.in.size() != 2 || !fits(call, {0})) return std::nullopt;
   if (call.has_scalar(1)) {
@@ -203,7 +203,7 @@ std::optional<Step> binary(LeanCall& call) {
   return over(TensorIterator::binary_op(call.out, call.tensor(0), call.tensor(1)), kernel);
 }
 
-std::optional<Step> activations(LeanCall& call) {
+std::optional<Step> activations(DirectCall& call) {
   if (call.name == "relu" && call.op.in.size() == 1 && fits(call, {0})) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)),
                 [kernel = chosen(native::clamp_min_scalar_stub)](TensorIterator& each) { kernel(each, 0); });
@@ -237,7 +237,7 @@ std::optional<Step> activations(LeanCall& call) {
 }
 
 // The factor is LibTorch's: twice the distance, by the mean over all elements or by their sum.
-std::optional<Step> distance_backward(LeanCall& call) {
+std::optional<Step> distance_backward(DirectCall& call) {
   if (call.name != "mse_loss_backward" || !fits(call, {0, 1, 2})) return std::nullopt;
   const bool mean = call.constant(3).toInt() == at::Reduction::Mean;
   const c10::Scalar factor = mean ? 2. / static_cast<double>(call.tensor(1).numel()) : 2.;
@@ -252,7 +252,7 @@ std::optional<Step> distance_backward(LeanCall& call) {
   });
 }
 
-std::optional<Step> power(LeanCall& call) {
+std::optional<Step> power(DirectCall& call) {
   if (call.name != "pow" || !fits(call, {0}) || !call.has_scalar(1)) return std::nullopt;
   const c10::Scalar exponent = call.constant(1).toScalar();
   if (exponent.equal(0) || exponent.equal(1)) return std::nullopt;
@@ -264,7 +264,7 @@ std::optional<Step> power(LeanCall& call) {
 
 }  // namespace
 
-std::optional<Step> lean_elementwise(LeanCall& call) {
+std::optional<Step> direct_elementwise(DirectCall& call) {
   if (const PlainKernel kernel = unary_kernel(call.name); kernel && call.op.in.size() == 1 && fits(call, {0})) {
     return over(TensorIterator::unary_op(call.out, call.tensor(0)), kernel);
   }
@@ -276,7 +276,7 @@ std::optional<Step> lean_elementwise(LeanCall& call) {
 
 #else
 
-std::optional<Step> lean_elementwise(LeanCall&) { return std::nullopt; }
+std::optional<Step> direct_elementwise(DirectCall&) { return std::nullopt; }
 
 #endif
 

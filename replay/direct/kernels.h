@@ -1,8 +1,8 @@
 // LibTorch's table of kernels, with the macros that its own build has on this processor. Included by the
-// families alone. Empty where that build has other tables (replay/CMakeLists.txt): nothing is lean there.
+// families alone. Empty where that build has other tables (replay/CMakeLists.txt): nothing is direct there.
 #pragma once
 
-#ifdef OVERDRIVE_LEAN_KERNELS
+#ifdef OVERDRIVE_DIRECT_KERNELS
 #if defined(__x86_64__)
 #ifndef HAVE_AVX512_CPU_DEFINITION
 #define HAVE_AVX512_CPU_DEFINITION

@@ -21,7 +21,7 @@ Pair pair_of(const c10::IValue& argument, Pair otherwise) {
   return {list.front(), list.back()};
 }
 
-std::optional<kernels::PoolShape> shape_of(LeanCall& call, const at::Tensor& in) {
+std::optional<kernels::PoolShape> shape_of(DirectCall& call, const at::Tensor& in) {
   const Pair window = pair_of(call.constant(1), {1, 1}), step = pair_of(call.constant(2), window),
              pad = pair_of(call.constant(3), {0, 0}), dilation = pair_of(call.constant(4), {1, 1});
   if (dilation.down != 1 || dilation.right != 1) return std::nullopt;
@@ -57,7 +57,7 @@ Step pool_step(const at::Tensor& out, const at::Tensor& places, const at::Tensor
 
 }  // namespace
 
-std::optional<Step> lean_pooling(LeanCall& call) {
+std::optional<Step> direct_pooling(DirectCall& call) {
   if (call.name != "max_pool2d_with_indices" || call.op.out.size() != 2 || !call.op.out[1].is_tensor())
     return std::nullopt;
   const at::Tensor &in = call.tensor(0), &places = call.bound.tensor(call.op.out[1].values[0]);

@@ -117,7 +117,7 @@ std::optional<Step> product_of_copies(const at::Tensor& a, const at::Tensor& b, 
 
 }  // namespace
 
-std::optional<Step> lean_product(LeanCall& call) {
+std::optional<Step> direct_product(DirectCall& call) {
   const bool sum = call.name == "addmm";
   if ((!sum && call.name != "mm") || !&sgemm_ || call.op.name.ends_with("_") ||
       call.out.scalar_type() != at::kFloat) {

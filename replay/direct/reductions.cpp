@@ -8,7 +8,7 @@
 
 namespace overdrive::replay {
 
-#ifdef OVERDRIVE_LEAN_KERNELS
+#ifdef OVERDRIVE_DIRECT_KERNELS
 
 namespace {
 
@@ -22,7 +22,7 @@ struct Reduction {
 };
 
 // The dimensions of sum and mean, in both overloads.
-std::optional<Reduction> reduction_of(LeanCall& call) {
+std::optional<Reduction> reduction_of(DirectCall& call) {
   Reduction result;
   const at::Tensor& self = call.tensor(0);
   if (call.op.in.size() > 2) {
@@ -38,7 +38,7 @@ std::optional<Reduction> reduction_of(LeanCall& call) {
 }
 
 // The squares go into memory of the step's own, as LibTorch's go into a passing tensor.
-std::optional<Step> squared_distance(LeanCall& call) {
+std::optional<Step> squared_distance(DirectCall& call) {
   if (call.op.in.size() != 3 || !call.has_tensor(0) || !call.has_tensor(1)) return std::nullopt;
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1);
   const int64_t reduction = call.constant(2).toInt();
@@ -70,7 +70,7 @@ std::optional<Step> squared_distance(LeanCall& call) {
 
 }  // namespace
 
-std::optional<Step> lean_reduction(LeanCall& call) {
+std::optional<Step> direct_reduction(DirectCall& call) {
   if (call.name == "mse_loss") return squared_distance(call);
   if ((call.name != "sum" && call.name != "mean") || !call.has_tensor(0)) return std::nullopt;
   const at::Tensor& self = call.tensor(0);
@@ -91,7 +91,7 @@ std::optional<Step> lean_reduction(LeanCall& call) {
 
 #else
 
-std::optional<Step> lean_reduction(LeanCall&) { return std::nullopt; }
+std::optional<Step> direct_reduction(DirectCall&) { return std::nullopt; }
 
 #endif
 

@@ -32,14 +32,14 @@ Step sum_in_place(const at::Tensor& out, const at::Tensor& b) {
 
 }  // namespace
 
-std::optional<Step> lean_short_loop(LeanCall& call) {
+std::optional<Step> direct_short_loop(DirectCall& call) {
   const bool is_product = call.name == "mul";
   if ((!is_product && call.name != "add") || !call.has_tensor(0) || !call.has_tensor(1)) return std::nullopt;
   const at::Tensor &a = call.tensor(0), &b = call.tensor(1), &out = call.out;
   if (out.numel() > kShort || !out.is_contiguous() || !is_like(a, out) || !is_like(b, out)) return std::nullopt;
   const bool is_float = out.scalar_type() == at::kFloat;
   if (is_product) {
-    auto otherwise = lean_elementwise(call);
+    auto otherwise = direct_elementwise(call);
     if (!otherwise) return std::nullopt;
     return is_float ? product<float>(std::move(*otherwise), out, a, b)
                     : product<double>(std::move(*otherwise), out, a, b);

@@ -28,7 +28,7 @@ void print_program(const LoadedProgram& program, std::ostream& out) {
   const Passes& passes = program.run().bound().passes();
   const size_t left_out = program.stored().operators.size() - passes.count(Fate::kRuns);
   out << "): " << program.stored().operators.size() << " operators, " << left_out << " of them left out, ";
-  if (program.is_tried()) out << program.run().lean_steps() << " lean, ";
+  if (program.is_tried()) out << program.run().direct_steps() << " direct, ";
   out << program.run().bound().arena_bytes() << " bytes of memory, "
       << (program.stored().call ? "proved by a call" : "without a call that proves it") << "\n";
 }

@@ -61,7 +61,7 @@ void prove(LoadedProgram& program, const StoredStep& step, const std::string& fu
   TORCH_WARN(all);
 }
 
-std::string looks_of_inputs(const std::vector<at::Tensor>& inputs) {
+std::string signatures_of_inputs(const std::vector<at::Tensor>& inputs) {
   std::string text;
   for (const at::Tensor& input : inputs) {
     text += text.empty() ? "" : ", ";
@@ -129,16 +129,16 @@ LoadedProgram& LoadedStep::program_for(size_t function, const std::vector<at::Te
   }
   std::string known;
   for (const auto& program : programs[function]) {
-    std::string looks;
+    std::string signature;
     for (const StoredInput& input : program->stored().inputs) {
-      looks += looks.empty() ? "" : ", ";
-      looks += c10::str(at::toString(input.type), at::IntArrayRef(input.sizes));
+      signature += signature.empty() ? "" : ", ";
+      signature += c10::str(at::toString(input.type), at::IntArrayRef(input.sizes));
       if (&input - program->stored().inputs.data() != input.same_as)
-        looks += c10::str(" (input ", input.same_as, ")");
+        signature += c10::str(" (input ", input.same_as, ")");
     }
-    known += (known.empty() ? "" : "; ") + looks;
+    known += (known.empty() ? "" : "; ") + signature;
   }
-  TORCH_CHECK(false, "The step was called with ", looks_of_inputs(inputs), ", and function ",
+  TORCH_CHECK(false, "The step was called with ", signatures_of_inputs(inputs), ", and function ",
               stored.functions[function].name, " has programs for: ", known, ".");
 }
 

@@ -18,7 +18,7 @@ struct ProgramToSave {
   // Null where it has none.
   NumbersOfOptimizers* numbers;
   const Doubts& doubts;
-  const std::vector<InputLooks>& inputs;
+  const std::vector<InputSignature>& inputs;
 };
 
 struct FunctionToSave {

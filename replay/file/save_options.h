@@ -12,7 +12,7 @@ namespace overdrive {
 struct SaveOptions {  // What save() takes.
   // Names of tensors that the step uses, before those that its modules and its optimizer give.
   std::vector<std::pair<std::string, at::Tensor>> names = {};
-  // False: names and looks of the tensors without their values, and no call that proves the file.
+  // False: names and signatures of the tensors without their values, and no call that proves the file.
   bool values = true;
 };
 

@@ -254,12 +254,12 @@ std::pair<StoredProgram, Places> ProgramWriter::write(const ProgramToSave& given
         !given.doubts.holds(i), "input ", i,
         " had the same values in all calls so far, so that the function may have read them through a pointer; "
         "call the step with other values before it is saved.");
-    const InputLooks& looks = given.inputs[i];
-    stored.inputs.push_back({.type = looks.type,
-                             .sizes = list_of(looks.sizes),
-                             .strides = list_of(looks.strides),
-                             .alignment = looks.alignment,
-                             .same_as = static_cast<uint32_t>(looks.same_as)});
+    const InputSignature& signature = given.inputs[i];
+    stored.inputs.push_back({.type = signature.type,
+                             .sizes = list_of(signature.sizes),
+                             .strides = list_of(signature.strides),
+                             .alignment = signature.alignment,
+                             .same_as = static_cast<uint32_t>(signature.same_as)});
   }
   for (const int index : numbering.places.values) {
     Value value = program.values[index];

@@ -17,22 +17,22 @@ void add_addresses(uint64_t& sum, const Hooks& hooks) {
 
 }  // namespace
 
-HookLooks HookLooks::of(const c10::TensorImpl& leaf) {
-  HookLooks looks;
+HookSignature HookSignature::of(const c10::TensorImpl& leaf) {
+  HookSignature signature;
   const auto* meta = static_cast<torch::autograd::AutogradMeta*>(leaf.autograd_meta());
-  if (!meta) return looks;
-  add_addresses(looks.addresses, meta->hooks_);
+  if (!meta) return signature;
+  add_addresses(signature.addresses, meta->hooks_);
   if (const auto& list = meta->cpp_hooks_list_) {
-    looks.list = list.get();
-    looks.listed = list->size();
-    looks.removed = std::count_if(list->begin(), list->end(), [](const auto& hook) { return !hook; });
+    signature.list = list.get();
+    signature.listed = list->size();
+    signature.removed = std::count_if(list->begin(), list->end(), [](const auto& hook) { return !hook; });
   }
-  looks.addresses += reinterpret_cast<uintptr_t>(meta->post_acc_grad_hooks_.get());
+  signature.addresses += reinterpret_cast<uintptr_t>(meta->post_acc_grad_hooks_.get());
   if (const auto accumulator = meta->grad_accumulator_.lock()) {
-    add_addresses(looks.addresses, accumulator->pre_hooks());
-    add_addresses(looks.addresses, accumulator->post_hooks());
+    add_addresses(signature.addresses, accumulator->pre_hooks());
+    add_addresses(signature.addresses, accumulator->post_hooks());
   }
-  return looks;
+  return signature;
 }
 
 }  // namespace overdrive::replay

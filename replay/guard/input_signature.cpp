@@ -51,7 +51,7 @@ size_t span_bytes(const at::Tensor& tensor) {
 
 }  // namespace
 
-InputLooks::InputLooks(const std::vector<at::Tensor>& inputs, size_t index)
+InputSignature::InputSignature(const std::vector<at::Tensor>& inputs, size_t index)
     : sizes(inputs[index].sizes()),
       strides(inputs[index].strides()),
       type(inputs[index].scalar_type()),
@@ -61,17 +61,17 @@ InputLooks::InputLooks(const std::vector<at::Tensor>& inputs, size_t index)
       alignment(alignment_of(inputs[index])),
       same_as(first_same(inputs, index)) {}
 
-bool InputLooks::fits(const std::vector<at::Tensor>& inputs, size_t index) const {
+bool InputSignature::fits(const std::vector<at::Tensor>& inputs, size_t index) const {
   const at::Tensor& input = inputs[index];
   return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
          input.sizes() == sizes && input.strides() == strides && input.requires_grad() == requires_grad &&
          do_views_require_grad(input) == views_require_grad && same_as == first_same(inputs, index);
 }
 
-std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs) {
-  std::vector<InputLooks> looks;
-  for (size_t i = 0; i < inputs.size(); ++i) looks.emplace_back(inputs, i);
-  return looks;
+std::vector<InputSignature> signatures_of(const std::vector<at::Tensor>& inputs) {
+  std::vector<InputSignature> signatures;
+  for (size_t i = 0; i < inputs.size(); ++i) signatures.emplace_back(inputs, i);
+  return signatures;
 }
 
 std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_part) {
@@ -87,10 +87,10 @@ std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_par
   return "";
 }
 
-bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& inputs) {
-  if (looks.size() != inputs.size()) return false;
-  for (size_t i = 0; i < looks.size(); ++i) {
-    if (!inputs[i].defined() || !looks[i].fits(inputs, i)) return false;
+bool fits(const std::vector<InputSignature>& signatures, const std::vector<at::Tensor>& inputs) {
+  if (signatures.size() != inputs.size()) return false;
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    if (!inputs[i].defined() || !signatures[i].fits(inputs, i)) return false;
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// The looks of the inputs of a call: which recording fits them. A value; made and compared on the calling
+// The signatures of the inputs of a call: which recording fits them. A value; made and compared on the calling
 // thread.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace overdrive::replay {
 
-struct InputLooks {
+struct InputSignature {
   c10::DimVector sizes;
   c10::DimVector strides;
   at::ScalarType type;
@@ -22,24 +22,24 @@ struct InputLooks {
   // The first of the inputs that is the same tensor.
   size_t same_as;
 
-  InputLooks(const std::vector<at::Tensor>& inputs, size_t index);
+  InputSignature(const std::vector<at::Tensor>& inputs, size_t index);
   bool fits(const std::vector<at::Tensor>& inputs, size_t index) const;
 };
 
 // Why these inputs cannot be given to a captured step, or part; empty when they can.
 std::string refusal_of_inputs(const std::vector<at::Tensor>& inputs, bool is_part);
-std::vector<InputLooks> looks_of(const std::vector<at::Tensor>& inputs);
-bool fits(const std::vector<InputLooks>& looks, const std::vector<at::Tensor>& inputs);
+std::vector<InputSignature> signatures_of(const std::vector<at::Tensor>& inputs);
+bool fits(const std::vector<InputSignature>& signatures, const std::vector<at::Tensor>& inputs);
 
-// Of each input a tensor of the same looks with memory of its own; one for inputs that are one tensor.
+// Of each input a tensor of the same signature with memory of its own; one for inputs that are one tensor.
 std::vector<at::Tensor> buffers_like(const std::vector<at::Tensor>& inputs);
-// Whether two tensors of the same looks have the same bits.
+// Whether two tensors of the same signature have the same bits.
 bool same_elements(const at::Tensor& a, const at::Tensor& b);
-// Fresh tensors of the same looks. Those that share memory do so again.
+// Fresh tensors of the same signature. Those that share memory do so again.
 std::vector<at::Tensor> room_for(const std::vector<at::Tensor>& tensors);
 // The same with the values.
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors);
-// Between tensors of the same looks.
+// Between tensors of the same signature.
 void copy_elements(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace overdrive::replay

@@ -163,7 +163,7 @@ void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
                       .type = tensor.scalar_type(),
                       .keys = tensor.key_set(),
                       .requires_grad = tensor.requires_grad(),
-                      .hooks = HookLooks::of(*tensor.unsafeGetTensorImpl()),
+                      .hooks = HookSignature::of(*tensor.unsafeGetTensorImpl()),
                       .bumps = tensor.is_inference() ? 0 : bumps});
 }
 
@@ -237,7 +237,8 @@ const char* OutsideGuard::Watched::difference() const {
   }
   if (tensor->key_set() != keys) return "a tensor that the step uses is of another kind";
   if (tensor->requires_grad() != requires_grad) return kOtherFlag;
-  if (requires_grad && HookLooks::of(*tensor) != hooks) return "a hook of a parameter was added or taken away";
+  if (requires_grad && HookSignature::of(*tensor) != hooks)
+    return "a hook of a parameter was added or taken away";
   return nullptr;
 }
 

@@ -26,7 +26,7 @@ std::string gradient_difference(const std::vector<LeafGradient>& before, std::ve
 
 // The hooks of a leaf (hook_signature.cpp): those on the tensor and those on the node that accumulates its
 // gradient. Sees that hooks were added or taken away, and not what a hook does.
-struct HookLooks {
+struct HookSignature {
   // Hooks of C++ stand in one list that only grows; an entry that was removed is empty.
   const void* list = nullptr;
   size_t listed = 0;
@@ -34,8 +34,8 @@ struct HookLooks {
   // All others by their addresses.
   uint64_t addresses = 0;
 
-  static HookLooks of(const c10::TensorImpl& leaf);
-  bool operator==(const HookLooks&) const = default;
+  static HookSignature of(const c10::TensorImpl& leaf);
+  bool operator==(const HookSignature&) const = default;
 };
 
 // Whether the leaves that a recording knows require a gradient, as they did when it was made.
@@ -89,7 +89,7 @@ class OutsideGuard {
     at::ScalarType type;
     c10::DispatchKeySet keys;
     bool requires_grad;
-    HookLooks hooks;
+    HookSignature hooks;
     int64_t bumps;
 
     const char* difference() const;

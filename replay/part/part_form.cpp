@@ -23,7 +23,7 @@ constexpr uint64_t kMissesInTurn = 3;
 constexpr uint64_t kMostRecordings = 8;
 constexpr uint64_t kMostUnused = 3;
 
-bool same(const std::optional<InputLooks>& a, const std::optional<InputLooks>& b) {
+bool same(const std::optional<InputSignature>& a, const std::optional<InputSignature>& b) {
   if (!a || !b) return a.has_value() == b.has_value();
   return a->sizes == b->sizes && a->strides == b->strides && a->type == b->type && a->keys == b->keys &&
          a->requires_grad == b->requires_grad && a->views_require_grad == b->views_require_grad &&
@@ -31,32 +31,34 @@ bool same(const std::optional<InputLooks>& a, const std::optional<InputLooks>& b
 }
 
 bool same(const PartForm& a, const PartForm& b) {
-  return a.wanted == b.wanted && std::equal(a.looks.begin(), a.looks.end(), b.looks.begin(), b.looks.end(),
-                                            [](const auto& x, const auto& y) { return same(x, y); });
+  return a.wanted == b.wanted &&
+         std::equal(a.signatures.begin(), a.signatures.end(), b.signatures.begin(), b.signatures.end(),
+                    [](const auto& x, const auto& y) { return same(x, y); });
 }
 
-InputLooks dense_looks(const at::Tensor& output) {
-  return InputLooks({at::empty(output.sizes(), at::TensorOptions(output.scalar_type()))}, 0);
+InputSignature dense_signature(const at::Tensor& output) {
+  return InputSignature({at::empty(output.sizes(), at::TensorOptions(output.scalar_type()))}, 0);
 }
 
 // A tensor that looks so.
-at::Tensor made(const InputLooks& looks) {
-  const size_t element = c10::elementSize(looks.type);
-  const size_t bytes = end_of(looks.sizes, looks.strides, looks.alignment / element, element);
-  const at::TensorOptions options = at::TensorOptions(looks.type);
+at::Tensor made(const InputSignature& signature) {
+  const size_t element = c10::elementSize(signature.type);
+  const size_t bytes = end_of(signature.sizes, signature.strides, signature.alignment / element, element);
+  const at::TensorOptions options = at::TensorOptions(signature.type);
   const at::Tensor memory = at::empty({static_cast<int64_t>(bytes / element)}, options);
-  return memory.as_strided(looks.sizes, looks.strides, looks.alignment / element);
+  return memory.as_strided(signature.sizes, signature.strides, signature.alignment / element);
 }
 
 // As far as it may be one of these outputs.
 PartForm fitted(PartForm form, const std::vector<at::Tensor>& outputs, const std::vector<bool>& differentiable,
                 size_t uses) {
   if (form.wanted.size() != uses) form.wanted.assign(uses, true);
-  form.looks.resize(outputs.size());
+  form.signatures.resize(outputs.size());
   form.placeholders.clear();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!differentiable[i]) form.looks[i].reset();
-    if (form.looks[i] && form.looks[i]->sizes != outputs[i].sizes()) form.looks[i] = dense_looks(outputs[i]);
+    if (!differentiable[i]) form.signatures[i].reset();
+    if (form.signatures[i] && form.signatures[i]->sizes != outputs[i].sizes())
+      form.signatures[i] = dense_signature(outputs[i]);
   }
   return form;
 }
@@ -66,10 +68,10 @@ PartForm fitted(PartForm form, const std::vector<at::Tensor>& outputs, const std
 bool is_ordinary(const at::Tensor& gradient) { return refusal_of(gradient, "").empty(); }
 
 bool PartForm::fits(const std::vector<at::Tensor>& gradients, const std::vector<bool>& those_wanted) const {
-  if (those_wanted != wanted || gradients.size() != looks.size()) return false;
-  for (size_t i = 0; i < looks.size(); ++i) {
-    if (looks[i].has_value() != gradients[i].defined()) return false;
-    if (looks[i] && !(is_ordinary(gradients[i]) && looks[i]->fits({gradients[i]}, 0))) return false;
+  if (those_wanted != wanted || gradients.size() != signatures.size()) return false;
+  for (size_t i = 0; i < signatures.size(); ++i) {
+    if (signatures[i].has_value() != gradients[i].defined()) return false;
+    if (signatures[i] && !(is_ordinary(gradients[i]) && signatures[i]->fits({gradients[i]}, 0))) return false;
   }
   return true;
 }
@@ -84,12 +86,12 @@ int index_of_form(const PartForms& forms, const std::vector<at::Tensor>& gradien
 
 MetForms::MetForms() : generator_(at::detail::createCPUGenerator(20261123)) {}
 
-std::shared_ptr<GradientLooks> MetForms::begin_call(size_t outputs) {
-  auto looks = std::make_shared<GradientLooks>(outputs);
-  if (recorded_) return looks;
+std::shared_ptr<GradientSignatures> MetForms::begin_call(size_t outputs) {
+  auto signatures = std::make_shared<GradientSignatures>(outputs);
+  if (recorded_) return signatures;
   if (first_calls_.size() == kMostMet) first_calls_.erase(first_calls_.begin());
-  first_calls_.push_back(looks);
-  return looks;
+  first_calls_.push_back(signatures);
+  return signatures;
 }
 
 void MetForms::hit(size_t form) {
@@ -106,9 +108,9 @@ MetForms::Wish MetForms::missed(const std::vector<at::Tensor>& gradients, const 
       met_.erase(std::min_element(met_.begin(), met_.end(),
                                   [](const Met& a, const Met& b) { return a.count < b.count; }));
     }
-    PartForm form{.looks = GradientLooks(gradients.size()), .wanted = wanted, .placeholders = {}};
+    PartForm form{.signatures = GradientSignatures(gradients.size()), .wanted = wanted, .placeholders = {}};
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) form.looks[i] = InputLooks({gradients[i].detach()}, 0);
+      if (gradients[i].defined()) form.signatures[i] = InputSignature({gradients[i].detach()}, 0);
     }
     known = met_.insert(met_.end(), {std::move(form), 0});
   }
@@ -139,10 +141,10 @@ std::vector<MetForms::Met> MetForms::candidates(const std::vector<at::Tensor>& o
     if (unused < kMostUnused) add((*recorded_)[i], uses_[i].count / 2 + uses_[i].hits, unused);
   }
   for (const Met& each : met_) add(each.form, each.count);
-  for (const auto& looks : first_calls_) {
+  for (const auto& signatures : first_calls_) {
     const bool any =
-        std::any_of(looks->begin(), looks->end(), [](const auto& each) { return each.has_value(); });
-    if (any) add({.looks = *looks, .wanted = {}, .placeholders = {}}, 1);
+        std::any_of(signatures->begin(), signatures->end(), [](const auto& each) { return each.has_value(); });
+    if (any) add({.signatures = *signatures, .wanted = {}, .placeholders = {}}, 1);
   }
   std::stable_sort(all.begin(), all.end(), [](const Met& a, const Met& b) { return a.count > b.count; });
   if (all.size() > kMostForms) all.resize(kMostForms);
@@ -154,19 +156,20 @@ std::shared_ptr<const PartForms> MetForms::choose(const std::vector<at::Tensor>&
                                                   bool any_seen) {
   std::vector<Met> all = candidates(outputs, differentiable, uses);
   if (all.empty()) {
-    GradientLooks looks(outputs.size());
+    GradientSignatures signatures(outputs.size());
     for (size_t i = 0; i < outputs.size() && !any_seen; ++i) {
-      if (differentiable[i]) looks[i] = dense_looks(outputs[i]);
+      if (differentiable[i]) signatures[i] = dense_signature(outputs[i]);
     }
     all.push_back(
-        {fitted({.looks = looks, .wanted = {}, .placeholders = {}}, outputs, differentiable, uses), 0});
+        {fitted({.signatures = signatures, .wanted = {}, .placeholders = {}}, outputs, differentiable, uses),
+         0});
   }
   auto forms = std::make_shared<PartForms>();
   uses_.clear();
   for (Met& each : all) {
     each.form.placeholders.resize(outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (each.form.looks[i]) each.form.placeholders[i] = made(*each.form.looks[i]);
+      if (each.form.signatures[i]) each.form.placeholders[i] = made(*each.form.signatures[i]);
     }
     forms->push_back(std::move(each.form));
     uses_.push_back({each.count, 0, each.unused});

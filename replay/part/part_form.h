@@ -15,10 +15,10 @@
 namespace overdrive::replay {
 
 // Of each output; none where no gradient arrives.
-using GradientLooks = std::vector<std::optional<InputLooks>>;
+using GradientSignatures = std::vector<std::optional<InputSignature>>;
 
 struct PartForm {
-  GradientLooks looks;
+  GradientSignatures signatures;
   // Of each use, whether its gradient is wanted.
   std::vector<bool> wanted;
   // Where a backward puts the gradients of the outputs before it runs the part's.
@@ -39,7 +39,7 @@ class MetForms {
   MetForms();
 
   // A call before the first recording, whose gradients fill what is returned.
-  std::shared_ptr<GradientLooks> begin_call(size_t outputs);
+  std::shared_ptr<GradientSignatures> begin_call(size_t outputs);
 
   // What a form that is not recorded asks for.
   enum class Wish : uint8_t { kNothing, kRecording, kRefusal };
@@ -77,7 +77,7 @@ class MetForms {
   std::vector<Use> uses_;
   // Met since, without placeholders.
   std::vector<Met> met_;
-  std::vector<std::shared_ptr<GradientLooks>> first_calls_;
+  std::vector<std::shared_ptr<GradientSignatures>> first_calls_;
   // Since the last recording.
   uint64_t hits_ = 0;
   uint64_t misses_ = 0;

@@ -65,18 +65,18 @@ std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& input
 
 void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
   view_versions_.clear();
-  const auto looks = forms_.begin_call(outputs.size());
+  const auto signatures = forms_.begin_call(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf()) continue;
     makes_graphs_ = true;
     if (outputs[i].is_view() && !outputs[i].is_inference()) view_versions_.emplace_back(outputs[i]);
-    outputs[i].register_hook([part = weak_from_this(), looks, i](const at::Tensor& gradient) {
-      if (const auto alive = part.lock()) alive->arrived(*looks, i, gradient);
+    outputs[i].register_hook([part = weak_from_this(), signatures, i](const at::Tensor& gradient) {
+      if (const auto alive = part.lock()) alive->arrived(*signatures, i, gradient);
     });
   }
 }
 
-void PartFunction::arrived(GradientLooks& looks, size_t output, const at::Tensor& gradient) {
+void PartFunction::arrived(GradientSignatures& signatures, size_t output, const at::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
   if (at::GradMode::is_enabled()) refuse_second_derivatives();
   if (!gradient.defined() || !is_ordinary(gradient)) return;
@@ -85,7 +85,7 @@ void PartFunction::arrived(GradientLooks& looks, size_t output, const at::Tensor
   any_seen_ = true;
   // The gradient comes from another output; what nobody uses has none from outside.
   if (output < feed_others_.size() && feed_others_[output]) return;
-  looks[output] = InputLooks({gradient.detach()}, 0);
+  signatures[output] = InputSignature({gradient.detach()}, 0);
 }
 
 // The graph of a gradient leads into the nodes of the function, of which a replay has none.

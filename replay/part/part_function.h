@@ -94,7 +94,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
  private:
   void watch_gradients(const std::vector<at::Tensor>& outputs);
-  void arrived(GradientLooks& looks, size_t output, const at::Tensor& gradient);
+  void arrived(GradientSignatures& signatures, size_t output, const at::Tensor& gradient);
   void refuse(std::string reason);
   void note_outputs(const std::vector<at::Tensor>& outputs);
   void make_placeholders(const std::vector<at::Tensor>& outputs);

@@ -12,9 +12,11 @@ namespace overdrive::replay {
 namespace {
 
 thread_local AllocationLog* log_of_thread = nullptr;
-thread_local LentMemory* lender_of_thread = nullptr;
+thread_local BorrowedStorage* lender_of_thread = nullptr;
 
-void come_back(void* count) { static_cast<LentMemory::Count*>(count)->fetch_sub(1, std::memory_order_release); }
+void come_back(void* count) {
+  static_cast<BorrowedStorage::Count*>(count)->fetch_sub(1, std::memory_order_release);
+}
 
 }  // namespace
 
@@ -37,7 +39,7 @@ class LendingAllocator final : public c10::Allocator {
   bool is_in_front() const { return c10::GetCPUAllocator() == this; }
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (LentMemory* lender = lender_of_thread; lender && bytes > 0) {
+    if (BorrowedStorage* lender = lender_of_thread; lender && bytes > 0) {
       if (void* memory = lender->take(bytes))
         return {memory, &lender->count_, &come_back, c10::Device(c10::DeviceType::CPU)};
     }
@@ -69,14 +71,14 @@ std::optional<Allocation> AllocationLog::of(const void* address) const {
   return Allocation{bytes, static_cast<uint32_t>(before)};
 }
 
-LentMemory::LentMemory(const Places& places, Count& count) : places_(places), count_(count) {
+BorrowedStorage::BorrowedStorage(const Places& places, Count& count) : places_(places), count_(count) {
   seen_.resize(places.size());
   if (LendingAllocator::get().is_in_front()) lender_of_thread = this;
 }
 
-LentMemory::~LentMemory() { lender_of_thread = nullptr; }
+BorrowedStorage::~BorrowedStorage() { lender_of_thread = nullptr; }
 
-void* LentMemory::take(size_t bytes) {
+void* BorrowedStorage::take(size_t bytes) {
   void* found = nullptr;
   for (size_t i = 0; i < places_.size(); ++i) {
     if (places_[i].allocation.bytes != bytes) continue;

@@ -37,9 +37,9 @@ class AllocationLog {
   std::vector<std::pair<const void*, size_t>> made_;
 };
 
-// Lends memory to the calling thread, up to its end. A tensor on lent memory must die before the owner of the
-// memory goes, and is counted until then.
-class LentMemory {
+// Lends memory to the calling thread, up to its end. A tensor on borrowed storage must die before the owner of
+// the memory goes, and is counted until then.
+class BorrowedStorage {
  public:
   struct Place {
     Allocation allocation;
@@ -49,10 +49,10 @@ class LentMemory {
   using Count = std::atomic<int>;
 
   // `places` and `count` outlive this. The count is that of memory that has not come back.
-  LentMemory(const Places& places, Count& count);
-  ~LentMemory();
-  LentMemory(const LentMemory&) = delete;
-  LentMemory& operator=(const LentMemory&) = delete;
+  BorrowedStorage(const Places& places, Count& count);
+  ~BorrowedStorage();
+  BorrowedStorage(const BorrowedStorage&) = delete;
+  BorrowedStorage& operator=(const BorrowedStorage&) = delete;
 
  private:
   friend class LendingAllocator;

@@ -52,7 +52,7 @@ std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& handle) {
   return std::nullopt;
 }
 
-// The same elements; bytes when both lie alike without gaps. A program of a file may expect other looks.
+// The same elements; bytes when both lie alike without gaps. A program of a file may expect another signature.
 void copy_values(const at::Tensor& to, const at::Tensor& from) {
   TORCH_CHECK(to.sizes() == from.sizes() && to.scalar_type() == from.scalar_type(),
               "an operator made a tensor of other sizes or another type than it was recorded with.");
@@ -112,7 +112,7 @@ BoxedStep::BoxedStep(const BoundProgram& bound, const Operator& op)
 }
 
 BoxedStep::~BoxedStep() {
-  if (lent_ && lent_->load(std::memory_order_acquire) != 0) (void)lent_.release();
+  if (borrowed_ && borrowed_->load(std::memory_order_acquire) != 0) (void)borrowed_.release();
 }
 
 c10::IValue BoxedStep::made(const Argument& argument) const {
@@ -148,7 +148,7 @@ void BoxedStep::protect_lists() {
 void BoxedStep::do_as(const BoxedStep& tried) {
   if (tried.form_ != Form::kOut && form_ == Form::kOut) use_copies();
   copies_lists_ = tried.copies_lists_;
-  if (tried.form_ == Form::kLent) use_lent_memory(tried.allocations_);
+  if (tried.form_ == Form::kBorrowed) use_borrowed_storage(tried.allocations_);
 }
 
 bool BoxedStep::has_generated_form() const {
@@ -163,7 +163,7 @@ void BoxedStep::choose_form() {
 }
 
 void BoxedStep::put_result_in(size_t result, at::Tensor tensor) {
-  if (form_ == Form::kLent) {
+  if (form_ == Form::kBorrowed) {
     targets_[result] = std::move(tensor);
   } else {
     arguments_[op_.in.size() + result] = std::move(tensor);
@@ -205,7 +205,7 @@ bool BoxedStep::lends_memory() {
     found[i] = log.of(begin_of(result));
     any |= found[i].has_value();
   }
-  if (any) use_lent_memory(std::move(found));
+  if (any) use_borrowed_storage(std::move(found));
   return any;
 }
 
@@ -256,33 +256,33 @@ void BoxedStep::use_copies() {
   form_ = Form::kCopied;
 }
 
-void BoxedStep::use_lent_memory(std::vector<std::optional<Allocation>> allocations) {
+void BoxedStep::use_borrowed_storage(std::vector<std::optional<Allocation>> allocations) {
   use_copies();
-  form_ = Form::kLent;
+  form_ = Form::kBorrowed;
   allocations_ = std::move(allocations);
   targets_.clear();
   for (const Argument& out : op_.out)
     targets_.push_back(is_undefined(out) ? at::Tensor() : bound_.tensor(out.values[0]));
-  if (!lent_) lent_ = std::make_unique<LentMemory::Count>(0);
+  if (!borrowed_) borrowed_ = std::make_unique<BorrowedStorage::Count>(0);
 }
 
-void BoxedStep::run_on_lent_memory() {
-  LentMemory::Places places;
+void BoxedStep::run_on_borrowed_storage() {
+  BorrowedStorage::Places places;
   for (size_t i = 0; i < targets_.size(); ++i) {
     if (!allocations_[i] || targets_[i].storage().nbytes() != allocations_[i]->bytes) continue;
     places.push_back({*allocations_[i], targets_[i].storage().unsafeGetStorageImpl()->mutable_data()});
   }
   {
-    const LentMemory lent(places, *lent_);
+    const BorrowedStorage borrowed(places, *borrowed_);
     handle_.redispatchBoxed(kCpu, &stack_);
   }
-  store_lent_results(places);
+  store_borrowed_results(places);
   stack_.clear();
-  TORCH_CHECK(lent_->load(std::memory_order_acquire) == 0, op_.name, " keeps memory of its result.");
+  TORCH_CHECK(borrowed_->load(std::memory_order_acquire) == 0, op_.name, " keeps memory of its result.");
 }
 
 // As a rule each result lies where it was wanted. Where one does not, it may lie where another one is wanted.
-void BoxedStep::store_lent_results(const LentMemory::Places& places) {
+void BoxedStep::store_borrowed_results(const BorrowedStorage::Places& places) {
   std::vector<size_t> elsewhere;
   for (size_t i = 0; i < stack_.size(); ++i) {
     if (!same_answer(bound_, op_.out[i], stack_[i])) throw OtherAnswer(op_);
@@ -304,7 +304,7 @@ void BoxedStep::run() {
   for (size_t i = 0; copies_lists_ && i < op_.in.size(); ++i) {
     if (stack_[i].isList() && op_.in[i].kind != Argument::Kind::kConstant) stack_[i] = made(op_.in[i]);
   }
-  if (form_ == Form::kLent) return run_on_lent_memory();
+  if (form_ == Form::kBorrowed) return run_on_borrowed_storage();
   handle_.redispatchBoxed(kCpu, &stack_);
   if (form_ == Form::kCopied) store_results();
   stack_.clear();

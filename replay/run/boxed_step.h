@@ -13,7 +13,7 @@
 
 namespace overdrive::replay {
 
-enum class Form : uint8_t { kOut, kInPlace, kCopied, kLent };
+enum class Form : uint8_t { kOut, kInPlace, kCopied, kBorrowed };
 
 // What an operator tells the program of its data is not what it told in the recording.
 struct OtherAnswer final : std::exception {
@@ -34,7 +34,7 @@ class BoxedStep final : public Step::State {
   // Some kernels write to a list that they are given. Where the last run has, later runs give a copy.
   void protect_lists();
   // Whether the next run can put a result where it is told to.
-  bool can_put_results() const { return form_ == Form::kOut || form_ == Form::kLent; }
+  bool can_put_results() const { return form_ == Form::kOut || form_ == Form::kBorrowed; }
   void put_result_in(size_t result, at::Tensor tensor);
   // Whether the out= form is one that LibTorch generates: it calls the ordinary form and copies.
   bool has_generated_form() const;
@@ -52,9 +52,9 @@ class BoxedStep final : public Step::State {
   bool lends_memory();
   bool lies_on_an_operand(const at::Tensor& result) const;
   void use_copies();
-  void use_lent_memory(std::vector<std::optional<Allocation>> allocations);
-  void run_on_lent_memory();
-  void store_lent_results(const LentMemory::Places& places);
+  void use_borrowed_storage(std::vector<std::optional<Allocation>> allocations);
+  void run_on_borrowed_storage();
+  void store_borrowed_results(const BorrowedStorage::Places& places);
   void store_results();
   c10::IValue made(const Argument& argument) const;
 
@@ -67,11 +67,11 @@ class BoxedStep final : public Step::State {
   bool copies_lists_ = false;
   // Whether each result is a new tensor or none, made of the arguments alone.
   bool makes_new_tensors_ = false;
-  // Of the form with lent memory: of each result, where it goes, and its allocation, if that is known.
+  // Of the form with borrowed storage: of each result, where it goes, and its allocation, if that is known.
   std::vector<at::Tensor> targets_;
   std::vector<std::optional<Allocation>> allocations_;
-  // Lent memory that has not come back. A tensor that kept some may outlive the step.
-  std::unique_ptr<LentMemory::Count> lent_;
+  // Borrowed storage that has not come back. A tensor that kept some may outlive the step.
+  std::unique_ptr<BorrowedStorage::Count> borrowed_;
 };
 
 Step boxed_step(const BoundProgram& bound, const Operator& op);

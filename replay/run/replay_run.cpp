@@ -48,7 +48,7 @@ int output_in(const Program& program, const Operator& op, int memory) {
 void do_as(ReplayStep& step, const ReplayStep& checked, const BoundProgram& bound) {
   if (step.fills) return;
   if (checked.boxed) return step.boxed->do_as(*checked.boxed);
-  step.step = *lean_step(bound, bound.program().operators[step.op]);
+  step.step = *direct_step(bound, bound.program().operators[step.op]);
   step.boxed = nullptr;
 }
 
@@ -202,7 +202,7 @@ void ReplayRun::make_large_gradients_fresh() {
   }
 }
 
-// A lean step has its result's address, and makes room for a boxed one.
+// A direct step has its result's address, and makes room for a boxed one.
 bool ReplayRun::puts_results(ReplayStep& step) {
   if (step.boxed) return step.boxed->can_put_results();
   Step made = boxed_step(bound_, program().operators[step.op]);
@@ -320,7 +320,7 @@ void ReplayRun::run_checked(ReplayStep& step) {
       TORCH_CHECK(value < 0 || bound_.intact(value), op.name, " moved its result.");
     }
   }
-  make_lean(step, before);
+  make_direct(step, before);
 }
 
 Snapshot ReplayRun::memories_of_results(const Operator& op) const {
@@ -333,21 +333,21 @@ Snapshot ReplayRun::memories_of_results(const Operator& op) const {
   return result;
 }
 
-// Both run from the same bytes, so that a lean step that leaves an element out is found too.
-void ReplayRun::make_lean(ReplayStep& step, const Snapshot& before) {
-  auto lean = lean_step(bound_, program().operators[step.op]);
-  if (!lean) return;
+// Both run from the same bytes, so that a direct step that leaves an element out is found too.
+void ReplayRun::make_direct(ReplayStep& step, const Snapshot& before) {
+  auto direct = direct_step(bound_, program().operators[step.op]);
+  if (!direct) return;
   for (const Number& number : numbers_) {
-    if (number.op == step.op && !lean->state().set_number(number.argument, number.value)) return;
+    if (number.op == step.op && !direct->state().set_number(number.argument, number.value)) return;
   }
   const Snapshot boxed = before.now();
   before.restore();
-  (*lean)();
+  (*direct)();
   if (boxed.first_difference(boxed.now()) >= 0) {
     boxed.restore();
     return;
   }
-  step.step = std::move(*lean);
+  step.step = std::move(*direct);
   step.boxed = nullptr;
 }
 
@@ -377,13 +377,13 @@ std::vector<at::Tensor> ReplayRun::empty_outputs() const {
 
 // Two may be one tensor in eager, which its two leaves then copy; here each takes its own.
 // The maker's result may be seen as another view of its memory, as a transposed one.
-at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& looks) {
+at::Tensor ReplayRun::take_fresh(Fresh& fresh, const at::Tensor& like) {
   steps_[fresh.step].boxed->put_result_in(fresh.output, at::Tensor());
   const at::Tensor made = std::exchange(fresh.made, at::Tensor());
-  if (made.sizes() == looks.sizes() && made.strides() == looks.strides()) return made;
+  if (made.sizes() == like.sizes() && made.strides() == like.strides()) return made;
   auto result = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(made.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), made.dtype());
-  result.unsafeGetTensorImpl()->set_sizes_and_strides(looks.sizes(), looks.strides(), looks.storage_offset());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   return result;
 }
 
@@ -426,7 +426,7 @@ Step::State& ReplayRun::state_of(int op) {
   TORCH_INTERNAL_ASSERT(false, "A view has no step.");
 }
 
-size_t ReplayRun::lean_steps() const {
+size_t ReplayRun::direct_steps() const {
   return std::count_if(steps_.begin(), steps_.end(), [](const ReplayStep& step) { return !step.boxed; });
 }
 

@@ -18,7 +18,7 @@ namespace overdrive::replay {
 struct ReplayStep {
   Step step;
   int op;
-  // Null for a lean step.
+  // Null for a direct step.
   BoxedStep* boxed;
   // Whether the step puts the program's own numbers in place before the operator.
   bool fills = false;
@@ -84,7 +84,7 @@ class ReplayRun {
   void make_large_gradients_fresh();
   // An operator's argument that is set before every run. Before run_checked().
   void declare_number(int op, int argument, double value) { numbers_.push_back({op, argument, value}); }
-  size_t lean_steps() const;
+  size_t direct_steps() const;
 
   // Every run from now on is the runner's. Of a whole step.
   void run_by(std::unique_ptr<StepRunner> runner) { runner_ = std::move(runner); }
@@ -106,8 +106,8 @@ class ReplayRun {
   void run_backwards_again();
   void run_checked(std::vector<ReplayStep>& steps);
   void run_checked(ReplayStep& step);
-  // Replaces a boxed step, which has just run, by a lean one that does the same.
-  void make_lean(ReplayStep& step, const Snapshot& before);
+  // Replaces a boxed step, which has just run, by a direct one that does the same.
+  void make_direct(ReplayStep& step, const Snapshot& before);
   Snapshot memories_of_results(const Operator& op) const;
 
   BoundProgram bound_;
@@ -135,7 +135,7 @@ class ReplayRun {
     size_t output;
     at::Tensor made = {};
   };
-  at::Tensor take_fresh(Fresh& fresh, const at::Tensor& looks);
+  at::Tensor take_fresh(Fresh& fresh, const at::Tensor& like);
   // Whether the step can put its results into fresh memory, from now on.
   bool puts_results(ReplayStep& step);
   std::vector<Fresh> fresh_;

@@ -72,8 +72,8 @@ class ReadMemory {
   bool complete_ = true;
 };
 
-// `before`: the recording of an earlier call with the same looks. `read_before`: what it reads, at that call's
-// end.
+// `before`: the recording of an earlier call with the same signature. `read_before`: what it reads, at that
+// call's end.
 CheckedCall check_call(const Program& before, const ReadMemory& read_before, const CheckParts& parts);
 
 }  // namespace overdrive::replay

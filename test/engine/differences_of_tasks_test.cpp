@@ -62,7 +62,7 @@ TEST(Differences, NoNodeIsLentTheSumThatItsGradientWillBeAddedTo) {
   // {root} --+--> {first} --+--> {last}
   //          +--> {asks}  --+
   float received = 0;
-  const auto is_lent_one = [&] {
+  const auto is_borrowed_one = [&] {
     bool lent = false;
     auto last = make_body([&](variable_list&& gradients) -> variable_list {
       received = gradients[0].item<float>();
@@ -90,22 +90,22 @@ TEST(Differences, NoNodeIsLentTheSumThatItsGradientWillBeAddedTo) {
     run(root);
     return lent;
   };
-  on_stock([&] { EXPECT_TRUE(is_lent_one()); });
+  on_stock([&] { EXPECT_TRUE(is_borrowed_one()); });
   EXPECT_EQ(received, 3);
-  on_ours([&] { EXPECT_FALSE(is_lent_one()); });
+  on_ours([&] { EXPECT_FALSE(is_borrowed_one()); });
   EXPECT_EQ(received, 3);
 }
 
 int task_of_the_kernel = 0;
 
-torch::Tensor own_cosh(const torch::Tensor& x) {
+torch::Tensor native_cosh(const torch::Tensor& x) {
   task_of_the_kernel = get_current_graph_task_id();
   return (x.exp() + x.neg().exp()) / 2;
 }
 
 TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
-  library.impl("cosh", &own_cosh);
+  library.impl("cosh", &native_cosh);
   const auto backward_of_sinh = [] {
     auto x = torch::ones({2}, torch::requires_grad());
     task_of_the_kernel = -2;
@@ -116,14 +116,14 @@ TEST(Differences, AKernelInThePlaceOfLibTorchsOwnSeesNoTaskUnlessAsked) {
 
 int calls_of_the_kernel = 0;
 
-torch::Tensor own_tanh_backward(const torch::Tensor& gradient, const torch::Tensor& result) {
+torch::Tensor native_tanh_backward(const torch::Tensor& gradient, const torch::Tensor& result) {
   ++calls_of_the_kernel;
   return gradient * (1 - result * result);
 }
 
-TEST(Differences, AKernelInThePlaceOfLibTorchsOwnIsNotCalledByOwnNodesUnlessAsked) {
+TEST(Differences, AKernelInThePlaceOfLibTorchsOwnIsNotCalledByNativeNodesUnlessAsked) {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
-  library.impl("tanh_backward", &own_tanh_backward);
+  library.impl("tanh_backward", &native_tanh_backward);
   const auto calls = [] {
     calls_of_the_kernel = 0;
     torch::ones({2}, torch::requires_grad()).tanh().backward(torch::ones({2}));

@@ -19,7 +19,7 @@ using test::broken_rule;
 using test::TraceOnDisk;
 using torch::Tensor;
 
-class SideTraces : public testing::Test {
+class AuxiliaryTraces : public testing::Test {
  protected:
   // That `inner` lies inside a slice of this name on its thread.
   void expect_inside(const json& inner, const std::string& outer) const {
@@ -38,7 +38,7 @@ class SideTraces : public testing::Test {
   const Tensor x_ = torch::ones({64}, torch::requires_grad());
 };
 
-TEST_F(SideTraces, ShowWhereATensorIsPackedAndUnpacked) {
+TEST_F(AuxiliaryTraces, ShowWhereATensorIsPackedAndUnpacked) {
   {
     Trace trace(file_.path);
     Tensor y;
@@ -74,7 +74,7 @@ class Copies : public hooks::SavedTensorHooks {
   std::string name() const override { return "copies"; }
 };
 
-TEST_F(SideTraces, DrawAnArrowFromAFetchAheadToTheNodeThatTakesTheTensor) {
+TEST_F(AuxiliaryTraces, DrawAnArrowFromAFetchAheadToTheNodeThatTakesTheTensor) {
   {
     Trace trace(file_.path);
     Tensor y;
@@ -111,7 +111,7 @@ TEST_F(SideTraces, DrawAnArrowFromAFetchAheadToTheNodeThatTakesTheTensor) {
   EXPECT_EQ(taken, stats().ahead_hits + stats().ahead_waits);
 }
 
-TEST_F(SideTraces, ShowASecondRunInsideTheNodeThatAsksForIt) {
+TEST_F(AuxiliaryTraces, ShowASecondRunInsideTheNodeThatAsksForIt) {
   const auto block = [](const Tensor& t) { return t.exp().sin(); };
   {
     Trace trace(file_.path);
@@ -127,7 +127,7 @@ TEST_F(SideTraces, ShowASecondRunInsideTheNodeThatAsksForIt) {
   expect_inside(runs[1], "SinBackward0");
 }
 
-TEST_F(SideTraces, ShowTheMicroBatchesOfAPipeline) {
+TEST_F(AuxiliaryTraces, ShowTheMicroBatchesOfAPipeline) {
   const checkpoint::Layer layer = [](const Tensor& t) { return t.sin(); };
   const checkpoint::Stage stage{.layers = {layer}, .parameters = {}};
   const checkpoint::Pipeline pipeline({stage, stage}, {.chunks = 2});
@@ -143,7 +143,7 @@ TEST_F(SideTraces, ShowTheMicroBatchesOfAPipeline) {
   EXPECT_EQ(file_.slices({"recompute"}).size(), 2u);  // the first micro-batch in both stages
 }
 
-TEST_F(SideTraces, TellOfAnErrorInTheWork) {
+TEST_F(AuxiliaryTraces, TellOfAnErrorInTheWork) {
   const hooks::HooksPtr fails = hooks::make_hooks(
       [](const Tensor& tensor, const hooks::SaveInfo&) { return hooks::Packed::of(tensor.clone()); },
       [](hooks::Packed&, const hooks::UnpackInfo&) -> Tensor { throw std::out_of_range("no"); });
@@ -161,9 +161,9 @@ TEST_F(SideTraces, TellOfAnErrorInTheWork) {
   EXPECT_FALSE(file_.slices({"pack"}).at(0)["args"].contains("error"));
 }
 
-TEST_F(SideTraces, HearOfNothingWhenNoneIsOpen) {
+TEST_F(AuxiliaryTraces, HearOfNothingWhenNoneIsOpen) {
   { Trace trace(file_.path); }
-  EXPECT_EQ(base::side_work_listener.load(), nullptr);
+  EXPECT_EQ(base::auxiliary_span_listener.load(), nullptr);
 }
 
 }  // namespace

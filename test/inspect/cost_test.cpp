@@ -29,7 +29,7 @@ void expect_narrow(const Printed& printed) {
 }
 
 // First, because a process in which saved-tensor hooks were used runs none.
-TEST_F(Costs, KeepOwnNodesRunning) {
+TEST_F(Costs, KeepNativeNodesRunning) {
   const auto step = [&] { x_.exp().sum().backward(); };
   const auto own_nodes_of = [](const std::function<void()>& run) {
     reset_stats();

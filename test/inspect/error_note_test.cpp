@@ -170,7 +170,7 @@ TEST_F(ErrorNote, NamesEachOperatorThatMayHaveChangedTheTensor) {
               HasSubstr("; the tensor was changed by aten::add_ or aten::mul_"));
 }
 
-TEST_F(ErrorNote, KeepsOwnNodesRunningWhileItRecords) {
+TEST_F(ErrorNote, KeepsNativeNodesRunningWhileItRecords) {
   const auto own_nodes = [this](Errors errors) {
     use(errors);
     reset_stats();

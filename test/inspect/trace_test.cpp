@@ -55,7 +55,7 @@ TEST_F(Traces, HoldsEveryNodeInTheOrderInWhichItRan) {
   EXPECT_EQ(backwards[0]["args"]["nodes"], 4);
 }
 
-TEST_F(Traces, TellsOwnNodesFromTheHosts) {
+TEST_F(Traces, TellsNativeNodesFromTheHosts) {
   const Tensor x = leaf();
   reset_stats();
   {
@@ -66,7 +66,7 @@ TEST_F(Traces, TellsOwnNodesFromTheHosts) {
   for (const auto& node : file_.nodes()) who[node["name"]] = node["cat"];
   uint64_t own = 0;
   for (const auto& [type, count] : stats().own_nodes) own += count;
-  EXPECT_GT(own, 0u) << "a trace must not keep own nodes from running";
+  EXPECT_GT(own, 0u) << "a trace must not keep native nodes from running";
   EXPECT_EQ(std::count_if(who.begin(), who.end(), [](const auto& node) { return node.second == "own"; }), own);
   EXPECT_EQ(who["SortBackward0"], "host");
 }

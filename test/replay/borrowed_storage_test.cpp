@@ -41,28 +41,29 @@ Training normed() {
                           {5, 8}, {5, 4});
 }
 
-bool is_lent(CapturedStep& step, const std::string& name) {
+bool is_borrowed(CapturedStep& step, const std::string& name) {
   std::istringstream lines(step.explain());
   for (std::string line; std::getline(lines, line);) {
-    if (line.find(name) != std::string::npos && line.find("into lent memory") != std::string::npos) return true;
+    if (line.find(name) != std::string::npos && line.find("into borrowed storage") != std::string::npos)
+      return true;
   }
   return false;
 }
 
-TEST(LentMemory, AResultIsMadeWhereTheReplayHasItsMemory) {
+TEST(BorrowedStorage, AResultIsMadeWhereTheReplayHasItsMemory) {
   SideBySide both(normed);
   EXPECT_EQ(both.run(12), "") << both.step().explain();
   EXPECT_GE(both.step().stats().replayed, 7u);
-  EXPECT_TRUE(is_lent(both.step(), "native_layer_norm_backward")) << both.step().explain();
+  EXPECT_TRUE(is_borrowed(both.step(), "native_layer_norm_backward")) << both.step().explain();
 }
 
-TEST(LentMemory, ALayerOfOneDnnWithResultsOfOneSize) {
+TEST(BorrowedStorage, ALayerOfOneDnnWithResultsOfOneSize) {
   SideBySide both(two_layers);
   EXPECT_EQ(both.run(12), "") << both.step().explain();
   EXPECT_GE(both.step().stats().replayed, 7u);
   if (both.step().explain().find("mkldnn_rnn_layer_backward") == std::string::npos)
     GTEST_SKIP() << "LibTorch has no layer operator here.";
-  EXPECT_TRUE(is_lent(both.step(), "mkldnn_rnn_layer_backward")) << both.step().explain();
+  EXPECT_TRUE(is_borrowed(both.step(), "mkldnn_rnn_layer_backward")) << both.step().explain();
 }
 
 // Another allocator stands in front from one call to a later one.
@@ -81,10 +82,10 @@ class Plain final : public c10::Allocator {
   c10::Allocator& below_;
 };
 
-TEST(LentMemory, AnotherAllocatorInFrontGetsResultsThatAreCopied) {
+TEST(BorrowedStorage, AnotherAllocatorInFrontGetsResultsThatAreCopied) {
   SideBySide both(normed);
   EXPECT_EQ(both.run(8), "");
-  ASSERT_TRUE(is_lent(both.step(), "native_layer_norm_backward"));
+  ASSERT_TRUE(is_borrowed(both.step(), "native_layer_norm_backward"));
   c10::Allocator* const before = c10::GetCPUAllocator();
   static Plain* const plain = new Plain(*before);  // tensors remember it
   c10::SetCPUAllocator(plain);
@@ -102,15 +103,15 @@ PartProgram part_of_two_layers(int64_t width) {
   return part_of_net(net, {5, 8}, {5, 4});
 }
 
-TEST(LentMemory, LargeGradientsOfAPartAreMadeInTheMemoryThatTheParameterKeeps) {
+TEST(BorrowedStorage, LargeGradientsOfAPartAreMadeInTheMemoryThatTheParameterKeeps) {
   // 64 KiB for each gradient of the norm.
   PartBesideEager both([] { return part_of_two_layers(16384); });
   EXPECT_EQ(both.run(10), "") << both.part().explain();
   EXPECT_GE(both.part().stats().backwards, 5u);
-  EXPECT_TRUE(is_lent(both.part(), "native_layer_norm_backward")) << both.part().explain();
+  EXPECT_TRUE(is_borrowed(both.part(), "native_layer_norm_backward")) << both.part().explain();
 }
 
-TEST(LentMemory, GradientsOfTwoCallsOfAPartHaveMemoryOfTheirOwn) {
+TEST(BorrowedStorage, GradientsOfTwoCallsOfAPartHaveMemoryOfTheirOwn) {
   torch::nn::LayerNorm norm(torch::nn::LayerNormOptions({16384}));
   CapturedStep part([norm](const Tensors& x) mutable { return Tensors{norm->forward(x[0])}; },
                     {.modules = {norm.ptr()}}, /*is_part=*/true);

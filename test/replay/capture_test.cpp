@@ -39,7 +39,7 @@ TEST(Capture, ReturnsFreshTensors) {
   EXPECT_FALSE(same_bits(kept[8], kept[9]));
 }
 
-// A profiler sees one event, with an event for each operator inside of it, lean or not.
+// A profiler sees one event, with an event for each operator inside of it, direct or not.
 TEST(Capture, AReplayIsAnEventWithItsOperatorsInside) {
   SideBySide both([] { return small_mlp(); });
   ASSERT_EQ(both.run(10), "");

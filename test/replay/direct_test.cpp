@@ -1,4 +1,4 @@
-// Operators without the dispatcher: each is lean, and has eager's bits on values that no recording has seen.
+// Operators without the dispatcher: each is direct, and has eager's bits on values that no recording has seen.
 #include "test/replay/replay_fixture.h"
 
 #include <limits>
@@ -6,10 +6,10 @@
 namespace overdrive::test {
 namespace {
 
-struct LeanRow {
+struct DirectRow {
   const char* op;
   std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> call;
-  bool lean = true;
+  bool direct = true;
 };
 
 // LibTorch for 64-bit ARM computes some products by oneDNN.
@@ -21,8 +21,8 @@ constexpr bool kOnlyBlas = true;
 
 using T = const at::Tensor&;
 
-const std::vector<LeanRow>& lean_rows() {
-  static const std::vector<LeanRow> rows{
+const std::vector<DirectRow>& direct_rows() {
+  static const std::vector<DirectRow> rows{
       {"tanh", [](T a, T) { return a.tanh(); }},
       {"sigmoid", [](T a, T) { return a.sigmoid(); }},
       {"neg", [](T a, T) { return a.neg(); }},
@@ -140,21 +140,21 @@ at::Tensor values(int i, double offset) {
   return result;
 }
 
-TEST(CaptureLean, OperatorsHaveEagersBits) {
-  for (const LeanRow& row : lean_rows()) {
+TEST(CaptureDirect, OperatorsHaveEagersBits) {
+  for (const DirectRow& row : direct_rows()) {
     auto step = capture([&](at::Tensor a, at::Tensor b) { return row.call(a, b); });
     for (int i = 0; i < 16; ++i) {
       const at::Tensor a = values(i, 0), b = values(i + 3, 0.5);
       EXPECT_TRUE(same_bits(step(a, b), row.call(a, b))) << row.op << " " << i;
     }
     EXPECT_GT(step.stats().replayed, 10u) << row.op << step.explain();
-    const auto lean = testing::HasSubstr(c10::str("lean aten::", row.op, "("));
-    EXPECT_THAT(step.explain(), testing::Conditional(row.lean, lean, testing::Not(lean))) << row.op;
+    const auto direct = testing::HasSubstr(c10::str("direct aten::", row.op, "("));
+    EXPECT_THAT(step.explain(), testing::Conditional(row.direct, direct, testing::Not(direct))) << row.op;
   }
 }
 
 // An operator of two results: the places are part of what it returns.
-TEST(CaptureLean, MaxPoolHasEagersElementsAndPlaces) {
+TEST(CaptureDirect, MaxPoolHasEagersElementsAndPlaces) {
   struct Pool {
     std::vector<int64_t> window, step, pad;
     bool ceil;
@@ -177,7 +177,7 @@ TEST(CaptureLean, MaxPoolHasEagersElementsAndPlaces) {
         const auto [expected, expected_places] = pooled(x);
         EXPECT_TRUE(same_bits(elements, expected) && same_bits(places, expected_places)) << i;
       }
-      EXPECT_THAT(step.explain(), testing::HasSubstr("lean aten::max_pool2d_with_indices("));
+      EXPECT_THAT(step.explain(), testing::HasSubstr("direct aten::max_pool2d_with_indices("));
     }
   }
 }

@@ -288,7 +288,7 @@ TEST(StepFile, SharesTensorsBetweenFunctions) {
               testing::HasSubstr("no function test; it has train, predict"));
 }
 
-TEST(StepFile, WithoutValuesHasNamesAndLooks) {
+TEST(StepFile, WithoutValuesHasNamesAndSignatures) {
   FromFile training(convolutions);
   training.step->save(training.path, {.values = false});
   EXPECT_LT(read_file(training.path).size(), size_t{64} << 10);

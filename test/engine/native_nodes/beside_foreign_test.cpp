@@ -60,7 +60,7 @@ void expect_same(const std::function<void(Log&)>& program) {
 
 // {x} --Tanh x 10--> --Sum--> {loss}, with something foreign in the middle. The tanh behind the sum gets a
 // gradient of strides of zero, and declines.
-uint64_t own_nodes_of_chain(const std::function<Tensor(const Tensor&)>& in_the_middle) {
+uint64_t native_nodes_of_chain(const std::function<Tensor(const Tensor&)>& in_the_middle) {
   const ScopedInstall engine;
   Tensor x = leaf({2, 3}), y = x;
   for (int i = 0; i < 5; ++i) y = y.tanh();
@@ -73,19 +73,20 @@ uint64_t own_nodes_of_chain(const std::function<Tensor(const Tensor&)>& in_the_m
 }
 
 TEST(BesideForeign, OneForeignNodeCostsOneNode) {
-  EXPECT_EQ(own_nodes_of_chain([](const Tensor& y) { return y; }), 11u);
-  EXPECT_EQ(own_nodes_of_chain([](const Tensor& y) {
+  EXPECT_EQ(native_nodes_of_chain([](const Tensor& y) { return y; }), 11u);
+  EXPECT_EQ(native_nodes_of_chain([](const Tensor& y) {
               y.register_hook([](const Tensor&) {});
               return y;
             }),
             10u);
   EXPECT_EQ(stats().declined_nodes.at("TanhBackward0: hook"), 1u);
-  EXPECT_EQ(own_nodes_of_chain([](const Tensor& y) {
+  EXPECT_EQ(native_nodes_of_chain([](const Tensor& y) {
               y.retain_grad();
               return y;
             }),
             10u);
-  EXPECT_EQ(own_nodes_of_chain([](const Tensor& y) { return Identity::apply(y); }), 11u) << "and one foreign";
+  EXPECT_EQ(native_nodes_of_chain([](const Tensor& y) { return Identity::apply(y); }), 11u)
+      << "and one foreign";
 }
 
 TEST(BesideForeign, NodesThatAreRefusedAreCountedByReason) {

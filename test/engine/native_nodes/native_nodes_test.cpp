@@ -1,4 +1,4 @@
-// Every own node beside stock: programs around each row of the table, over operands, values, types, root
+// Every native node beside stock: programs around each row of the table, over operands, values, types, root
 // gradients, places in a graph and surroundings. All that a program can see must be the same.
 #include "engine/engine.h"
 #include "engine/kernels/elementwise.h"
@@ -30,7 +30,7 @@ struct Threads {
   int before;
 };
 
-void compare(const OwnProgram& program) {
+void compare(const NativeProgram& program) {
   const std::string ours = on<Overdrive>([&] { return program.run(); });
   const std::string stocks = on<StockEngine>([&] { return program.run(); });
   EXPECT_EQ(ours, stocks) << program.name();
@@ -43,11 +43,11 @@ uint64_t mix(uint64_t x) {
 }
 
 // The surroundings of a type, all of them; everything else is drawn.
-void compare_around(const OwnRow& row, uint64_t number, int rounds) {
+void compare_around(const NativeRow& row, uint64_t number, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     for (int around = 0; around < static_cast<int>(Around::kHowMany); ++around) {
       uint64_t draws = mix(number * 1000003 + static_cast<uint64_t>(round * 100 + around));
-      OwnProgram program{&row};
+      NativeProgram program{&row};
       program.around = static_cast<Around>(around);
       program.seed = draws;
       program.wiring = draw<Wiring>(draws);
@@ -62,24 +62,24 @@ void compare_around(const OwnRow& row, uint64_t number, int rounds) {
 }
 
 // Most of the time of such a row goes into making and comparing numbers.
-bool is_large(const OwnRow& row) { return at::empty(row.operands[0], at::kMeta).numel() > 10000; }
+bool is_large(const NativeRow& row) { return at::empty(row.operands[0], at::kMeta).numel() > 10000; }
 
-class OwnNodes : public testing::TestWithParam<size_t> {};
+class NativeNodes : public testing::TestWithParam<size_t> {};
 
-TEST_P(OwnNodes, AreStocksInEverySurrounding) {
-  const OwnRow& row = own_rows()[GetParam()];
+TEST_P(NativeNodes, AreStocksInEverySurrounding) {
+  const NativeRow& row = native_rows()[GetParam()];
   const Threads one(1);
   compare_around(row, GetParam(), is_large(row) ? 1 : 8);
 }
 
-TEST_P(OwnNodes, AreStocksOnTwoThreadsOfTheHost) {
-  const OwnRow& row = own_rows()[GetParam()];
+TEST_P(NativeNodes, AreStocksOnTwoThreadsOfTheHost) {
+  const NativeRow& row = native_rows()[GetParam()];
   const Threads two(2);
   compare_around(row, GetParam() + 1000, 1);
 }
 
-TEST_P(OwnNodes, AreStocksForOtherTypes) {
-  const OwnRow& row = own_rows()[GetParam()];
+TEST_P(NativeNodes, AreStocksForOtherTypes) {
+  const NativeRow& row = native_rows()[GetParam()];
   const Threads one(1);
   const std::pair<at::ScalarType, at::ScalarType> types[] = {
       {at::kBFloat16, at::kBFloat16},  {at::kHalf, at::kHalf},    {at::kComplexFloat, at::kComplexFloat},
@@ -93,7 +93,7 @@ TEST_P(OwnNodes, AreStocksForOtherTypes) {
     for (uint64_t wiring = 0; wiring < kWirings; ++wiring) {
       uint64_t draws = mix(++number);
       if (is_large(row) && wiring != only) continue;
-      OwnProgram program{&row};
+      NativeProgram program{&row};
       program.type = first;
       program.second_type = second;
       program.seed = draws;
@@ -106,17 +106,19 @@ TEST_P(OwnNodes, AreStocksForOtherTypes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, OwnNodes, testing::Range(size_t{0}, own_rows().size()), [](const auto& tested) {
-  std::string name = own_rows()[tested.param].type + std::to_string(tested.param);
-  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Rows, NativeNodes, testing::Range(size_t{0}, native_rows().size()),
+                         [](const auto& tested) {
+                           std::string name = native_rows()[tested.param].type + std::to_string(tested.param);
+                           std::erase_if(name,
+                                         [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+                           return name;
+                         });
 
 // Types that ran themselves while the rows of the table ran in the plainest way.
 std::set<std::string> types_that_ran() {
   reset_stats();
-  for (const OwnRow& row : own_rows()) {
-    OwnProgram program{&row};
+  for (const NativeRow& row : native_rows()) {
+    NativeProgram program{&row};
     program.wiring = Wiring::kAlone;
     on<Overdrive>([&] { return program.run(); });
   }
@@ -125,13 +127,13 @@ std::set<std::string> types_that_ran() {
   return ran;
 }
 
-TEST(OwnNodesTable, NamesEveryTypeAndEachOfThemRuns) {
+TEST(NativeNodesTable, NamesEveryTypeAndEachOfThemRuns) {
   const std::set<std::string> ran = types_that_ran();
   for (const std::string& type : own_node_types()) EXPECT_TRUE(ran.contains(type)) << type;
   EXPECT_EQ(ran.size(), own_node_types().size());
 }
 
-TEST(OwnNodesTable, CountsWhyATypeDeclined) {
+TEST(NativeNodesTable, CountsWhyATypeDeclined) {
   reset_stats();
   on<Overdrive>([] {
     const at::Tensor x = at::ones({2, 2}, at::kBFloat16).set_requires_grad(true);
@@ -143,7 +145,7 @@ TEST(OwnNodesTable, CountsWhyATypeDeclined) {
 }
 
 // Numbers of both signs, zeros, infinities, NaNs of both signs and the smallest; lengths around a vector's.
-TEST(OwnNodesTable, LoopsForWideVectorsHaveTheBitsOfThePortableOnes) {
+TEST(NativeNodesTable, LoopsForWideVectorsHaveTheBitsOfThePortableOnes) {
   const auto compare_loops = [](auto zero) {
     using T = decltype(zero);
     const kernels::Loops<T>&wide = kernels::loops<T>(), &portable = kernels::portable_loops<T>();
@@ -197,7 +199,7 @@ TEST(OwnNodesTable, LoopsForWideVectorsHaveTheBitsOfThePortableOnes) {
   compare_loops(double{});
 }
 
-TEST(OwnNodesTable, IsLeftAloneWhenSwitchedOff) {
+TEST(NativeNodesTable, IsLeftAloneWhenSwitchedOff) {
   Options options = Options::from_environment();
   options.own_nodes = false;
   install(options);

@@ -1,5 +1,5 @@
 // A contiguous tensor may have any stride where a size is one. Results of the host's nodes differ in whether
-// they keep such strides of a gradient; own nodes differ in the same way.
+// they keep such strides of a gradient; native nodes differ in the same way.
 #include "engine/engine.h"
 #include "test/support/engines.h"
 #include "test/support/pch.h"
@@ -94,7 +94,7 @@ std::string gradient_strides(Function function, at::IntArrayRef sizes, bool shar
   return c10::str(leaf.grad().strides());
 }
 
-TEST(OwnNodesOddStrides, ResultsHaveTheHosts) {
+TEST(NativeNodesOddStrides, ResultsHaveTheHosts) {
   std::string wrong;
   for (const auto& [name, function] : kFunctions) {
     for (int variant = 0; variant < 27 * 2; ++variant) {

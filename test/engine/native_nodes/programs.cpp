@@ -154,7 +154,7 @@ class Level {
 
 }  // namespace
 
-std::string OwnProgram::name() const {
+std::string NativeProgram::name() const {
   std::ostringstream text;
   text << row->type << " by " << row->what << " of " << type << "/" << second_type << " operand "
        << static_cast<int>(operand) << " values " << static_cast<int>(values) << " root "
@@ -163,7 +163,7 @@ std::string OwnProgram::name() const {
   return text.str();
 }
 
-std::string OwnProgram::run() const {
+std::string NativeProgram::run() const {
   Numbers numbers(seed);
   variable_list leaves, operands;
   at::Tensor result, z;

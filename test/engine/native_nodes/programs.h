@@ -36,8 +36,8 @@ enum class Around {
   kHowMany
 };
 
-struct OwnProgram {
-  const OwnRow* row;
+struct NativeProgram {
+  const NativeRow* row;
   at::ScalarType type = at::kFloat;
   at::ScalarType second_type = at::kFloat;  // of the operands but the first
   Operand operand = Operand::kLeaf;

@@ -8,7 +8,7 @@ namespace {
 using Sizes = std::vector<std::vector<int64_t>>;
 
 #define ROW(type, operands, ...)                                                                    \
-  OwnRow {                                                                                          \
+  NativeRow {                                                                                       \
     type, #__VA_ARGS__, operands, [](const variable_list& in) -> at::Tensor { return __VA_ARGS__; } \
   }
 
@@ -31,7 +31,7 @@ at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); 
 at::Tensor classes() { return at::tensor({1, 0, 3}, at::kLong); }
 at::Tensor mask() { return at::arange(12).view({3, 4}).remainder(3).eq(0); }
 
-std::vector<OwnRow> elementwise() {
+std::vector<NativeRow> elementwise() {
   return {
       ROW("AddBackward0", kTwo, in[0] + in[1]),
       ROW("AddBackward0", kRow, in[0] + in[1]),
@@ -91,7 +91,7 @@ std::vector<OwnRow> elementwise() {
   };
 }
 
-std::vector<OwnRow> products() {
+std::vector<NativeRow> products() {
   return {
       ROW("MmBackward0", kMatrices, at::mm(in[0], in[1])),
       ROW("MmBackward0", (Sizes{{3, 4}, {5, 4}}), at::mm(in[0], in[1].t())),
@@ -112,7 +112,7 @@ std::vector<OwnRow> products() {
   };
 }
 
-std::vector<OwnRow> shapes() {
+std::vector<NativeRow> shapes() {
   return {
       ROW("TBackward0", kOne, in[0].t()),
       ROW("TBackward0", (Sizes{{4}}), in[0].t()),
@@ -139,7 +139,7 @@ std::vector<OwnRow> shapes() {
   };
 }
 
-std::vector<OwnRow> reductions() {
+std::vector<NativeRow> reductions() {
   return {
       ROW("SumBackward0", kOne, in[0].sum()),
       ROW("SumBackward0", kOnes, in[0].sum()),
@@ -162,7 +162,7 @@ std::vector<OwnRow> reductions() {
   };
 }
 
-std::vector<OwnRow> parts() {
+std::vector<NativeRow> parts() {
   return {
       ROW("SelectBackward0", kOne, in[0].select(0, 1)),
       ROW("SelectBackward0", kOne, in[0].select(1, -1)),
@@ -188,7 +188,7 @@ std::vector<OwnRow> parts() {
   };
 }
 
-std::vector<OwnRow> below_autograd() {
+std::vector<NativeRow> below_autograd() {
   return {
       ROW("GeluBackward0", kOne, at::gelu(in[0])),
       ROW("SiluBackward0", kOne, at::silu(in[0])),
@@ -217,18 +217,18 @@ std::vector<OwnRow> below_autograd() {
 }
 #undef ROW
 
-std::vector<OwnRow> all() {
-  std::vector<OwnRow> rows;
+std::vector<NativeRow> all() {
+  std::vector<NativeRow> rows;
   for (auto* family : {elementwise, products, shapes, reductions, parts, below_autograd}) {
-    for (OwnRow& row : family()) rows.push_back(std::move(row));
+    for (NativeRow& row : family()) rows.push_back(std::move(row));
   }
   return rows;
 }
 
 }  // namespace
 
-const std::vector<OwnRow>& own_rows() {
-  static const auto* rows = new std::vector<OwnRow>(all());
+const std::vector<NativeRow>& native_rows() {
+  static const auto* rows = new std::vector<NativeRow>(all());
   return *rows;
 }
 

@@ -10,13 +10,13 @@ namespace overdrive::test {
 
 using torch::autograd::variable_list;
 
-struct OwnRow {
+struct NativeRow {
   const char* type;
   const char* what;
   std::vector<std::vector<int64_t>> operands;  // their sizes; empty sizes: no dimensions
   at::Tensor (*run)(const variable_list& in);
 };
 
-const std::vector<OwnRow>& own_rows();
+const std::vector<NativeRow>& native_rows();
 
 }  // namespace overdrive::test

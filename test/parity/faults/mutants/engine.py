@@ -6,7 +6,7 @@ GRAPH, STATE = "engine_contract_graph_test", "engine_contract_state_test"
 
 def own(*types):
     """The rows of these types of nodes, in every surrounding."""
-    return tests("engine_own_nodes_test", ":".join(f"*EverySurrounding/{one}*" for one in types), "--gtest_fail_fast")
+    return tests("engine_native_nodes_test", ":".join(f"*EverySurrounding/{one}*" for one in types), "--gtest_fail_fast")
 
 
 BASE_AND_HOST = [
@@ -65,7 +65,7 @@ KERNELS_AND_NODE = [
     Fault("later_maximum", "of two equal elements the later one is the largest", "engine/kernels/max_pool.cpp",
           "    const bool wins = (value > known) | (value != value);",
           "    const bool wins = (FAULT ? value >= known : value > known) | (value != value);",
-          tests("replay_tests", "*CaptureLean.*")),
+          tests("replay_tests", "*CaptureDirect.*")),
     Fault("no_nan_there", "a NaN is not noticed", "engine/kernels/elementwise.inl",
           "  return found != 0;", "  return found != 0 && !FAULT;", own("Mul", "Sigmoid")),
     Fault("relu_at_zero", "the gradient of relu passes where the result is zero", "engine/kernels/elementwise.inl",
@@ -83,7 +83,7 @@ KERNELS_AND_NODE = [
           tests("engine_contract_sums_test", "*Sums*")),
     Fault("lend_for_good", "memory that a hook lent becomes a gradient", "engine/node/borrowed_storage.cpp",
           "    gradient = gradient.clone();", "    if (!FAULT) gradient = gradient.clone();",
-          tests("hooks_stack_test", "*LentMemory*")),
+          tests("hooks_stack_test", "*BorrowedStorage*")),
     Fault("no_release_notice", "a node is not told that its variables will go", "engine/node/node_call.cpp",
           "  if (!call.keep_graph) node.will_release_variables();",
           "  if (!call.keep_graph && !FAULT) node.will_release_variables();",
@@ -100,7 +100,7 @@ KERNELS_AND_NODE = [
           tests(STATE, "*GraphFlags*:*Lifetime*")),
 ]
 
-OWN_NODES = [
+NATIVE_NODES = [
     Fault("factor_after_gradient", "a product overwrites a gradient that it needs again", "engine/native_nodes/scaled.cpp",
           "times(gradient, self, !first);", "times(gradient, self, !first || FAULT);", own("MulBackward0")),
     Fault("stride_of_rows", "a transposed factor has the stride of dense rows", "engine/native_nodes/products.cpp",
@@ -114,15 +114,15 @@ OWN_NODES = [
           "                                                            : *data_of<T>(gradient) / static_cast<T>(n), n);",
           own("Mean")),
     Fault("take_shared_gradient", "a leaf takes over a gradient that others own too", "engine/native_nodes/accumulation.cpp",
-          "    if (!has_one_owner(gradient)) return OwnOutcome::kOddGradient;",
-          "    if (!has_one_owner(gradient) && !FAULT) return OwnOutcome::kOddGradient;", own("AddBackward", "Clone")),
+          "    if (!has_one_owner(gradient)) return NativeOutcome::kOddGradient;",
+          "    if (!has_one_owner(gradient) && !FAULT) return NativeOutcome::kOddGradient;", own("AddBackward", "Clone")),
     Fault("views_for_hooks", "a hook gets a view that does not know its base", "engine/node/node_call.cpp",
           "  if (call.user_code && has_pre_hooks(node)) show_views(gradients);",
           "  if (!FAULT && call.user_code && has_pre_hooks(node)) show_views(gradients);",
-          tests("engine_own_nodes_test", "BesideForeign.*")),
+          tests("engine_native_nodes_test", "BesideForeign.*")),
     Fault("looks_once", "a run does not look at the thread again after foreign code", "engine/run/run.cpp",
           "      step_.refusal = refusal_of_thread();", "      if (!FAULT) step_.refusal = refusal_of_thread();",
-          tests("engine_own_nodes_test", "BesideForeign.*")),
+          tests("engine_native_nodes_test", "BesideForeign.*")),
     Fault("leaf_keeps_version", "a sum into a leaf's gradient does not raise the version",
           "engine/native_nodes/accumulation.cpp",
           "    have.unsafeGetTensorImpl()->bump_version();", "    if (!FAULT) have.unsafeGetTensorImpl()->bump_version();",
@@ -166,7 +166,7 @@ RUN_AND_DEVICES = [
 ]
 
 DOORS = [
-    Fault("own_nodes_with_tangents", "own nodes run while tensors may have tangents", "engine/run/native_permission.cpp",
+    Fault("native_nodes_with_tangents", "native nodes run while tensors may have tangents", "engine/run/native_permission.cpp",
           "  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           "  if (!FAULT && torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           own("Exp", "Mul")),
@@ -193,4 +193,4 @@ DOORS = [
            "test/engine/python_door/two/libtorch_python.so | grep 'has 2 linker slots'")),
 ]
 
-ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + OWN_NODES + RUN_AND_DEVICES + DOORS
+ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + NATIVE_NODES + RUN_AND_DEVICES + DOORS

@@ -5,7 +5,7 @@ GRAPH = tests("inspect_graph_tests", "GraphOfBackward.*:PredictedOrder.*")
 STOP = tests("inspect_graph_tests", "Stopping.*")
 NAN = tests("inspect_graph_tests", "NanWatching.*:ValueRange.*")
 NOTES = tests("inspect_graph_tests", "ErrorNote.*:ForwardFrames.*")
-TRACES = tests("inspect_tests", "Traces.*:SideTraces.*")
+TRACES = tests("inspect_tests", "Traces.*:AuxiliaryTraces.*")
 COSTS = tests("inspect_tests", "Costs.*:Remedies*")
 
 INSPECT = [

@@ -14,7 +14,7 @@ REPLAY = [
           "    target.set_state(generator.state);", "    if (!FAULT) target.set_state(generator.state);", STEPS),
     Fault("mode_of_matrices", "a product's transposed factor has the other leading dimension", "replay/direct/products.cpp",
           "ldb = b.stride(plain_b ? column : row),", "ldb = b.stride(plain_b != FAULT ? column : row),",
-          tests("replay_tests", "*CaptureLean.*")),
+          tests("replay_tests", "*CaptureDirect.*")),
     Fault("any_rounding", "modes of floating point are not looked at", "replay/record/environment.cpp",
           "          .float_control = base::float_modes(),", "          .float_control = FAULT ? 0 : base::float_modes(),", GUARDS,
           "a replay computes in the modes of its thread; the guard is for numbers that the program computes by itself"),

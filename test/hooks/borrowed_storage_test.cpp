@@ -17,7 +17,7 @@ struct ReturnsWhatItSaved : torch::autograd::Function<ReturnsWhatItSaved> {
   }
 };
 
-class LentMemory : public HooksTest {
+class BorrowedStorage : public HooksTest {
  protected:
   // A copy at the save and another at each unpack.
   const HooksPtr copying_twice_ = make_hooks(
@@ -35,7 +35,7 @@ class LentMemory : public HooksTest {
   static std::string name(const HooksPtr& hooks) { return hooks ? hooks->name() : "no hooks"; }
 };
 
-TEST_F(LentMemory, IsNotTakenOverAsAGradient) {
+TEST_F(BorrowedStorage, IsNotTakenOverAsAGradient) {
   for (const HooksPtr& hooks : all_) {
     for (const bool with_history : {false, true}) {
       const Tensor x = leaf_of({3, 4}), y = leaf_of({3, 4});
@@ -57,7 +57,7 @@ TEST_F(LentMemory, IsNotTakenOverAsAGradient) {
   }
 }
 
-TEST_F(LentMemory, OfAParameterIsNotTakenOverEither) {
+TEST_F(BorrowedStorage, OfAParameterIsNotTakenOverEither) {
   const Tensor x = at::ones({3, 4}).requires_grad_();
   Tensor loss;
   {
@@ -69,7 +69,7 @@ TEST_F(LentMemory, OfAParameterIsNotTakenOverEither) {
   EXPECT_TRUE(at::equal(x, at::ones({3, 4})));
 }
 
-TEST_F(LentMemory, MayBeReturnedAgainAndAgain) {
+TEST_F(BorrowedStorage, MayBeReturnedAgainAndAgain) {
   for (const HooksPtr& hooks : all_) {
     const Tensor x = leaf_of({3, 4}), gradient = at::ones({3, 4});
     Tensor loss;
