@@ -87,9 +87,6 @@ class CapturedStep(StepRun):
             for setting in variant.settings.values():
                 setting.put()
             form = self._one_form or self._forms[call("Capture.current", self._capture)]
-            if optimizer is not None and optimizer.has_idle():
-                for parameter in self._dropped.get(call("Capture.current", self._capture), ()):
-                    parameter.grad = None
             for left in form.left:
                 left.put(results, tensors)
         return filled(form.result, iter(results))

@@ -145,13 +145,6 @@ class Optimizer:
         """Which of the remembered have a gradient now, and would be updated: a recording for each answer."""
         return tuple(parameter.grad is None for parameter in self._idle)
 
-    def has_idle(self) -> bool:
-        return bool(self._idle)
-
-    def with_gradient(self) -> list[Any]:
-        """The remembered that have a gradient now."""
-        return [parameter for parameter in self._idle if parameter.grad is not None]
-
     def begin(self) -> None:
         """Before a recorded function runs: from here on step() is the operator's."""
         self.steps, self._thread = 0, threading.get_ident()

@@ -59,12 +59,6 @@ class Optimizers:
         for one in self._all:
             one.note_idle()
 
-    def has_idle(self) -> bool:
-        return any(one.has_idle() for one in self._all)
-
-    def with_gradient(self) -> list[Any]:
-        return [parameter for one in self._all for parameter in one.with_gradient()]
-
     def structure(self) -> list[Read]:
         return [read for one in self._all for read in one.structure()]
 

@@ -169,7 +169,6 @@ class StepChoice(StepTexts):
         self._structure = self._variant = self._one_form = None
         self._variants.clear()
         self._forms.clear()
-        self._dropped.clear()
         self._own.clear()
         self._gradients.clear()
         self._left.clear()

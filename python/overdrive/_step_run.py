@@ -37,7 +37,6 @@ class StepRun(StepLearning):
             numbers = variant.numbers
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
             entry = call("Capture.current", self._capture)
-            had = [] if self._optimizer is None else self._optimizer.with_gradient()
             before = Before(self._left.values())
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
@@ -65,8 +64,6 @@ class StepRun(StepLearning):
                 call("Recording.results", leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
-                if recorded:
-                    self._dropped[entry] = [parameter for parameter in had if parameter.grad is None]
             if numbers is not None and numbers.refusal and not numbers.counters:
                 self._drop_open(variant)
             if self._structure is None or self._structure.changed() is not None or recorded:

@@ -85,11 +85,9 @@ class StepState:
         # That the last recording made, and whether the program held one until the next.
         self._gradients: list[weakref.ref[Any]] = []
         self._holds_gradient = False
-        # Of each recording the structure of its results, and parameters whose gradient zero_grad() takes away without
-        # an operator.
+        # Of each recording the structure of its results.
         self._forms: dict[int, Any] = {}
         self._one_form: Any = None
-        self._dropped: dict[int, list[Any]] = {}
         self._form: Any = None
         # Of the call under way, where they are more than tensors; of the run of the function, to see whether it changes them.
         self._given: Given | None = None

@@ -654,10 +654,11 @@ def test_values_in_containers_and_classes_are_looked_at(name, capture):
     looks_at(*KEYS[name], Keys(), capture)
 
 
+@pytest.mark.parametrize("guards", ["checked", "promised"])
 @pytest.mark.parametrize("inside", [True, False], ids=["step() inside", "step() outside"])
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("case", ["eager between", "a rare task", "tasks in blocks", "a rare branch"])
-def test_gradients_that_zero_grad_takes_away_without_an_operator(case, to_none, inside):
+def test_gradients_that_zero_grad_takes_away_without_an_operator(case, to_none, inside, guards):
     def run(captured):
         torch.manual_seed(0)
         body, a, b = nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(2, 1)
@@ -675,7 +676,7 @@ def test_gradients_that_zero_grad_takes_away_without_an_operator(case, to_none, 
                 optimizer.step()
             return loss
 
-        step = overdrive.capture(train, optimizer=optimizer if inside else None) if captured else train
+        step = overdrive.capture(train, optimizer=optimizer if inside else None, guards=guards) if captured else train
         seen = []
         for i in range(40):
             x, task = torch.randn(3, 2, generator=torch.Generator().manual_seed(i)), 0
