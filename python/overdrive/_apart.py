@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._code import unwatched
 from overdrive._library import address_of, call, function as function_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overdrive._arguments import Arguments, Given
-from overdrive._capture_optimizer import _refuse
+from overdrive._recording import _refuse
 from overdrive._capture_results import filled, form_of_results
 from overdrive._capture_texts import Number
 from overdrive._facts import SUBCLASS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
-from overdrive._capture_optimizer import _refuse
+from overdrive._recording import _refuse
 from overdrive._capture_results import filled, form_of, form_of_results, others_in
 from overdrive._capture_texts import descended
 from overdrive._facts import SUBCLASS
@@ -331,7 +331,7 @@ def part_of(target: Any) -> CapturedStep | None:
     import torch
 
     if isinstance(target, torch.optim.Optimizer):
-        from overdrive._part_optimizer import update_of
+        from overdrive._optimizer_part import update_of
 
         return update_of(target)
     call = target._compiled_call_impl
@@ -377,7 +377,7 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
         target._compiled_call_impl = _ModuleCall(target, type(target).__name__, options)
         return target
     if isinstance(target, torch.optim.Optimizer):
-        from overdrive._part_optimizer import captured_optimizer
+        from overdrive._optimizer_part import captured_optimizer
 
         return captured_optimizer(target, options)
     if not callable(target):

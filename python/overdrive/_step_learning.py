@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overdrive._call_numbers import CallNumbers
-from overdrive._capture_optimizer import _refuse
+from overdrive._recording import _refuse
 from overdrive._code import Watcher
 from overdrive._counters import Counter, decides, is_counted
 from overdrive._guards import NOTHING, Read, is_number

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overdrive._arguments import Arguments, merged
-from overdrive._capture_optimizer import _refuse, _Unrecorded
+from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import form_of_results, only_tensors
 from overdrive._capture_texts import gradients_of, is_one_held, telling
 from overdrive._code import RANDOM_NUMBERS, Watcher

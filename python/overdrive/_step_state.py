@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive._arguments import Given
 from overdrive._call_numbers import Shared
-from overdrive._capture_optimizers import Optimizers
+from overdrive._optimizers import Optimizers
 from overdrive._capture_texts import steps
 from overdrive._code import Met
 from overdrive._compare import _named_in

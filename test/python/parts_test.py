@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import overdrive
-from overdrive._part_optimizer import _captured
+from overdrive._optimizer_part import _captured
 
 
 def mlp():

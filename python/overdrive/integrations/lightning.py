@@ -5,7 +5,7 @@ import copyreg
 import dis
 from typing import Any
 
-from overdrive._part_optimizer import _plain
+from overdrive._optimizer_part import _plain
 from overdrive.integrations._lightning_step import Steps
 
 _HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")

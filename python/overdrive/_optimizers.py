@@ -4,9 +4,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from overdrive._capture_optimizer import Optimizer, _refuse
 from overdrive._code import name_of
 from overdrive._guards import Read
+from overdrive._optimizer import Optimizer
+from overdrive._recording import _refuse
 
 
 class Optimizers:

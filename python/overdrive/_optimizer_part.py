@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from overdrive._capture import CapturedStep
-from overdrive._capture_optimizer import Optimizer
+from overdrive._optimizer import Optimizer
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10

@@ -12,8 +12,8 @@ import threading
 from typing import Any
 
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
-from overdrive._library import call
 from overdrive._optimizer_rules import rule_of
+from overdrive._recording import _refuse, _Unrecorded
 
 _PLAIN = ("fused", "capturable", "differentiable")
 
@@ -252,20 +252,6 @@ def _is_pytorch_step(optimizer: Any) -> bool:
         step = step.__wrapped__
     code = getattr(step, "__code__", None)
     return code is not None and os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
-
-
-class _Unrecorded:
-    """Operators of this block are no part of the recording."""
-
-    def __enter__(self) -> None:
-        call("Recording.pause", True)
-
-    def __exit__(self, *_: object) -> None:
-        call("Recording.pause", False)
-
-
-def _refuse(reason: str) -> None:
-    call("Recording.refuse", reason)
 
 
 def _same_bits(a: Any, b: Any) -> bool:
