@@ -6,7 +6,7 @@ namespace overdrive::replay {
 
 // Note [Numbers of an optimizer]
 // A recording shows numbers and not where they come from. An optimizer runs its updates one after the other,
-// with nothing in between, so the recording must contain, once, the operators that optimizer_rules.h expects,
+// with nothing in between, so the recording must contain, once, the operators that update_rules.h expects,
 // on the parameters that the step changes, with numbers that are equal bit by bit to the formulas' for the step
 // count of this call. Two recordings with different counts are held to it. A rule that is wrong for a version
 // of LibTorch finds nothing and refuses. An earlier idea, to run the step once more with other options and to
@@ -34,6 +34,15 @@ int memory_of(const Program& program, const c10::TensorImpl* tensor) {
       return static_cast<int>(i);
   }
   return -1;
+}
+
+// Those of which a replay has a step.
+std::vector<int> operators_of_steps(const Program& program) {
+  std::vector<int> kept;
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    if (!program.operators[i].vanishes) kept.push_back(static_cast<int>(i));
+  }
+  return kept;
 }
 
 bool same_operators(const std::vector<UpdateOperator>& a, const std::vector<UpdateOperator>& b) {
@@ -95,20 +104,7 @@ bool OptimizerNumbers::match(const Program& program, const std::vector<int>& kep
   return writes.size() == 1 && writes[0] == memory;
 }
 
-std::string OptimizerNumbers::find(const Program& program) {
-  all_ = all_parameters();
-  parameters_.clear();
-  idle_.clear();
-  recorded_.clear();
-  std::vector<int> kept;
-  for (size_t i = 0; i < program.operators.size(); ++i) {
-    if (!program.operators[i].vanishes) kept.push_back(static_cast<int>(i));
-  }
-  struct Expected {
-    Parameter parameter;
-    Update update;
-    int memory;
-  };
+std::vector<OptimizerNumbers::Expected> OptimizerNumbers::expect(const Program& program) {
   std::vector<Expected> expected;
   for (size_t g = 0; g < optimizer_.param_groups().size(); ++g) {
     const auto& group = optimizer_.param_groups()[g];
@@ -124,9 +120,13 @@ std::string OptimizerNumbers::find(const Program& program) {
       expected.push_back({std::move(parameter), std::move(update), memory});
     }
   }
-  if (expected.empty())
-    return "The step changes none of the optimizer's parameters; call its step() in the function.";
-  size_t found = 0, begin = 0, end = 0;
+  return expected;
+}
+
+// Stops at the second place: that one is a refusal.
+size_t OptimizerNumbers::search(const Program& program, std::vector<Expected>& expected) {
+  const std::vector<int> kept = operators_of_steps(program);
+  size_t found = 0;
   for (size_t start = 0; start < kept.size(); ++start) {
     size_t at = start;
     std::vector<Parameter> parameters;
@@ -137,22 +137,29 @@ std::string OptimizerNumbers::find(const Program& program) {
     }
     if (parameters.size() < expected.size()) continue;
     if (found++ > 0) break;
-    begin = start;
-    end = at;
+    first_ = kept[start];
+    last_ = kept[at - 1];
     parameters_ = std::move(parameters);
   }
+  return found;
+}
+
+std::string OptimizerNumbers::find(const Program& program) {
+  all_ = all_parameters();
+  parameters_.clear();
+  idle_.clear();
+  recorded_.clear();
+  std::vector<Expected> expected = expect(program);
+  if (expected.empty())
+    return "The step changes none of the optimizer's parameters; call its step() in the function.";
+  const size_t found = search(program, expected);
   for (Parameter& parameter : parameters_) {
     if (const auto* state = state_of(parameter.tensor)) parameter.state_tensors = tensors_of(kind_, *state);
   }
-  if (found != 1) {
-    return found == 0
-               ? "The optimizer's step() was not found in the recording; the function must call it once, "
-                 "for parameters of which each has memory of its own."
-               : "The function calls the optimizer's step() more than once; capture one step.";
-  }
-  first_ = kept[begin];
-  last_ = kept[end - 1];
-  return "";
+  if (found == 1) return "";
+  return found == 0 ? "The optimizer's step() was not found in the recording; the function must call it once, "
+                      "for parameters of which each has memory of its own."
+                    : "The function calls the optimizer's step() more than once; capture one step.";
 }
 
 bool OptimizerNumbers::may_differ(size_t op, size_t argument) const {

@@ -65,7 +65,17 @@ class OptimizerNumbers {
     bool has_gradient;
   };
   using Update = std::vector<UpdateOperator>;
+  // The update of a parameter that the step changes, in this memory.
+  struct Expected {
+    Parameter parameter;
+    Update update;
+    int memory;
+  };
 
+  // By the options and counts of the call. Notes the idle parameters.
+  std::vector<Expected> expect(const Program& program);
+  // How often these updates stand in the program, one after the other. Notes the first place.
+  size_t search(const Program& program, std::vector<Expected>& expected);
   torch::optim::OptimizerParamState* state_of(c10::TensorImpl* tensor) const;
   Update update_now(const Parameter& parameter, int64_t ahead) const;
   // The parameter's update in the operators from `at` on. False when it is not there.
