@@ -1,9 +1,10 @@
-// The content of a CapturedStep: the function, its options and one entry per set of signatures. Owned by the
-// CapturedStep. One thread at a time is in a call, and a flag says so; calls of others run the function. Finds
-// the entry of a call. Calls that no entry may take run eagerly.
+// The content of a CapturedStep: the function, its options and its recordings. Owned by the CapturedStep.
+// One thread at a time is in a call, and a flag says so; calls of others run the function. Finds the recording
+// of a call. Calls that no recording may take run eagerly.
 #pragma once
 
-#include "replay/entry.h"
+#include "replay/recording/kept_recordings.h"
+#include "replay/recording/rests.h"
 
 #include <atomic>
 #include <memory>
@@ -28,7 +29,7 @@ class CapturedFunction {
   FunctionToSave to_save(std::string name);
   // The names of tensors that the options' modules and optimizer have.
   std::vector<std::pair<std::string, at::Tensor>> names() const;
-  // The number of the entry that the last call belonged to, or that of the call under way; 0: none.
+  // The number of the recording that the last call belonged to, or that of the call under way; 0: none.
   uint64_t current() const { return current_; }
 
   CaptureStats stats() const;
@@ -39,16 +40,10 @@ class CapturedFunction {
   std::vector<at::Tensor> call_part(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call_beside(const std::vector<at::Tensor>& inputs);
   bool is_on_its_thread();
-  std::vector<at::Tensor> call_entry(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call_recording(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
-  Entry* known_entry_for(const std::vector<at::Tensor>& inputs);
-  void forget_unused();
-  void keep_within_bytes();
-  bool is_resting();
-  void weigh_recordings(uint64_t recorded_before);
-  void rest(const char* reason, const std::string& more);
-  bool are_sizes_always_new();
-  Entry* entry_for(const std::vector<at::Tensor>& inputs);
+  Recording* recording_for(const std::vector<at::Tensor>& inputs);
+  void weigh_recordings();
 
   const Function function_;
   const CaptureOptions options_;
@@ -61,24 +56,10 @@ class CapturedFunction {
   std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
   GivenNumbers given_;
-  struct Kept {
-    std::unique_ptr<Entry> entry;
-    // The number of the last call that it took.
-    uint64_t used;
-    // Of the inputs' sizes and types.
-    size_t hash;
-  };
-  // The last used one first.
-  std::vector<Kept> entries_;
-  // Calls that run eagerly from now on, how often there were such, and what recordings have cost until then.
-  uint64_t rest_ = 0;
-  uint64_t rests_ = 0;
-  // Calls in turn that no program was for.
-  uint64_t new_in_turn_ = 0;
-  int64_t forgiven_ = 0;
-  std::string rest_reason_;
+  KeptRecordings recordings_;
+  Rests rests_;
   uint64_t current_ = 0;
-  // Why the last call that no entry took was eager, and how many were in turn.
+  // Why the last call that no recording took was eager, and how many were in turn.
   std::string eager_reason_;
   uint64_t eager_in_turn_ = 0;
   // Of a part: the thread whose calls with a graph are replayed, and the last one that was another.

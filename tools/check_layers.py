@@ -26,12 +26,12 @@ WINGS = [
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
     "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
-    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/direct", "replay/guard", "replay/run", "replay/optimizers", "replay/lanes", "replay/part",
-    "replay/file", "replay",
+    "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/direct", "replay/guard", "replay/run",
+    "replay/optimizers", "replay/lanes", "replay/part", "replay/file", "replay/recording", "replay",
     "python/border",
 ]
 # Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
-LOW_UNITS = {"engine/options": "engine/base"}
+LOW_UNITS = {"engine/options": "engine/base", "replay/capture_options": "replay/plan"}
 DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
 # Nothing in the library knows these.
 OUTSIDE = ("test/", "bench/", "examples/", "tools/")

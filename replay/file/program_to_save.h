@@ -1,5 +1,5 @@
-// What a step file has of a captured step: programs that replay. References to parts of an Entry, for the time
-// of one write_step().
+// What a step file has of a captured step: programs that replay. References to parts of a Recording, for the
+// time of one write_step().
 #pragma once
 
 #include "replay/guard/doubts.h"

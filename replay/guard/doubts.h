@@ -1,8 +1,8 @@
 // Values that were the same in all recorded calls: inputs, and small memory that the program only reads. The
 // host may have read them through a pointer, as lengths of sequences or an accessor, and then what it made of
-// them is a constant of the program. Owned by an Entry; one thread at a time. Compares bytes; the entry decides
-// what another value means. Leaves out inputs that the function writes, parameters, and larger memory from
-// outside.
+// them is a constant of the program. Owned by a Recording; one thread at a time. Compares bytes; the recording
+// decides what another value means. Leaves out inputs that the function writes, parameters, and larger memory
+// from outside.
 #pragma once
 
 #include "replay/record/program.h"

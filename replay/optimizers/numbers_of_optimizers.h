@@ -1,6 +1,6 @@
-// The numbers of all optimizers of a program, each of which has OptimizerNumbers of its own. Owned by an Entry;
-// one thread at a time. Knows which operators are updates, so that no other one changes a parameter by a
-// number.
+// The numbers of all optimizers of a program, each of which has OptimizerNumbers of its own. Owned by a
+// Recording; one thread at a time. Knows which operators are updates, so that no other one changes a parameter
+// by a number.
 #pragma once
 
 #include "replay/optimizers/optimizer_numbers.h"

@@ -1,5 +1,5 @@
 // The numbers of an optimizer in a program: found in a recording, set anew before every replay from the options
-// and the step counts, which go on as in eager. Owned by an Entry; one thread at a time. Note [Numbers of an
+// and the step counts, which go on as in eager. Owned by a Recording; one thread at a time. Note [Numbers of an
 // optimizer] is in the source.
 #pragma once
 

@@ -54,7 +54,7 @@ std::shared_ptr<ReplayRun> Part::free_run() {
   return runs_.back().run;
 }
 
-// The first one is the entry's, and that of which the others are made.
+// The first one is the recording's, and that of which the others are made.
 void Part::forget_idle() {
   const auto is_idle = [&](const Kept& kept) {
     return !kept.run->is_leased() && calls_ - kept.used >= kIdleCalls;

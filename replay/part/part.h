@@ -1,6 +1,6 @@
-// A captured part as its entry has it: the function, and the runs of the present recording, one for each call
-// whose graph lives. Owned by an entry, used by the thread that calls the part; nodes share what they need of
-// it.
+// A captured part as its recording has it: the function, and the runs of the present recording, one for each
+// call whose graph lives. Owned by a Recording, used by the thread that calls the part; nodes share what they
+// need of it.
 #pragma once
 
 #include "replay/part/part_function.h"

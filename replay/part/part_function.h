@@ -1,6 +1,6 @@
-// The function of a part as an entry calls it: eagerly; recorded, with a backward by placeholders after it; and
-// once more in a backward that no recording fits. Shared by the entry and the nodes of its calls. The entry's
-// thread records, any thread runs a backward.
+// The function of a part as a recording calls it: eagerly; recorded, with a backward by placeholders after it;
+// and once more in a backward that no recording fits. Shared by the recording and the nodes of its calls. The
+// recording's thread records, any thread runs a backward.
 #pragma once
 
 #include "engine/host/version_check.h"
@@ -60,8 +60,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   PartGradients& gradients() { return gradients_; }
   // Those of the last recording.
   const std::shared_ptr<const PartForms>& forms() const { return forms_.recorded(); }
-  // Held by whoever runs a recorded backward, and by the entry while it records. Recursive: a function may run
-  // backwards of its own.
+  // Held by whoever runs a recorded backward, and by the recording while it records. Recursive: a function may
+  // run backwards of its own.
   std::recursive_mutex& mutex() { return mutex_; }
 
   // Whether a backward was seen, or so many calls without one that none is expected.

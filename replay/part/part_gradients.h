@@ -1,6 +1,6 @@
 // What the function of a part does with the gradients of leaves, beside what its graph gives them: zero_grad()
-// takes them away without an operator, and others read them. Owned by the part's function. The entry's thread
-// writes, under the part's lock; a backward on any thread reads under it.
+// takes them away without an operator, and others read them. Owned by the part's function. The thread of the
+// calls writes, under the part's lock; a backward on any thread reads under it.
 #pragma once
 
 #include "replay/record/recorder.h"

@@ -4,9 +4,9 @@
 // Note [Casts that autocast keeps]: the first operator that needs a weight in another type has it cast, with a
 // node in the graph, and everything until the end of the outermost context uses this cast, whatever the weight
 // is then. So a cast is no operator of the function, but something that its surroundings have: sums of
-// gradients meet in it, and it may be older than the weight. An entry learns from a recording which casts the
-// function wants, has autocast make them before each call, and gives them to the program as inputs beside the
-// caller's. What autocast keeps afterwards is what eager keeps.
+// gradients meet in it, and it may be older than the weight. A Recording learns from a recorded call which
+// casts the function wants, has autocast make them before each call, and gives them to the program as inputs
+// beside the caller's. What autocast keeps afterwards is what eager keeps.
 #pragma once
 
 #include "replay/record/program.h"

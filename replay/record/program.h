@@ -1,5 +1,5 @@
 // A recorded step: its operators in order, the memory that they touch, and the values that lie in it. Plain
-// data. Made by a Recorder, owned by one entry of a CapturedStep, used by one thread at a time. Holds weak
+// data. Made by a Recorder, owned by one Recording, used by one thread at a time. Holds weak
 // references only until bind() adopts it, so that a recording changes no use count that LibTorch looks at.
 #pragma once
 

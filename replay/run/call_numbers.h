@@ -1,7 +1,7 @@
 // Numbers that the caller gives with each call, as an argument `beta` is: values of the program. Two recordings
 // with other numbers show where each stands: a constant that differs has in both recordings the bits of one
-// given number. Owned by an Entry; one thread at a time. Knows places of operators that do the same for every
-// such number; a number elsewhere is a difference of the recordings, as ever.
+// given number. Owned by a Recording; one thread at a time. Knows places of operators that do the same for
+// every such number; a number elsewhere is a difference of the recordings, as ever.
 #pragma once
 
 #include "replay/run/replay_run.h"

@@ -1,6 +1,6 @@
 // A program ready to run: its steps in order, the guard of what it uses from outside, and the undoing of a run
-// that throws in the middle. Owned by an entry of a CapturedStep; one thread at a time. Whether a call may be
-// replayed at all is the entry's decision; that a replay has eager's bits is self_check.h's.
+// that throws in the middle. Owned by a Recording; one thread at a time. Whether a call may be
+// replayed at all is the recording's decision; that a replay has eager's bits is self_check.h's.
 #pragma once
 
 #include "replay/bind/snapshot.h"
@@ -152,7 +152,7 @@ class ReplayRun {
   std::unique_ptr<StepRunner> runner_;
 };
 
-// A replay as text: its operators, their form, its memory. Its body is in explain.cpp.
+// A replay as text: its operators, their form, its memory. Its body is in explain_run.cpp.
 void explain_run(const ReplayRun& run, std::ostream& out);
 
 }  // namespace overdrive::replay

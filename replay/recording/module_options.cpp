@@ -1,6 +1,6 @@
 // The options of LibTorch's own modules, as bytes: each class has a struct of its own, and most of them numbers
 // alone.
-#include "replay/declared.h"
+#include "replay/recording/declared.h"
 
 #include <torch/nn/modules.h>
 

@@ -1,6 +1,6 @@
 // Values of the program that a recording cannot know: modes of modules, watched numbers, numbers of an
 // optimizer. What was declared is read in every call; what should have been is a refusal. Owned by a
-// CapturedFunction or one of its entries; one thread at a time.
+// CapturedFunction or one of its recordings; one thread at a time.
 #pragma once
 
 #include "replay/capture_options.h"

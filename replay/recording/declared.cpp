@@ -1,4 +1,4 @@
-#include "replay/declared.h"
+#include "replay/recording/declared.h"
 
 #include <torch/nn/module.h>
 

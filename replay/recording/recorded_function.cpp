@@ -1,0 +1,92 @@
+#include "replay/recording/recorded_function.h"
+
+#include "replay/record/environment.h"
+#include "replay/record/refusals.h"
+#include "replay/recording/declared.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+namespace overdrive::replay {
+
+namespace {
+
+// The function, which tells a recording what it may look at: zero_grad() takes gradients away without an
+// operator.
+Function noting_leaves(const Function& function, const CaptureOptions& options) {
+  if (options.modules.empty() && optimizers_of(options).empty()) return function;
+  return [&function, &options](const std::vector<at::Tensor>& inputs) {
+    std::vector<at::Tensor> results = function(inputs);
+    Recorder* const recorder = Recorder::active();
+    if (!recorder) return results;
+    for (const auto& module : options.modules) recorder->note_owners(module->parameters());
+    for (const auto* optimizer : optimizers_of(options)) {
+      for (const auto& group : optimizer->param_groups()) recorder->note_owners(group.params());
+    }
+    return results;
+  };
+}
+
+// A function that casts are given to beside its inputs.
+Function taking(size_t inputs, Function function) {
+  if (!is_in_autocast_context()) return function;
+  return [inputs, function = std::move(function)](const std::vector<at::Tensor>& given) {
+    return given.size() <= inputs ? function(given) : function({given.begin(), given.begin() + inputs});
+  };
+}
+
+}  // namespace
+
+RecordedFunction::RecordedFunction(const Function& function, const CaptureOptions& options, size_t inputs,
+                                   std::shared_ptr<PartCounts> counts, int64_t number)
+    : part_(counts ? std::make_unique<Part>(taking(inputs, function), std::move(counts), number) : nullptr),
+      function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
+                      : taking(inputs, noting_leaves(function, options))) {}
+
+std::vector<at::Tensor> RecordedFunction::eager(const std::vector<at::Tensor>& inputs) const {
+  if (part_) return part_->function().eager(inputs);
+  std::vector<at::Tensor> results = function_(inputs);
+  detach_all(results);
+  return results;
+}
+
+std::unique_lock<std::recursive_mutex> RecordedFunction::take_placeholders() const {
+  if (!part_) return {};
+  auto lock = part_->lock();
+  part_->function().refill();
+  return lock;
+}
+
+std::string RecordedFunction::held_by(const Program& recorded) const {
+  if (!recorded.is_part()) return "";
+  std::string text = still_held(recorded);
+  if (text.empty() && part_->function().is_leaf_held())
+    return "A leaf that the function made in one call is still held after the next, and has a gradient.";
+  return text;
+}
+
+void RecordedFunction::adopt(const std::shared_ptr<ReplayRun>& run) const {
+  if (part_) part_->adopt(run);
+}
+
+void RecordedFunction::forget() const {
+  if (part_) part_->forget();
+}
+
+std::string still_held(const Program& before) {
+  for (const Memory& memory : before.memories) {
+    // Who keeps a gradient finds it unchanged (guard/kept_gradients.h).
+    if (memory.origin != Origin::kMade || memory.weak.expired() || memory.is_left_as_gradient) continue;
+    const bool returned = std::any_of(before.results.begin(), before.results.end(), [&](int value) {
+      return value >= 0 && &before.memory_of(value) == &memory;
+    });
+    if (returned) continue;
+    return c10::str("A tensor that ", before.operators[memory.first].name,
+                    " made in one call is still held after the next; return tensors that are to be kept.");
+  }
+  return "";
+}
+
+}  // namespace overdrive::replay

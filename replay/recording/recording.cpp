@@ -1,0 +1,220 @@
+#include "replay/recording/recording.h"
+
+#include "replay/lanes/lane_run.h"
+#include "replay/record/apart_call.h"
+
+#include <atomic>
+
+namespace overdrive::replay {
+
+namespace {
+
+// The first watched number, by which a caller knows its functions apart.
+int64_t number_of(const std::vector<WatchedValue>& watched) {
+  return watched.empty() ? 0 : watched.front().as_number();
+}
+
+std::string refusal_of_written_inputs(const Program& program) {
+  if (!program.writes_inputs()) return "";
+  if (program.input_aliased)
+    return "The function changes an input's memory, and also reaches it in another way; give a clone() of the "
+           "input.";
+  return program.is_part()
+             ? "The function changes an input in place, which its graph would not know; change a clone() of it."
+             : "";
+}
+
+}  // namespace
+
+Recording::Recording(const Function& function, const CaptureOptions& options, CaptureStats& stats,
+                     const Tensors& inputs, const std::vector<WatchedValue>& watched,
+                     const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts)
+    : options_(options),
+      stats_(stats),
+      signature_(inputs, options, watched),
+      function_(function, options, inputs.size(), std::move(counts), number_of(watched)),
+      compared_(options),
+      lanes_(function_.part() ? 1 : lanes_asked_for(options.lanes)),
+      numbers_(options, numbers) {
+  if (std::string reason = numbers_.refusal(); !reason.empty()) refuse(std::move(reason));
+}
+
+uint64_t Recording::next_number() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+std::vector<at::Tensor> Recording::call(const Tensors& inputs) {
+  Part* const part = function_.part();
+  if (!part) {
+    const ApartTape tape;
+    return call_with_casts(inputs);
+  }
+  PartFunction& function = part->function();
+  (void)function.take_outputs();  // of a call that threw
+  function.look_at_views();
+  if (function.is_refused() && phase_ != Phase::kRefused) refuse(function.refusal());
+  if (function.wants_recording() && phase_ == Phase::kReady) {
+    outdated("the gradients of the outputs arrive in another form");
+  } else if (function.wants_recording() && has_flags()) {
+    phase_ = Phase::kFirst;
+  }
+  Tensors results = call_with_casts(inputs);
+  std::optional<Tensors> outputs = function.take_outputs();
+  return outputs ? std::move(*outputs) : results;
+}
+
+std::vector<at::Tensor> Recording::call_with_casts(const Tensors& inputs) {
+  if (casts_.empty() || phase_ == Phase::kRefused) return call_phase(inputs);
+  if (const std::optional<Tensors> all = casts_.add_to(inputs)) return call_phase(*all);
+  outdated("a cast of a weight that autocast keeps was made without a graph, or its weight is gone");
+  casts_.forget();
+  return eager(inputs);
+}
+
+std::vector<at::Tensor> Recording::call_phase(const Tensors& inputs) {
+  switch (phase_) {
+    case Phase::kWarm:
+      phase_ = Phase::kFirst;
+      return eager(inputs);
+    case Phase::kFirst:
+      return function_.may_be_recorded() ? record_first(inputs) : eager(inputs);
+    case Phase::kSecond:
+      return record_second(inputs);
+    case Phase::kCheck:
+      return check(inputs);
+    case Phase::kReady:
+      return replay(inputs);
+    case Phase::kRefused:
+      return eager(inputs);
+  }
+  return {};
+}
+
+std::vector<at::Tensor> Recording::eager(const Tensors& inputs) {
+  ++stats_.eager;
+  ApartTape::rewind(/*may_call=*/true);
+  return function_.eager(inputs);
+}
+
+std::vector<at::Tensor> Recording::record_first(const Tensors& inputs) {
+  note_recording();
+  const auto placeholders = function_.take_placeholders();
+  auto program = std::make_unique<Program>();
+  Tensors results;
+  {
+    const std::vector<LeafGradient> unknown;
+    Recorder recorder(*program, unknown);
+    recorder.note_weights(casts_.all());
+    results = recorder.run(function_.recorded(), inputs);
+  }
+  if (learns_casts(*program)) return results;
+  if (program->refusal.empty()) program->refusal = refusal_of_written_inputs(*program);
+  if (!program->refusal.empty()) {
+    refuse(program->refusal);
+    return results;
+  }
+  if (Part* const part = function_.part()) {
+    if (program->is_part()) part->function().gradients().learn(*program);
+  } else {
+    note_gradients_left(*program);
+  }
+  flags_ = LeafFlags(*program);
+  recorded_ = std::move(program);
+  numbers_.begin();
+  note_memory(*recorded_);
+  inputs_.forget();
+  phase_ = Phase::kSecond;
+  return results;
+}
+
+std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
+  if (const char* reason = flags_.difference()) {
+    outdated(reason);
+    return eager(inputs);
+  }
+  if (!shared_.harmless(inputs)) {
+    outdated_reason_ =
+        "An input lies in memory that the step also reaches by another name, as a detached parameter does; "
+        "give its clone().";
+    return eager(inputs);
+  }
+  if (!tells_apart(*recorded_, inputs)) return patience_.is_alike() ? record_first(inputs) : eager(inputs);
+  if (std::string text = function_.held_by(*recorded_); !text.empty()) {
+    outdated_reason_ = text;
+    if (patience_.is_held()) refuse(std::move(text));
+    return eager(inputs);
+  }
+  if (!numbers_.may_prove()) return eager(inputs);
+  const auto placeholders = function_.take_placeholders();
+  note_recording();
+  CheckedCall call = checked_call(inputs);
+  if (!call.refusal.empty()) {
+    refuse(std::move(call.refusal));
+  } else if (call.difference.empty()) {
+    adopt(std::move(call.run));
+    doubts_ = Doubts(run_->program(), run_->bound().buffers());
+    phase_ = Phase::kCheck;
+  } else {
+    inputs_.forget();
+    if (call.program) {
+      call.results = copies_of(call.results);
+      recorded_ = std::move(call.program);
+      note_memory(*recorded_);
+    } else {
+      phase_ = Phase::kFirst;
+    }
+    note_difference(std::move(call.difference));
+  }
+  return call.results;
+}
+
+// The program replays already, other data than those that it was recorded with.
+std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
+  if (const char* reason = outside_difference()) {
+    outdated(reason);
+    return eager(inputs);
+  }
+  if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
+  const auto placeholders = function_.take_placeholders();
+  doubts_.settle(inputs);
+  std::optional<CheckedCall> call = replay_and_check(inputs);
+  if (!call) return eager_after_throw(inputs, run_->other_answer());
+  ++stats_.checked;
+  if (!call->refusal.empty()) {
+    refuse(std::move(call->refusal));
+  } else if (call->difference.empty()) {
+    begin_replays(std::move(call->run));
+  } else {
+    inputs_.forget();
+    note_difference(std::move(call->difference));
+  }
+  return call->results;
+}
+
+void Recording::refuse(std::string reason) {
+  phase_ = Phase::kRefused;
+  refusal_ = std::move(reason);
+  recorded_.reset();
+  run_.reset();
+  function_.forget();
+}
+
+// This call runs eagerly: a value that changed now may have yet another value in the next call.
+void Recording::outdated(std::string reason) {
+  ++stats_.outdated;
+  run_.reset();
+  outdated_reason_ = std::move(reason);
+  phase_ = Phase::kFirst;
+  if (patience_.is_outdated(replays_)) {
+    refuse("What the step uses from outside changes in nearly every call: " + outdated_reason_ +
+           (outdated_reason_.ends_with('.') ? "" : "."));
+  }
+}
+
+void Recording::note_difference(std::string text) {
+  outdated_reason_ = std::move(text);
+  if (patience_.differs()) refuse(outdated_reason_);
+}
+
+}  // namespace overdrive::replay

@@ -1,0 +1,169 @@
+// The recordings of one call signature, from the first eager call to the replays. Owned by a CapturedFunction,
+// which finds the recording of a call; called by one thread at a time. The phases:
+//
+//   warm -> first (recorded) -> second (recorded, compared, replayed) -> check (replayed, then made eagerly and
+//   compared) -> ready;  a guard that fails: an eager call, then first;  a difference: first;  a refusal: eager
+//   for good
+//
+// recording.cpp tells the phases, recording_proof.cpp how a call is recorded and compared,
+// recording_replays.cpp what a replay does, and recording_doubts.cpp a call whose replay is in doubt.
+#pragma once
+
+#include "replay/capture_options.h"
+#include "replay/file/program_to_save.h"
+#include "replay/guard/doubts.h"
+#include "replay/guard/shared_memory.h"
+#include "replay/recording/call_signature.h"
+#include "replay/recording/compared_replays.h"
+#include "replay/recording/known_inputs.h"
+#include "replay/recording/patience.h"
+#include "replay/recording/recorded_function.h"
+#include "replay/recording/varying_numbers.h"
+#include "replay/recording/wanted_casts.h"
+#include "replay/run/self_check.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace overdrive::replay {
+
+class Recording {
+ public:
+  // `counts`: of a part; null for a whole step.
+  Recording(const Function& function, const CaptureOptions& options, CaptureStats& stats,
+            const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
+            const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts);
+
+  bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const {
+    return signature_.fits(environment, inputs);
+  }
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
+
+  // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
+  bool declines();
+  bool is_ready() const { return phase_ == Phase::kReady; }
+  // Whether a recording says which leaves require a gradient in calls that belong here.
+  bool has_flags() const { return phase_ == Phase::kSecond || phase_ == Phase::kCheck; }
+  // Of the program's memory, and about those of its tables.
+  size_t bytes() const;
+  // How often the function was recorded.
+  uint64_t times_recorded() const { return times_recorded_; }
+  const std::string& outdated_reason() const { return outdated_reason_; }
+
+  // False where autocast keeps casts of weights, which only a call makes.
+  bool would_replay(const std::vector<at::Tensor>& inputs);
+  bool wants_casts() const { return !casts_.empty(); }
+
+  // What a step file has of it; none while its calls are not replayed.
+  std::optional<ProgramToSave> to_save();
+  // Whether the two differ in their inputs alone.
+  bool has_values_of(const Recording& other) const { return signature_.has_values_of(other.signature_); }
+
+  const std::string& refusal() const { return refusal_; }
+  void explain(std::ostream& out) const;
+  // Not 0, and never that of another recording of the process.
+  uint64_t number() const { return number_; }
+
+ private:
+  enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
+  using Tensors = std::vector<at::Tensor>;
+
+  // The phases.
+  Tensors call_with_casts(const Tensors& inputs);
+  Tensors call_phase(const Tensors& inputs);
+  Tensors eager(const Tensors& inputs);
+  Tensors record_first(const Tensors& inputs);
+  Tensors record_second(const Tensors& inputs);
+  Tensors check(const Tensors& inputs);
+  // Calls are eager for good.
+  void refuse(std::string reason);
+  // The recording fits no more, and the next call is recorded.
+  void outdated(std::string reason);
+  // A recorded call differs from the one before.
+  void note_difference(std::string text);
+
+  // Replays, recording_replays.cpp.
+  Tensors replay(const Tensors& inputs);
+  Tensors replay_step(const Tensors& inputs);
+  Tensors replay_part(const Tensors& inputs);
+  // The program runs next, and functions that run apart in it.
+  void begin_run() const;
+  bool run_keeping_gradients();
+  void note_replay();
+
+  // Calls whose replay is in doubt, recording_doubts.cpp. What may matter to the function, as far as its
+  // recordings tell, is another one now: the call is made eagerly, recorded and compared.
+  Tensors doubted(const Tensors& inputs, const std::string& what);
+  // The same for gradients that the program leaves alone: some are there now and were not, or the other way.
+  Tensors doubted_gradients(const Tensors& inputs, const char* what);
+  // The same for data that the function may have read through a pointer.
+  Tensors doubted_data(const Tensors& inputs, const char* what);
+  // A replay, taken back, and the same call eagerly; an error when they differ.
+  Tensors compared_replay(const Tensors& inputs);
+  // A replay was taken back: an error, or an operator that told the program something else.
+  Tensors eager_after_throw(const Tensors& inputs, const std::string& other_answer);
+
+  // Recorded calls, recording_proof.cpp. The call eagerly on the inputs, recorded, and replayed on copies of
+  // them.
+  CheckedCall checked_call(const Tensors& inputs);
+  // The same after a replay of the present program, whose outcome is compared, too. None when the replay threw.
+  std::optional<CheckedCall> replay_and_check(const Tensors& inputs);
+  std::string compare(const Program& before, Program& now);
+  Passes passes(const Program& program) const;
+  // Whether a recording met casts that autocast keeps and that are not known yet; then it is worth nothing.
+  bool learns_casts(const Program& program);
+  void note_recording();
+  void note_memory(const Program& program);
+  void adopt(std::shared_ptr<ReplayRun> run);
+  // What was adopted is replayed from now on.
+  void begin_replays(std::shared_ptr<ReplayRun> run);
+  void release_run();
+
+  // Guards, recording_state.cpp. Whether the call is one of those that are compared.
+  bool is_compared() const { return compared_.has(replays_ + 1); }
+  // Why the recording does not fit what it uses from outside, or null.
+  const char* outside_difference();
+  // The same, or what declines() has found.
+  const char* take_difference();
+  static uint64_t next_number();
+
+  // The function, and the calls that belong here.
+  const CaptureOptions& options_;
+  CaptureStats& stats_;
+  const CallSignature signature_;
+  const RecordedFunction function_;
+  const ComparedReplays compared_;
+  // As CaptureOptions::lanes.
+  const int lanes_;
+  const uint64_t number_ = next_number();
+
+  // What recordings have shown.
+  WantedCasts casts_;
+  VaryingNumbers numbers_;
+  KnownInputs inputs_;
+  Doubts doubts_;
+  // Of the last recording, and what it reads and does not write, at its end.
+  SharedMemory shared_;
+  ReadMemory read_;
+  // Of the first recording: leaves, and whether they required a gradient.
+  LeafFlags flags_;
+  // Whether the function looks at gradients that the program leaves alone, as zero_grad() does.
+  bool gradients_matter_ = false;
+
+  // The phase, with the last recording before the proof, and the run after it.
+  Phase phase_ = Phase::kWarm;
+  std::unique_ptr<Program> recorded_;
+  std::shared_ptr<ReplayRun> run_;
+  std::string refusal_;
+  // Why the function was recorded anew, the last time.
+  std::string outdated_reason_;
+  // Of declines(), for the call that follows.
+  std::optional<const char*> difference_;
+  Patience patience_;
+  uint64_t replays_ = 0;
+  uint64_t times_recorded_ = 0;
+};
+
+}  // namespace overdrive::replay

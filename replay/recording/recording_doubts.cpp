@@ -1,0 +1,91 @@
+// Calls whose replay is in doubt: something may matter to the function that no recording shows, the replay was
+// taken back, or its turn has come to be compared.
+#include "replay/record/compare.h"
+#include "replay/recording/recording.h"
+
+namespace overdrive::replay {
+
+std::vector<at::Tensor> Recording::doubted(const Tensors& inputs, const std::string& what) {
+  const auto placeholders = function_.take_placeholders();
+  doubts_.settle(inputs);
+  release_run();
+  ++stats_.checked;
+  CheckedCall call = checked_call(inputs);
+  const std::string& text = call.refusal.empty() ? call.difference : call.refusal;
+  if (call.refusal.empty() && call.program && answers_differ(*recorded_, *call.program)) {
+    outdated(call.difference);
+    return call.results;
+  }
+  if (!text.empty()) {
+    const bool again = call.refusal.empty() && !patience_.differs();
+    outdated_reason_ = c10::str(what, ". The difference: ", text);
+    run_.reset();
+    phase_ = Phase::kFirst;
+    if (!again) refuse(outdated_reason_);
+    return call.results;
+  }
+  begin_replays(std::move(call.run));
+  return call.results;
+}
+
+std::vector<at::Tensor> Recording::doubted_gradients(const Tensors& inputs, const char* what) {
+  const uint64_t differences = patience_.differences();
+  Tensors results = doubted(inputs, what);
+  if (phase_ == Phase::kFirst) {
+    gradients_matter_ = true;
+    patience_.forgive(differences);
+  }
+  return results;
+}
+
+std::vector<at::Tensor> Recording::doubted_data(const Tensors& inputs, const char* what) {
+  return doubted(
+      inputs,
+      c10::str(
+          what,
+          " was the same in all recorded calls and is another one now, and the function reads it through a "
+          "pointer, as tolist(), an accessor, pack_padded_sequence() and tensor_split() do; make what depends "
+          "on it outside the function"));
+}
+
+std::vector<at::Tensor> Recording::compared_replay(const Tensors& inputs) {
+  ++replays_;
+  const auto placeholders = function_.take_placeholders();
+  std::optional<CheckedCall> call = replay_and_check(inputs);
+  if (!call) return eager_after_throw(inputs, run_->other_answer());
+  ++stats_.checked;
+  const std::string& text = call->refusal.empty() ? call->difference : call->refusal;
+  if (call->is_unsure) {
+    outdated("memory that the step reads changed while a replay was compared");
+    return call->results;
+  }
+  if (call->is_unrecordable) {
+    refuse(text);
+    return call->results;
+  }
+  if (!text.empty()) {
+    refuse("OVERDRIVE_CAPTURE_CHECK: a replay differs from the eager call. " + text);
+    TORCH_CHECK(false, refusal_);
+  }
+  patience_.note_replay();
+  begin_replays(std::move(call->run));
+  return call->results;
+}
+
+std::vector<at::Tensor> Recording::eager_after_throw(const Tensors& inputs, const std::string& other_answer) {
+  ++stats_.undone;
+  const bool is_every_call = patience_.is_undone();
+  if (other_answer.empty()) {
+    if (is_every_call) refuse("Replays are taken back in every call: an operator throws on the data.");
+  } else if (patience_.has_other_answer(replays_)) {
+    refuse(c10::str(title_of_answer(other_answer),
+                    " tells the program now one thing and now another; make a function of each way, and choose "
+                    "outside."));
+  } else if (is_every_call) {
+    patience_.note_replay();
+    outdated(c10::str(title_of_answer(other_answer), " tells the program something else"));
+  }
+  return eager(inputs);
+}
+
+}  // namespace overdrive::replay
