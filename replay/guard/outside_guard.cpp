@@ -1,19 +1,14 @@
 #include "replay/guard/outside_guard.h"
 
+#include "replay/guard/leaf_gradients.h"
+
 #include <torch/csrc/autograd/variable.h>
 
-#include <unordered_map>
 #include <unordered_set>
 
 namespace overdrive::replay {
 
 namespace {
-
-constexpr const char* kOtherGradients = "Gradients are defined before or after one call, but not the other.";
-constexpr const char* kOtherSizes = "a tensor that the step may look at has other sizes or strides";
-constexpr const char* kOtherFlag = "requires_grad of a tensor that the step uses was changed";
-
-at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.lock()); }
 
 bool uses_memory_of(const Program& program, const at::Tensor& tensor) {
   const auto* storage = tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
@@ -30,96 +25,7 @@ bool makes_memory_of(const Program& program, const at::Tensor& gradient) {
   });
 }
 
-bool is_leaf_with_gradient(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
-
 }  // namespace
-
-std::vector<LeafGradient> gradients_now(const Program& program) {
-  std::vector<LeafGradient> result;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  const auto add = [&](const WeakTensor& weak) {
-    const at::Tensor leaf = tensor_of(weak);
-    if (!leaf.defined() || !is_leaf_with_gradient(leaf) || !seen.insert(leaf.unsafeGetTensorImpl()).second)
-      return;
-    const at::Tensor& gradient = leaf.grad();
-    result.push_back({.leaf = weak,
-                      .raw = leaf.unsafeGetTensorImpl(),
-                      .defined_before = gradient.defined(),
-                      .before = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
-    if (gradient.defined()) result.back().kept_address = WeakTensor(gradient.getIntrusivePtr());
-  };
-  for (const OutsideTensor& outside : program.outside) add(outside.weak);
-  for (const WeakTensor& leaf : program.leaves) add(leaf);
-  return result;
-}
-
-std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program,
-                                 const std::vector<at::Tensor>& results) {
-  for (const OutsideTensor& outside : program.outside) {
-    const at::Tensor leaf = tensor_of(outside.weak);
-    if (!leaf.defined() || !is_leaf_with_gradient(leaf)) continue;
-    const bool known = std::any_of(gradients.begin(), gradients.end(),
-                                   [&](const LeafGradient& gradient) { return gradient.raw == outside.raw; });
-    if (!known) return "The step uses other parameters in each call.";
-  }
-  for (LeafGradient& gradient : gradients) {
-    const at::Tensor leaf = tensor_of(gradient.leaf);
-    if (!leaf.defined()) return "A parameter died in the call.";
-    gradient.after.reset();
-    if (leaf.grad().defined()) gradient.after = WeakTensor(leaf.grad().getIntrusivePtr());
-  }
-  note_holders(gradients, results);
-  return "";
-}
-
-void note_gradients_left(Program& program) {
-  for (const LeafGradient& gradient : gradients_now(program)) {
-    const at::Tensor left(gradient.kept_address ? gradient.kept_address->lock() : nullptr);
-    for (Memory& memory : program.memories) {
-      if (left.defined() && left.has_storage() && left.storage().unsafeGetStorageImpl() == memory.raw)
-        memory.is_left_as_gradient = true;
-    }
-  }
-}
-
-// One of the two may know more leaves that the function has not touched.
-std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now) {
-  std::unordered_map<const c10::TensorImpl*, const LeafGradient*> known;
-  for (const LeafGradient& gradient : before) known.emplace(gradient.raw, &gradient);
-  for (LeafGradient& gradient : now) {
-    const auto found = known.find(gradient.raw);
-    const LeafGradient* const other = found == known.end() ? nullptr : found->second;
-    if (other) known.erase(found);
-    const bool alike = other && other->defined_before == gradient.defined_before &&
-                       other->after.has_value() == gradient.after.has_value();
-    const bool both_leave_it = gradient.is_left_alone() && (!other || other->is_left_alone());
-    if (!alike && !both_leave_it) return kOtherGradients;
-    gradient.may_be_any = both_leave_it && other && (!alike || other->may_be_any);
-  }
-  const bool others_are_left =
-      std::all_of(known.begin(), known.end(), [](const auto& each) { return each.second->is_left_alone(); });
-  return others_are_left ? "" : kOtherGradients;
-}
-
-LeafFlags::LeafFlags(const Program& program) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  const auto add = [&](const WeakTensor& weak) {
-    const at::Tensor tensor = tensor_of(weak);
-    if (tensor.defined() && tensor.is_leaf() && seen.insert(tensor.unsafeGetTensorImpl()).second)
-      flags_.push_back({weak, tensor.unsafeGetTensorImpl(), tensor.requires_grad()});
-  };
-  for (const OutsideTensor& outside : program.outside) {
-    if (outside.lives) add(outside.weak);
-  }
-  for (const WeakTensor& leaf : program.leaves) add(leaf);
-}
-
-const char* LeafFlags::difference() const {
-  const auto differs = [](const Flag& flag) {
-    return !flag.weak.expired() && flag.tensor->requires_grad() != flag.requires_grad;
-  };
-  return std::any_of(flags_.begin(), flags_.end(), differs) ? kOtherFlag : nullptr;
-}
 
 OutsideGuard::OutsideGuard(const BoundProgram& bound) {
   const Program& program = bound.program();
@@ -248,15 +154,8 @@ void OutsideGuard::watch_flags(const Program& program) {
   for (const WeakTensor& weak : program.leaves) {
     const at::Tensor leaf = tensor_of(weak);
     if (leaf.defined() && leaf.layout() == at::kStrided && known.insert(leaf.unsafeGetTensorImpl()).second)
-      flags_.push_back({weak, leaf.unsafeGetTensorImpl(), leaf.requires_grad(), c10::DimVector(leaf.sizes()),
-                        c10::DimVector(leaf.strides())});
+      flags_.emplace_back(leaf);
   }
-}
-
-const char* OutsideGuard::Flag::difference() const {
-  if (weak.expired()) return nullptr;
-  if (tensor->requires_grad() != requires_grad) return kOtherFlag;
-  return tensor->sizes() == sizes && tensor->strides() == strides ? nullptr : kOtherSizes;
 }
 
 const char* OutsideGuard::WatchedGradient::difference() const {
@@ -274,14 +173,14 @@ const char* OutsideGuard::difference() const {
   for (const WatchedGradient& gradient : gradients_) {
     if (const char* text = gradient.difference()) return text;
   }
-  for (const Flag& flag : flags_) {
+  for (const LeafFlag& flag : flags_) {
     if (const char* text = flag.difference()) return text;
   }
   return nullptr;
 }
 
 bool OutsideGuard::only_gradients_come_or_go() const {
-  return std::none_of(flags_.begin(), flags_.end(), [](const Flag& each) { return each.difference(); }) &&
+  return std::none_of(flags_.begin(), flags_.end(), [](const LeafFlag& each) { return each.difference(); }) &&
          std::none_of(watched_.begin(), watched_.end(),
                       [](const Watched& each) { return each.difference(); }) &&
          std::all_of(gradients_.begin(), gradients_.end(),

@@ -5,6 +5,7 @@
 
 #include "replay/bind/bound_program.h"
 #include "replay/guard/kept_gradients.h"
+#include "replay/guard/leaf_flags.h"
 
 #include <c10/core/TensorImpl.h>
 
@@ -12,17 +13,6 @@
 #include <optional>
 
 namespace overdrive::replay {
-
-// The leaves among a recording's tensors from outside, with their gradients as they are now: before a call.
-std::vector<LeafGradient> gradients_now(const Program& program);
-// The same leaves after the call, which returned the results. Returns a refusal, or nothing.
-std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Program& program,
-                                 const std::vector<at::Tensor>& results);
-// In a first recording, which does not compare gradients.
-void note_gradients_left(Program& program);
-// Whether two recordings treat the gradients alike; a sentence otherwise. Notes in the later one which
-// gradients may come and go.
-std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now);
 
 // The hooks of a leaf (hook_signature.cpp): those on the tensor and those on the node that accumulates its
 // gradient. Sees that hooks were added or taken away, and not what a hook does.
@@ -36,23 +26,6 @@ struct HookSignature {
 
   static HookSignature of(const c10::TensorImpl& leaf);
   bool operator==(const HookSignature&) const = default;
-};
-
-// Whether the leaves that a recording knows require a gradient, as they did when it was made.
-class LeafFlags {
- public:
-  LeafFlags() = default;
-  explicit LeafFlags(const Program& program);
-  // Why the recording does not fit, or null.
-  const char* difference() const;
-
- private:
-  struct Flag {
-    WeakTensor weak;
-    const c10::TensorImpl* tensor;
-    bool requires_grad;
-  };
-  std::vector<Flag> flags_;
 };
 
 class OutsideGuard {
@@ -109,17 +82,6 @@ class OutsideGuard {
 
     const char* difference() const;
   };
-  // Of a tensor that no operator uses.
-  struct Flag {
-    WeakTensor weak;
-    const c10::TensorImpl* tensor;
-    bool requires_grad;
-    c10::DimVector sizes;
-    c10::DimVector strides;
-
-    const char* difference() const;
-  };
-
   void watch(const WeakTensor& tensor, int64_t bumps);
   void watch_gradients(const Program& program);
   void watch_flags(const Program& program);
@@ -127,7 +89,8 @@ class OutsideGuard {
   std::string refusal_;
   std::vector<Watched> watched_;
   std::vector<WatchedGradient> gradients_;
-  std::vector<Flag> flags_;
+  // Of tensors that no operator uses.
+  std::vector<LeafFlag> flags_;
   KeptGradients kept_;
   std::vector<int> leaf_memories_;
   std::vector<int64_t> targets_;

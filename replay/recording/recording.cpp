@@ -1,5 +1,6 @@
 #include "replay/recording/recording.h"
 
+#include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
 #include "replay/record/apart_call.h"
 

@@ -12,6 +12,7 @@
 #include "replay/capture_options.h"
 #include "replay/file/program_to_save.h"
 #include "replay/guard/doubts.h"
+#include "replay/guard/leaf_flags.h"
 #include "replay/guard/shared_memory.h"
 #include "replay/recording/call_signature.h"
 #include "replay/recording/compared_replays.h"

@@ -1,4 +1,5 @@
 // How a call is recorded and compared: with the recording before it, and with a replay on the same data.
+#include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/compare.h"

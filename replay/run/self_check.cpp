@@ -1,6 +1,7 @@
 #include "replay/run/self_check.h"
 
 #include "replay/guard/input_signature.h"
+#include "replay/guard/leaf_gradients.h"
 #include "replay/record/apart_call.h"
 
 #include <array>
