@@ -6,6 +6,7 @@ copies, bit by bit.
 """
 from __future__ import annotations
 
+import bisect
 import ctypes
 import operator
 import threading
@@ -181,6 +182,16 @@ class Optimizer:
                 self._update(group, self._numbers[index])
         return loss
 
+    def _take_changes(self, gradients: list[Any], after: list[Any]) -> None:
+        """What the update makes of gradients in place, which the operator would not."""
+        import torch
+
+        for gradient, copy in zip(gradients, after):
+            if gradient.layout == torch.strided and not _same_bits(gradient, copy):
+                _refuse(f"The update of {type(self.optimizer).__name__} changes the gradients, as that of nesterov=True with foreach=True does; "
+                        "leave foreach out.")
+                gradient.copy_(copy)
+
     def _update(self, group: dict[str, Any], numbers: Any) -> None:
         import torch
 
@@ -203,10 +214,17 @@ class Optimizer:
                     "tensor, as checkpoints of old versions of PyTorch have it; give a tensor.")
             rule.update(group, parameters, gradients, states)  # PyTorch's own error, where it has one
             return
+        if _share_memory(gradients, [tensor for tensors in (parameters, *states) for tensor in tensors]):
+            _refuse(f"A gradient of {type(self.optimizer).__name__} lies in memory that the update changes, as `p.grad = p.detach()` "
+                    "puts it there; give its clone().")
+            rule.update(group, parameters, gradients, states)
+            return
         with _Unrecorded():
             copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
             versions = [[tensor._version for tensor in tensors] for tensors in copies]
-            rule.update(group, copies[0], [gradient.clone() for gradient in gradients], copies[1:])
+            of_gradients = [gradient.clone() for gradient in gradients]
+            rule.update(group, copies[0], of_gradients, copies[1:])
+            self._take_changes(gradients, of_gradients)
         if group["maximize"]:
             gradients = [-gradient for gradient in gradients]
         getattr(torch.ops.overdrive, rule.operator)(parameters, gradients, *states, numbers)
@@ -228,15 +246,33 @@ def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:
     return [type(value) for value in values] == [type(value) for value in written] and values == written
 
 
-def _overlap(tensors: list[Any]) -> bool:
-    """Whether two tensors have bytes in common."""
+def _spans_of(tensors: list[Any]) -> list[tuple[int, int]]:
+    """Where the bytes of each begin and end, in order."""
+    import torch
+
     spans = []
     for tensor in tensors:
-        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-        if tensor.numel() > 0:
+        if tensor.numel() > 0 and tensor.layout == torch.strided:
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
             spans.append((tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()))
-    spans.sort()
+    return sorted(spans)
+
+
+def _overlap(tensors: list[Any]) -> bool:
+    """Whether two tensors have bytes in common."""
+    spans = _spans_of(tensors)
     return any(end > begin for (_, end), (begin, _) in zip(spans, spans[1:]))
+
+
+def _share_memory(these: list[Any], those: list[Any]) -> bool:
+    """Whether one of these has bytes in common with one of those, which have none with each other."""
+    known = _spans_of(those)
+    begins = [begin for begin, _ in known]
+    for begin, end in _spans_of(these):
+        at = bisect.bisect_left(begins, end)
+        if at and known[at - 1][1] > begin:
+            return True
+    return False
 
 
 def _is_pytorch_step(optimizer: Any) -> bool:
