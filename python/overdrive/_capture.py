@@ -80,6 +80,8 @@ class CapturedStep(StepRun):
         form = self._form
         if form is not _REPLAYED:
             self._note_run()
+            for left in form.left if form.is_recorded else ():
+                left.put_in_a_recording(results, tensors)
         else:
             self._runs_in_turn = 0
             if variant.numbers is not None:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._guards import CELL, ENTRY, Read, is_number
+from overdrive._guards import CELL, ENTRY, Read, Reads, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
 
@@ -40,8 +40,12 @@ _HOST = {"tolist": "tolist()", "numpy": "numpy()", "__array__": "numpy()", "data
          "__float__": "float()", "__int__": "int()"}
 # PyTorch's own functions by which others read a tensor.
 _READERS = ("__array__", "__dlpack__", "storage", "_typed_storage")
-_SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state")
+_SEEDS = ("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state", "setstate", "initial_seed")
 _THREADS = ("start_new_thread", "start_joinable_thread")
+# Functions of Python's library that give work to threads which run already, or take what others have made.
+_HANDS_OVER = (("concurrent", "submit"), ("multiprocessing", "_apply_async"), ("multiprocessing", "apply_async"), ("multiprocessing", "_map_async"),
+               ("multiprocessing", "imap"), ("multiprocessing", "imap_unordered"), ("asyncio", "run_in_executor"),
+               ("asyncio", "run_coroutine_threadsafe"), ("asyncio", "call_soon_threadsafe"), ("queue.py", "get"))
 _NOTED = {*_HOST, *_SEEDS, *_THREADS}
 _RANDOM = ("random", "getrandbits")
 _NOTED |= {*_RANDOM}
@@ -65,8 +69,8 @@ def _folders() -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
 
     here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions.
-    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends"))
+    # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions, data sets.
+    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends", os.path.join("utils", "data")))
     return (here, nn, os.path.dirname(os.path.abspath(__file__)) + os.sep,
             tuple(path + os.sep for path in paths if path))
 
@@ -108,6 +112,13 @@ def line_of_caller() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _hands_over(code: types.CodeType) -> str:
+    """Of a function of Python's library: what it does with other threads; "": nothing."""
+    if not any(code.co_name == name and place in code.co_filename for place, name in _HANDS_OVER):
+        return ""
+    return "waits for a queue" if code.co_name == "get" else "gives work to another thread"
 
 
 def _is_in_an_import(frame: Any) -> bool:
@@ -180,13 +191,16 @@ _watching = _Watching()
 def unwatched() -> Iterator[None]:
     """Code of this block is no code of the function that is watched."""
     watcher = _watching.watcher
-    if watcher is not None:
-        watcher.look(False)
+    if watcher is None:
+        yield
+        return
+    watcher.look(False)
+    before = watcher.reads.contents()
     try:
         yield
     finally:
-        if watcher is not None:
-            watcher.look(True)
+        watcher.changed_apart |= {place for place, value in watcher.reads.contents().items() if before.get(place) != value}
+        watcher.look(True)
 
 
 def _nobody(_: Any) -> None:
@@ -212,6 +226,9 @@ class Watcher:
         self.unseen = ""
         # Of a call whose numbers are tracked (_call_numbers.py).
         self.book: Any = None
+        # Values that are looked at, and those of them that code which runs apart has changed.
+        self.reads = Reads()
+        self.changed_apart: set[tuple[int, int, Any]] = set()
         self._found: dict[int, Any] = {}
         self._kinds: dict[types.CodeType, str] = {}
 
@@ -278,6 +295,9 @@ class Watcher:
         if kind is None:
             kind = self._kinds[code] = kind_of(code.co_filename) or ("standard" if is_standard(code.co_filename) else "")
         if kind in ("", "standard"):
+            if kind and self._refuse is not None and (folder := _hands_over(code)):
+                self._refuse(f"The function {folder} ({code.co_name}), and no recording sees what another thread does; do that outside of the "
+                             "function.")
             if kind and not (code.co_filename.endswith("__init__.py") and "logging" in code.co_filename and
                              code.co_name not in ASKS_A_LOGGER):
                 self.standard_codes.add(code)
@@ -344,9 +364,10 @@ class Watcher:
         elif name in _THREADS:
             text = "The function starts a thread, whose operators no recording sees; start it outside of the function."
         elif name in _SEEDS:
-            if not isinstance(getattr(function, "__self__", None), torch.Generator):
+            if not isinstance(getattr(function, "__self__", None), (torch.Generator, random.Random)):
                 return
-            text = (f"The function sets the state of random numbers ({name}), which a replay does not; set it outside of the "
+            verb = "asks for the seed" if name == "initial_seed" else "sets the state"
+            text = (f"The function {verb} of random numbers ({name}), which a replay does not; do it outside of the "
                     "function.")
         else:
             if name in _HARMLESS or getattr(function, "__module__", "") not in ("torch._C", "torch", None):

@@ -23,6 +23,8 @@ _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
+# Of what a container has, beside single items.
+IN_CONTAINERS = (SIZE, KEYS, CONTENTS, BYTES)
 # Of C alone.
 _C_KEYS, _C_CODE, _C_VERSION = 6, 7, 10
 _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
@@ -148,6 +150,8 @@ class Read:
         return getattr(holder, key, NOTHING)
 
     def accepts(self, now: Any) -> bool:
+        if self.expected is NOTHING:
+            return now is NOTHING
         if self.kind in (CONTENTS, KEYS):
             return len(now) == len(self.expected) and all(map(same_value, now, self.expected))
         if self.kind == VALUES:
@@ -167,6 +171,8 @@ class Read:
 
 def _c_kind(read: Read) -> int | None:
     """How C looks at it; None: only Python can."""
+    if read.expected is NOTHING and read.kind in (VALUES, CONTENTS, KEYS):
+        return None
     if read.kind in (ENTRY, VALUES, SIZE, ITEM, CELL, KIND):
         return read.kind
     if read.kind in (CONTENTS, KEYS) and not read.expected:
@@ -195,7 +201,8 @@ def _dicts_have_versions() -> bool:
 
 
 class Absent(Read):
-    """Keys that a dict has not: code names many, and a dict has got none of them as long as it has as many keys as before."""
+    """Keys that a dict has not: code names many, and a dict has got none of them as long as it has the keys that it had, or, where dicts
+    have no versions and that costs too much, as many."""
 
     __slots__ = ("_names", "_tables", "_had", "_left_out")
 
@@ -278,6 +285,10 @@ class Reads:
             elif isinstance(known, Absent) and isinstance(read, Absent):
                 known.merge(read)
 
+    def contents(self) -> dict[tuple[int, int, Any], Any]:
+        """Of containers what they have now."""
+        return {place: read.now() for place, read in self._all.items() if read.kind in IN_CONTAINERS}
+
     def leave_out(self, places: Iterable[tuple[int, int, Any]]) -> None:
         """Values at these places are not looked for where there are none."""
         for kind, holder, key in places:
@@ -293,7 +304,9 @@ class Reads:
         in_dicts: dict[int, list[Read]] = {}
         others: list[Read] = []
         for read in self._all.values():
-            if isinstance(read.holder, dict) and (read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict)):
+            is_nothing = read.expected is NOTHING and read.kind != ENTRY
+            if not is_nothing and isinstance(read.holder, dict) and (
+                    read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict)):
                 in_dicts.setdefault(id(read.holder), []).append(read)
             elif _c_kind(read) is not None:
                 others.append(read)
@@ -320,6 +333,8 @@ class Reads:
 
     def _as_c(self, read: Read) -> tuple[int, int, int, int]:
         kind, expected = read.kind, read.expected
+        if kind == ABSENT and _dicts_have_versions():
+            return _C_KEYS, id(read.holder), expected, self._addresses(read)
         if kind in (SIZE, ABSENT) or kind in (CONTENTS, KEYS) and not expected:
             return SIZE, id(read.holder), expected or 0, 0
         if kind in (VALUES, KEYS):
@@ -329,7 +344,10 @@ class Reads:
         return _c_kind(read) or 0, id(read.holder), key, 0 if is_none else id(expected)
 
     def _addresses(self, read: Read) -> int:
-        addresses = self._kept[id(read)] = array("q", map(id, read.expected)) or array("q", [0])
+        objects = tuple(dict.keys(read.holder) if isinstance(read, Absent) else read.expected)
+        addresses = array("q", map(id, objects)) or array("q", [0])
+        # With the objects, so that no others come to their places in memory.
+        self._kept[id(read)] = addresses, objects
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
@@ -358,6 +376,8 @@ class Reads:
         """An equal value that is another object."""
         if isinstance(read, Absent):
             read.expected = self._array[_WORDS * at + _KEY] = now
+            if _dicts_have_versions():
+                self._array[_WORDS * at + _EXPECTED] = self._addresses(read)
         elif read.kind == KEYS:
             read.expected = now
             self._array[_WORDS * at + _EXPECTED] = self._addresses(read)

@@ -32,6 +32,11 @@ class Left:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Recorded calls return copies, and share memory with what they leave as replays do. What has a graph keeps it."""
+        if not any(tensor.requires_grad for tensor in tensors_in(self.read.now())):
+            self.put(results, inputs)
+
     def put(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
         tensors = []
         for kind, index in self.sources:
@@ -111,4 +116,4 @@ class Setting:
 
 
 def can_be_left(read: Read) -> bool:
-    return read.kind in (ENTRY, CELL) and bool(tensors_in(read.now()))
+    return read.kind in (ENTRY, CELL, ITEM) and bool(tensors_in(read.now()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dis
 import functools
 import os
+import re
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,7 @@ _OF_PYTHON = ("getattr", "hasattr", "setattr", "vars")
 _BY_NAME = (*_OF_PYTHON, "__getattribute__", "__getattr__", "__setattr__", "attrgetter", "methodcaller")
 # What goes through all fields of an object.
 _ALL_FIELDS = ("asdict", "astuple", "fields")
+_FILLS_TEXTS = ("format", "format_map", "vformat")
 # Methods that find what the object has not, or all that it has.
 _FINDS = ("__getattr__", "__getattribute__")
 _PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO")
@@ -79,6 +81,10 @@ class Names:
             if where := self.globals.get(name, self.attributes.get(name, "") if name not in _OF_PYTHON else ""):
                 parts = (part for text in self.strings for part in text.split("."))
                 self.strings_of_attributes.update((part, where) for part in parts if part.isidentifier())
+        # Where it fills texts, whose fields may name attributes.
+        self.fills_texts = next((self.attributes[name] for name in _FILLS_TEXTS if name in self.attributes), "")
+        for text in list(self.strings) if self.fills_texts else ():
+            self.strings_of_attributes.update(dict.fromkeys(fields_of(text), self.fills_texts))
         # Whether a handler of its own takes a missing attribute for an answer.
         self.catches = bool(self.caught) or any(name in self.globals for name in _TAKES_MISSING)
         if "suppress" in self.globals or "suppress" in self.attributes:
@@ -211,6 +217,11 @@ def _strings_in(values: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, (tuple, frozenset)):
             yield from _strings_in(value)
+
+
+def fields_of(text: str) -> list[str]:
+    """Names of attributes in the fields of a text, as in ``"{0.k}"``."""
+    return [name for field in re.findall(r"\{[^{}]*\}", text) for name in re.findall(r"\.([^\W\d]\w*)", field)]
 
 
 def _caught_ranges(code: types.CodeType, steps: list[Any]) -> list[tuple[int, int]]:

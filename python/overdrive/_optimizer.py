@@ -35,6 +35,8 @@ class Optimizer:
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
         self.steps = 0
+        # Whether a recorded step() runs PyTorch's.
+        self.runs_pytorchs = False
         # Momentum or weight decay was switched on or off, which is another update.
         self.crossed = False
 
@@ -171,16 +173,23 @@ class Optimizer:
                 loss = closure()
         if not self.has_written_options():
             _refuse("The function changes the optimizer's options before it calls step(); change them outside the function.")
-            self._kind.step(self.optimizer)
+            self._run_pytorchs(self._kind.step)
             return loss
         self.note_idle()
         if self._has_constants:
-            getattr(self._kind.step, "__wrapped__", self._kind.step)(self.optimizer)  # without hooks
+            self._run_pytorchs(getattr(self._kind.step, "__wrapped__", self._kind.step))  # without hooks
             return loss
         with torch.no_grad():
             for index, group in enumerate(self.optimizer.param_groups):
                 self._update(group, self._numbers[index])
         return loss
+
+    def _run_pytorchs(self, step: Any) -> None:
+        self.runs_pytorchs = True
+        try:
+            step(self.optimizer)
+        finally:
+            self.runs_pytorchs = False
 
     def _take_changes(self, gradients: list[Any], after: list[Any]) -> None:
         """What the update makes of gradients in place, which the operator would not."""

@@ -69,6 +69,9 @@ class Optimizers:
     def parameters(self) -> list[Any]:
         return [parameter for one in self._all for group in one.optimizer.param_groups for parameter in group["params"]]
 
+    def states(self) -> list[Any]:
+        return [one.optimizer.state for one in self._all]
+
     def takes_closures(self) -> bool:
         return all(one.takes_closures() for one in self._all)
 
@@ -84,10 +87,17 @@ class Optimizers:
         for one in self._all:
             one.end()
 
-    def check_steps(self) -> None:
-        """After it has run."""
+    def note_update(self, optimizer: Any) -> None:
+        """PyTorch's own step() has run."""
         for one in self._all:
-            if one.steps == 0:
+            if one.optimizer is optimizer and not one.runs_pytorchs:
+                _refuse(f"The function calls step() of {type(optimizer).__name__} past the optimizer, as its class's function; call "
+                        "optimizer.step().")
+
+    def check_steps(self, all_step: bool) -> None:
+        """After it has run. Where nothing sees that an update is made past the optimizers, all of them must step."""
+        for one in self._all:
+            if one.steps == 0 and all_step:
                 _refuse(f"The function does not call step() of the optimizer that was given ({type(one.optimizer).__name__}); call it, or "
                         "leave it out of optimizer=.")
             elif not one.has_written_options():

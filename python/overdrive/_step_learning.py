@@ -1,7 +1,9 @@
 """What a captured function reads and changes, seen while it runs."""
 from __future__ import annotations
 
+import gc
 import sys
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
 from overdrive._code import Watcher
 from overdrive._counters import Counter, decides, is_counted
-from overdrive._guards import NOTHING, Read, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_number
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, tensors_in
 from overdrive._library import call
@@ -40,6 +42,7 @@ class StepLearning(StepChoice):
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
         self._take_settings(changed)
         self._own.update(changed)
+        self._refuse_lost_changes(changed)
         for place, read in changed.items():
             if is_counted(read.expected, read.now()):
                 self._begin_to_count(place, read)
@@ -52,6 +55,26 @@ class StepLearning(StepChoice):
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
         self._let_go_of_old(changed)
+
+    def _refuse_lost_changes(self, changed: dict[Any, Read]) -> None:
+        """What the function adds to containers of the program or takes from them, and gradients that it assigns to tensors which need
+        none. A replay puts back what it leaves under a name."""
+        states = [] if self._optimizer is None else self._optimizer.states()
+        for place, read in changed.items():
+            if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self._changed_apart:
+                continue
+            if any(read.holder is state for state in states) or not self._is_held(read.holder):
+                continue
+            come = sum(each.kind == ENTRY and each.holder is read.holder and each.expected is NOTHING and can_be_left(each)
+                       for each in changed.values())
+            if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
+                continue
+            _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+
+    def _is_held(self, container: Any) -> bool:
+        """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
+        ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
+        return any(not (isinstance(holder, (Read, types.FrameType)) or any(holder is one for one in ours)) for holder in gc.get_referrers(container))
 
     def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
         """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
@@ -123,3 +146,7 @@ class StepLearning(StepChoice):
         variant.reads.add(read for read in new if read.place not in self._own)
         variant.reads.leave_out(self._own)
         return walk
+
+
+def _length(value: Any) -> int:
+    return value if isinstance(value, int) else len(value)

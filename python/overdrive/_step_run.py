@@ -18,6 +18,7 @@ from overdrive._library import call
 from overdrive._places import Before, Places
 from overdrive._step_learning import StepLearning
 from overdrive._step_variant import _Form, _Variant
+from overdrive._surroundings import changed_since, surroundings
 
 
 class StepRun(StepLearning):
@@ -45,7 +46,7 @@ class StepRun(StepLearning):
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
                 with _Unrecorded():
-                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors))
+                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded)
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
@@ -94,12 +95,15 @@ class StepRun(StepLearning):
         run = self._record if recorded else self._apply
         if not self._guarded:
             return run(inputs)
+        self._changed_apart = set()
         try:
             if not recorded and variant.watched_runs > 0:
                 return run(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
             watcher.book = None if variant.numbers is None else variant.numbers.book
+            watcher.reads, watcher.changed_apart = variant.reads, self._changed_apart
             drawn = states_of(variant.generators) if recorded else None
+            around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]
             with watcher:
                 value = run(inputs)
@@ -109,6 +113,8 @@ class StepRun(StepLearning):
             self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)
+            if reason := changed_since(around):
+                _refuse(reason)
         finally:
             if variant.numbers is not None:
                 variant.numbers.settle()
@@ -149,7 +155,7 @@ class StepRun(StepLearning):
             for hook in hooks:
                 hook.remove()
         if ours is not None:
-            ours.check_steps()
+            ours.check_steps(all_step=not self._guarded)
         return value
 
     def _hooks_of_a_recording(self, ours: Any) -> list[Any]:
@@ -175,6 +181,8 @@ class StepRun(StepLearning):
     def _refuse_unknown(self, optimizer: Any) -> None:
         if self._looks_at_steps and (self._optimizer is None or not self._optimizer.knows(optimizer)):
             refuse_optimizer(optimizer)
+        elif self._looks_at_steps and self._optimizer is not None:
+            self._optimizer.note_update(optimizer)
 
     def _check_form(self, entry: int) -> None:
         if self._given_up:

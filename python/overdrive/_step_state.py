@@ -63,6 +63,8 @@ class StepState:
         self._own: dict[tuple[int, int, Any], Read] = {}
         self._last_walk: LastWalk | None = None
         self._known_names: KnownNames | None = None
+        # Containers that code which runs apart has changed in the last run.
+        self._changed_apart: set[tuple[int, int, Any]] = set()
         # Values of tensors that changed between two calls, which the function may write before it reads them.
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.

@@ -38,10 +38,10 @@ class _Variant:
 class _Form:
     """The structure of what a call returns and of what it leaves, made of the results of the recording."""
 
-    __slots__ = ("result", "places")
+    __slots__ = ("result", "places", "is_recorded")
 
-    def __init__(self, result: Any, places: Places) -> None:
-        self.result, self.places = result, places
+    def __init__(self, result: Any, places: Places, is_recorded: bool) -> None:
+        self.result, self.places, self.is_recorded = result, places, is_recorded
 
     @property
     def left(self) -> list[Left]:

@@ -10,6 +10,7 @@ import collections
 import copy
 import functools
 import gc
+import operator
 import threading
 import types
 import weakref
@@ -18,7 +19,8 @@ from typing import Any
 
 from overdrive._code import Met, Watcher
 from overdrive._guards import ANSWER, CONTENTS, is_array, is_number, is_scripted
-from overdrive._walk_containers import MOST_ITEMS, Containers
+from overdrive._walk_classes import MOST_ITEMS
+from overdrive._walk_containers import Containers
 from overdrive._walk_names import KnownNames
 from overdrive._walk_notes import Notes
 from overdrive._walk_objects import CACHED
@@ -31,8 +33,10 @@ _MOST_ASSUMED = 3
 # Of a walk: what grows when it goes on.
 _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_later", "_seen", "_named", "_codes", "_attributes", "_nn_attributes",
           "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_whole", "_whole_of_self", "_functions",
-          "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind")
+          "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
+          "_torchs_functions")
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
+_GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
 
 
@@ -76,6 +80,10 @@ class Walk(Containers):
             self._look_again()
             self._torchs({})
 
+    def keeps(self) -> list[Any]:
+        """Where it has what it has met."""
+        return [self._seen, *self.notes.keeps()]
+
     def _objects(self, values: Iterable[Any]) -> None:
         for value in values:
             self._into(value, type(value).__name__, "", 1)
@@ -93,7 +101,8 @@ class Walk(Containers):
 
         while self._looks_again:
             self._looks_again = False
-            for known in (self._in_classes, self._of_owner, self._of_own_object, self._not_in_classes, self._names_of_kind, self._asked_of_kind):
+            for known in (self._in_classes, self._of_owner, self._of_own_object, self._not_in_classes, self._names_of_kind, self._asked_of_kind,
+                          self._torchs_functions):
                 known.clear()
             self._names_of_modules = None
             for value, name, where, depth in list(self._named.values()):
@@ -129,6 +138,10 @@ class Walk(Containers):
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
+        elif kind in _GETTERS:
+            for text in value.__reduce__()[1]:
+                for part in text.split(".") if isinstance(text, str) else ():
+                    self._note_attribute(part, where)
         elif kind is CACHED:
             self._assume(value.__wrapped__, name, _MOST_ASSUMED, depth)
             self._entries(vars(value), self._attributes, name, depth)

@@ -7,18 +7,20 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from overdrive._code import is_standard
-from overdrive._guards import ENTRY, SIZE, entries_of
+from overdrive._guards import ATTRIBUTE, ENTRY, SIZE, entries_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
 from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON
 
-# Attributes of an object that are looked at.
-_MOST_ITEMS = 1024
+# Attributes of an object, and items of a container, that are looked at.
+MOST_ITEMS = 1024
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
 _OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
 _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
+# Modules of classes that add no attribute to an object.
+_OF_NO_OBJECT = ("builtins", "abc", "typing", "enum", "collections.abc", "_collections_abc")
 _NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
 
 
@@ -44,12 +46,22 @@ class Classes(Globals):
         self._not_in_classes: dict[tuple[type, int], dict[str, str]] = {}
         self._names_of_kind: dict[type, dict[str, str]] = {}
         self._asked_of_kind: dict[type, dict[str, str]] = {}
+        self._torchs_functions: dict[type, dict[str, str]] = {}
 
     def _asked_of(self, kind: type) -> dict[str, str]:
         """Attributes that code asks of a module of the class, and that it may not have."""
         found = self._asked_of_kind.get(kind)
         if found is None:
             found = self._asked_of_kind[kind] = {**self._asked, **self._of_methods(kind, self._asked_of_self)}
+        return found
+
+    def _functions_of_torch(self, kind: type) -> dict[str, str]:
+        """Functions of PyTorch's classes that code names, and that an object may get for itself."""
+        found = self._torchs_functions.get(kind)
+        if found is None:
+            has = {key for each in kind.__mro__ if is_torchs(each.__module__) for key, value in vars(each).items()
+                   if isinstance(value, types.FunctionType)}
+            found = self._torchs_functions[kind] = {key: where for key, where in self._nn_attributes.items() if key in has and key != "forward"}
         return found
 
     def _slots_of(self, kind: type) -> list[str]:
@@ -70,10 +82,12 @@ class Classes(Globals):
         if is_torchs(kind.__module__):
             return self._nn_attributes
         names = self._attributes
+        if any(is_torchs(each.__module__) for each in kind.__mro__):
+            names = self._nn_attributes
         if kind.__module__ == "logging":
             return dict.fromkeys(_OF_LOGGERS, "") if self._asks_a_logger else {}
-        if is_standard(getattr(sys.modules.get(kind.__module__), "__file__", None) or ""):
-            names = self._standard_attributes
+        if any(_is_of_the_library(each.__module__) for each in kind.__mro__):
+            names = {**names, **self._standard_attributes}
         if "__match_args__" in names:
             where = names["__match_args__"]
             names = {**names, **dict.fromkeys(getattr(kind, "__match_args__", ()), where)}
@@ -82,7 +96,7 @@ class Classes(Globals):
     def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
         """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
         pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
-        if not pieces or len(entries) > _MOST_ITEMS:
+        if not pieces or len(entries) > MOST_ITEMS:
             return
         self.notes.kinds(entries)
         # An iterator or a file that no code names is no reason to doubt a number.
@@ -130,6 +144,9 @@ class Classes(Globals):
         """The names of what the class has, each with its line."""
         names: dict[str, str] = {}
         below: list[type] = []
+        is_known = is_torchs(kind.__module__) or _is_of_the_library(kind.__module__)
+        if kind.__flags__ & MADE_IN_PYTHON and kind.__bases__ != (object,) and not is_known:
+            self._read(ATTRIBUTE, kind, "__mro__", f"the classes above {kind.__name__}", "", DEEPEST)
         for owner in kind.__mro__:
             if owner.__module__ not in ("builtins", "abc", "typing", "enum") and not is_torchs(owner.__module__):
                 found = self._of_owner.get(owner)
@@ -179,6 +196,11 @@ class Classes(Globals):
                     if code in names_of_code:
                         found.update(names_of_code[code])
         return found
+
+
+def _is_of_the_library(name: str) -> bool:
+    """Whether a module, by its name, is of Python's library, and its objects have attributes of their own."""
+    return name not in _OF_NO_OBJECT and is_standard(getattr(sys.modules.get(name), "__file__", None) or "")
 
 
 def _function_in(value: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from overdrive._guards import BYTES, ENTRY, ITEM, KEYS, SIZE, is_number, is_of_c
+from overdrive._walk_classes import MOST_ITEMS
 from overdrive._walk_places import DEEPEST
 from overdrive._walk_torch import OfTorch
 
-# Items of a container, and bytes of an array, that are looked at.
-MOST_ITEMS = 1024
+# Bytes of an array that are looked at.
 _MOST_BYTES = 16 << 10
 
 

@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overdrive._code import ASKS_A_LOGGER, Watcher
-from overdrive._names import names_of
+from overdrive._names import fields_of, names_of
+
+
+# Functions of data sets, samplers and loaders that look at items.
+_TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
 
 
 class KnownNames(NamedTuple):
@@ -40,7 +44,7 @@ class WalkNames:
         # Parts of names of attributes that the code puts together; "": any name. Of any object, and of the methods' own.
         self._whole: dict[str, str] = {}
         self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
-        self._by_strings, self._all_fields = "", ""
+        self._by_strings, self._all_fields, self._fills_texts = "", "", ""
         self._goes_through = False
         for code in self._codes:
             self._take(code)
@@ -54,7 +58,12 @@ class WalkNames:
             self._nn_attributes.update(names_of(code).attributes)
         self._asks_a_logger = any(code.co_name in ASKS_A_LOGGER for code in watcher.standard_codes)
         for code in watcher.standard_codes:
-            self._standard_attributes.update(names_of(code).attributes)
+            names = names_of(code)
+            self._standard_attributes.update(names.attributes)
+            if names.whole_of_self:
+                self._whole_of_self[code] = names.whole_of_self
+        # Whether PyTorch's code went through data sets, or asked for their lengths alone.
+        self._takes_items = any(code.co_name in _TAKES_ITEMS for code in watcher.nn_codes)
         self._operators = {name for code in self._codes for name in names_of(code).operators}
 
     def names(self) -> set[str]:
@@ -84,6 +93,7 @@ class WalkNames:
             self._whole_of_self[code] = names.whole_of_self
         self._by_strings = self._by_strings or names.by_strings
         self._all_fields = self._all_fields or names.all_fields
+        self._fills_texts = self._fills_texts or names.fills_texts
         self._optional.update(names.strings_of_attributes)
         self._optional.update(names.caught)
         for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
@@ -104,7 +114,16 @@ class WalkNames:
 
     def _note_string(self, text: str) -> None:
         """A value that may be the name of an attribute, as an alias is."""
-        if text.isidentifier() and text not in self._attributes:
+        if text.isidentifier():
+            self._note_attribute(text, self._by_strings)
+
+    def _note_fields(self, text: str) -> None:
+        """A text whose fields may name attributes."""
+        for name in fields_of(text):
+            self._note_attribute(name, self._fills_texts)
+
+    def _note_attribute(self, name: str, where: str) -> None:
+        if name not in self._attributes:
             for known in (self._attributes, self._nn_attributes, self._standard_attributes):
-                known.setdefault(text, self._by_strings)
+                known.setdefault(name, where)
             self._looks_again = True

@@ -68,6 +68,10 @@ class Notes:
     def attribute(self, holder: Any, name: str) -> None:
         self._attributes.append((holder, name, getattr(holder, name)))
 
+    def keeps(self) -> list[Any]:
+        """Where it has dicts and containers."""
+        return [self._dicts, *self._contents.values()]
+
     def hold(self) -> bool:
         """Whether all is as it was."""
         dicts = self._dicts

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive._code import kind_of
-from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND
+from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
-from overdrive._walk_classes import Classes
+from overdrive._walk_classes import MOST_ITEMS, Classes
 from overdrive._walk_places import DEEPEST
 
 # Results of a cache that are looked at.
@@ -73,6 +73,8 @@ class Objects(Classes):
         names = self._names_for(kind)
         own = entries if isinstance(entries, dict) else None
         if own is not None:
+            if kind.__module__.startswith("torch.utils.data"):
+                self._lengths(own, names, name)
             self._entries(own, names, name, depth)
             whole = {**self._whole, **({"": self._all_fields} if self._all_fields and dataclasses.is_dataclass(kind) else {})}
             self._whole_of(kind, own, (), whole, name, depth)
@@ -81,6 +83,15 @@ class Objects(Classes):
         for key in self._slots_of(kind):
             if key in names or any(piece in key for piece in self._whole):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
+
+    def _lengths(self, own: dict[str, Any], names: dict[str, str], name: str) -> None:
+        """Of a data set or a sampler whose length alone is asked for: long containers by their length."""
+        for key in names.keys() & own.keys() if not self._takes_items else ():
+            value = own[key]
+            if isinstance(value, (list, tuple, dict)) and len(value) > MOST_ITEMS or is_array(value):
+                read = Read(ENTRY, own, key, f"{name}.{key}", names[key])
+                self.reads.setdefault(read.place, read)
+                self._read(SIZE, value, None, f"len({name}.{key})", names[key], DEEPEST)
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__

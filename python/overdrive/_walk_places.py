@@ -55,6 +55,8 @@ class Places(WalkNames):
         read = self.reads[place] = Read(kind, holder, key, name, where)
         if self._by_strings and isinstance(read.expected, str):
             self._note_string(read.expected)
+        if self._fills_texts and isinstance(read.expected, str):
+            self._note_fields(read.expected)
         if kind == CONTENTS:
             for item in read.expected:
                 self._into(item, name, where, depth + 1)

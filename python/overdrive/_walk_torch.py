@@ -7,9 +7,10 @@ from collections.abc import Container
 from typing import Any
 
 from overdrive._code import kind_of
-from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, Read, hooks_of
+from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, Read, hooks_of, is_number
 from overdrive._torch_reads import reads_of_torch
 from overdrive._walk_objects import Objects
+from overdrive._walk_places import DEEPEST
 
 # How code gets at parameters without their names.
 _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
@@ -44,6 +45,9 @@ class OfTorch(Objects):
         for key in ("requires_grad", "is_leaf", "_version"):
             if key in self._attributes and not (key == "_version" and tensor.is_inference()):
                 self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", self._attributes[key], depth)
+        # No operator gives it a gradient, but the program may.
+        if "grad" in self._attributes and not tensor.requires_grad:
+            self._read(ATTRIBUTE, tensor, "grad", f"{name}.grad", self._attributes["grad"], depth)
 
     def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
         self._entries(tensor.__dict__, self._attributes, name, depth)
@@ -58,6 +62,8 @@ class OfTorch(Objects):
         if self._names_of_modules is None:
             self._names_of_modules = {key: where for key, where in self._nn_attributes.items() if key not in own}
         self._entries(entries, self._names_of_modules, name, depth)
+        if functions := self._functions_of_torch(kind):
+            self._absent_in(entries).add_table(functions, name)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         self.notes.contents(module._modules)
         for parameters in (module._parameters, module._buffers):
@@ -85,6 +91,12 @@ class OfTorch(Objects):
         for read in [Read(SIZE, parameters, None, f"the parameters of {name}") for parameters in [
                 optimizer.param_groups, *(group["params"] for group in optimizer.param_groups)]]:
             self.reads.setdefault(read.place, read)
+        if "defaults" in self._attributes:
+            self._read(ENTRY, optimizer.__dict__, "defaults", f"{name}.defaults", self._attributes["defaults"], depth)
+        if where := self._attributes.get("state", ""):
+            self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, DEEPEST)
+            for key in [key for key in optimizer.state if is_number(key)]:
+                self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)
         if "param_groups" not in self._attributes:
             return
         where = self._attributes["param_groups"]

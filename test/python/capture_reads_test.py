@@ -7,7 +7,7 @@ import torch
 import overdrive
 
 IMPORTS = ("import argparse, collections, contextvars, dataclasses, functools, operator, types, weakref, torch\n"
-           "from torch import nn\nspace = types.SimpleNamespace\n")
+           "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
     "an object at a function": ("def g(): pass\ng.c = space(k=1.0)", "g.c.k", "g.c.k = 2.0"),
@@ -32,6 +32,28 @@ ROWS = {
     "all options of a program": ("c = argparse.Namespace(k=1.0)", "sum(c.__dict__.values())", "c.k = 2.0"),
     "attrgetter()": ("c = space(k=1.0)", "operator.attrgetter('k')(c)", "c.k = 2.0"),
     "attrgetter() of two": ("c = space(d=space(k=1.0))", "operator.attrgetter('d.k')(c)", "c.d.k = 2.0"),
+    "a getter that was made before": ("c = space(d=space(k=1.0)); get = operator.attrgetter('d.k')", "get(c)", "c.d.k = 2.0"),
+    "a field of a text": ("c = space(k=1.0)", "float('{0.k}'.format(c))", "c.k = 2.0"),
+    "a field of a text that was made before": ("c = space(k=1.0); text = '{0.k}'", "float(text.format(c))", "c.k = 2.0"),
+    "an option that comes": ("c = argparse.Namespace(k=1.0)", "('j' in c)", "c.j = 2.0"),
+    "an option of a class of one's own that comes": ("class N(argparse.Namespace): pass\nc = N(k=1.0)", "('j' in c)", "c.j = 2.0"),
+    "another class above": ("class A: k = 1.0\nclass B: k = 2.0\nclass C(A): pass\nc = C()", "c.k", "C.__bases__ = (B,)"),
+    "the length of a data set": ("d = data.TensorDataset(torch.ones(3))", "len(d)", "d.tensors = (torch.ones(4),)"),
+    "the length of a data set of one's own class": (
+        "class D(data.TensorDataset): pass\nd = D(torch.ones(3))", "len(d)", "d.tensors = (torch.ones(4),)"),
+    "the length of a part of a data set": ("d = data.Subset(range(9), [0])", "len(d)", "d.indices.append(1)"),
+    "the length of a long part of a data set": ("d = data.Subset(range(9999), list(range(5000)))", "len(d)", "d.indices.append(1)"),
+    "an item of a part of a data set": ("d = data.Subset([1.0, 2.0], [0])", "d[0]", "d.indices[0] = 1"),
+    "the length of data sets in a row": ("d = data.ConcatDataset([[1.0], [2.0]])", "len(d)", "d.cumulative_sizes = [1, 2, 3]"),
+    "the length of a loader": ("p = [1]\nd = data.DataLoader(data.Subset(range(9), p))", "len(d)", "p.append(2)"),
+    "the length of a sampler": ("p = [1.0]\nd = data.WeightedRandomSampler([1.0, 2.0], 1)", "len(d)", "d.num_samples = 2"),
+    "defaults of an optimizer": ("o = torch.optim.SGD([torch.ones(1)], lr=1.0)", "o.defaults['lr']", "o.defaults['lr'] = 2.0"),
+    "how many states an optimizer has": ("o = torch.optim.SGD([torch.ones(1)], lr=1.0)", "len(o.state)", "o.state['z'] = 1"),
+    "a state of an optimizer": ("o = torch.optim.SGD([torch.ones(1)], lr=1.0); o.state['z'] = 1.0", "o.state['z']", "o.state['z'] = 2.0"),
+    "a gradient that is none": ("w = torch.ones(2)", "(1.0 if w.grad is None else 2.0)", "w.grad = torch.ones(2)"),
+    "a method of PyTorch in a module": ("class Q(nn.Module):\n def forward(s, x): return x * len(s.extra_repr())\nq = Q()", "q(x)",
+                                        "q.extra_repr = lambda: 'ab'"),
+    "a name in the place of another": ("class A:\n k = 1.0\nclass C(A): pass\nc = C(); c.b = 1", "c.k", "del c.b; c.k = 2.0"),
     "globals()": ("k = 1.0", "globals()['k']", "k = 2.0"),
     "a chain of dicts": ("b = collections.ChainMap({'a': 1.0}, {'b': 1.0})", "b['b']", "b.maps[0]['b'] = 2.0"),
     "a list with attributes": ("class L(list): pass\nb = L([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),

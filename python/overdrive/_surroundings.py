@@ -1,0 +1,32 @@
+"""Settings of Python and of PyTorch's Python that a function may change, and that a replay leaves as they are."""
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import warnings
+from typing import Any
+
+
+def surroundings() -> dict[str, Any]:
+    """Each by how a program changes it. Copies, because most are changed in place."""
+    import torch
+
+    printing = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
+    return {"gc.disable()": gc.isenabled(), "the filters of warnings": list(warnings.filters), "os.environ": dict(os.environ),
+            "os.chdir()": _folder(), "sys.setrecursionlimit()": sys.getrecursionlimit(), "torch.set_printoptions()": dict(printing),
+            "anomaly mode": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())}
+
+
+def changed_since(before: dict[str, Any]) -> str:
+    """The first that is another one now, as a reason; "": none is."""
+    now = surroundings()
+    name = next((name for name in before if now[name] != before[name]), "")
+    return name and f"The function changes a setting of the process ({name}), which a replay does not; change it outside of the function."
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""

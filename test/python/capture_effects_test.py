@@ -1,0 +1,152 @@
+"""What a captured function leaves behind beside tensors under names: replays leave it, or the function is refused by what it changes. The
+program changes it between the calls, so that a value which is left once is not enough."""
+import gc
+import os
+import random
+import warnings
+
+import pytest
+import torch
+
+import overdrive
+
+IMPORTS = "import collections, gc, os, queue, random, torch, warnings\nfrom torch import nn\n"
+BEGIN = ("L, D, t = [torch.zeros(2)], {}, torch.ones(6)\ndq, qu = collections.deque([torch.zeros(2)], maxlen=9), queue.Queue()\n"
+         "torch.set_printoptions(precision=4), torch.autograd.set_detect_anomaly(False), gc.enable(), warnings.simplefilter('ignore')\n"
+         "net = nn.Linear(6, 6)\no = torch.optim.SGD(net.parameters(), 0.1)\n")
+# What the function does, what shows it, and what the program does in some calls.
+LEFT = {
+    "an item": ("L[0] = h.detach()", "L[0].sum().item()", "L[0] = torch.zeros(2)"),
+    "all items": ("L[:] = [h.detach()]", "L[0].sum().item()", "L[:] = [torch.zeros(2)]"),
+    "an entry": ("D['h'] = h.detach()", "D['h'].sum().item()", "D['h'] = torch.zeros(2)"),
+}
+# Without a reason where replays leave it.
+EITHER = {"the environment": ("os.environ['OD_TEST'] = '1'", "os.environ.get('OD_TEST')", "os.environ.pop('OD_TEST', 0)")}
+REFUSED = {
+    "a list that grows": ("L.append(h.detach())", "L[-1].sum().item()", "del L[1:]", "len(L)"),
+    "a queue of tensors": ("dq.append(h.detach())", "dq[-1].sum().item()", "dq.append(torch.zeros(2))", "content of dq"),
+    "a queue of numbers": ("dq.append(1)", "len(dq)", "dq.clear()", "content of dq"),
+    "a queue of threads": ("qu.put(1)", "qu.qsize()", "qu.queue.clear()", "qu"),
+    "a number that is taken away": ("h = h * N.pop(0)", "len(N)", "N.append(1.0)", "len(N)"),
+    "the seed of Python": ("random.seed(3)", "random.random()", "0", "sets the state of random numbers"),
+    "the state of Python's random numbers": ("random.setstate(R)", "random.random()", "0", "sets the state of random numbers"),
+    "the seed of PyTorch": ("h = h * (torch.initial_seed() % 3)", "0", "0", "asks for the seed"),
+    "a gradient": ("t.grad = torch.ones(6)", "t.grad is None", "t.grad = None", "t.grad"),
+    "anomaly mode": ("torch.autograd.set_detect_anomaly(True)", "torch.is_anomaly_enabled()", "torch.autograd.set_detect_anomaly(False)", "anomaly"),
+    "how tensors are printed": ("torch.set_printoptions(precision=2)", "str(torch.tensor(1.23456))", "torch.set_printoptions(precision=4)", "printoptions"),
+    "warnings": ("warnings.simplefilter('error')", "warnings.filters[0][0]", "warnings.simplefilter('ignore')", "filters of warnings"),
+    "collections": ("gc.disable()", "gc.isenabled()", "gc.enable()", "gc.disable()"),
+    "the folder": ("os.chdir('/')", "os.getcwd()", "os.chdir('/tmp')", "os.chdir()"),
+}
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    filters, folder = list(warnings.filters), os.getcwd()
+    yield
+    os.chdir(folder)
+    torch.set_printoptions(precision=4)
+    torch.autograd.set_detect_anomaly(False)
+    gc.enable()
+    warnings.filters[:] = filters
+
+
+def outcome(change, look, between, capture):
+    torch.manual_seed(0)
+    random.seed(0)
+    program = {"__name__": "program", "N": [1.0] * 99, "R": random.Random(5).getstate()}
+    exec(f"{IMPORTS}{BEGIN}def function(x):\n    h = net(x)\n    {change}\n    return h.sum()\n", program)
+    function, when, seen = program["function"], random.Random(1), []
+    captured = capture(function) if capture else function
+    for _ in range(18):
+        result = captured(torch.randn(4, 6))
+        if result.requires_grad:
+            torch.autograd.grad(result, program["net"].weight)
+        seen.append((result.item(), eval(look, program)))
+        if when.random() < 0.4:
+            exec(between, program)
+    return seen, captured
+
+
+CAPTURES = pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+
+
+@CAPTURES
+@pytest.mark.parametrize("row", LEFT)
+def test_a_tensor_that_is_left_is_left_by_replays(row, capture):
+    want, _ = outcome(*LEFT[row], None)
+    got, captured = outcome(*LEFT[row], capture)
+    assert want == got
+    assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
+@CAPTURES
+@pytest.mark.parametrize("row", EITHER)
+def test_another_effect_is_left_or_refused(row, capture):
+    want, _ = outcome(*EITHER[row], None)
+    got, _ = outcome(*EITHER[row], capture)
+    assert want == got
+
+
+@CAPTURES
+@pytest.mark.parametrize("row", REFUSED)
+def test_another_effect_is_refused_by_its_name(row, capture, monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_CHECK", "0")
+    *scenario, name = REFUSED[row]
+    want, _ = outcome(*scenario, None)
+    got, captured = outcome(*scenario, capture)
+    assert want == got
+    if capture is overdrive.capture:
+        assert name in captured.refusal()
+
+
+def test_what_is_left_shares_memory_with_the_results_of_recorded_calls():
+    net, box = torch.nn.Linear(6, 6), type("Box", (), {})()
+
+    def function(x):
+        h = net(x)
+        box.last = h.detach()
+        return h.square().mean(), h[0]
+
+    step = overdrive.capture(function)
+    for _ in range(12):
+        _, row = step(torch.randn(4, 6))
+        row.mul_(0)
+        assert box.last[0].abs().sum() == 0
+    assert step.stats()["replayed"] == 8
+
+
+def test_a_cache_that_is_replaced_is_no_change_of_the_program():
+    class Cache:
+        def __init__(self):
+            self.made = {}
+
+        def __call__(self, key, value):
+            self.made[key] = value
+            return self.made[key]
+
+    cache = Cache()
+
+    def function(x):
+        y = cache("y", x * 2) + 1
+        cache.made = {}
+        return y
+
+    step = overdrive.capture(function)
+    for i in range(10):
+        assert step(torch.full((2,), float(i))).tolist() == [2 * i + 1] * 2
+    assert step.stats()["replayed"] == 6, step.refusal()
+
+
+def test_work_for_another_thread_is_refused():
+    import concurrent.futures
+    import types
+
+    values = types.SimpleNamespace(k=1.0)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        step = overdrive.capture(lambda x: x * pool.submit(lambda: values.k).result())
+        for i in range(12):
+            values.k = 1.0 + (i > 8)
+            assert step(torch.ones(2)).tolist() == [values.k] * 2
+        assert "gives work to another thread (submit)" in step.refusal()
