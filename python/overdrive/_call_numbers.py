@@ -208,11 +208,14 @@ class CallNumbers:
         if self.refusal:
             self._give([])
 
+    def left(self) -> Sequence[Any]:
+        """What a replay of the call leaves in the counters; nothing as long as that is not known."""
+        return self._texts.leave(self._values) if self.counters and self._texts is not None else ()
+
     def replayed(self) -> None:
         self._runs = 0
-        if self.counters and self._texts is not None:
-            for counter, value in zip(self.counters, self._texts.leave(self._values)):
-                counter.put(value)
+        for counter, value in zip(self.counters, self.left()):
+            counter.put(value)
 
     def _note(self, book: Book) -> None:
         if book.looked or not all(map(is_any, book.floats.values())) or not all(self._left):

@@ -13,6 +13,7 @@ from overdrive._capture_texts import Number
 from overdrive._facts import SUBCLASS
 from overdrive._library import call, whole_number
 from overdrive._step_run import StepRun
+from overdrive._step_variant import _Variant
 
 _REPLAYED: Any = object()
 _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
@@ -75,6 +76,8 @@ class CapturedStep(StepRun):
             variant = self._find_variant(key)
             if self._given_up or variant is None:
                 return self._eager(inputs, self._given_up or _MANY_WAYS)
+        if self._written_ahead:
+            self._write_ahead(variant)
         self._form, self._given = _REPLAYED, given
         results = self._call_library(tensors)
         form = self._form
@@ -92,6 +95,15 @@ class CapturedStep(StepRun):
             for left in form.left:
                 left.put(results, tensors)
         return filled(form.result, iter(results))
+
+    def _write_ahead(self, variant: _Variant) -> None:
+        """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
+        left = () if variant.numbers is None else variant.numbers.left()
+        for optimizer, places in self._written_ahead if left else ():
+            ahead: dict[int, dict[str, Any]] = {}
+            for group, key, number in places:
+                ahead.setdefault(group, {})[key] = left[number]
+            optimizer.write_numbers(ahead)
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""

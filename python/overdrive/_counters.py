@@ -11,6 +11,7 @@ from typing import Any
 from overdrive._guards import CELL, Read
 from overdrive._left import putter_of
 from overdrive._names import line_of, steps_of
+from overdrive._tracked import plain
 
 _LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
 _STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
@@ -28,7 +29,7 @@ _PUT, _TOLD, _OTHER = range(3)
 
 def is_counted(before: Any, now: Any) -> bool:
     """Whether it is a number that goes on, and not a flag."""
-    return type(before) in (int, float) and type(now) in (int, float)
+    return type(plain(before)) in (int, float) and type(plain(now)) in (int, float)
 
 
 class Counter:
@@ -40,6 +41,9 @@ class Counter:
 
     def now(self) -> Any:
         return self._read.now()
+
+    def is_at(self, holder: Any, key: Any) -> bool:
+        return self._read.holder is holder and bool(self._read.key == key)
 
     def told(self) -> str:
         return f"`{self._read.name}`"

@@ -10,12 +10,16 @@ import bisect
 import ctypes
 import operator
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of
+from overdrive._counters import Counter
+from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, same_value
 from overdrive._optimizer_rules import rule_of
 from overdrive._recording import _refuse, _Unrecorded
+from overdrive._tracked import plain
 
+_NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
 _PLAIN = ("fused", "capturable", "differentiable")
 
 
@@ -34,6 +38,9 @@ class Optimizer:
         self._numbers: list[Any] = []
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
+        # Options before the recorded function ran, and those that it has given other floats before its step().
+        self._options: list[dict[str, Any]] = []
+        self.written_inside: list[Read] = []
         self.steps = 0
         # Whether a recorded step() runs PyTorch's.
         self.runs_pytorchs = False
@@ -72,15 +79,16 @@ class Optimizer:
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
         return ""
 
-    def write_numbers(self) -> str:
-        """Puts the options where the operator reads them: before every call. A refusal, or ""."""
+    def write_numbers(self, ahead: Mapping[int, Mapping[str, Any]] = _NONE_AHEAD) -> str:
+        """Puts the options where the operator reads them: before every call. ``ahead``: of groups by their index, options that the
+        function will give them. A refusal, or ""."""
         rule = self._rule
         for index, group in enumerate(self.optimizer.param_groups if rule is not None else ()):
-            values = rule.numbers(group)  # type: ignore[union-attr]
+            values = rule.numbers({**group, **ahead[index]} if index in ahead else group)  # type: ignore[union-attr]
             if index < len(self._written) and _are_same(values, self._written[index]):
                 continue
-            if self.refusal():
-                return self.refusal()
+            if not ahead and (reason := self.refusal()):
+                return reason
             if index < len(self._written) and any(bool(values[place]) != bool(self._written[index][place])
                                                   for place in rule.switches):  # type: ignore[union-attr]
                 self.crossed = True
@@ -109,7 +117,31 @@ class Optimizer:
         groups = self.optimizer.param_groups
         rule = self._rule
         return rule is None or len(groups) == len(self._written) and all(
-            _are_same(rule.numbers(group), written) for group, written in zip(groups, self._written))
+            _are_same(rule.numbers(_plain_options(group)), written) for group, written in zip(groups, self._written))
+
+    def _take_options(self) -> bool:
+        """Options that the function has written are numbers of the call, if they are floats and this is its first step()."""
+        groups = self.optimizer.param_groups
+        if not self._counts or self._rule is None or self.steps > 1 or len(groups) != len(self._options):
+            return False
+        written = []
+        for index, (group, before) in enumerate(zip(groups, self._options)):
+            for key in [key for key in self._rule.carried if not same_value(plain(group.get(key)), before.get(key))]:
+                if type(before.get(key)) is not float or type(plain(group[key])) is not float:
+                    return False
+                read = Read(ENTRY, group, key, f"{type(self.optimizer).__name__}.param_groups[{index}][{key!r}]")
+                read.expected = before[key]  # no tracked number, which would look as if the program kept it
+                written.append(read)
+        if self.write_numbers({index: _plain_options(group) for index, group in enumerate(groups)}):
+            return False
+        self.written_inside += written
+        return True
+
+    def places_of(self, counters: Sequence[Counter]) -> list[tuple[int, str, int]]:
+        """Those of the counters that are options: the group, the option, and which of the counters."""
+        groups = [] if self._rule is None else self.optimizer.param_groups
+        return [(index, key, number) for index, group in enumerate(groups) for key in self._rule.carried  # type: ignore[union-attr]
+                for number, counter in enumerate(counters) if counter.is_at(group, key)]
 
     def structure(self) -> list[Read]:
         """Everything but numbers whose change asks for another recording."""
@@ -148,8 +180,12 @@ class Optimizer:
         """Which of the remembered have a gradient now, and would be updated: a recording for each answer."""
         return tuple(parameter.grad is None for parameter in self._idle)
 
-    def begin(self) -> None:
-        """Before a recorded function runs: from here on step() is the operator's."""
+    def begin(self, counts: bool) -> None:
+        """Before a recorded function runs: from here on step() is the operator's. ``counts``: the function may write options."""
+        carried = () if self._rule is None else self._rule.carried
+        self._options = [{key: plain(group[key]) for key in carried if key in group} for group in self.optimizer.param_groups]
+        self._counts = counts
+        self.written_inside.clear()
         self.steps, self._thread = 0, threading.get_ident()
         self._before = self.optimizer.__dict__.get("step")
         self.optimizer.step = self._step
@@ -171,7 +207,7 @@ class Optimizer:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self.has_written_options():
+        if not self.has_written_options() and not self._take_options():
             _refuse("The function changes the optimizer's options before it calls step(); change them outside the function.")
             self._run_pytorchs(self._kind.step)
             return loss
@@ -181,7 +217,7 @@ class Optimizer:
             return loss
         with torch.no_grad():
             for index, group in enumerate(self.optimizer.param_groups):
-                self._update(group, self._numbers[index])
+                self._update(_plain_options(group), self._numbers[index])
         return loss
 
     def _run_pytorchs(self, step: Any) -> None:
@@ -246,6 +282,11 @@ class Optimizer:
                         _refuse(f"An update of {type(self.optimizer).__name__} is not the one that a captured step "
                                 "knows; leave step() outside the function.")
                         tensor.copy_(copy)
+
+
+def _plain_options(group: dict[str, Any]) -> dict[str, Any]:
+    """Without tracked numbers, which a recorded call may have put there."""
+    return {key: plain(value) for key, value in group.items()}
 
 
 def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:

@@ -1,10 +1,11 @@
 """The optimizers of one captured step, as one."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from overdrive._code import name_of
+from overdrive._counters import Counter
 from overdrive._guards import Read
 from overdrive._optimizer import Optimizer
 from overdrive._recording import _refuse
@@ -24,6 +25,13 @@ class Optimizers:
 
     def write_numbers(self) -> str:
         return next((reason for one in self._all if (reason := one.write_numbers())), "")
+
+    def written_inside(self) -> list[Read]:
+        """Options that the recorded function has given other floats."""
+        return [read for one in self._all for read in one.written_inside]
+
+    def places_of(self, counters: Sequence[Counter]) -> list[tuple[Optimizer, list[tuple[int, str, int]]]]:
+        return [(one, places) for one in self._all if (places := one.places_of(counters))]
 
     def take_crossed(self) -> bool:
         """Whether one of them has another kind of update since the last look."""
@@ -78,10 +86,10 @@ class Optimizers:
     def refusal(self) -> str:
         return next((reason for one in self._all if (reason := one.refusal())), "")
 
-    def begin(self) -> None:
+    def begin(self, counts: bool) -> None:
         """Before a recorded function runs."""
         for one in self._all:
-            one.begin()
+            one.begin(counts)
 
     def end(self) -> None:
         for one in self._all:

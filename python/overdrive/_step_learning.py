@@ -80,9 +80,20 @@ class StepLearning(StepChoice):
         """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
         only counts counts the runs of Python."""
         if self._guarded and place not in self._counters and can_be_put(read) and decides(read, self._codes):
-            self._counters[place] = Counter(read)
-            self._variants.clear()
-            self._variant = None
+            self._count(place, read)
+
+    def _count_options(self) -> None:
+        """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
+        for read in [] if self._optimizer is None else self._optimizer.written_inside():
+            self._own[read.place] = read
+            if read.place not in self._counters:
+                self._count(read.place, read)
+
+    def _count(self, place: tuple[int, int, Any], read: Read) -> None:
+        self._counters[place] = Counter(read)
+        self._written_ahead = [] if self._optimizer is None else self._optimizer.places_of(list(self._counters.values()))
+        self._variants.clear()
+        self._variant = None
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
         """Takes out flags and texts: a call leaves one in the place of another, and its recording is for that other one."""

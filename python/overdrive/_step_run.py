@@ -31,6 +31,8 @@ class StepRun(StepLearning):
         try:
             recorded = call("Recording.is_active")
             self._count_run()
+            if self._written_ahead and self._optimizer is not None:
+                self._optimizer.write_numbers()
             with _Unrecorded():
                 tensors = call("Recording.inputs")
             variant = self._variant
@@ -65,7 +67,8 @@ class StepRun(StepLearning):
                 call("Recording.results", leaves)
             if self._optimizer is not None:
                 self._optimizer.note_idle()
-            if numbers is not None and numbers.refusal and not numbers.counters:
+            # A run that has found a counter has no recording: the next call begins with it.
+            if numbers is not None and numbers.refusal and not numbers.counters and variant in self._variants:
                 self._drop_open(variant)
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
@@ -135,6 +138,7 @@ class StepRun(StepLearning):
                 _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
                         "guards=\"promised\" that it does not change.")
         variant.watched_runs += 1
+        self._count_options()
         return value
 
     def _record(self, inputs: Sequence[Any]) -> Any:
@@ -146,7 +150,7 @@ class StepRun(StepLearning):
         # Guards look at the hooks of all modules, so that a recording beside other threads has none.
         hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
         if ours is not None:
-            ours.begin()
+            ours.begin(counts=self._guarded and not self._is_part)
         try:
             value = self._apply(inputs)
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 
 from overdrive._arguments import Given
 from overdrive._call_numbers import Shared
+from overdrive._optimizer import Optimizer
 from overdrive._optimizers import Optimizers
 from overdrive._capture_texts import steps
 from overdrive._code import Met
@@ -73,6 +74,8 @@ class StepState:
         self._unsure: list[tuple[Read, Any]] = []
         # Those of them that are numbers, which go on in replays, too.
         self._counters: dict[tuple[int, int, Any], Counter] = {}
+        # Those of the counters that are options of optimizers, with their indices.
+        self._written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Of all runs of the function that were watched.
         self._codes: set[types.CodeType] = set()
         # Flags and texts that the function changes.

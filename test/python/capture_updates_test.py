@@ -77,3 +77,111 @@ def test_an_update_that_changes_the_gradients(options):
             assert step.stats()["replayed"] > 0, step.refusal()
     for want, got in zip(*sides):
         assert_same(want, got)
+
+
+@pytest.mark.parametrize("way", ["step(optimizer)", "of the class"])
+def test_gradients_that_accumulate_over_calls_have_a_recording_with_an_update_and_one_without(way):
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        opt = torch.optim.AdamW(net.parameters(), 0.01)
+        for p in net.parameters():
+            p.grad = torch.zeros_like(p)
+
+        def function(x, last, net=net, opt=opt):
+            loss = net(x).square().mean() / 4
+            loss.backward()
+            if last:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+                opt.step() if way == "step(optimizer)" else torch.optim.AdamW.step(opt)
+                opt.zero_grad(set_to_none=False)
+            return loss
+
+        step = overdrive.capture(function, optimizer=opt) if captured else function
+        seen = []
+        for call in range(40):
+            step(torch.randn(3, 4), call % 4 == 3)
+            seen.append(numbers(net, opt))
+        sides.append(seen)
+        if captured and way == "step(optimizer)":
+            assert step.stats()["replayed"] > 28 and step.refusal() == "", step.refusal()
+        elif captured:
+            assert "past the optimizer" in step.refusal()
+    for want, got in zip(*sides):
+        assert_same(want, got)
+
+
+def test_gradients_that_are_taken_away_to_none_tell_what_to_write():
+    net = torch.nn.Linear(4, 4)
+
+    def function(x, last):
+        net(x).square().mean().backward()
+        if last:
+            net.zero_grad()
+        return x * 2
+
+    step = overdrive.capture(function)
+    for call in range(40):
+        step(torch.randn(3, 4), call % 4 == 3)
+    assert "zero_grad(set_to_none=False)" in step.refusal()
+
+
+WRITES = {
+    "the argument": lambda groups, lr: [group.update(lr=lr) for group in groups],
+    "of the argument": lambda groups, lr: [group.update(lr=lr * factor) for group, factor in zip(groups, (1.5, 0.5))],
+    "one of them": lambda groups, lr: groups[1].update(lr=lr),
+    "a decay": lambda groups, lr: [group.update(lr=group["lr"] * 0.99) for group in groups],
+    "a mean": lambda groups, lr: [group.update(lr=0.9 * group["lr"] + 0.1 * lr) for group in groups],
+    "two options": lambda groups, lr: [group.update(lr=lr, weight_decay=lr * 10) for group in groups],
+}
+
+
+@pytest.mark.parametrize("check_every", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_learning_rate_that_the_function_writes_before_its_update(name, kind, check_every):
+    write, sides = WRITES[name], []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4)
+        opt = KINDS[kind]([{"params": [net.weight]}, {"params": [net.bias], "lr": 5e-3}])
+
+        def function(x, lr, net=net, opt=opt):
+            write(opt.param_groups, lr)
+            loss = net(x).square().mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss
+
+        step = overdrive.capture(function, optimizer=opt, check_every=check_every) if captured else function
+        seen = []
+        for call in range(48):
+            if call == 30:
+                opt.param_groups[0]["lr"] = 7e-3  # by the program
+            step(torch.randn(3, 4), 2e-3 if call % 5 == 0 else 1e-3 * (1.5 + call % 7))
+            seen.append((numbers(net, opt), [(type(group["lr"]), group["lr"], group["weight_decay"]) for group in opt.param_groups]))
+        sides.append(seen)
+        if captured:
+            assert step.refusal() == "" and step.stats()["replayed"] > (10 if check_every else 24), step.explain()
+    for (want, options), (got, ours) in zip(*sides):
+        assert_same(want, got)
+        assert options == ours
+
+
+def test_two_learning_rates_in_one_call_are_refused():
+    net = torch.nn.Linear(4, 4)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+
+    def function(x, lr):
+        net(x).square().mean().backward()
+        opt.step()
+        opt.param_groups[0]["lr"] = lr
+        opt.step()
+        opt.zero_grad()
+
+    step = overdrive.capture(function, optimizer=opt)
+    for call in range(12):
+        step(torch.randn(3, 4), 1e-3 * (1 + call))
+    assert "changes the optimizer's options" in step.refusal()

@@ -361,6 +361,19 @@ def test_what_is_not_replayed_cannot_be_saved(tmp_path):
         scaled(torch.randn(4), 0.5)
     with pytest.raises(overdrive.OverdriveError, match="called with a number"):
         scaled.save(tmp_path / "step.od")
+
+    class Decay:
+        factor = 0.5
+
+        def train(self, x):
+            self.factor *= 0.9
+            return x * self.factor
+
+    counting = overdrive.capture(Decay().train)
+    for i in range(8):
+        counting(torch.randn(4))
+    with pytest.raises(overdrive.OverdriveError, match="counts in `self.factor`"):
+        counting.save(tmp_path / "step.od")
     model = nn.Linear(8, 2)
     optimizer = torch.optim.Adagrad(model.parameters(), 0.1)
 
