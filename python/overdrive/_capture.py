@@ -94,6 +94,8 @@ class CapturedStep(StepRun):
             form = self._one_form or self._forms[call("Capture.current", self._capture)]
             for left in form.left:
                 left.put(results, tensors)
+            if form.assigned:
+                self._assigned.put(form.assigned)
         return filled(form.result, iter(results))
 
     def _write_ahead(self, variant: _Variant) -> None:

@@ -63,6 +63,23 @@ def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
     return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
 
 
+def is_loaded(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these may read the number, and do not only write it."""
+    return any(_loads(code, _key_of(read)) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _loads(code: types.CodeType, key: Any) -> bool:
+    if _may_be_in_all(code, key):
+        return True
+    steps = steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
+    return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) for index, step in enumerate(steps))
+
+
+def _may_be_in_all(code: types.CodeType, key: Any) -> bool:
+    return key in code.co_consts and any(name in code.co_names for name in ("getattr", *_WHOLE))
+
+
 def _key_of(read: Read) -> Any:
     return read.name.rpartition(".")[2] if read.kind == CELL else read.key
 
@@ -73,7 +90,7 @@ def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
     if not any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)):
         return _PUT, ""
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
-    if key in code.co_consts and any(name in code.co_names for name in ("getattr", *_WHOLE)):
+    if _may_be_in_all(code, key):
         return _OTHER, f"{file}:{line}"
     steps = steps_of(code)
     worst, worst_line = _PUT, line

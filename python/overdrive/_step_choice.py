@@ -175,6 +175,7 @@ class StepChoice(StepTexts):
         self._unsure.clear()
         self._counters.clear()
         self._written_ahead.clear()
+        self._assigned.clear()
         self._settings.clear()
         self._written_elsewhere.clear()
         self._last_walk = self._known_names = None

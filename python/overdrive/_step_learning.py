@@ -10,13 +10,14 @@ from typing import Any
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
 from overdrive._code import Watcher
-from overdrive._counters import Counter, decides, is_counted
+from overdrive._counters import Counter, decides, is_counted, is_loaded
 from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_number
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, tensors_in
 from overdrive._library import call
 from overdrive._step_choice import StepChoice
 from overdrive._step_variant import _Variant
+from overdrive._tracked import Tracked, TrackedWhole
 from overdrive._walk import Walk
 
 
@@ -54,6 +55,7 @@ class StepLearning(StepChoice):
             elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
+        self._take_written()
         self._let_go_of_old(changed)
 
     def _refuse_lost_changes(self, changed: dict[Any, Read]) -> None:
@@ -76,11 +78,23 @@ class StepLearning(StepChoice):
         ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
         return any(not (isinstance(holder, (Read, types.FrameType)) or any(holder is one for one in ours)) for holder in gc.get_referrers(container))
 
+    def _take_written(self) -> None:
+        """Numbers that are made of the call's own go on as counters do."""
+        for place, value in list(self._assigned.written.items()):
+            if isinstance(value, (Tracked, TrackedWhole)):
+                self._count(place, self._assigned.drop(place))
+
     def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
         """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
         only counts counts the runs of Python."""
-        if self._guarded and place not in self._counters and can_be_put(read) and decides(read, self._codes):
+        if not self._guarded or place in self._counters or not can_be_put(read):
+            return
+        if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
+        elif place not in self._assigned and not is_loaded(read, self._codes):
+            self._assigned.add(place, read)
+            self._variants.clear()
+            self._variant = None
 
     def _count_options(self) -> None:
         """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
@@ -131,7 +145,7 @@ class StepLearning(StepChoice):
         """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
         own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
                     for place, read in self._own.items() if place not in {**self._left, **self._counters}
-                    and not isinstance(read.now(), self._tensor)), "")
+                    and place not in self._assigned and not isinstance(read.now(), self._tensor)), "")
         call("Recording.unseen_numbers", own or walk.unseen or watcher.unseen)
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:

@@ -48,7 +48,7 @@ class StepRun(StepLearning):
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
                 with _Unrecorded():
-                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded)
+                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded, self._assigned.written)
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
@@ -99,6 +99,8 @@ class StepRun(StepLearning):
         if not self._guarded:
             return run(inputs)
         self._changed_apart = set()
+        if recorded:
+            self._assigned.begin()
         try:
             if not recorded and variant.watched_runs > 0:
                 return run(inputs)
@@ -121,6 +123,7 @@ class StepRun(StepLearning):
         finally:
             if variant.numbers is not None:
                 variant.numbers.settle()
+            self._assigned.end()
             if variant.reads.changed() is not None:
                 changed = variant.reads.drop_changed()
                 if not all(map(is_one_number, changed.values())):
@@ -201,6 +204,8 @@ class StepRun(StepLearning):
     def _note_form(self, entry: int) -> bool:
         """Whether the form is that of the recordings before."""
         known = self._forms.get(entry)
+        if known is not None and not self._form.assigns_as(known):
+            _refuse("The function gives an attribute or a variable another number in each call; change it outside of the function.")
         if known is not None and not self._form.join(known):
             return False
         self._forms[entry] = self._form

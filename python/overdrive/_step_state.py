@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overdrive._arguments import Given
+from overdrive._assigned import Assigned
 from overdrive._call_numbers import Shared
 from overdrive._optimizer import Optimizer
 from overdrive._optimizers import Optimizers
@@ -78,6 +79,8 @@ class StepState:
         self._written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Of all runs of the function that were watched.
         self._codes: set[types.CodeType] = set()
+        # Numbers that it writes and never reads.
+        self._assigned = Assigned()
         # Flags and texts that the function changes.
         self._settings: dict[tuple[int, int, Any], Read] = {}
         # Of open numbers by their places in the arguments: why each value has a recording of its own.

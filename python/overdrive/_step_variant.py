@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from overdrive._call_numbers import CallNumbers
-from overdrive._guards import Read, Reads
+from overdrive._guards import Read, Reads, same_value
 from overdrive._left import Left, Setting
 from overdrive._places import Places
 
@@ -38,17 +38,20 @@ class _Variant:
 class _Form:
     """The structure of what a call returns and of what it leaves, made of the results of the recording."""
 
-    __slots__ = ("result", "places", "is_recorded")
+    __slots__ = ("result", "places", "is_recorded", "assigned")
 
-    def __init__(self, result: Any, places: Places, is_recorded: bool) -> None:
-        self.result, self.places, self.is_recorded = result, places, is_recorded
+    def __init__(self, result: Any, places: Places, is_recorded: bool, assigned: dict[tuple[int, int, Any], Any]) -> None:
+        self.result, self.places, self.is_recorded, self.assigned = result, places, is_recorded, assigned
 
     @property
     def left(self) -> list[Left]:
         return self.places.left
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Form) and bool(self.result == other.result) and self.places == other.places
+        return isinstance(other, _Form) and bool(self.result == other.result) and self.places == other.places and self.assigns_as(other)
+
+    def assigns_as(self, other: _Form) -> bool:
+        return same_value(self.assigned, other.assigned)
 
     def join(self, known: _Form) -> bool:
         """Adds what earlier calls of the recording have shown. False: this one returned or left something else."""
