@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from overdrive._guards import Read
+from overdrive._guards import Read, same_value
 from overdrive._left import putter_of
 
 _Place = tuple[int, int, Any]
@@ -66,6 +66,11 @@ class Assigned:
                 self.written[place] = now
             elif mark is not before:
                 self._puts[place](before)
+
+    def names_of_others(self, now: Mapping[_Place, Any], before: Mapping[_Place, Any]) -> str:
+        """Where the two differ."""
+        places = [place for place in {**before, **now} if place not in now or place not in before or not same_value(now[place], before[place])]
+        return ", ".join(f"`{self._reads[place].name}`" for place in places if place in self._reads) or "a variable"
 
     def put(self, values: Mapping[_Place, Any]) -> None:
         """After a replay."""

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from overdrive._guards import CELL, Read
@@ -63,9 +63,21 @@ def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
     return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
 
 
-def is_loaded(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    """Whether these may read the number, and do not only write it."""
-    return any(_loads(code, _key_of(read)) for code in codes)
+def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
+    """Whether these write the number by its name, and never read it."""
+    key = _key_of(read)
+    return any(_writes(code, key) for code in codes) and not any(_loads(code, key) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _writes(code: types.CodeType, key: Any) -> bool:
+    steps = steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
+    return any(step.opname in _STORES and step.argval == key or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], key)
+               for index, step in enumerate(steps))
+
+
+def _is_constant(step: Any, key: Any) -> bool:
+    return bool(step.opname in _CONSTANTS and type(step.argval) is type(key) and step.argval == key)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -118,8 +130,7 @@ def _is_item(steps: list[Any], index: int, key: Any) -> bool:
     before = index - 1
     while before > 0 and steps[before].opname in _MOVES:
         before -= 1
-    constant = steps[before]
-    return bool(constant.opname in _CONSTANTS and type(constant.argval) is type(key) and constant.argval == key)
+    return _is_constant(steps[before], key)
 
 
 def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
 from overdrive._code import Watcher
-from overdrive._counters import Counter, decides, is_counted, is_loaded
+from overdrive._counters import Counter, decides, is_counted, is_only_written
 from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_number
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, tensors_in
@@ -91,7 +91,7 @@ class StepLearning(StepChoice):
             return
         if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
-        elif place not in self._assigned and not is_loaded(read, self._codes):
+        elif place not in self._assigned and is_only_written(read, self._codes):
             self._assigned.add(place, read)
             self._variants.clear()
             self._variant = None

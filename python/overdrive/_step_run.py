@@ -205,7 +205,8 @@ class StepRun(StepLearning):
         """Whether the form is that of the recordings before."""
         known = self._forms.get(entry)
         if known is not None and not self._form.assigns_as(known):
-            _refuse("The function gives an attribute or a variable another number in each call; change it outside of the function.")
+            names = self._assigned.names_of_others(self._form.assigned, known.assigned)
+            _refuse(f"The function gives {names} another number in each call, and a replay would not; change it outside of the function.")
         if known is not None and not self._form.join(known):
             return False
         self._forms[entry] = self._form

@@ -150,3 +150,51 @@ def test_work_for_another_thread_is_refused():
             values.k = 1.0 + (i > 8)
             assert step(torch.ones(2)).tolist() == [values.k] * 2
         assert "gives work to another thread (submit)" in step.refusal()
+
+
+WRITTEN = {
+    "a size": "box.n = x.shape[0]",
+    "a constant": "box.n = 5",
+    "a part of a number": "box.n = int(k)",
+    "a number": "box.k = k",
+    "of a number": "box.k = 2 * k + 1",
+    "in a branch": "if len(x) == 3: box.n = 4",
+    "twice": "box.n = 1; box.n = x.numel()",
+    "an entry": "entries['n'] = x.numel()",
+    "an item": "items[0] = x.numel()",
+}
+
+
+@pytest.mark.parametrize("row", WRITTEN)
+def test_numbers_that_are_written_and_never_read(row):
+    """The program reads them, and writes others."""
+    sides = []
+    for captured in (False, True):
+        program = {"box": type("Box", (), {"n": 0, "k": 0.25})(), "entries": {"n": 0}, "items": [0]}
+        exec(f"def function(x, k):\n    {WRITTEN[row]}\n    return x * k\n", program)
+        box, entries, items, step = program["box"], program["entries"], program["items"], program["function"]
+        step = overdrive.capture(step) if captured else step
+        seen = []
+        for call in range(60):
+            step(torch.ones(2 if call % 5 else 3), (1.5, 2.5, 3.5)[call % 3] if call < 45 else 1.5 + call)
+            seen.append((box.n, box.k, dict(entries), list(items), type(box.n), type(box.k)))
+            if call % 7 == 6:
+                box.n, box.k, entries["n"], items[0] = 1, 0.5, 9, 9
+        sides.append(seen)
+        if captured and row in ("a size", "a constant", "a number", "an entry"):
+            assert step.stats()["replayed"] > 20 and step.refusal() == "", step.explain()
+    assert sides[0] == sides[1]
+
+
+def test_a_number_that_is_another_one_in_each_call_is_refused_by_its_name():
+    box, numbers = type("Box", (), {"last": 0})(), iter(range(100))
+
+    def function(x):
+        box.last = next(numbers)
+        return x * 2
+
+    step = overdrive.capture(function)
+    for call in range(12):
+        step(torch.ones(2))
+        assert box.last == call
+    assert "gives `box.last` another number in each call" in step.refusal()
