@@ -21,6 +21,8 @@ _TWO_OTHERS = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
 _CONSTANTS = _OTHERS[:2]
 _MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
 _JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
+# Attributes of tensors whose items are no counters.
+_SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
 _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
 # What becomes of a number that the code loads: it goes to a place, which is a value of its own; a tracked number tells it; neither.
@@ -85,7 +87,8 @@ def _loads(code: types.CodeType, key: Any) -> bool:
     if _may_be_in_all(code, key):
         return True
     steps = steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
-    return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) for index, step in enumerate(steps))
+    return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) and steps[index - 2].argval not in _SIZES
+               for index, step in enumerate(steps))
 
 
 def _may_be_in_all(code: types.CodeType, key: Any) -> bool:

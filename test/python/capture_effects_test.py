@@ -161,7 +161,7 @@ WRITTEN = {
     "in a branch": "if len(x) == 3: box.n = 4",
     "twice": "box.n = 1; box.n = x.numel()",
     "an entry": "entries['n'] = x.numel()",
-    "an item": "items[0] = x.numel()",
+    "an item": "items[0] = x.shape[0]",
 }
 
 
