@@ -13,8 +13,8 @@
 namespace overdrive::engine {
 namespace {
 
-// Page faults of the process for each backward. From the first number on the keeper begins to hold memory, and
-// from the second on it raises its limits. One fault is enough to begin, because the number of faults of the
+// How many page faults a backward takes where the keeper begins to hold memory, and how many where it raises its
+// limits. One fault is enough to begin, because the number of faults of the
 // same step differs from process to process.
 constexpr int64_t kFaultsToKeepMemory = 1;
 constexpr int64_t kFaultsToRaise = 64;

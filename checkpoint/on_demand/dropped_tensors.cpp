@@ -16,14 +16,16 @@ struct NothingLeftToDo {
   const void* capture;
 };
 
-// Whether this thread computes beside that one. One that works for a backward inside the region does not.
+// Whether this thread is another one than the runner of the region, so that its tensors come in no fixed order.
+// A worker of a backward that the region runs is no such thread: the runner waits for it.
 bool is_beside(std::thread::id runner) {
   return std::this_thread::get_id() != runner && torch::autograd::get_current_graph_task_id() == -1;
 }
 
 }  // namespace
 
-// Of the second run: collects what the nodes save, in the order of the first.
+// The hooks of the region's second run. They collect the tensors that its nodes save, which come in the order of
+// the first run.
 class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
  public:
   Capture(const Region& region, std::vector<Expected> expected)

@@ -26,8 +26,10 @@ struct Factor {
     return is_whole ? static_cast<T>(whole) : static_cast<T>(fraction);
   }
 
+  // Takes the number. False for a symbolic or a complex one.
   bool read(const at::Scalar& number);
-  // False for anything else than the two, or when the result would be of another type than the gradient.
+  // Takes the operand that the node has saved. False where it is neither such a tensor nor one number, and where
+  // the product would be of another type than the gradient.
   bool read(const torch::autograd::SavedVariable& saved, const at::Tensor& gradient);
 };
 

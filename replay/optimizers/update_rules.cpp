@@ -130,7 +130,8 @@ Update update_of(OptimizerKind kind, const OptimizerOptions& options, int64_t st
 
 namespace {
 
-// Calls the visitor with the tensors of a state, in a fixed order; false when a visit was.
+// Visits the tensors of a parameter's state, in a fixed order. Stops at the first visit that returns false, and
+// returns false then.
 template <typename Visit>
 bool each_tensor(OptimizerKind kind, const OptimizerParamState& state, const Visit& visit) {
   const auto moments = [&](const auto& typed) {
