@@ -108,9 +108,8 @@ def _measured(name: str, step: Callable[[], object], title: str) -> tuple[str, s
     return found
 
 
-class Profile:
-    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers;
-    ``to_html()`` is a page that needs no network."""
+class _Page:
+    """What a measurement of a step gave: a text, numbers, and a page that needs no network."""
 
     def __init__(self, text: str, json_text: str, html_text: str) -> None:
         self._text, self._html = text, html_text
@@ -125,6 +124,11 @@ class Profile:
 
     def __str__(self) -> str:
         return self._text
+
+
+class Profile(_Page):
+    """What the nodes of a step cost. ``print()`` shows a table of 60 columns; ``data`` has the same as numbers;
+    ``to_html()`` is a page that needs no network."""
 
 
 def profile(step: Callable[[], object], title: str = "step") -> Profile:
@@ -139,27 +143,13 @@ def profile(step: Callable[[], object], title: str = "step") -> Profile:
     return Profile(*_measured("profile", step, title))
 
 
-class MemoryTimeline:
+class MemoryTimeline(_Page):
     """The CPU memory of a step. ``print()`` shows its peak and the owners; ``data`` has the same as numbers, with what
     each remedy would give; ``to_html()`` is a page that needs no network."""
-
-    def __init__(self, text: str, json_text: str, html_text: str) -> None:
-        self._text, self._html = text, html_text
-        self.data: dict[str, Any] = json.loads(json_text)
 
     @property
     def peak_bytes(self) -> int:
         return int(self.data["peak_bytes"])
-
-    def to_html(self) -> str:
-        return self._html
-
-    def save(self, file: str | os.PathLike[str]) -> None:
-        """Writes the page."""
-        write_text(self._html, file)
-
-    def __str__(self) -> str:
-        return self._text
 
 
 def memory_timeline(step: Callable[[], object], title: str = "step") -> MemoryTimeline:
