@@ -13,9 +13,9 @@
 namespace overdrive::engine {
 namespace {
 
-// How many page faults a backward takes where the keeper begins to hold memory, and how many where it raises its
-// limits. One fault is enough to begin, because the number of faults of the
-// same step differs from process to process.
+// How many page faults a backward takes where the keeper begins to hold memory, and how many where it raises
+// its limits. One fault is enough to begin, because the number of faults of the same step differs from process
+// to process.
 constexpr int64_t kFaultsToKeepMemory = 1;
 constexpr int64_t kFaultsToRaise = 64;
 

@@ -24,8 +24,8 @@ bool is_beside(std::thread::id runner) {
 
 }  // namespace
 
-// The hooks of the region's second run. They collect the tensors that its nodes save, which come in the order of
-// the first run.
+// The hooks of the region's second run. They collect the tensors that its nodes save, which come in the order
+// of the first run.
 class DroppedTensors::Capture final : public hooks::SavedTensorHooks {
  public:
   Capture(const Region& region, std::vector<Expected> expected)

@@ -22,8 +22,8 @@ std::string maker_of(const at::Tensor& tensor) {
   return node && !tensor.is_leaf() ? node->name() : std::string();
 }
 
-// The hooks of the region's first run. They drop each tensor, or keep or pack it where the program's policy says
-// so.
+// The hooks of the region's first run. They drop each tensor, or keep or pack it where the program's policy
+// says so.
 class DropHooks final : public hooks::SavedTensorHooks {
  public:
   explicit DropHooks(std::shared_ptr<DroppedTensors> dropped) : dropped_(std::move(dropped)) {}

@@ -28,8 +28,8 @@ struct Factor {
 
   // Takes the number. False for a symbolic or a complex one.
   bool read(const at::Scalar& number);
-  // Takes the operand that the node has saved. False where it is neither such a tensor nor one number, and where
-  // the product would be of another type than the gradient.
+  // Takes the operand that the node has saved. False where it is neither such a tensor nor one number, and
+  // where the product would be of another type than the gradient.
   bool read(const torch::autograd::SavedVariable& saved, const at::Tensor& gradient);
 };
 
