@@ -108,18 +108,18 @@ class GradientOfInput {
 };
 
 // Whether the thread's operators are noted, undone at the end of the scope.
-struct Recording {
-  explicit Recording(Recorder* recorder)
+struct ThreadRecording {
+  explicit ThreadRecording(Recorder* recorder)
       : observer(at::addThreadLocalCallback(
             at::RecordFunctionCallback(&observe).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
     exchange_active_recorder(recorder);
   }
-  ~Recording() {
+  ~ThreadRecording() {
     exchange_active_recorder(nullptr);
     at::removeCallback(observer);
   }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  ThreadRecording(const ThreadRecording&) = delete;
+  ThreadRecording& operator=(const ThreadRecording&) = delete;
   const at::CallbackHandle observer;
   c10::impl::IncludeDispatchKeyGuard included{kKey};
 };
@@ -179,7 +179,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   }
   std::vector<at::Tensor> results;
   {
-    const Recording recording(this);
+    const ThreadRecording recording(this);
     if (ApartTape* tape = ApartTape::active()) tape->follow(program_, /*is_replay=*/false);
     results = function(inputs);
   }
