@@ -73,9 +73,14 @@ def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _writes(code: types.CodeType, key: Any) -> bool:
-    steps = steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
+    steps = _steps_naming(code, key)
     return any(step.opname in _STORES and step.argval == key or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], key)
                for index, step in enumerate(steps))
+
+
+def _steps_naming(code: types.CodeType, key: Any) -> list[Any]:
+    """The steps of code that may name the key; none of other code."""
+    return steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
 
 
 def _is_constant(step: Any, key: Any) -> bool:
@@ -86,7 +91,7 @@ def _is_constant(step: Any, key: Any) -> bool:
 def _loads(code: types.CodeType, key: Any) -> bool:
     if _may_be_in_all(code, key):
         return True
-    steps = steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
+    steps = _steps_naming(code, key)
     return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) and steps[index - 2].argval not in _SIZES
                for index, step in enumerate(steps))
 

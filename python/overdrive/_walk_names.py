@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from overdrive._code import ASKS_A_LOGGER, Watcher
 from overdrive._names import fields_of, names_of
 
-
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
 
