@@ -21,6 +21,7 @@ struct Options {
   int64_t max_size = INT64_MAX;     // leaves out larger graphs
   std::vector<std::string> types;   // names from Benchmark::types; empty: all of them
   int rounds = 30;                  // alternating pairs or rounds a row
+  int lanes = 2;                    // of a replay, beside one
   bool quick = false;               // small sizes, few rounds: to see that it works
   std::vector<std::string> models;  // that `overdrive bench faults` knows
   std::set<std::string> flags;      // those of Benchmark::flags that are set
@@ -52,6 +53,7 @@ struct Benchmark {
   // What it can be asked, besides --quick.
   bool takes_graphs = false;            // --graph, --max-size
   bool takes_threads = false;           // --threads; else one thread
+  bool takes_lanes = false;             // --lanes
   std::vector<std::string> types = {};  // --type, one of these
   std::string rounds = "--pairs";
   struct Flag {

@@ -16,7 +16,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kLanes = 2;
 // In a row on each side: on a busy machine the system needs some milliseconds until two threads have a
 // processor each.
 constexpr int kCalls = 100;
@@ -54,35 +53,36 @@ void spin() {
   for (int i = 0; i < 300'000; ++i) sum = sum + static_cast<uint64_t>(i);
 }
 
-// How long two threads spin that begin together, by one alone: 1 on two processors, 2 on one.
-double control(int rounds) {
-  double one = std::numeric_limits<double>::max(), two = one;
+// How long `count` threads spin that begin together, by one alone: 1 where each has a processor, `count` on
+// one.
+double control(int rounds, int count) {
+  double one = std::numeric_limits<double>::max(), all = one;
   for (int i = 0; i < rounds; ++i) {
     one = std::min(one, seconds_of(spin));
     std::atomic<int> here{0};
-    double other = 0;
-    const auto meet = [&] {
-      for (++here; here.load() < 2;) {
+    std::vector<double> seconds(static_cast<size_t>(count));
+    const auto spin_with_the_others = [&](double& own) {
+      for (++here; here.load() < count;) {
       }
+      own = seconds_of(spin);
     };
-    std::thread second([&] {
-      meet();
-      other = seconds_of(spin);
-    });
-    meet();
-    const double own = seconds_of(spin);
-    second.join();
-    two = std::min(two, std::max(own, other));
+    std::vector<std::thread> others;
+    for (size_t k = 1; k < seconds.size(); ++k) {
+      others.emplace_back([&, k] { spin_with_the_others(seconds[k]); });
+    }
+    spin_with_the_others(seconds[0]);
+    for (std::thread& other : others) other.join();
+    all = std::min(all, *std::max_element(seconds.begin(), seconds.end()));
   }
-  return two / one;
+  return all / one;
 }
 
 nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   at::set_num_threads(1);
   const int calls = options.quick ? 4 : kCalls;
-  Side one(kind, 1), lanes(kind, kLanes), threads(kind, 1);
+  Side one(kind, 1), lanes(kind, options.lanes), threads(kind, 1);
   for (int i = 0; i < 12; ++i) one.call(), lanes.call();
-  at::set_num_threads(kLanes);
+  at::set_num_threads(options.lanes);
   for (int i = 0; i < 12; ++i) threads.call();
   double best_of_one = std::numeric_limits<double>::max(), best_of_lanes = best_of_one,
          best_of_threads = best_of_one;
@@ -91,7 +91,7 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
     at::set_num_threads(1);
     keep_best(best_of_one, calls, [&] { one.call(); });
     keep_best(best_of_lanes, calls, [&] { lanes.call(); });
-    at::set_num_threads(kLanes);
+    at::set_num_threads(options.lanes);
     keep_best(best_of_threads, calls, [&] { threads.call(); });
     options.check_stop();
   }
@@ -99,20 +99,21 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   const std::string text = lanes.step.explain();
   const size_t line = text.find("lanes: ");
   return {{"model", kind.name},
+          {"lanes", options.lanes},
           {"one_us", best_of_one},
           {"lanes_us", best_of_lanes},
           {"threads_us", best_of_threads},
           {"ratio", best_of_lanes / best_of_one},
           {"threads_ratio", best_of_threads / best_of_one},
-          {"control", control(rounds)},
+          {"control", control(rounds, options.lanes)},
           {"replayed", lanes.step.stats().replayed > 0},
           {"same_bits", same_bits(one.model.parameters, lanes.model.parameters)},
           {"schedule", line == std::string::npos ? "" : text.substr(line, text.find('\n', line) - line)}};
 }
 
-// A row for each model: one_us, lanes_us, threads_us, the best of many calls on one lane, on two, and on one
-// with two threads of LibTorch; their ratios to one lane; control; same_bits of the parameters; schedule as
-// explain() says it.
+// A row for each model: one_us, lanes_us, threads_us, the best of many calls on one lane, on several, and on
+// one with as many threads of LibTorch; their ratios to one lane; control; same_bits of the parameters;
+// schedule as explain() says it.
 void lanes_bench(const Options& options, const OnRow& on_row) {
   const int threads = at::get_num_threads();
   // The schedule is used where it promises enough: whether it is faster is the question.
@@ -138,8 +139,8 @@ std::vector<std::string> names() {
 const TextTable& lanes_table() {
   static const TextTable columns({{"model", -14},
                                   {"one lane us", 12},
-                                  {"two lanes", 10},
-                                  {"two threads", 12},
+                                  {"lanes", 10},
+                                  {"threads", 12},
                                   {"lanes by one", 13},
                                   {"control", 8},
                                   {"", 0}});
@@ -158,9 +159,11 @@ std::string row_as_text(const nlohmann::json& row) {
 Benchmark lanes_benchmark() {
   return {
       .name = "lanes",
-      .what = "Time captured steps on two lanes beside one: microseconds of the wall, the best of many calls.",
+      .what =
+          "Time captured steps on several lanes beside one: microseconds of the wall, the best of many calls.",
       .lists = {{.head = lanes_table().head(), .text = row_as_text}},
       .measure = measured_by(lanes_bench),
+      .takes_lanes = true,
       .types = names(),
       .rounds = "--rounds"};
 }

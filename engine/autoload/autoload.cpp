@@ -96,7 +96,7 @@ bool wanted() {
   check_value_of(overdrive::engine::kEnvironment[0]);
   if (!is_set_to("OVERDRIVE", "0")) return true;
   for (const auto& variable : overdrive::engine::kEnvironment) check_value_of(variable);
-  if (is_verbose()) say("overdrive: off, the stock engine stays: OVERDRIVE is 0\n");
+  if (is_verbose()) say("overdrive: off, the stock engine stays: %s\n", "OVERDRIVE is 0");
   return false;
 }
 

@@ -8,8 +8,9 @@
 #include <sstream>
 #include <string>
 
-// GCC 12 gave the function a new version, and the compiled headers name the newest.
-void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) {
+// GCC 12 gave the function a new version, and the compiled headers name the newest. Weak, so that an archive of
+// newer functions, which some compilers for older systems link in, may have its own.
+[[gnu::weak]] void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) {
   pthread_cond_wait(native_handle(), lock.mutex()->native_handle());
 }
 

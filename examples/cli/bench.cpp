@@ -84,6 +84,10 @@ void add_one(Program& program, CLI::App& parent, const Benchmark& bench) {
   if (bench.takes_threads) {
     option(*command, "--threads", call->threads, "Threads inside one operation.", CLI::Range(1, 1024));
   }
+  if (bench.takes_lanes) {
+    option(*command, "--lanes", call->options.lanes, "Lanes, and threads of LibTorch's own, beside one.",
+           CLI::Range(2, 64));
+  }
   for (const auto& flag : bench.flags) {
     command->add_flag_function(
         flag.name, [call, &flag](int64_t) { call->options.flags.insert(flag.name); }, flag.what);

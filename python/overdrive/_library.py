@@ -95,6 +95,8 @@ def folder(version: str | None = None) -> str:
         raise ImportError("overdrive needs PyTorch, which is not installed: pip install torch", name="overdrive")
     path = os.path.join(_HERE, "torch" + _minor(version))
     if not os.path.exists(os.path.join(path, "liboverdrive.so")):
+        if os.path.isdir(path):
+            raise ImportError(f"overdrive's library for torch {_minor(version)} is missing in {path}: build or install it again.", name="overdrive")
         have = ", ".join(built_for()) or "none"
         raise ImportError(
             f"overdrive was built for torch {have}, and this is torch {version}. Overdrive is bound to the minor "

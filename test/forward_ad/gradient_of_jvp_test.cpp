@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"log_softmax", [](const Tensor& x) { return at::log_softmax(x, 0); }},
         Case{"logsumexp",
              [](const Tensor& x) {
-               return x.logsumexp({0, 1});
+               return x.logsumexp(at::IntArrayRef{0, 1});
              }},
         Case{"logsumexp_kept", [](const Tensor& x) { return x.logsumexp({1}, true); }},
         Case{"norm_of_order_1", [](const Tensor& x) { return x.square().norm(1, 1); }},

@@ -122,7 +122,7 @@ TEST_F(Rules, BatchNormKeepsItsRunningStatisticsUnderReverseMode) {
   Tensor mean, variance;
   auto loss_of = [&](bool runs, bool weights_alone) {
     return [&, runs, weights_alone](const Tensor& t) {
-      Tensor used = weights_alone ? t.sum({0, 2}) : weight;
+      Tensor used = weights_alone ? t.sum(at::IntArrayRef{0, 2}) : weight;
       return at::batch_norm(weights_alone ? x : t.exp(), used, bias, runs ? mean : Tensor(),
                             runs ? variance : Tensor(), true, 0.25, 1e-2, false)
           .sin()

@@ -2,6 +2,7 @@
 #include "inspect/inspect.h"
 
 #include "test/inspect/trace_reader.h"
+#include "test/support/child.h"
 #include "test/support/contract.h"
 #include "test/support/error_of.h"
 #include "test/support/graph.h"
@@ -199,17 +200,14 @@ TEST_F(Traces, TakeUnder200BytesANodeAndABoundedRing) {
 }
 
 TEST_F(Traces, AreWholeWhenTheProcessEndsWithoutUnwinding) {
-  const pid_t child = fork();
-  if (child == 0) {
+  OVERDRIVE_NEEDS_CHILDREN_THAT_TRAIN();
+  ASSERT_TRUE(test::holds_in_a_child([&] {
     auto* trace = new Trace(file_.path, {.forward = false});
     const Tensor x = leaf();
     for (int k = 0; k < 1'000; ++k) x.exp().sum().backward();
     (void)trace;
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_EQ(status, 0);
+    return true;
+  }));
   EXPECT_GT(file_.nodes().size(), 0u);
 }
 

@@ -1,5 +1,6 @@
 // What a program may do between two calls: each change is noticed, or makes no difference.
 #include "test/replay/replay_fixture.h"
+#include "test/support/child.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -345,19 +346,13 @@ TEST_F(CaptureGuards, EachStepOnAThreadOfItsOwn) {
 }
 
 TEST_F(CaptureGuards, AChildProcessGoesOn) {
+  OVERDRIVE_NEEDS_CHILDREN_THAT_TRAIN();
   SideBySide both([] { return small_mlp(adam()); });
   ASSERT_EQ(both.run(8), "");
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(60);
+  EXPECT_TRUE(holds_in_a_child([&] {
     at::set_num_threads(1);
-    _exit(both.run(10).empty() ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+    return both.run(10).empty();
+  }));
   EXPECT_EQ(both.run(10), "");
   EXPECT_EQ(both.step().stats().outdated, 0u) << both.step().explain();
 }

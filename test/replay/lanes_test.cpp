@@ -2,6 +2,7 @@
 // more lanes than there are processors, and for steps that would not be worth it.
 #include "replay/lanes/lane_trial.h"
 #include "test/replay/replay_fixture.h"
+#include "test/support/child.h"
 
 #include <ATen/record_function.h>
 #include <sys/wait.h>
@@ -255,15 +256,11 @@ TEST_F(CaptureLanes, TwoThreadsShareTheProcessors) {
 }
 
 TEST_F(CaptureLanes, AChildOfForkHasOne) {
+  OVERDRIVE_NEEDS_CHILDREN_THAT_TRAIN();
   replay::try_lanes({.cores = 2, .always = true});
   SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
   ASSERT_EQ(both.run(8), "");
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(both.run(8).empty() && both.step().stats().replayed == 12 ? 0 : 1);
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(holds_in_a_child([&] { return both.run(8).empty() && both.step().stats().replayed == 12; }));
   EXPECT_EQ(both.run(4), "");
 }
 

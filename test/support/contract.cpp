@@ -3,14 +3,31 @@
 #include "test/support/process.h"
 #include "test/support/thread_state.h"
 
+#include <torch/cuda.h>
+
 #include <chrono>
 #include <thread>
 
 namespace overdrive::test {
 
+namespace {
+
+// Stock starts a thread for each device with the first backward of a process, and the driver some of its own.
+// They stay.
+void start_the_hosts_threads() {
+  static const bool once = [] {
+    if (torch::cuda::is_available()) (torch::ones({1}, torch::requires_grad()) * 2).sum().backward();
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace
+
 void ContractBase::SetUp() {
   at::set_num_threads(1);  // sums of large tensors depend on it, and so does the thread count
   ASSERT_FALSE(installed());
+  start_the_hosts_threads();
   reset_stats();
 #ifdef __SANITIZE_THREAD__
   std::thread([] {}).join();  // the sanitizer's own thread begins with the first of a process

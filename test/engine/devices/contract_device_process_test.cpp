@@ -1,15 +1,14 @@
 // What a process is to a backward with devices: a child of fork(), and a driver that is not there. Both
 // engines, after either of them has run the first backward.
 #include "test/support/caught.h"
+#include "test/support/child.h"
 #include "test/support/fake/device_contract.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 namespace {
 
 using namespace overdrive;
 using test::device_leaf;
+using test::holds_in_a_child;
 using torch::Tensor;
 namespace fake = test::fake;
 
@@ -26,17 +25,6 @@ void backward_on_the_cpu() {
   const Tensor x = test::leaf(3);
   (x * 2).sum().backward();
   EXPECT_EQ(test::value_of(x.grad()), 2);
-}
-
-// Whether `check` holds in a child of this process, which may not wait for a thread that it does not have.
-bool holds_in_a_child(const std::function<bool()>& check) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    _exit(check() ? 0 : 1);
-  }
-  int status = -1;
-  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 bool is_refused(void (*backward)()) {

@@ -40,7 +40,7 @@ const std::vector<std::pair<const char*, Function>> kFunctions{
     OVERDRIVE_OF_T(t.mean(0, true)),
     OVERDRIVE_OF_T(t.mean(2)),
     OVERDRIVE_OF_T(t.sum(2, true)),
-    OVERDRIVE_OF_T(t.sum({0, 1})),
+    OVERDRIVE_OF_T(t.sum(at::IntArrayRef{0, 1})),
     OVERDRIVE_OF_T(t.expand({2, -1, -1, -1})),
     OVERDRIVE_OF_T(t.reshape({t.size(0) * t.size(1), t.size(2)})),
     OVERDRIVE_OF_T(t.transpose(0, 2)),

@@ -7,6 +7,7 @@
 #include "inspect/cancel.h"
 #include "test/stress/system/slow_disk.h"
 #include "test/support/caught.h"
+#include "test/support/child.h"
 #include "test/support/gate.h"
 #include "test/support/pch.h"
 #include "test/support/refuse_threads.h"
@@ -89,25 +90,22 @@ TEST_F(Refusals, OfTheThreadThatSpillsIsAnErrorAndNothingWaitsForIt) {
 }
 
 TEST_F(Refusals, OfTheThreadThatFetchesLeavesTheNodesToFetch) {
+  OVERDRIVE_NEEDS_CHILDREN_THAT_TRAIN();
   // The thread of the process may run already, for a test before; in a child there is none.
-  const pid_t child = ::fork();
-  if (child == 0) {
+  EXPECT_TRUE(test::holds_in_a_child([] {
     const HooksPtr hooks = hooks::schedulable(hooks::quantise({.type = hooks::QuantisedType::kBFloat16}));
     const at::Tensor x = leaf(), other = leaf();
     refuse_threads = true;
     forward(x, hooks).backward();
     refuse_threads = false;
     forward(other, hooks).backward();
-    ::_exit(bench::same_bits(x.grad(), other.grad()) ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return bench::same_bits(x.grad(), other.grad());
+  }));
 }
 
 TEST_F(Refusals, OfTheThreadThatRunsAheadLeavesTheRegionToItsTurn) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  OVERDRIVE_NEEDS_CHILDREN_THAT_TRAIN();
+  EXPECT_TRUE(test::holds_in_a_child([] {
     const auto step = [] {
       const at::Tensor x = leaf();
       at::Tensor y = x * 1;
@@ -121,11 +119,8 @@ TEST_F(Refusals, OfTheThreadThatRunsAheadLeavesTheRegionToItsTurn) {
     refuse_threads = true;
     const at::Tensor without = step();
     refuse_threads = false;
-    ::_exit(bench::same_bits(without, step()) ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return bench::same_bits(without, step());
+  }));
 }
 
 TEST_F(Refusals, AFolderThatIsRemovedBetweenForwardAndBackwardLosesNothing) {
