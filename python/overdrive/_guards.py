@@ -328,6 +328,8 @@ class Reads:
             self._fast.append(read)
             words += self._as_c(read)
         self._count = len(self._fast)
+        # The objects whose addresses C has, so that no others come to their places in memory. Other sets share a guard and change it.
+        self._held: list[Any] = [None if read is None else read.expected for read in self._fast]
         self._array = array("q", words or [0])
         self._begin = self._array.buffer_info()[0]
 
@@ -382,7 +384,7 @@ class Reads:
             read.expected = now
             self._array[_WORDS * at + _EXPECTED] = self._addresses(read)
         elif read.kind in (ENTRY, ITEM, CELL):
-            read.expected = now
+            read.expected = self._held[at] = now
             self._array[_WORDS * at + _EXPECTED] = 0 if now is NOTHING else id(now)
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
@@ -397,7 +399,13 @@ class Reads:
                 absent.leave_out(read.key for read in come.values())
                 self._all[absent.place] = absent
             self._is_laid_out = False
+            # What has been dropped must die as it would.
+            self._held, self._by_identity, self._kept = [], [], {}
         return places
+
+    def has(self, read: Read) -> bool:
+        """Whether this very guard is among them, and not one of its own at the same place."""
+        return self._all.get(read.place) is read
 
 
 def entries_of(kind: type) -> dict[str, Any]:

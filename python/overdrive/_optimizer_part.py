@@ -89,5 +89,7 @@ def _class_for(base: Any) -> Any:
         return tuple(parts)
 
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
+    # PyTorch wraps another step() that is not marked, in load_state_dict() too, and each wrapper calls the hooks.
+    step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
     return type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
                                          "__qualname__": base.__qualname__, "_overdrive_base": base})

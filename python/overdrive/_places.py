@@ -24,13 +24,18 @@ class Before:
             return False
         if len(seen) == 1:
             return now is seen[0]
-        return not is_number(now) and id(now) == seen[0] and bool(seen[1]) and all(weak() is not None for weak in seen[1])
+        # Another object may have come to the place in memory of one that has died.
+        return not is_number(now) and id(now) == seen[0] and bool(seen[1]) and _are_those(tensors_in(now), seen[1])
 
 
 def _seen(value: Any) -> tuple[Any, ...]:
     if is_number(value):
         return (value,)
     return id(value), [weakref.ref(tensor) for tensor in tensors_in(value)]
+
+
+def _are_those(tensors: Sequence[Any], weak: Sequence[weakref.ref[Any]]) -> bool:
+    return len(tensors) == len(weak) and all(tensor is one() for tensor, one in zip(tensors, weak))
 
 
 class Places:

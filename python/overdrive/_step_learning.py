@@ -33,11 +33,19 @@ class StepLearning(StepChoice):
 
     def _note_written(self, before: Sequence[Any]) -> None:
         """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
+        written = []
         for (place, read), value in zip(list(self._written_elsewhere.items()), before):
             if read.now() is not value and can_be_left(read):
-                read.expected = NOTHING
+                written.append(read)
                 self._own[place] = self._left[place] = read
                 del self._written_elsewhere[place]
+        self._forget_expected(written)
+
+    def _forget_expected(self, reads: Sequence[Read]) -> None:
+        """Of guards whose values may die. Other sets of values share them, and a call never fits those again."""
+        for read in reads:
+            read.expected = NOTHING
+        self._variants = [each for each in self._variants if each is self._variant or not any(map(each.reads.has, reads))]
 
     def _note_own(self, changed: dict[Any, Read]) -> None:
         """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
@@ -129,9 +137,7 @@ class StepLearning(StepChoice):
 
     def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
         """What the program has dropped must die as it would: a recording looks at what is held."""
-        for read in changed.values():
-            if not is_number(read.expected):
-                read.expected = NOTHING
+        self._forget_expected([read for read in changed.values() if not is_number(read.expected)])
         nobodys = [place for place, read in self._own.items() if sys.getrefcount(read.holder) <= 2]
         for place in nobodys:
             del self._own[place]

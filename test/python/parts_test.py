@@ -256,6 +256,20 @@ def test_a_step_with_a_closure(optimizer, hooked):
     assert replayed == 0 if hooked or isinstance(update, torch.optim.LBFGS) else replayed >= 24
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_hooks_of_an_optimizer_run_once_after_a_state_is_loaded(kind):
+    """load_state_dict() wraps a step() that PyTorch does not know as its own, and the hooks ran once for each wrapper."""
+    calls = []
+    optimizer = overdrive.captured(kind(mlp().parameters(), lr=0.1))
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    for number in range(8):
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        assert len(calls) == number + 1
+
+
 def test_copies_and_files_of_a_captured_module_and_optimizer_are_plain():
     model = overdrive.captured(mlp())
     optimizer = overdrive.captured(torch.optim.Adam(model.parameters()))

@@ -1,0 +1,101 @@
+"""A guard compares objects by their places in memory, and holds them: when a value dies, another one may come to its place."""
+import pytest
+import torch
+
+import overdrive
+
+BEGIN = """
+import torch
+
+class Settings:
+    pass
+
+settings, table, items = Settings(), {}, [None]
+
+def with_cell():
+    value = None
+    def read():
+        return value
+    def write(other):
+        nonlocal value
+        value = other
+    return read, write
+
+read_cell, write_cell = with_cell()
+"""
+# What a function reads, and how the program writes it.
+PLACES = {
+    "attribute": ("settings.scale", "settings.scale = made"),
+    "global": ("scale", "scale = made"),
+    "entry": ("table['scale']", "table['scale'] = made"),
+    "item": ("items[0]", "items[0] = made"),
+    "cell": ("read_cell()", "write_cell(made)"),
+    "class": ("Settings.scale", "Settings.scale = made"),
+}
+# How a value is made anew of a number, and a number of the value.
+VALUES = {
+    "float": (lambda k: float(f"{k}.5"), "{}"),
+    "int": (lambda k: int(f"{k}000"), "{}"),
+    "text": (lambda k: f"the scale is {k}", "float({}[13:])"),
+    "tuple": (lambda k: (float(f"{k}.5"), k), "{}[0]"),
+    "complex": (lambda k: complex(f"{k}.5"), "{}.real"),
+}
+
+
+def at_the_place_of(make, number, address):
+    """A value of the number at the address of one that has died; without a chance for it, at another one."""
+    kept = []
+    for _ in range(64):
+        kept.append(make(number))
+        if id(kept[-1]) == address:
+            break
+    return kept[-1]
+
+
+def program_of(read):
+    program = {"__name__": "program", "torch": torch, "scale": None}
+    exec(f"{BEGIN}\ndef function(x, way):\n    return x * {read} if way else x + {read}\n", program)
+    return program
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_value_at_the_place_of_one_that_died_is_another_value(place, value):
+    """Two sets of values share a guard. An equal value, looked at by one of them, lets the one die that the other knows."""
+    read, write = PLACES[place]
+    make, number_of = VALUES[value]
+    program = program_of(number_of.format(read))
+    captured, x = overdrive.capture(program["function"]), torch.ones(2)
+
+    def put(made):
+        program["made"] = made
+        exec(write, program)
+        return id(program.pop("made"))
+
+    before = put(make(2))
+    for way in (0, 1) * 6:
+        assert torch.equal(captured(x, way), program["function"](x, way))
+    assert captured.stats()["replayed"] > 0, captured.refusal()
+    put(make(2))
+    captured(x, 1)
+    put(at_the_place_of(make, 3, before))
+    for way in (0, 1, 0, 1):
+        assert torch.equal(captured(x, way), program["function"](x, way)), way
+
+
+def test_a_list_at_the_place_of_one_that_died_is_another_list():
+    """The function drops its list and makes another, which comes to the same place in memory; the program has the old tensor still."""
+    settings = type("Settings", (), {})()
+    settings.kept = [torch.zeros(2)]
+
+    def function(x):
+        settings.kept = None
+        settings.kept = [x * 2]
+        return x + 1
+
+    captured, held = overdrive.capture(function), []
+    for number in range(9):
+        captured(torch.full((2,), float(number)))
+        held.append(settings.kept[0])
+        assert held[-1][0].item() == 2 * number, number
+    assert captured.stats()["replayed"] == 5, captured.refusal()
