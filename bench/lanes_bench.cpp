@@ -81,7 +81,7 @@ nlohmann::json row_of(const CaptureModelKind& kind, const Options& options) {
   at::set_num_threads(1);
   const int calls = options.quick ? 4 : kCalls;
   Side one(kind, 1), lanes(kind, options.lanes), threads(kind, 1);
-  for (int i = 0; i < 12; ++i) one.call(), lanes.call();
+  for (int i = 0; i < 30; ++i) one.call(), lanes.call();
   at::set_num_threads(options.lanes);
   for (int i = 0; i < 12; ++i) threads.call();
   double best_of_one = std::numeric_limits<double>::max(), best_of_lanes = best_of_one,

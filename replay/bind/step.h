@@ -6,15 +6,20 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace overdrive::replay {
+
+struct Share;
 
 class Step {
  public:
   struct State {
-    virtual ~State() = default;
+    virtual ~State();
     // The next runs see this number as the operator's argument. False where the state cannot change it.
     virtual bool set_number(size_t argument, double value) { return false; }
+    // About so many steps that together do what this one does, or none where it cannot be divided (share.h).
+    virtual std::vector<Share> shares(int count) const;
   };
 
   Step(void (*run)(State&), std::unique_ptr<State> state) : run_(run), state_(std::move(state)) {}

@@ -1,4 +1,5 @@
 #include "engine/kernels/blocks.h"
+#include "replay/bind/share.h"
 #include "replay/direct/direct_step.h"
 #include "replay/direct/kernels.h"
 #include "replay/direct/row_copy.h"
@@ -10,11 +11,34 @@ namespace overdrive::replay {
 
 namespace {
 
+AddressRange bytes_at(const void* begin, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  return {address, address + bytes};
+}
+
+template <typename T>
+struct Fill {
+  T* to;
+  T value;
+  void operator()(int64_t begin, int64_t end) const { std::fill(to + begin, to + end, value); }
+  Touched touched(int64_t begin, int64_t end) const {
+    return {.writes = {bytes_at(to + begin, (end - begin) * sizeof(T))}};
+  }
+};
+
 template <typename T>
 Step fill(const at::Tensor& out, T value) {
-  return step_of(
-      [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });
+  return range_step(Fill<T>{out.mutable_data_ptr<T>(), value}, out.numel(), kShareGrain);
 }
+
+struct ByteCopy {
+  char* to;
+  const char* from;
+  void operator()(int64_t begin, int64_t end) const { std::memcpy(to + begin, from + begin, end - begin); }
+  Touched touched(int64_t begin, int64_t end) const {
+    return {.reads = {bytes_at(from + begin, end - begin)}, .writes = {bytes_at(to + begin, end - begin)}};
+  }
+};
 
 std::optional<Step> fills(DirectCall& call) {
   std::optional<double> value;
@@ -32,11 +56,11 @@ std::optional<Step> fills(DirectCall& call) {
 std::optional<Step> copy_of(const at::Tensor& to, const at::Tensor& from) {
   if (from.scalar_type() != to.scalar_type()) return std::nullopt;
   if (to.sizes() == from.sizes() && to.strides() == from.strides() && to.is_non_overlapping_and_dense()) {
-    return step_of([target = to.mutable_data_ptr(), source = from.const_data_ptr(), bytes = to.nbytes()] {
-      std::memcpy(target, source, bytes);
-    });
+    const ByteCopy copy{static_cast<char*>(to.mutable_data_ptr()),
+                        static_cast<const char*>(from.const_data_ptr())};
+    return range_step(copy, static_cast<int64_t>(to.nbytes()), kShareGrain * to.element_size());
   }
-  if (const auto rows = RowCopy::of(to, from.expand_as(to))) return step_of(*rows);
+  if (const auto rows = RowCopy::of(to, from.expand_as(to))) return range_step(*rows, rows->size(), 1);
 #ifdef OVERDRIVE_DIRECT_KERNELS
   auto iterator = std::make_shared<at::TensorIterator>(at::TensorIteratorConfig()
                                                            .add_owned_output(to)

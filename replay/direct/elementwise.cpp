@@ -1,3 +1,4 @@
+#include "replay/bind/share.h"
 #include "replay/direct/direct_step.h"
 #include "replay/direct/kernels.h"
 
@@ -17,40 +18,89 @@ using at::TensorIteratorBase;
 using at::TensorIteratorConfig;
 namespace native = at::native;
 
-template <typename Kernel>
-class KernelStep final : public Step::State {
+// The bytes of each operand of an iterator, results first.
+Touched touched_by(const TensorIterator& iterator) {
+  Touched touched;
+  for (int i = 0; i < iterator.ntensors(); ++i) {
+    auto& ranges = i < iterator.noutputs() ? touched.writes : touched.reads;
+    ranges.push_back(hull(iterator.data_ptr(i), iterator.shape().data(), iterator.strides(i).data(),
+                          static_cast<size_t>(iterator.ndim()), iterator.element_size(i)));
+  }
+  return touched;
+}
+
+// Whether each operand begins where a line of the cache does, or is one number. Else a kernel may have a loop
+// of its own for the elements in front of the first line.
+bool is_aligned(const TensorIterator& iterator) {
+  for (int i = 0; i < iterator.ntensors(); ++i) {
+    const bool is_number = iterator.ndim() == 1 && iterator.strides(i)[0] == 0;
+    if (!is_number && reinterpret_cast<uintptr_t>(iterator.data_ptr(i)) % kShareAlignment != 0) return false;
+  }
+  return true;
+}
+
+// A kernel over the elements of an iterator. Its shares are the same kernel over parts of the outermost
+// dimension: rows of the kernel's inner loop stay whole, and where there is one row, it is cut by kShareGrain.
+class IteratorStep : public Step::State {
  public:
-  KernelStep(TensorIterator iterator, Kernel kernel) : iterator_(std::move(iterator)), kernel_(kernel) {}
+  explicit IteratorStep(TensorIterator iterator) : iterator_(std::move(iterator)) {}
   static void run(Step::State& state) {
-    auto& self = static_cast<KernelStep&>(state);
-    self.kernel_(self.iterator_);
+    auto& self = static_cast<IteratorStep&>(state);
+    self.run_over(self.iterator_);
+  }
+  std::vector<Share> shares(int count) const override {
+    const int dimensions = iterator_.ndim();
+    if (dimensions == 0 || iterator_.numel() == 0 || (dimensions == 1 && !is_aligned(iterator_))) return {};
+    const int cut = dimensions - 1;
+    const std::vector<int64_t> bounds =
+        share_bounds(iterator_.shape()[cut], dimensions == 1 ? kShareGrain : 1, count);
+    std::vector<Share> result;
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+      TensorIterator part = iterator_;
+      part.narrow(cut, bounds[i], bounds[i + 1] - bounds[i]);
+      const Touched touched = touched_by(part);
+      result.push_back({step_of([this, part = std::move(part)]() mutable { run_over(part); }), touched});
+    }
+    return result;
   }
 
- private:
+ protected:
+  virtual void run_over(TensorIterator& iterator) const = 0;
+
   TensorIterator iterator_;
+};
+
+template <typename State, typename... Arguments>
+Step iterator_step(Arguments&&... arguments) {
+  return Step(&IteratorStep::run, std::make_unique<State>(std::forward<Arguments>(arguments)...));
+}
+
+template <typename Kernel>
+class KernelStep final : public IteratorStep {
+ public:
+  KernelStep(TensorIterator iterator, Kernel kernel) : IteratorStep(std::move(iterator)), kernel_(kernel) {}
+
+ private:
+  void run_over(TensorIterator& iterator) const override { kernel_(iterator); }
+
   const Kernel kernel_;
 };
 
 template <typename Kernel>
 Step over(TensorIterator iterator, Kernel kernel) {
-  using State = KernelStep<Kernel>;
-  return Step(&State::run, std::make_unique<State>(std::move(iterator), kernel));
+  return iterator_step<KernelStep<Kernel>>(std::move(iterator), kernel);
 }
 
 // With a number that the kernel is given in every run.
 template <typename Kernel>
-class NumberStep final : public Step::State {
+class NumberStep final : public IteratorStep {
  public:
   NumberStep(TensorIterator iterator, size_t argument, c10::Scalar number, double sign, Kernel kernel)
-      : iterator_(std::move(iterator)),
+      : IteratorStep(std::move(iterator)),
         argument_(argument),
         number_(std::move(number)),
         sign_(sign),
         kernel_(kernel) {}
-  static void run(Step::State& state) {
-    auto& self = static_cast<NumberStep&>(state);
-    self.kernel_(self.iterator_, self.number_);
-  }
   bool set_number(size_t argument, double value) override {
     if (argument != argument_) return false;
     number_ = c10::Scalar(sign_ * value);
@@ -58,7 +108,8 @@ class NumberStep final : public Step::State {
   }
 
  private:
-  TensorIterator iterator_;
+  void run_over(TensorIterator& iterator) const override { kernel_(iterator, number_); }
+
   const size_t argument_;
   c10::Scalar number_;
   const double sign_;
@@ -67,21 +118,16 @@ class NumberStep final : public Step::State {
 
 template <typename Kernel>
 Step with_number(TensorIterator iterator, size_t argument, c10::Scalar number, Kernel kernel, double sign = 1) {
-  using State = NumberStep<Kernel>;
-  return Step(&State::run,
-              std::make_unique<State>(std::move(iterator), argument, std::move(number), sign, kernel));
+  return iterator_step<NumberStep<Kernel>>(std::move(iterator), argument, std::move(number), sign, kernel);
 }
 
-// With a number as the second operand: the iterator has it in memory, in the type of the computation.
+// With a number as the second operand: the iterator has it in memory, in the type of the computation, and so
+// has each part of the iterator.
 template <typename Kernel>
-class OperandStep final : public Step::State {
+class OperandStep final : public IteratorStep {
  public:
   OperandStep(TensorIterator iterator, size_t argument, Kernel kernel)
-      : iterator_(std::move(iterator)), argument_(argument), kernel_(kernel) {}
-  static void run(Step::State& state) {
-    auto& self = static_cast<OperandStep&>(state);
-    self.kernel_(self.iterator_);
-  }
+      : IteratorStep(std::move(iterator)), argument_(argument), kernel_(kernel) {}
   bool set_number(size_t argument, double value) override {
     if (argument != argument_) return false;
     if (iterator_.dtype(2) == at::kFloat) {
@@ -93,15 +139,15 @@ class OperandStep final : public Step::State {
   }
 
  private:
-  TensorIterator iterator_;
+  void run_over(TensorIterator& iterator) const override { kernel_(iterator); }
+
   const size_t argument_;
   const Kernel kernel_;
 };
 
 template <typename Kernel>
 Step with_operand(TensorIterator iterator, size_t argument, Kernel kernel) {
-  using State = OperandStep<Kernel>;
-  return Step(&State::run, std::make_unique<State>(std::move(iterator), argument, kernel));
+  return iterator_step<OperandStep<Kernel>>(std::move(iterator), argument, kernel);
 }
 
 // Tensors of the result's type, or numbers.

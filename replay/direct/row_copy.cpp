@@ -54,7 +54,36 @@ void RowCopy::copy_rows(char* to, const char* from) const {
     std::memcpy(to + i * rows.to, from + i * rows.from, kBytes > 0 ? kBytes : row_bytes_);
 }
 
-void RowCopy::operator()() const {
+size_t RowCopy::first() const {
+  size_t first = 0;
+  while (first + 1 < outer_.size() && outer_[first].size == 1) ++first;
+  return first;
+}
+
+RowCopy RowCopy::part(int64_t begin, int64_t end) const {
+  RowCopy result = *this;
+  Dimension& cut = result.outer_[first()];
+  cut.size = end - begin;
+  result.to_ += begin * cut.to;
+  result.from_ += begin * cut.from;
+  return result;
+}
+
+void RowCopy::operator()(int64_t begin, int64_t end) const { part(begin, end).copy_all(); }
+
+Touched RowCopy::touched(int64_t begin, int64_t end) const {
+  const RowCopy rows = part(begin, end);
+  std::array<int64_t, 4> sizes, to, from;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    sizes[i] = rows.outer_[i].size;
+    to[i] = rows.outer_[i].to;
+    from[i] = rows.outer_[i].from;
+  }
+  return {.reads = {hull(rows.from_, sizes.data(), from.data(), sizes.size(), row_bytes_)},
+          .writes = {hull(rows.to_, sizes.data(), to.data(), sizes.size(), row_bytes_)}};
+}
+
+void RowCopy::copy_all() const {
   const auto copy = [this](char* to, const char* from) {
     switch (row_bytes_) {
       case 16:

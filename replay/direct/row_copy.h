@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "replay/bind/share.h"
 
 #include <array>
 #include <optional>
@@ -14,7 +15,11 @@ class RowCopy {
   // None where rows are too short to gain anything, or where LibTorch would use several threads.
   static std::optional<RowCopy> of(const at::Tensor& to, const at::Tensor& from);
 
-  void operator()() const;
+  // Of the outermost dimension that has more than one row.
+  int64_t size() const { return outer_[first()].size; }
+  // Rows from `begin` up to `end` of that dimension.
+  void operator()(int64_t begin, int64_t end) const;
+  Touched touched(int64_t begin, int64_t end) const;
 
  private:
   struct Dimension {
@@ -23,6 +28,9 @@ class RowCopy {
     int64_t to = 0;
     int64_t from = 0;
   };
+  size_t first() const;
+  RowCopy part(int64_t begin, int64_t end) const;
+  void copy_all() const;
   template <size_t kBytes>
   void copy_rows(char* to, const char* from) const;
 

@@ -3,8 +3,6 @@
 #include "engine/base/environment.h"
 #include "engine/base/float_modes.h"
 #include "engine/base/no_destructor.h"
-#include "replay/passes/operator_kind.h"
-#include "replay/passes/step_accesses.h"
 #include "replay/run/below_autograd.h"
 
 #include <ATen/record_function.h>
@@ -23,9 +21,11 @@ namespace overdrive::replay {
 namespace {
 
 // Note [Lanes]
-// A replay on several lanes has the bits of one lane, because no operator is divided and each sees the memory
-// that it would see alone: of two steps that touch one byte, the second waits for the first, unless both read
-// it (plan/dependencies, by the addresses that the memory plan gave). Random numbers of all generators,
+// A replay on several lanes has the bits of one lane, because each operator sees the memory that it would see
+// alone: of two steps that touch one byte, the second waits for the first, unless both read
+// it (plan/dependencies, by the addresses that the memory plan gave). A large operator is divided only where
+// each element is computed by the same loop of the same kernel (bind/share.h), and only after a replay in which
+// it has run whole and in shares, with the same bits. Random numbers of all generators,
 // operators that nobody knows, and whatever must not happen before something else has succeeded wait in the
 // same way. So the order in which lanes arrive decides nothing. Errors: the error of a replay is that of the
 // first step in the program's order that throws, as on one lane. Steps before it run to their end, wherever
@@ -39,13 +39,13 @@ constexpr int kTimedRuns = 4, kTriedRuns = 12;
 constexpr double kMoves = 2000;
 // A schedule must promise so much, and a trial must show so much.
 constexpr double kLeastGain = 1.1, kLeastTriedGain = 1.03;
-// Of steps before which something must not happen and of those, both counted together.
-constexpr size_t kMostPairs = 1 << 20;
+// Of a share, in nanoseconds. Below, it costs about as much to begin it elsewhere.
+constexpr double kLeastShare = 4000;
+// What shares must gain beside whole steps, by the schedules.
+constexpr double kLeastGainOfShares = 1.03;
 constexpr uint64_t kFirstRest = 1000;
 constexpr int kMostLanes = 64;
 constexpr int kNobody = std::numeric_limits<int>::max();
-// Of all generators of random numbers: an address that no memory has.
-constexpr AddressRange kGenerators{1, 2};
 
 double nanoseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
@@ -70,6 +70,18 @@ void set_float_modes(uint32_t modes) {
   asm volatile("msr fpcr, %0" : : "r"(uint64_t{modes}));
 #endif
 }
+
+// The grad mode as it was recorded, for boxed steps, which look at it.
+class GradModeOfSteps {
+ public:
+  void set_for(const ReplayRun& run, const ReplayStep& step) {
+    const bool wanted = run.program().operators[step.op].grad_mode;
+    if (step.boxed && wanted != mode_) at::GradMode::set_enabled(mode_ = wanted);
+  }
+
+ private:
+  bool mode_ = at::GradMode::is_enabled();
+};
 
 // Somebody looks at each operator, on the thread of the call.
 bool is_watched() { return at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value(); }
@@ -128,66 +140,75 @@ LaneRun::~LaneRun() = default;
 LaneRun::LaneRun(const ReplayRun& run, int lanes, int threads)
     : run_(run),
       most_lanes_(std::min({lanes == 0 ? kMostLanes : lanes, LaneThreads::get().cores(), kMostLanes})),
-      trial_(lane_trial()) {
+      trial_(lane_trial()),
+      division_(undivided(run)),
+      steps_{Pieces(run, division_), std::vector<double>(run.steps().size(), kNotTried)} {
   if (threads != 1) {
     stay_on_one_lane("the step was recorded with several threads inside an operator");
-    return;
-  }
-  if (most_lanes_ < 2) {
+  } else if (most_lanes_ < 2) {
     stay_on_one_lane("the process has one processor");
-    return;
+  } else if (!steps_.pieces.before()) {
+    stay_on_one_lane("too many of its operators may throw before others");
   }
-  steps_.costs.assign(run.steps().size(), std::numeric_limits<double>::max());
-  find_steps_before();
-  if (!trial_.always || phase_ == Phase::kOneLane) return;
-  for (size_t i = 0; i < steps_.costs.size(); ++i)
-    steps_.costs[i] = 1 + static_cast<double>(mixed(trial_.seed + i) % 1000);
-  make_schedule();
+  if (!trial_.always) return;
+  set_made_up_costs(steps_.costs);
+  timed_ = kTimedRuns;
 }
 
-Touched LaneRun::touched(const ReplayStep& step) const {
-  const BoundProgram& bound = run_.bound();
-  const auto range_of = [&](int memory) {
-    const c10::Storage& storage = bound.storage(memory);
-    const auto begin = reinterpret_cast<uintptr_t>(storage.data());
-    return AddressRange{begin, begin + storage.nbytes()};
-  };
-  Touched result;
-  if (step.fills) {
-    result.writes.push_back(range_of(step.filled));
-    return result;
-  }
-  const StepAccesses accesses = accesses_of(run_.program(), step.op);
-  result.alone = accesses.is_foreign;
-  for (const int memory : accesses.reads) result.reads.push_back(range_of(memory));
-  for (const int memory : accesses.writes) result.writes.push_back(range_of(memory));
-  if (accesses.draws) result.writes.push_back(kGenerators);
-  return result;
+void LaneRun::set_made_up_costs(std::vector<double>& costs) const {
+  for (size_t i = 0; i < costs.size(); ++i) costs[i] = 1 + static_cast<double>(mixed(trial_.seed + i) % 1000);
 }
 
-void LaneRun::find_steps_before() {
-  const std::vector<ReplayStep>& steps = run_.steps();
-  std::vector<Touched> all;
-  // Steps that may throw, on their data or because there is no memory, and steps that then must not have begun.
-  std::vector<int> may_throw, changing;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const ReplayStep& step = steps[i];
-    all.push_back(touched(step));
-    steps_.on_caller.push_back(all.back().alone);
-    const bool can_be_taken_back = step.op < run_.first_unsaved();
-    changes_unsaved_.push_back(!step.fills && !can_be_taken_back && run_.changes_unsaved(step.op));
-    if (changes_unsaved_.back()) changing.push_back(static_cast<int>(i));
-    const bool throws = step.boxed || may_throw_on_data(run_.program(), run_.program().operators[step.op]);
-    if (can_be_taken_back && !step.fills && throws) may_throw.push_back(static_cast<int>(i));
+void LaneRun::divide() {
+  if (trial_.shares > 0) {
+    division_ = divided(run_, std::vector<double>(run_.steps().size(), trial_.shares), trial_.shares, 1);
+  } else if (!trial_.always) {
+    division_ = divided(run_, steps_.costs, most_lanes_, kLeastShare);
   }
-  if (may_throw.size() * changing.size() > kMostPairs)
-    return stay_on_one_lane("too many of its operators may throw before others");
-  steps_.before = steps_before(all);
-  for (const int step : changing) {
-    std::vector<int>& before = steps_.before[step];
-    before.insert(before.end(), may_throw.begin(), may_throw.end());
-    std::sort(before.begin(), before.end());
-    before.erase(std::unique(before.begin(), before.end()), before.end());
+  phase_ = count_divided(division_) > 0 ? Phase::kProves : Phase::kPlans;
+}
+
+// Each divided step twice, whole and in shares.
+void LaneRun::prove_shares(size_t& done) {
+  const BelowAutograd scope;
+  GradModeOfSteps grad_mode;
+  for (done = 0; done < run_.steps().size(); ++done) {
+    const ReplayStep& step = run_.steps()[done];
+    std::vector<Share>& shares = division_[done];
+    grad_mode.set_for(run_, step);
+    if (shares.empty()) {
+      step.step();
+    } else if (!have_bits_of_the_whole(run_, step, shares)) {
+      shares.clear();
+    }
+  }
+}
+
+bool LaneRun::prepare(size_t& done) {
+  if (phase_ == Phase::kTimes && timed_ == kTimedRuns) divide();
+  switch (phase_) {
+    case Phase::kTimes:
+      run_alone(steps_.pieces, done, &steps_.costs);
+      ++timed_;
+      return true;
+    case Phase::kProves: {
+      prove_shares(done);
+      Pieces pieces(run_, division_);
+      const bool is_worth_it = count_divided(division_) > 0 && pieces.before();
+      phase_ = is_worth_it && !trial_.always ? Phase::kTimesShares : Phase::kPlans;
+      timed_ = 0;
+      if (!is_worth_it) return true;
+      std::vector<double> costs(pieces.size(), kNotTried);
+      if (trial_.always) set_made_up_costs(costs);
+      shares_ = std::make_unique<Timed>(Timed{std::move(pieces), std::move(costs)});
+      return true;
+    }
+    case Phase::kTimesShares:
+      run_alone(shares_->pieces, done, &shares_->costs);
+      if (++timed_ == kTimedRuns) phase_ = Phase::kPlans;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -197,12 +218,29 @@ void LaneRun::stay_on_one_lane(const char* reason) {
 }
 
 // Of two schedules that are nearly as good, the one with fewer lanes.
+Schedule LaneRun::best_schedule(const Timed& timed) const {
+  StepsToSchedule steps{.before = *timed.pieces.before(), .costs = timed.costs, .on_caller = {}};
+  for (size_t i = 0; i < timed.pieces.size(); ++i) steps.on_caller.push_back(timed.pieces[i].touched.alone);
+  Schedule best;
+  for (int lanes = trial_.always ? most_lanes_ : 2; lanes <= most_lanes_; ++lanes) {
+    Schedule next = schedule(steps, lanes, hand_over_ + (trial_.always ? 0 : kMoves));
+    if (best.lanes.empty() || next.end < 0.95 * best.end) best = std::move(next);
+  }
+  return best;
+}
+
 void LaneRun::make_schedule() {
   hand_over_ = trial_.always ? 1 : LaneThreads::get().hand_over();
   if (hand_over_ <= 0) return;  // all processors are taken: in a later run
-  for (int lanes = trial_.always ? most_lanes_ : 2; lanes <= most_lanes_; ++lanes) {
-    Schedule next = schedule(steps_, lanes, hand_over_ + (trial_.always ? 0 : kMoves));
-    if (schedule_.lanes.empty() || next.end < 0.95 * schedule_.end) schedule_ = std::move(next);
+  schedule_ = best_schedule(steps_);
+  pieces_ = &steps_.pieces;
+  if (shares_) {
+    Schedule with_shares = best_schedule(*shares_);
+    if (trial_.shares > 0 || with_shares.end * kLeastGainOfShares < schedule_.end) {
+      with_shares.work = schedule_.work;
+      schedule_ = std::move(with_shares);
+      pieces_ = &shares_->pieces;
+    }
   }
   lanes_.clear();
   for (size_t i = 0; i < schedule_.lanes.size(); ++i) lanes_.push_back(std::make_unique<Lane>());
@@ -214,12 +252,8 @@ void LaneRun::make_schedule() {
 bool LaneRun::run(size_t& done, bool& changed) {
   if (phase_ == Phase::kOneLane && rest_ > 0 && --rest_ == 0) phase_ = Phase::kTries;
   if (phase_ == Phase::kOneLane || is_watched() || is_in_a_mode()) return false;
-  if (phase_ == Phase::kTimes && timed_ < kTimedRuns) {
-    run_alone(done, &steps_.costs);
-    ++timed_;
-    return true;
-  }
-  if (phase_ == Phase::kTimes) make_schedule();
+  if (prepare(done)) return true;
+  if (phase_ == Phase::kPlans) make_schedule();
   if (phase_ != Phase::kTries && phase_ != Phase::kLanes) return false;
   LaneLease lease(static_cast<int>(schedule_.lanes.size()));
   if (!lease) return false;
@@ -237,7 +271,7 @@ bool LaneRun::run(size_t& done, bool& changed) {
 void LaneRun::run_tried(LaneLease& lease, size_t& done, bool& changed) {
   const bool on_lanes = tried_ % 2 == 0;
   const auto begin = std::chrono::steady_clock::now();
-  on_lanes ? run_on_lanes(lease, done, changed) : run_alone(done, nullptr);
+  on_lanes ? run_on_lanes(lease, done, changed) : run_alone(steps_.pieces, done, nullptr);
   double& best = on_lanes ? best_of_lanes_ : best_of_one_;
   if (tried_ < 2) best = kNotTried;
   best = std::min(best, nanoseconds_since(begin));
@@ -249,18 +283,17 @@ void LaneRun::run_tried(LaneLease& lease, size_t& done, bool& changed) {
     stay_on_one_lane("lanes were no faster when they were tried");
 }
 
-void LaneRun::run_alone(size_t& done, std::vector<double>* costs) const {
+void LaneRun::run_alone(const Pieces& pieces, size_t& done, std::vector<double>* costs) const {
   const BelowAutograd scope;
-  bool grad_mode = at::GradMode::is_enabled();
+  GradModeOfSteps grad_mode;
   auto begin = std::chrono::steady_clock::now();
-  for (done = 0; done < run_.steps().size(); ++done) {
-    const ReplayStep& step = run_.steps()[done];
-    const bool wanted = run_.program().operators[step.op].grad_mode;
-    if (step.boxed && wanted != grad_mode) at::GradMode::set_enabled(grad_mode = wanted);
-    step.step();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    done = pieces[i].step;
+    grad_mode.set_for(run_, run_.steps()[done]);
+    (*pieces[i].work)();
     if (!costs) continue;
     const auto end = std::chrono::steady_clock::now();
-    double& cost = (*costs)[done];
+    double& cost = (*costs)[i];
     cost = std::min(cost, std::chrono::duration<double, std::nano>(end - begin).count());
     begin = end;
   }
@@ -270,7 +303,7 @@ void LaneRun::run_on_lanes(LaneLease& lease, size_t& done, bool& changed) {
   const BelowAutograd scope;
   *surroundings_ = Surroundings();
   for (const auto& lane : lanes_) lane->turns.reset(0);
-  last_step_.store(kNobody, std::memory_order_relaxed);
+  last_piece_.store(kNobody, std::memory_order_relaxed);
   has_changed_.store(false, std::memory_order_relaxed);
   ++runs_;
   lease.begin(*this);
@@ -279,7 +312,7 @@ void LaneRun::run_on_lanes(LaneLease& lease, size_t& done, bool& changed) {
   repeat_warnings();
   const base::MutexLock lock(mutex_);
   if (!error_) return;
-  done = thrown_by_;
+  done = (*pieces_)[thrown_by_].step;
   changed = has_changed_.load(std::memory_order_relaxed);
   std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -295,46 +328,45 @@ void LaneRun::work_through(int lane) {
   const std::vector<Schedule::Turn>& turns = schedule_.lanes[lane];
   Signal& own = lanes_[lane]->turns;
   const std::chrono::microseconds awake = LaneThreads::get().awake();
-  bool grad_mode = at::GradMode::is_enabled();
+  GradModeOfSteps grad_mode;
   for (uint32_t i = 0; i < turns.size(); ++i) {
     const Schedule::Turn& turn = turns[i];
     for (const Schedule::Wait& wait : turn.waits)
       lanes_[wait.lane]->turns.await(awake, [&](uint32_t ended) { return ended >= wait.turns; });
-    if (turn.step < last_step_.load(std::memory_order_relaxed)) {
-      const ReplayStep& step = run_.steps()[turn.step];
-      const bool wanted = run_.program().operators[step.op].grad_mode;
-      if (step.boxed && wanted != grad_mode) at::GradMode::set_enabled(grad_mode = wanted);
-      run_step(turn.step);
+    if (turn.step < last_piece_.load(std::memory_order_relaxed)) {
+      grad_mode.set_for(run_, run_.steps()[(*pieces_)[turn.step].step]);
+      run_piece(turn.step);
     }
     if (turn.is_awaited) own.set(i + 1);
   }
 }
 
-void LaneRun::run_step(int step) {
-  if (trial_.longest_delay > 0) delay(step);
-  if (changes_unsaved_[step]) has_changed_.store(true, std::memory_order_relaxed);
+void LaneRun::run_piece(int piece) {
+  if (trial_.longest_delay > 0) delay(piece);
+  const Piece& run = (*pieces_)[piece];
+  if (run.changes_unsaved) has_changed_.store(true, std::memory_order_relaxed);
   try {
-    run_.steps()[step].step();
+    (*run.work)();
   } catch (...) {
-    if (!base::thread_is_ending()) return note_error(step);
+    if (!base::thread_is_ending()) return note_error(piece);
     // The caller's thread, which leaves in the middle: nothing runs any more, and nobody waits for it.
-    last_step_.store(-1, std::memory_order_relaxed);
+    last_piece_.store(-1, std::memory_order_relaxed);
     lanes_[0]->turns.set(static_cast<uint32_t>(schedule_.lanes[0].size()));
     throw;
   }
 }
 
-void LaneRun::note_error(int step) noexcept {
+void LaneRun::note_error(int piece) noexcept {
   const base::MutexLock lock(mutex_);
-  if (error_ && thrown_by_ < step) return;
+  if (error_ && thrown_by_ < piece) return;
   error_ = std::current_exception();
-  thrown_by_ = step;
-  last_step_.store(step, std::memory_order_relaxed);
+  thrown_by_ = piece;
+  last_piece_.store(piece, std::memory_order_relaxed);
 }
 
-// Every fourth step, as a rule: the others come first then.
-void LaneRun::delay(int step) const {
-  const uint64_t number = mixed(trial_.seed * 1000003 + runs_ * 7919 + static_cast<uint64_t>(step));
+// Every fourth piece, as a rule: the others come first then.
+void LaneRun::delay(int piece) const {
+  const uint64_t number = mixed(trial_.seed * 1000003 + runs_ * 7919 + static_cast<uint64_t>(piece));
   if (number % 4 != 0) return;
   const double late = 1000. * static_cast<double>(number / 4 % (trial_.longest_delay + 1));
   const auto begin = std::chrono::steady_clock::now();
@@ -358,7 +390,7 @@ void LaneRun::explain(std::ostream& out) const {
   out << "lanes: ";
   if (phase_ == Phase::kOneLane) {
     out << "1, because " << reason_;
-  } else if (phase_ == Phase::kTimes) {
+  } else if (phase_ < Phase::kTries) {
     out << "1, while the steps are timed";
   } else {
     out << schedule_.lanes.size() << (phase_ == Phase::kTries ? ", being tried" : "");
@@ -369,6 +401,9 @@ void LaneRun::explain(std::ostream& out) const {
         << ", longest way " << us(schedule_.longest_way) << " us), " << schedule_.hand_overs
         << " hand-overs of " << us(hand_over_) << " us, steps";
     for (const auto& lane : schedule_.lanes) out << " " << lane.size();
+    if (shares_ && pieces_ == &shares_->pieces)
+      out << "; " << count_divided(division_) << " steps are divided, into "
+          << shares_->pieces.size() - steps_.pieces.size() + count_divided(division_) << " shares";
     if (best_of_lanes_ < kNotTried && best_of_one_ < kNotTried)
       out << "; tried: " << us(best_of_lanes_) << " us, on one lane " << us(best_of_one_) << " us";
   }

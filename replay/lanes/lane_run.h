@@ -1,11 +1,13 @@
 // The steps of a replay on several lanes: the calling thread and threads of the pool. Owned by its ReplayRun,
-// called by one thread at a time. First times the steps, then makes the schedule, then tries whether it is
-// faster. Knows nothing of recordings and guards.
+// called by one thread at a time. First times the steps, then divides the large ones and times their shares,
+// then makes the schedule, then tries whether it is faster. Knows nothing of recordings and guards.
 #pragma once
 
 #include "engine/base/mutex.h"
+#include "replay/lanes/division.h"
 #include "replay/lanes/lane_threads.h"
 #include "replay/lanes/lane_trial.h"
+#include "replay/lanes/pieces.h"
 #include "replay/lanes/schedule.h"
 #include "replay/run/replay_run.h"
 
@@ -31,7 +33,7 @@ class LaneRun final : public StepRunner, private LaneWork {
   void explain(std::ostream& out) const override;
 
  private:
-  enum class Phase : uint8_t { kTimes, kTries, kLanes, kOneLane };
+  enum class Phase : uint8_t { kTimes, kProves, kTimesShares, kPlans, kTries, kLanes, kOneLane };
   // What decides a kernel's bits, and belongs to a thread.
   struct Surroundings;
   // What another thread wrote last lies in a cache line of its own.
@@ -40,20 +42,30 @@ class LaneRun final : public StepRunner, private LaneWork {
     std::vector<c10::Warning> warnings;
   };
 
-  Touched touched(const ReplayStep& step) const;
-  void find_steps_before();
+  // Pieces of all steps, and the least that each has taken in nanoseconds.
+  struct Timed {
+    Pieces pieces;
+    std::vector<double> costs;
+  };
+
+  void set_made_up_costs(std::vector<double>& costs) const;
+  void divide();
+  // A run on one lane on the way to a schedule. False: it is time to make one.
+  bool prepare(size_t& done);
+  void prove_shares(size_t& done);
+  Schedule best_schedule(const Timed& timed) const;
   void make_schedule();
   void stay_on_one_lane(const char* reason);
 
-  // `costs`: of each step, the least that it has taken; null: nobody asks.
-  void run_alone(size_t& done, std::vector<double>* costs) const;
+  // `costs`: null: nobody asks.
+  void run_alone(const Pieces& pieces, size_t& done, std::vector<double>* costs) const;
   void run_on_lanes(LaneLease& lease, size_t& done, bool& changed);
   void run_tried(LaneLease& lease, size_t& done, bool& changed);
   void work(int lane) noexcept override;
   void work_through(int lane);
-  void run_step(int step);
-  void note_error(int step) noexcept OVERDRIVE_EXCLUDES(mutex_);
-  void delay(int step) const;
+  void run_piece(int piece);
+  void note_error(int piece) noexcept OVERDRIVE_EXCLUDES(mutex_);
+  void delay(int piece) const;
   void repeat_warnings() noexcept;
 
   const ReplayRun& run_;
@@ -62,10 +74,13 @@ class LaneRun final : public StepRunner, private LaneWork {
   Phase phase_ = Phase::kTimes;
   // Why one lane, as a part of a sentence.
   const char* reason_ = "";
-  StepsToSchedule steps_;
-  // Steps that change what a run that throws could not put back.
-  std::vector<bool> changes_unsaved_;
+  Division division_;
+  Timed steps_;
+  // Some steps in shares; null: none.
+  std::unique_ptr<Timed> shares_;
   int timed_ = 0;
+  // What the schedule divides: the steps or the shares.
+  const Pieces* pieces_ = nullptr;
   Schedule schedule_;
   double hand_over_ = 0;
   // Of the runs that were tried, in nanoseconds: the best on one lane, and on all.
@@ -79,11 +94,11 @@ class LaneRun final : public StepRunner, private LaneWork {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<Surroundings> surroundings_;
   uint64_t runs_ = 0;
-  // Steps behind it do not run any more: this one has thrown.
-  std::atomic<int> last_step_{0};
+  // Pieces behind it do not run any more: this one has thrown.
+  std::atomic<int> last_piece_{0};
   std::atomic<bool> has_changed_{false};
   base::Mutex mutex_;
-  // Of the first step in order that has thrown.
+  // Of the first piece in order that has thrown.
   std::exception_ptr error_ OVERDRIVE_GUARDED_BY(mutex_);
   int thrown_by_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
 };

@@ -16,6 +16,8 @@ struct LaneTrial {
   // A schedule that promises enough is used without being tried.
   bool is_trusted = false;
   uint64_t seed = 0;
+  // Every step that can be divided is, into so many shares; 0: those that are worth it.
+  int shares = 0;
   // Each step of a lane begins up to so many microseconds late, as the seed says.
   int longest_delay = 0;
 };

@@ -44,6 +44,9 @@ class BoxedStep final : public Step::State {
     arguments_[argument] = c10::IValue(value);
     return true;
   }
+  // Of operators that make each row of their result of the same row of their arguments, and of updates of all
+  // parameters. In boxed_shares.cpp.
+  std::vector<Share> shares(int count) const override;
 
  private:
   // Whether the out= form leaves its results where they are, which some do not.

@@ -65,6 +65,113 @@ TEST_F(CaptureLanes, HaveTheBitsOfOneThread) {
   }
 }
 
+// What can be divided, on tensors that are larger than a share: whole vectors, a rest, rows, numbers that
+// change.
+Tensors divisible_steps(const Tensors& in) {
+  const at::Tensor &a = in[0], &b = in[1], row = b.select(0, 0);
+  Tensors made{a.tanh(),
+               a.sigmoid(),
+               a.exp(),
+               a.abs().log(),
+               a.sin(),
+               a.cos(),
+               a.abs().sqrt(),
+               a.neg(),
+               a.abs().rsqrt(),
+               torch::silu(a),
+               a.reciprocal(),
+               a * b,
+               a / b,
+               a.maximum(b),
+               a.minimum(b),
+               a + b,
+               a - 0.3 * b,
+               a * 0.7,
+               a / 3,
+               a + 2,
+               a.relu(),
+               a.pow(2),
+               a.pow(0.37),
+               a.pow(1),
+               torch::leaky_relu(a, 0.1),
+               a + row,
+               a * row,
+               a.clone(),
+               torch::zeros_like(a) + a,
+               a.t().contiguous(),
+               a.t() + b.t(),
+               torch::gelu(a)};
+  made.push_back(torch::addcmul(a, a, b, 0.4));
+  made.push_back(torch::addcdiv(a, a, b, 0.4));
+  made.push_back(a.mm(b.t()));
+  made.push_back(b.t().mm(a));
+  made.push_back(torch::addmm(row, a, b.t().mm(a)));
+  made.push_back(torch::addmm(row, a, b.t().mm(a).t(), 0.5, 2));
+  return made;
+}
+
+// Also NaNs of both signs, infinities, and numbers that are next to nothing.
+at::Tensor numbers_of_all_kinds(at::IntArrayRef sizes, int seed) {
+  at::Tensor numbers = torch::randn(sizes) * std::pow(10., seed % 5 - 2);
+  float* each = numbers.data_ptr<float>();
+  for (int64_t i = seed; i < numbers.numel() && seed % 3 == 0; i += 97) {
+    const float special[]{NAN, -NAN, INFINITY, -INFINITY, 0.F, -0.F, 1e-41F, -3e38F};
+    each[i] = special[i % 8];
+  }
+  return numbers;
+}
+
+TEST_F(CaptureLanes, HaveTheBitsOfOneThreadWhereStepsAreDivided) {
+  for (const at::IntArrayRef sizes :
+       {at::IntArrayRef{67, 33}, at::IntArrayRef{128, 48}, at::IntArrayRef{5, 301}}) {
+    for (const int shares : {2, 3, 5}) {
+      replay::try_lanes(
+          {.cores = 4, .always = true, .seed = 3, .shares = shares, .longest_delay = shares == 3 ? 5 : 0});
+      SideBySide both(
+          [=] {
+            Training training;
+            training.inputs = [=](int i) {
+              return Tensors{numbers_of_all_kinds(sizes, 2 * i), numbers_of_all_kinds(sizes, 2 * i + 1)};
+            };
+            for (const at::Tensor& made : divisible_steps(training.inputs(0)))
+              training.state.push_back(torch::zeros_like(made));
+            training.step = [kept = training.state](const Tensors& inputs) {
+              const torch::NoGradGuard no_grad;
+              const Tensors made = divisible_steps(inputs);
+              for (size_t i = 0; i < made.size(); ++i) at::Tensor(kept[i]).copy_(made[i]);
+              return made[0].sum();
+            };
+            return training;
+          },
+          {.constant_numbers = true, .lanes = 3});
+      EXPECT_EQ(both.run(14), "") << sizes << ", " << shares << " shares";
+      EXPECT_GT(both.step().stats().replayed, 5U) << both.step().explain();
+      EXPECT_THAT(both.step().explain(), HasSubstr(" steps are divided, into ")) << both.step().explain();
+    }
+  }
+}
+
+// Numbers of an optimizer change between calls, and each share sees them.
+TEST_F(CaptureLanes, SharesSeeTheNumbersOfTheCall) {
+  replay::try_lanes({.cores = 3, .always = true, .seed = 4, .shares = 3, .longest_delay = 5});
+  SideBySide both([] { return ensemble(2, 32); }, {.lanes = 3});
+  EXPECT_EQ(both.run(20,
+                     [](Training& training, int i) {
+                       for (auto& group : training.optimizer->param_groups())
+                         group.options().set_lr(0.1 / (1 + i));
+                     }),
+            "");
+  EXPECT_GT(both.step().stats().replayed, 10U);
+  EXPECT_THAT(both.step().explain(), HasSubstr(" steps are divided, into "));
+}
+
+TEST_F(CaptureLanes, SmallStepsStayWhole) {
+  replay::try_lanes({.cores = 2});
+  SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
+  EXPECT_EQ(both.run(30), "");
+  EXPECT_THAT(both.step().explain(), Not(HasSubstr("are divided")));
+}
+
 TEST_F(CaptureLanes, AreNotThereUnlessAskedFor) {
   replay::try_lanes({.cores = 4, .always = true});
   SideBySide both([] { return ensemble(2, 8); });
@@ -89,12 +196,12 @@ TEST_F(CaptureLanes, AreTimedAndTriedAndThenDecidedOn) {
   EXPECT_THAT(both.step().explain(), HasSubstr("us of work (gain "));
 }
 
-TEST_F(CaptureLanes, AChainOfOperatorsStaysOnOne) {
+TEST_F(CaptureLanes, AChainOfSmallOperatorsStaysOnOne) {
   replay::try_lanes({.cores = 2});
   SideBySide both(
       [] {
         Training training;
-        const at::Tensor kept = torch::ones({64, 64});
+        const at::Tensor kept = torch::ones({8, 8});
         training.state = {kept};
         training.step = [kept](const Tensors& inputs) {
           const torch::NoGradGuard no_grad;
@@ -103,7 +210,7 @@ TEST_F(CaptureLanes, AChainOfOperatorsStaysOnOne) {
           at::Tensor(kept).copy_(x);
           return x.sum();
         };
-        training.inputs = [](int i) { return batch_of(i, {64, 64}, {1}); };
+        training.inputs = [](int i) { return batch_of(i, {8, 8}, {1}); };
         return training;
       },
       {.constant_numbers = true, .lanes = 2});

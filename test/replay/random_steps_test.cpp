@@ -1,7 +1,8 @@
 // Random steps, captured: equal bits or refused, never different. A seed names a step: its operators, its data
 // (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
 // call in which an operator throws. Replays run on one lane and on several, with delays between their
-// operators. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
+// operators, some of which are divided. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every
+// run of the suite tries.
 #include "forward_ad/forward_ad.h"
 #include "replay/apart.h"
 #include "replay/lanes/lane_trial.h"
@@ -69,6 +70,9 @@ struct RandomStep {
       instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
     }
     repeats = below(3);
+    if (below(2) > 0) return;  // the others are large enough for shares
+    rows *= 13;
+    columns *= 5;
   }
 
   static constexpr int kKinds = 65;
@@ -339,13 +343,18 @@ struct Count {
   int replayed = 0;
   int refused = 0;
   int on_lanes = 0;
+  int divided = 0;
   std::map<std::string, int> reasons;
 };
 
 void try_seed(uint64_t seed, Count& count, bool passes, int lanes) {
   const RandomStep random(seed);
   // Other lanes, another order of the steps, another delay of each in every replay.
-  replay::try_lanes({.cores = 4, .always = true, .seed = seed * 5 + lanes, .longest_delay = seed % 2 ? 5 : 0});
+  replay::try_lanes({.cores = 4,
+                     .always = true,
+                     .seed = seed * 5 + lanes,
+                     .shares = seed % 5 > 0 ? lanes : 0,
+                     .longest_delay = seed % 2 ? 5 : 0});
   SideBySide both([&] { return training_of(random); }, {.constant_numbers = true,
                                                         .constant_modes = true,
                                                         .check_every = random.check_every,
@@ -362,6 +371,7 @@ void try_seed(uint64_t seed, Count& count, bool passes, int lanes) {
   });
   EXPECT_EQ(difference, "") << "seed " << seed << ", " << lanes << " lanes\n" << both.step().explain();
   if (lanes > 1 && both.step().stats().replayed > 0) ++count.on_lanes;
+  if (both.step().explain().find(" steps are divided, into ") != std::string::npos) ++count.divided;
   both.step().stats().replayed > 0 ? ++count.replayed : ++count.refused;
   if (const std::string reason = both.step().refusal(); !reason.empty()) ++count.reasons[reason];
 }
@@ -389,10 +399,11 @@ TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
   replay::try_lanes({});
   at::set_num_threads(threads);
   std::cout << count.replayed << " steps were replayed, " << count.on_lanes << " of them on lanes, "
-            << count.refused << " were not\n";
+            << count.divided << " with divided operators, " << count.refused << " were not\n";
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
   EXPECT_GT(count.replayed, static_cast<int>(number) * 15 / 4);
   EXPECT_GT(count.on_lanes, static_cast<int>(number) * 9 / 4);
+  EXPECT_GT(count.divided, static_cast<int>(number) / 4);
 }
 
 }  // namespace

@@ -158,10 +158,8 @@ REPLAY = [
           "    if (!FAULT) set(parameter, found->second);",
           tests("replay_tests", "CaptureOptimizers.Adam")),
     Fault("wrong_direct", "a direct function leaves the last element out, and falls back", "replay/direct/copies.cpp",
-          "      [begin = out.mutable_data_ptr<T>(), count = out.numel(), value] { std::fill_n(begin, count, value); });",
-          "      [begin = out.mutable_data_ptr<T>(), count = out.numel() - (FAULT ? 1 : 0), value] {\n"
-          "        std::fill_n(begin, count, value);\n"
-          "      });",
+          "  void operator()(int64_t begin, int64_t end) const { std::fill(to + begin, to + end, value); }",
+          "  void operator()(int64_t begin, int64_t end) const { std::fill(to + begin, to + end - (FAULT ? 1 : 0), value); }",
           tests("replay_tests", "CaptureDirect.*")),
     Fault("direct_unchecked", "a direct function does nothing and is not compared; the replay as a whole is",
           "replay/run/replay_run.cpp",

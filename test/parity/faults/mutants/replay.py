@@ -12,7 +12,7 @@ REPLAY = [
           "((other.first <= life.last && (FAULT ? life.first < other.last : life.first <= other.last)) ||", STEPS),
     Fault("numbers_not_taken_back", "a snapshot leaves generators where they are", "replay/bind/snapshot.cpp",
           "    target.set_state(generator.state);", "    if (!FAULT) target.set_state(generator.state);", STEPS),
-    Fault("mode_of_matrices", "a product's transposed factor has the other leading dimension", "replay/direct/products.cpp",
+    Fault("mode_of_matrices", "a product's transposed factor has the other leading dimension", "replay/direct/product.cpp",
           "ldb = b.stride(plain_b ? column : row),", "ldb = b.stride(plain_b != FAULT ? column : row),",
           tests("replay_tests", "*CaptureDirect.*")),
     Fault("any_rounding", "modes of floating point are not looked at", "replay/record/environment.cpp",
