@@ -19,11 +19,11 @@ std::vector<LeafGradient> gradients_now(const Program& program) {
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](const WeakTensor& weak) {
     const at::Tensor leaf = tensor_of(weak);
-    if (!leaf.defined() || !is_leaf_with_gradient(leaf) || !seen.insert(leaf.unsafeGetTensorImpl()).second)
-      return;
+    if (!may_have_gradient(leaf) || !seen.insert(leaf.unsafeGetTensorImpl()).second) return;
     const at::Tensor& gradient = leaf.grad();
     result.push_back({.leaf = weak,
                       .raw = leaf.unsafeGetTensorImpl(),
+                      .required = leaf.requires_grad(),
                       .defined_before = gradient.defined(),
                       .before = gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr});
     if (gradient.defined()) result.back().kept_address = WeakTensor(gradient.getIntrusivePtr());
@@ -42,6 +42,7 @@ std::string note_gradients_after(std::vector<LeafGradient>& gradients, const Pro
                                    [&](const LeafGradient& gradient) { return gradient.raw == outside.raw; });
     if (!known) return "The step uses other parameters in each call.";
   }
+  std::erase_if(gradients, [](const auto& each) { return !each.required && each.leaf.expired(); });
   for (LeafGradient& gradient : gradients) {
     const at::Tensor leaf = tensor_of(gradient.leaf);
     if (!leaf.defined()) return "A parameter died in the call.";

@@ -16,6 +16,11 @@ inline at::Tensor tensor_of(const WeakTensor& weak) { return at::Tensor(weak.loc
 inline bool is_leaf_with_gradient(const at::Tensor& tensor) {
   return tensor.requires_grad() && tensor.is_leaf();
 }
+// Whether it may have one: a parameter that is frozen has it of a time when it was not, and zero_grad() takes
+// it away.
+inline bool may_have_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_leaf() && (tensor.is_floating_point() || tensor.is_complex());
+}
 
 // The leaves among a recording's tensors from outside, with their gradients as they are now: before a call.
 std::vector<LeafGradient> gradients_now(const Program& program);

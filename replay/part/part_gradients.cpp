@@ -1,5 +1,7 @@
 #include "replay/part/part_gradients.h"
 
+#include "replay/guard/leaf_gradients.h"
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -14,10 +16,6 @@ constexpr const char* kAnother =
 constexpr const char* kNowAndThen =
     "The function takes gradients away in some calls and not in others; call zero_grad() outside of the "
     "function.";
-
-bool may_have_gradient(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_leaf() && (tensor.is_floating_point() || tensor.is_complex());
-}
 
 int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 

@@ -118,6 +118,8 @@ struct OutsideTensor {
 struct LeafGradient {
   WeakTensor leaf;
   c10::TensorImpl* raw;
+  // Whether the leaf required one.
+  bool required = true;
   bool defined_before = false;
   c10::TensorImpl* before = nullptr;
   // Keeps the address of `before` from being that of another tensor.

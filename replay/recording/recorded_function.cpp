@@ -14,10 +14,10 @@ namespace overdrive::replay {
 namespace {
 
 // The function, which tells a recording what it may look at: zero_grad() takes gradients away without an
-// operator.
-Function noting_leaves(const Function& function, const CaptureOptions& options) {
+// operator, of parameters that no operator uses, too.
+Function noting_leaves(Function function, const CaptureOptions& options) {
   if (options.modules.empty() && optimizers_of(options).empty()) return function;
-  return [&function, &options](const std::vector<at::Tensor>& inputs) {
+  return [function = std::move(function), &options](const std::vector<at::Tensor>& inputs) {
     std::vector<at::Tensor> results = function(inputs);
     Recorder* const recorder = Recorder::active();
     if (!recorder) return results;
@@ -42,8 +42,11 @@ Function taking(size_t inputs, Function function) {
 RecordedFunction::RecordedFunction(const Function& function, const CaptureOptions& options, size_t inputs,
                                    std::shared_ptr<PartCounts> counts, int64_t number)
     : part_(counts ? std::make_unique<Part>(taking(inputs, function), std::move(counts), number) : nullptr),
-      function_(part_ ? [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); }
-                      : taking(inputs, noting_leaves(function, options))) {}
+      function_(
+          part_ ? noting_leaves(
+                      [this](const std::vector<at::Tensor>& given) { return part_->function().record(given); },
+                      options)
+                : taking(inputs, noting_leaves(function, options))) {}
 
 std::vector<at::Tensor> RecordedFunction::eager(const std::vector<at::Tensor>& inputs) const {
   if (part_) return part_->function().eager(inputs);

@@ -123,5 +123,29 @@ TEST_F(KeptGradients, OfAVariableOfTheFunctionAreThoseOfTheLastCall) {
   EXPECT_GT(step.stats().replayed, 6u) << step.explain();
 }
 
+// A parameter that is frozen keeps the gradient of a time when it was not, until somebody takes it away.
+TEST(FrozenGradients, AreTakenAwayByReplays) {
+  SideBySide both([] {
+    Training training = small_mlp();
+    auto* net = dynamic_cast<torch::nn::SequentialImpl*>(training.model.get());
+    auto* optimizer = training.optimizer.get();
+    training.step = [net, optimizer](const Tensors& inputs) {
+      for (const at::Tensor& parameter : net->parameters()) parameter.mutable_grad().reset();
+      at::Tensor loss = torch::mse_loss(net->forward(inputs[0]), inputs[1]);
+      loss.backward();
+      optimizer->step();
+      return loss;
+    };
+    return training;
+  });
+  const std::string text = both.run(100, [](Training& training, int i) {
+    at::Tensor weight = training.model->parameters()[0];
+    if (i % 10 == 9) weight.set_requires_grad(!weight.requires_grad());
+    if (i % 10 == 4 && i > 40) weight.mutable_grad() = torch::ones_like(weight);
+  });
+  EXPECT_EQ(text, "") << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 40u) << both.step().explain();
+}
+
 }  // namespace
 }  // namespace overdrive::test
