@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from overdrive._guards import Read, same_value
+from overdrive._guards import Read, is_all_numbers, same_value
 from overdrive._left import putter_of
 
 _Place = tuple[int, int, Any]
@@ -17,6 +17,13 @@ class _Whole(int):
 
 class _Float(float):
     """The same for a float."""
+
+
+def _equal_to(value: Any) -> Any:
+    """Another object, where there may be one."""
+    if is_all_numbers(value):
+        return (*value,)
+    return _Whole(value) if type(value) is int else _Float(value) if type(value) is float else value
 
 
 class Assigned:
@@ -53,7 +60,7 @@ class Assigned:
         self.written = {}
         for place, read in self._reads.items():
             before = read.now()
-            mark = _Whole(before) if type(before) is int else _Float(before) if type(before) is float else before
+            mark = _equal_to(before)
             self._marks[place] = mark, before
             if mark is not before:
                 self._puts[place](mark)

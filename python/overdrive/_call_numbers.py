@@ -148,7 +148,7 @@ class CallNumbers:
     def begin(self, recorded: bool) -> tuple[Any, ...]:
         """The template of the call that runs, with its numbers; in the first recordings tracked ones."""
         self._runs += 1
-        is_tracked = recorded and not self.is_proven and not self.refusal
+        is_tracked = recorded and not self.refusal and (not self.is_proven or bool(self.counters))
         self._book = Book() if is_tracked else None
         values = [value if self._book is None or index in self._fixed else self._book.tracked(value, f"v[{index}]")
                   for index, value in enumerate(self._values)]
@@ -194,22 +194,34 @@ class CallNumbers:
         """After the function has run, and nothing of the call is alive but what the program keeps."""
         book, self._book = self._book, None
         first = len(self.places)
-        if self._runs == 1 and not recorded:
+        if self._runs == 1 and not recorded and not self._recordings:
             now = [counter.now() for counter in self.counters]
             self._fixed = {first + index: value for index, value in enumerate(now) if same_value(value, self._values[first + index])}
-        if recorded and book is None and not all(map(same_value, [counter.now() for counter in self.counters], self.left())):
-            # Other sizes are in another recording, with the same texts.
+        # Other sizes are in another recording, with the same texts.
+        is_another = recorded and self.is_proven
+        if recorded and (is_another or book is None) and not self._is_left_as_before(book):
             self.refusal = self.refusal or "the function makes other numbers of it in calls with other sizes"
         if recorded:
             self._recordings += 1
             self._recorded = list(self._values)
         if book is not None:
             book.close()
-            self._note(book)
+            if not is_another:
+                self._note(book)
         if self._runs > _MOST_RUNS and not self.counters:
             self.refusal = self.refusal or "the recordings do not show where it stands"
         if self.refusal:
             self._give([])
+
+    def _is_left_as_before(self, book: Book | None) -> bool:
+        """Whether the counters have what the texts make of the call's numbers, and, where this is told, by the same texts."""
+        if not all(map(same_value, [counter.now() for counter in self.counters], self.left())):
+            return False
+        return book is None or bool(book.looked) or self._texts is None or self._left_texts() == self._texts.left
+
+    def _left_texts(self) -> list[str]:
+        first = len(self.places)
+        return [f"v[{first + index}]" if first + index in self._fixed else text for index, text in enumerate(self._left)]
 
     def left(self) -> Sequence[Any]:
         """What a replay of the call leaves in the counters; nothing as long as that is not known."""
@@ -224,8 +236,7 @@ class CallNumbers:
         if book.looked or not all(map(is_any, book.floats.values())) or not all(self._left):
             self.refusal = book.looked or "the function makes 0, 1 or -1 of it"
             return
-        left = [f"v[{len(self.places) + index}]" if len(self.places) + index in self._fixed else text for index, text in enumerate(self._left)]
-        texts = _Texts(book, left)
+        texts = _Texts(book, self._left_texts())
         if self._texts is not None and not self._texts.are_those_of(texts):
             self.refusal = "the function makes other numbers of it in each call"
             return

@@ -25,8 +25,9 @@ _JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
 _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
 _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
-# What becomes of a number that the code loads: it goes to a place, which is a value of its own; a tracked number tells it; neither.
-_PUT, _TOLD, _OTHER = range(3)
+# What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
+# tracked number tells it; neither.
+_PUT, _KEPT, _TOLD, _OTHER = range(4)
 
 
 def is_counted(before: Any, now: Any) -> bool:
@@ -61,7 +62,7 @@ class Counter:
 
 
 def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    """Whether these use the number, and do not only count."""
+    """Whether these use the number, as `self.n = 4 if c else self.n` does, too, and do not only count."""
     return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
 
 
@@ -152,7 +153,7 @@ def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:
 
 def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
     """Follows the number that `steps[first]` loads: how many values lie above it."""
-    above, is_moved = 0, False
+    above, is_moved, stored = 0, False, _KEPT
     for at in range(first + 1, min(len(steps), first + 40)):
         step, name = steps[at], steps[at].opname
         if name in _OTHERS:
@@ -168,16 +169,18 @@ def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
         elif name.startswith(("BINARY_", "INPLACE_")) and not _is_subscript(step):
             if above < 2 and _makes_a_float(steps, at, first, above):
                 return _TOLD
+            stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
         elif name in _MOVES:
             is_moved = True
         elif name in _STORES:
-            return _PUT
+            return stored
         elif name == "STORE_SUBSCR":
-            return _PUT if above >= 2 or is_moved else _OTHER  # else it is the index
+            return stored if above >= 2 or is_moved else _OTHER  # else it is the index
         elif name == "STORE_FAST" and above == 0 and not of_local:
             loads = (index for index, load in enumerate(steps) if load.opname in _OTHERS[2:5] and load.argval == step.argval)
-            return max((_becomes(steps, index, of_local=True) for index in loads), default=_PUT)
+            uses = max((_becomes(steps, index, of_local=True) for index in loads), default=_PUT)
+            return stored if uses == _KEPT else uses
         elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
             return _TOLD if above == 0 and name.startswith(_JUMPS) else _OTHER
     return _OTHER

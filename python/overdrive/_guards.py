@@ -76,7 +76,8 @@ def states_of(generators: Iterable[Any]) -> list[bytes]:
     return [pickle.dumps(state) for state in states]
 
 
-def _is_all_numbers(value: Any) -> bool:
+def is_all_numbers(value: Any) -> bool:
+    """Whether it is a tuple that counts by its values."""
     return isinstance(value, tuple) and all(map(is_number, value))
 
 
@@ -158,7 +159,7 @@ class Read:
             return len(now) == len(self.expected) and all(a is b for a, b in zip(now, self.expected))
         if self.kind in (BYTES, CODE):
             return bool(now == self.expected)
-        return now is self.expected or (is_number(now) or _is_all_numbers(now)) and same_value(now, self.expected)
+        return now is self.expected or (is_number(now) or is_all_numbers(now)) and same_value(now, self.expected)
 
     def told(self) -> str:
         """The name as a program writes it, its values and its line."""

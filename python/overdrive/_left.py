@@ -34,7 +34,7 @@ class Left:
 
     def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Recorded calls return copies, and share memory with what they leave as replays do. What has a graph keeps it."""
-        if not any(tensor.requires_grad for tensor in tensors_in(self.read.now())):
+        if self.sources and not any(tensor.requires_grad for tensor in tensors_in(self.read.now())):
             self.put(results, inputs)
 
     def put(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -105,15 +105,27 @@ class Setting:
         self.before, self.after, self._put = before, before.expected, putter_of(before)
 
     def note(self, is_first: bool) -> bool:
-        """After a recorded call. Whether it leaves what those before have left."""
+        """After a recorded call. Whether it leaves what those before have left, which their replays go on to leave."""
         now = self.before.now()
-        is_same = is_first or same_value(self.after, now)
-        self.after = now
-        return is_same
+        if is_first:
+            self.after = now
+        return same_value(self.after, now)
 
     def put(self) -> None:
         self._put(self.after)
 
 
 def can_be_left(read: Read) -> bool:
-    return read.kind in (ENTRY, CELL, ITEM) and bool(tensors_in(read.now()))
+    return read.kind in (ENTRY, CELL, ITEM) and has_tensors_or_numbers(read.now())
+
+
+def has_tensors_or_numbers(value: Any) -> bool:
+    """Whether it is made of tensors, or a container of numbers, and a replay can make another one."""
+    return bool(tensors_in(value)) or has_numbers_alone(value)
+
+
+def has_numbers_alone(value: Any) -> bool:
+    """Whether it is a container without tensors, and a replay can make another one with the same numbers. An empty one may be a cache that
+    the function fills and clears."""
+    tensors: list[Any] = []
+    return type(value) in (list, dict, tuple) and bool(value) and others_in(form_of(value, tensors, [])) is None and not tensors

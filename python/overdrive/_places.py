@@ -5,9 +5,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from overdrive._capture_results import filled
+from overdrive._capture_results import filled, form_of
 from overdrive._guards import Read, is_number
-from overdrive._left import Left, tensors_in
+from overdrive._left import Left, has_numbers_alone, tensors_in
 
 _Place = tuple[int, int, Any]
 
@@ -25,13 +25,21 @@ class Before:
         if len(seen) == 1:
             return now is seen[0]
         # Another object may have come to the place in memory of one that has died.
-        return not is_number(now) and id(now) == seen[0] and bool(seen[1]) and _are_those(tensors_in(now), seen[1])
+        address, tensors, numbers = seen
+        if is_number(now) or id(now) != address:
+            return False
+        return _numbers_in(now) == numbers if numbers is not None else bool(tensors) and _are_those(tensors_in(now), tensors)
 
 
 def _seen(value: Any) -> tuple[Any, ...]:
     if is_number(value):
         return (value,)
-    return id(value), [weakref.ref(tensor) for tensor in tensors_in(value)]
+    return id(value), [weakref.ref(tensor) for tensor in tensors_in(value)], _numbers_in(value)
+
+
+def _numbers_in(value: Any) -> Any:
+    """Of a container of numbers alone: its structure."""
+    return form_of(value, [], []) if has_numbers_alone(value) else None
 
 
 def _are_those(tensors: Sequence[Any], weak: Sequence[weakref.ref[Any]]) -> bool:
@@ -44,12 +52,12 @@ class Places:
     def __init__(self, reads: Iterable[Read], before: Before, results: list[Any], inputs: Sequence[Any]) -> None:
         self.left: list[Left] = []
         self._alone: set[_Place] = set()
-        # None before, and None afterwards: was it written? Where another value stands before a call, nobody knows.
+        # None or an equal number before and afterwards: was it written? Where another value stands before a call, nobody knows.
         self._unsure: dict[_Place, tuple[Read, Any]] = {}
         for read in reads:
             if not before.is_still_at(read):
                 self.left.append(Left(read, results, inputs))
-            elif is_number(read.now()):
+            elif is_number(read.now()) or has_numbers_alone(read.now()):
                 self._unsure[read.place] = read, read.now()
             else:
                 self._alone.add(read.place)

@@ -11,9 +11,9 @@ from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
 from overdrive._code import Watcher
 from overdrive._counters import Counter, decides, is_counted, is_only_written
-from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_all_numbers, is_number
 from overdrive._last_walk import LastWalk
-from overdrive._left import Setting, can_be_left, can_be_put, tensors_in
+from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
 from overdrive._library import call
 from overdrive._step_choice import StepChoice
 from overdrive._step_variant import _Variant
@@ -56,10 +56,14 @@ class StepLearning(StepChoice):
             if is_counted(read.expected, read.now()):
                 self._begin_to_count(place, read)
                 continue
+            had_more = has_tensors_or_numbers(read.expected)
+            if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now())):
+                self._begin_to_assign(place, read)
+                continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
-                if can_be_left(read):
-                    self._left[place] = read
+                if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
+                    self._begin_to_leave(place, read)
             elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
@@ -87,10 +91,12 @@ class StepLearning(StepChoice):
         return any(not (isinstance(holder, (Read, types.FrameType)) or any(holder is one for one in ours)) for holder in gc.get_referrers(container))
 
     def _take_written(self) -> None:
-        """Numbers that are made of the call's own go on as counters do."""
+        """Numbers that are made of the call's own go on as counters do, and a tensor in the place of one is left."""
         for place, value in list(self._assigned.written.items()):
             if isinstance(value, (Tracked, TrackedWhole)):
                 self._count(place, self._assigned.drop(place))
+            elif has_tensors_or_numbers(value) and not is_all_numbers(value):
+                self._begin_to_leave(place, self._assigned.drop(place))
 
     def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
         """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
@@ -99,7 +105,18 @@ class StepLearning(StepChoice):
             return
         if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
-        elif place not in self._assigned and is_only_written(read, self._codes):
+        else:
+            self._begin_to_assign(place, read)
+
+    def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
+        """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
+        if place not in self._left and self._forms:
+            self._variants.clear()
+            self._variant = None
+        self._left[place] = read
+
+    def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
+        if can_be_put(read) and place not in self._assigned and is_only_written(read, self._codes):
             self._assigned.add(place, read)
             self._variants.clear()
             self._variant = None
@@ -118,16 +135,21 @@ class StepLearning(StepChoice):
         self._variant = None
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
-        """Takes out flags and texts: a call leaves one in the place of another, and its recording is for that other one."""
+        """Takes out flags, texts and tuples of numbers: a call leaves one in the place of another, and its recording is for that other one."""
         variant = self._variant
         assert variant is not None
         for place, read in list(changed.items()):
             now = read.now()
-            if is_number(now) and is_number(read.expected) and can_be_put(read) and not is_counted(read.expected, now):
+            if can_be_put(read) and self._is_setting(read, now):
                 del changed[place]
                 self._settings[place] = read
                 variant.settings.setdefault(place, Setting(read))
                 variant.reads.add([read])
+
+    def _is_setting(self, read: Read, now: Any) -> bool:
+        if is_all_numbers(now) and is_all_numbers(read.expected):
+            return not is_only_written(read, self._codes)
+        return is_number(now) and is_number(read.expected) and not is_counted(read.expected, now)
 
     def _note_settings(self, variant: _Variant) -> None:
         for setting in variant.settings.values():

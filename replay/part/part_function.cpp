@@ -284,9 +284,11 @@ std::vector<at::Tensor> PartFunction::again(
                         [&](const PartUse& use) { return use.leaf == leaf.unsafeGetTensorImpl(); });
   };
   const PartGraph graph(outputs, given, first_node, is_inner);
-  TORCH_CHECK(graph.refusal().empty() && graph.uses() == uses,
-              "A captured part makes another graph in the backward than it did in the forward. ",
-              graph.refusal());
+  TORCH_CHECK(
+      graph.refusal().empty() && graph.uses() == uses,
+      "The backward of a captured part needs its function once more, and the function makes another graph now "
+      "than in the forward: what it reads was changed in between. ",
+      graph.refusal());
   return graph.pull(gradients, wanted, create_graph, create_graph);
 }
 

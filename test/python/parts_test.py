@@ -256,6 +256,22 @@ def test_a_step_with_a_closure(optimizer, hooked):
     assert replayed == 0 if hooked or isinstance(update, torch.optim.LBFGS) else replayed >= 24
 
 
+def test_a_graph_that_depends_on_what_was_changed_in_between_is_an_error():
+    """The values are the same, so that they alone do not tell."""
+    weight, other, settings = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True), {"detached": False}
+
+    @overdrive.captured
+    def function(x):
+        return x * (weight.detach() * other if settings["detached"] else weight * other)
+
+    for _ in range(8):
+        function(torch.ones(3)).sum().backward()
+    result = function(torch.ones(3))
+    settings["detached"] = True
+    with pytest.raises(RuntimeError, match="needs its function once more, and the function makes another graph now"):
+        torch.autograd.grad(result.sum(), weight, create_graph=True)
+
+
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 def test_hooks_of_an_optimizer_run_once_after_a_state_is_loaded(kind):
     """load_state_dict() wraps a step() that PyTorch does not know as its own, and the hooks ran once for each wrapper."""

@@ -48,9 +48,11 @@ class Threads:
         results, done = [None] * len(functions), queue.SimpleQueue()
         for place, function in enumerate(functions):
             self._queues[place].put((place, function, results, done))
-        errors = [error for error in [done.get() for _ in functions] if error is not None]
-        if errors:
-            raise errors[0]
+        # By their places: which thread fails first is nobody's promise.
+        errors = dict(done.get() for _ in functions)
+        for place in range(len(functions)):
+            if errors[place] is not None:
+                raise errors[place]
         return results
 
     @staticmethod
@@ -64,7 +66,7 @@ class Threads:
             except Exception as raised:  # noqa: BLE001 - the program's
                 error = raised
             del function, task
-            done.put(error)
+            done.put((place, error))
             del error, results
 
     def end(self):

@@ -9,6 +9,7 @@ PARTIAL = "needed for gradient computation"
 # Errors of a part where eager has none, which docs/guide/parts.md names as limits, and a swap of a tensor while a part's graph lives: the
 # program ends there, too.
 LIMITS = ("The backward of a captured part needs its function once more, and the function makes other values now",
+          "The backward of a captured part needs its function once more, and the function makes another graph now",
           "No recording of the captured part", "Expected no weakrefs to")
 
 
