@@ -43,6 +43,9 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // of them on one. kAutoLanes: on as many as help. 1: as OVERDRIVE_CAPTURE_LANES says, which is 1 when it is
   // not set. A part has one lane. The bits are those of one thread.
   int lanes = 1;
+  // How many calls are eager before the first one is recorded, for each recording. More than one show what an
+  // eager call takes, which a step file carries.
+  size_t eager_calls = 1;
 };
 
 struct CaptureStats {  // Calls of a captured step by their outcome.

@@ -62,6 +62,10 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
       counts_(kind == Kind::kPart ? std::make_shared<PartCounts>() : nullptr),
       is_on_(is_switched_on()) {
   TORCH_CHECK(function_, "capture() was given no function.");
+  TORCH_CHECK(
+      options_.eager_calls >= 1,
+      ".eager_calls is 0, and the first call makes what is made once, as threads and states of optimizers: "
+      "give 1 or more.");
   for (const auto& module : options_.modules)
     TORCH_CHECK(module, "capture() was given a null module in .modules.");
   for (const torch::optim::Optimizer* optimizer : options_.optimizers)

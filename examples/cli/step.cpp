@@ -1,5 +1,5 @@
 // `overdrive step FILE`: what a step file holds, whether it has its writer's bits here, and how long a replay
-// takes.
+// takes beside the eager call that was measured when the step was captured.
 #include "bench/support/text.h"
 #include "examples/cli/cli.h"
 #include "replay/file/step_file.h"
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace overdrive::cli {
 
@@ -21,30 +22,55 @@ struct StepArguments {
   Output output;
 };
 
-// Of one replay, in microseconds.
-double median_time(overdrive::Step& step, const std::string& function, const std::vector<at::Tensor>& inputs) {
-  std::vector<double> times;
-  for (int i = 0; i < 200; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+// Of the fastest of many calls, in microseconds.
+double best_time(overdrive::Step& step, const std::string& function, const std::vector<at::Tensor>& inputs) {
+  constexpr int kLeastCalls = 20;
+  constexpr std::chrono::milliseconds kTime(500);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + kTime;
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kLeastCalls || Clock::now() < end; ++i) {
+    const Clock::time_point start = Clock::now();
     step.call(function, inputs);
-    times.push_back(
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return best;
 }
 
+// "-" is not known. With a star: the first eager call alone, which is no measure.
+std::string cell(const EagerCost& cost) {
+  if (cost.calls == 0) return "-";
+  return bench::format("%.1f%s", 1e6 * cost.seconds, cost.calls == 1 ? "*" : "");
+}
+
+// A line for each program. What was recorded is of the machine that captured the step.
 void print_times(overdrive::Step& step, const Output& output) {
+  const bench::TextTable table({{"program", -24},
+                                {"operators", 9},
+                                {"replay us", 10},
+                                {"recorded eager us", 18},
+                                {"ratio", 7},
+                                {"recorded replay us", 19}});
+  output.print(table.head());
+  bool is_any_first = false;
   for (const std::string& function : step.functions()) {
     const auto inputs = step.recorded_inputs(function);
-    const std::vector<double> there = step.recorded_seconds(function);
+    const std::vector<double> replays = step.recorded_seconds(function);
+    const std::vector<EagerCost> eager = step.recorded_eager_cost(function);
+    const std::vector<size_t> operators = step.operator_counts(function);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      std::string text = bench::format("%s, program %zu: %.1f us a call", function.c_str(), i,
-                                       median_time(step, function, inputs[i]));
-      if (there[i] > 0) text += bench::format("; %.1f us a replay where it was captured", 1e6 * there[i]);
-      output.print(text + "\n");
+      const double here = best_time(step, function, inputs[i]);
+      const std::string ratio =
+          eager[i].calls > 1 ? bench::format("%.3f", here / (1e6 * eager[i].seconds)) : "-";
+      is_any_first |= eager[i].calls == 1;
+      output.print(table.row({bench::format("%s %zu", function.c_str(), i), std::to_string(operators[i]),
+                              bench::format("%.1f", here), cell(eager[i]), ratio,
+                              replays[i] > 0 ? bench::format("%.1f", 1e6 * replays[i]) : "-"}));
     }
   }
+  if (is_any_first)
+    output.print(bench::fitted(
+        "* the first eager call, which is slower than those after it; capture the step with eager_calls = 10"));
 }
 
 int look_at(const StepArguments& arguments) {
@@ -75,7 +101,8 @@ void add_step(Program& program) {
       ->required()
       ->type_name("FILE");
   command->add_flag("--check", arguments->check, "Make the calls that the file holds, and compare their bits.");
-  command->add_flag("--bench", arguments->bench, "Time calls on the inputs that the file holds.");
+  command->add_flag("--bench", arguments->bench,
+                    "Time calls on the inputs that the file holds, beside the recorded eager call.");
   option(*command, "--threads", arguments->threads, "Threads inside one operation.", CLI::Range(1, 1024));
   command->add_flag("--quiet", arguments->output.quiet, "Print nothing but errors.");
 }

@@ -4,6 +4,7 @@
 #include "replay/optimizers/python_optimizers.h"
 #include "replay/part/part_function.h"
 #include "replay/record/recorder.h"
+#include "replay/recording/eager_time.h"
 
 #include <atomic>
 #include <string>
@@ -60,7 +61,7 @@ Capture::Capture(Function* function, const CallNumbers* numbers, CaptureOptions 
 namespace {
 
 CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool constant_modes, int64_t programs,
-                int64_t check_every, bool passes, int64_t lanes, bool is_part) {
+                int64_t check_every, bool passes, int64_t lanes, int64_t eager_calls, bool is_part) {
   replay::define_python_optimizers();
   return hold<Capture>([&] {
     return Capture(at_address<Function>(function), at_address<const CallNumbers>(numbers),
@@ -69,7 +70,8 @@ CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool c
                     .programs = static_cast<size_t>(programs),
                     .check_every = static_cast<uint64_t>(check_every),
                     .passes = passes,
-                    .lanes = static_cast<int>(lanes)},
+                    .lanes = static_cast<int>(lanes),
+                    .eager_calls = static_cast<size_t>(eager_calls)},
                    is_part);
   });
 }
@@ -165,6 +167,8 @@ void add_captures(torch::Library& library) {
       .def_static("again", [] { return replay::PartFunction::running_again(); })
       // Operators are left out of the recording, or noted again.
       .def_static("pause", [](bool paused) { Recorder::pause(paused); })
+      // How long the function alone took, in a call that is eager.
+      .def_static("took", [](double seconds) { replay::EagerTime::tell(seconds); })
       // Tensors that the program keeps.
       .def_static("owners", &note_owners)
       // Whether the call has used memory of the tensor that was there before it.

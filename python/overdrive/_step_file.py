@@ -35,6 +35,12 @@ class LoadedStep:
         results = self._call(self._step, function, list(inputs))
         return results[0] if len(results) == 1 else tuple(results)
 
+    def recorded_times(self, function: str | None = None) -> list[tuple[float, float, int]]:
+        """Of each program of the function, where the file was written: the seconds of a replay, those of the fastest eager call,
+        and of how many eager calls (``capture(eager_calls=)``); 0 where that is not known."""
+        replays, eager, calls = call("Step.recorded_times", self._step, self.functions[0] if function is None else function)
+        return list(zip(replays, eager, calls))
+
     def named_tensors(self) -> dict[str, Any]:
         """Every tensor of the step. They are its own: what is copied into them is seen."""
         names, tensors = call("Step.named_tensors", self._step)
@@ -51,11 +57,11 @@ class LoadedStep:
         return dict(zip(names, values))
 
     def set_optimizer_number(self, name: str, value: float) -> None:
-        call("Step.set_optimizer_number", self._step, name, value)
+        call("Step.set_optimizer_number", self._step, name, _real(name, value))
 
     def set_learning_rate(self, rate: float) -> None:
         """That of every group."""
-        call("Step.set_learning_rate", self._step, rate)
+        call("Step.set_learning_rate", self._step, _real("lr", rate))
 
     def restore_generator(self) -> None:
         """Sets PyTorch's random generator as it was when the file was written."""
@@ -85,6 +91,12 @@ class LoadedStep:
     def describe(self) -> str:
         """What is in the file."""
         return text("Step.describe", self._step)
+
+
+def _real(name: str, value: Any) -> float:
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}, and an optimizer's number is a float")
+    return float(value)
 
 
 def load_step(path: str | os.PathLike[str], *, check: bool = True, accept_other_bits: bool = False,

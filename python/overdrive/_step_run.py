@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,19 +92,26 @@ class StepRun(StepLearning):
             return self._function(*inputs.by_place, **inputs.by_name)
         return self._function(*inputs)
 
+    def _timed(self, inputs: Any) -> Any:
+        """The function, eager and unwatched: what it takes goes into step files."""
+        start = time.perf_counter()
+        value = self._apply(inputs)
+        call("Recording.took", time.perf_counter() - start)
+        return value
+
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         return form_of_results(value, leaves)
 
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
         run = self._record if recorded else self._apply
         if not self._guarded:
-            return run(inputs)
+            return run(inputs) if recorded else self._timed(inputs)
         self._changed_apart = set()
         if recorded:
             self._assigned.begin()
         try:
             if not recorded and variant.watched_runs > 0:
-                return run(inputs)
+                return self._timed(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
             watcher.book = None if variant.numbers is None else variant.numbers.book
             watcher.reads, watcher.changed_apart = variant.reads, self._changed_apart

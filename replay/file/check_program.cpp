@@ -11,6 +11,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace overdrive::replay {
@@ -482,7 +483,11 @@ class Checker {
     }
   }
 
+  static bool is_time(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
+
   void check_call() const {
+    TORCH_CHECK(is_time(stored_.eager.seconds) && (!stored_.call || is_time(stored_.call->seconds)),
+                "a time is no time.");
     if (!stored_.call) return;
     TORCH_CHECK(stored_.call->inputs.size() == stored_.inputs.size() &&
                     stored_.call->operators.size() == stored_.operators.size() &&
@@ -556,6 +561,68 @@ void check_tables(const StoredStep& step, uint64_t most_memory) {
   for (const StoredFunction& function : step.functions) {
     TORCH_CHECK(functions.insert(function.name).second, "two functions are called ", function.name, ".");
     TORCH_CHECK(!function.programs.empty(), "a function has no programs.");
+  }
+}
+
+namespace {
+
+// Which elements of a tensor's memory have names.
+class NamedElements {
+ public:
+  explicit NamedElements(const StoredTensor& tensor) : tensor_(tensor) {}
+
+  bool has(const Value& value) {
+    const auto is_value = [&](const StoredView& view) {
+      return view.offset == value.offset && view.type == value.type &&
+             at::IntArrayRef(view.sizes) == value.sizes && at::IntArrayRef(view.strides) == value.strides;
+    };
+    if (std::any_of(tensor_.views.begin(), tensor_.views.end(), is_value)) return true;
+    if (!bytes_) {
+      bytes_.emplace();
+      for (const StoredView& view : tensor_.views) bytes_->add(value_of(view));
+    }
+    return bytes_->has(value);
+  }
+
+ private:
+  static Value value_of(const StoredView& view) {
+    return {.memory = 0,
+            .offset = view.offset,
+            .sizes = c10::DimVector(at::IntArrayRef(view.sizes)),
+            .strides = c10::DimVector(at::IntArrayRef(view.strides)),
+            .type = view.type,
+            .wrapped = false,
+            .requires_grad = false};
+  }
+
+  const StoredTensor& tensor_;
+  std::optional<Coverage> bytes_;
+};
+
+}  // namespace
+
+int tensor_without_name(const StoredStep& step) {
+  std::vector<NamedElements> named(step.tensors.begin(), step.tensors.end());
+  for (const StoredFunction& function : step.functions) {
+    for (const StoredProgram& program : function.programs) {
+      for (const Value& value : program.values) {
+        const StoredMemory& memory = program.memories[value.memory];
+        if (memory.origin == Origin::kOutside && !named[memory.index].has(value))
+          return static_cast<int>(memory.index);
+      }
+    }
+  }
+  return -1;
+}
+
+void check_calls(const StoredStep& step) {
+  if (step.version < 2) return;
+  const uint64_t digest = digest_of_tables(step);
+  for (const StoredFunction& function : step.functions) {
+    for (const StoredProgram& program : function.programs)
+      TORCH_CHECK(!program.call || program.call->tables == digest, "function ", function.name,
+                  ": the tables of the file were changed after the call that proves them was made; save the "
+                  "step again.");
   }
 }
 

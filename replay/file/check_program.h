@@ -15,6 +15,13 @@ std::vector<c10::OperatorHandle> operators_of(const StoredStep& step);
 // Tables that programs share: names, sizes, optimizers. Throws where they are wrong. `most_memory`: bytes.
 void check_tables(const StoredStep& step, uint64_t most_memory);
 
+// Throws where a call proves other tables than those of the file: they were changed after it was made.
+void check_calls(const StoredStep& step);
+
+// A tensor of the file of which a program uses elements that no view names, so that a state would lose them;
+// -1: there is none.
+int tensor_without_name(const StoredStep& step);
+
 // The program, without memory: weak references are empty. Throws where it may not run.
 Program checked_program(const StoredStep& step, const StoredProgram& stored,
                         const std::vector<c10::OperatorHandle>& operators, uint64_t most_memory);

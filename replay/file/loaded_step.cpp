@@ -100,6 +100,10 @@ LoadedStep::LoadedStep(StoredStep read, const LoadOptions& options)
       }
     }
   }
+  check_calls(stored);
+  if (const int unnamed = stored.version < 2 ? -1 : tensor_without_name(stored); unnamed >= 0)
+    TORCH_CHECK(false, "a program uses elements of the memory of ", stored.tensors[unnamed].views.front().name,
+                " that have no name.");
   size_t next = 0;
   for (const StoredFunction& function : stored.functions) {
     programs.emplace_back();

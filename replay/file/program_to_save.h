@@ -2,6 +2,7 @@
 // time of one write_step().
 #pragma once
 
+#include "replay/file/save_options.h"
 #include "replay/guard/doubts.h"
 #include "replay/guard/input_signature.h"
 #include "replay/optimizers/numbers_of_optimizers.h"
@@ -19,6 +20,7 @@ struct ProgramToSave {
   NumbersOfOptimizers* numbers;
   const Doubts& doubts;
   const std::vector<InputSignature>& inputs;
+  const EagerCost& eager;
 };
 
 struct FunctionToSave {

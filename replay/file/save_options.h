@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,18 @@ struct SaveOptions {  // What save() takes.
   std::vector<std::pair<std::string, at::Tensor>> names = {};
   // False: names and signatures of the tensors without their values, and no call that proves the file.
   bool values = true;
+};
+
+struct EagerCost {  // What eager calls of a function took.
+  // Of the fastest one; 0: not known.
+  double seconds = 0;
+  // How many there were. One alone is the first, which is slower than those after it.
+  uint64_t calls = 0;
+
+  void add(double taken) {
+    seconds = calls == 0 ? taken : std::min(seconds, taken);
+    ++calls;
+  }
 };
 
 }  // namespace overdrive

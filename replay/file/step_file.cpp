@@ -8,6 +8,9 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -15,12 +18,18 @@ namespace overdrive {
 
 namespace {
 
+// Of the call that has failed: ": No such file or directory".
+std::string because_of_errno() { return errno ? c10::str(": ", std::strerror(errno)) : ""; }
+
 std::shared_ptr<std::string> bytes_of_file(const std::string& path) {
+  TORCH_CHECK(!std::filesystem::is_directory(path), "it is a folder.");
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(file, "it cannot be opened.");
+  TORCH_CHECK(file, "it cannot be opened", because_of_errno(), ".");
+  TORCH_CHECK(file.peek() != std::ifstream::traits_type::eof(), "the file is empty.");
   std::ostringstream all;
   all << file.rdbuf();
-  TORCH_CHECK(file && all, "it cannot be read.");
+  TORCH_CHECK(file && all, "it cannot be read", because_of_errno(), ".");
   return std::make_shared<std::string>(std::move(all).str());
 }
 
@@ -43,11 +52,19 @@ using Named = std::vector<std::pair<std::string, at::Tensor>>;
 // A step file, or a dict that torch.save() or save_state() wrote.
 Named state_of_file(const std::string& path) {
   const auto bytes = bytes_of_file(path);
-  if (!bytes->starts_with("PK")) {
+  if (!bytes->starts_with(replay::kArchiveMagic)) {
     const replay::LoadedStep step(replay::from_bytes(bytes), {.check = false});
     return step.state();
   }
   return replay::state_from_bytes(*bytes);
+}
+
+// Of each program of a function.
+template <typename Get>
+auto of_programs(const replay::LoadedStep& loaded, const std::string& function, const Get& get) {
+  std::vector<decltype(get(*loaded.programs[0][0]))> result;
+  for (const auto& program : loaded.programs[loaded.function_named(function)]) result.push_back(get(*program));
+  return result;
 }
 
 replay::LoadedStep& present(const std::unique_ptr<replay::LoadedStep>& loaded) {
@@ -84,19 +101,25 @@ std::vector<std::string> Step::functions() const {
 }
 
 std::vector<std::vector<at::Tensor>> Step::recorded_inputs(const std::string& function) const {
-  const replay::LoadedStep& loaded = present(loaded_);
-  std::vector<std::vector<at::Tensor>> result;
-  for (const auto& program : loaded.programs[loaded.function_named(function)])
-    result.push_back(program->recorded_inputs());
-  return result;
+  return of_programs(present(loaded_), function,
+                     [](const replay::LoadedProgram& program) { return program.recorded_inputs(); });
 }
 
 std::vector<double> Step::recorded_seconds(const std::string& function) const {
-  const replay::LoadedStep& loaded = present(loaded_);
-  std::vector<double> result;
-  for (const auto& program : loaded.programs[loaded.function_named(function)])
-    result.push_back(program->stored().call ? program->stored().call->seconds : 0);
-  return result;
+  return of_programs(present(loaded_), function, [](const replay::LoadedProgram& program) {
+    return program.stored().call ? program.stored().call->seconds : 0.0;
+  });
+}
+
+std::vector<EagerCost> Step::recorded_eager_cost(const std::string& function) const {
+  return of_programs(present(loaded_), function,
+                     [](const replay::LoadedProgram& program) { return program.stored().eager; });
+}
+
+std::vector<size_t> Step::operator_counts(const std::string& function) const {
+  return of_programs(present(loaded_), function, [](const replay::LoadedProgram& program) {
+    return program.run().bound().passes().count(replay::Fate::kRuns);
+  });
 }
 
 Named Step::named_tensors() const { return present(loaded_).named(); }
@@ -147,10 +170,11 @@ void Step::restore_generator() {
 
 void Step::save_state(const std::string& path) const {
   const std::string bytes = replay::state_to_bytes(present(loaded_).state());
+  errno = 0;
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
-  TORCH_CHECK(file, path, ": it cannot be written.");
+  TORCH_CHECK(file, path, ": it cannot be written", because_of_errno(), ".");
 }
 
 LoadedState Step::load_state(const std::string& path) {

@@ -6,6 +6,7 @@
 
 #include "engine/base/export.h"
 #include "replay/file/load_options.h"
+#include "replay/file/save_options.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -42,6 +43,11 @@ class OVERDRIVE_API Step {  // A loaded step. Not for two threads at once.
   std::vector<std::vector<at::Tensor>> recorded_inputs(const std::string& function) const;
   // How long a replay of each program took where the file was written, in seconds; 0 where that is not known.
   std::vector<double> recorded_seconds(const std::string& function) const;
+  // What the function took eagerly there, for each program: CaptureOptions::eager_calls. Not known of files of
+  // version 1.
+  std::vector<EagerCost> recorded_eager_cost(const std::string& function) const;
+  // How many operators a replay of each program calls.
+  std::vector<size_t> operator_counts(const std::string& function) const;
 
   // Every tensor of the step by its name. They are the step's own: values that are copied into them are seen.
   std::vector<std::pair<std::string, at::Tensor>> named_tensors() const;

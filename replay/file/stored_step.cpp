@@ -69,6 +69,7 @@ class Writing {
     out.number(static_cast<uint32_t>(found - step_.generators.begin()));
   }
   void kind(Argument::Kind& value) { out.number(static_cast<uint8_t>(value)); }
+  bool has_version(uint32_t) const { return true; }
   void constant(c10::IValue& value, size_t nesting);
 
   ByteWriter out;
@@ -79,7 +80,8 @@ class Writing {
 
 class Reading {
  public:
-  Reading(const StoredStep& step, std::string_view bytes) : in(bytes), step_(step) {}
+  Reading(const StoredStep& step, std::string_view bytes, uint32_t version)
+      : in(bytes), step_(step), version_(version) {}
 
   template <typename T>
   void number(T& value) {
@@ -118,11 +120,14 @@ class Reading {
     value = static_cast<Argument::Kind>(number);
   }
   void constant(c10::IValue& value, size_t nesting);
+  // Whether the file has what came with this version.
+  bool has_version(uint32_t version) const { return version <= version_; }
 
   ByteReader in;
 
  private:
   const StoredStep& step_;
+  const uint32_t version_;
 };
 
 void Writing::constant(c10::IValue& value, size_t nesting) {
@@ -230,6 +235,7 @@ void argument(Io& io, Argument& argument) {
 
 template <typename Io>
 void call(Io& io, StoredCall& call) {
+  if (io.has_version(2)) io.number(call.tables);
   io.list(call.inputs, sizeof(uint64_t), [&](std::string_view& each) { io.data(each); });
   io.list(call.operators, sizeof(uint64_t), [&](uint64_t& each) { io.number(each); });
   io.number(call.outcome);
@@ -279,6 +285,10 @@ void program(Io& io, StoredProgram& program) {
       io.number(place.in_update);
     });
   });
+  if (io.has_version(2)) {
+    io.number(program.eager.seconds);
+    io.number(program.eager.calls);
+  }
   io.optional(program.call, [&](StoredCall& each) { call(io, each); });
 }
 
@@ -343,21 +353,39 @@ std::string to_bytes(const StoredStep& step) {
   return header.bytes() + io.out.bytes();
 }
 
+uint64_t digest_of_tables(const StoredStep& step) {
+  Writing io(step);
+  StoredStep copy = step;
+  for (StoredTensor& tensor : copy.tensors) {
+    if (tensor.value) tensor.value.emplace();
+  }
+  for (StoredFunction& function : copy.functions) {
+    for (StoredProgram& program : function.programs) program.call.reset();
+  }
+  body(io, copy);
+  return digest_of(io.out.bytes());
+}
+
 StoredStep from_bytes(std::shared_ptr<std::string> bytes) {
   const std::string_view all = *bytes;
+  TORCH_CHECK(!all.starts_with(kArchiveMagic),
+              "this is no step file, but a state, as torch.save() and save_state() write it; load_state() of a "
+              "loaded step reads it.");
   TORCH_CHECK(all.starts_with(kMagic), "this is no step file.");
   TORCH_CHECK(all.size() >= kHeaderBytes, "the file ends in the middle.");
   ByteReader header(all.substr(kMagic.size()));
   const auto version = header.number<uint32_t>();
   TORCH_CHECK(version >= 1 && version <= kFileVersion, "the file has version ", version,
+              version > kFileVersion ? ", of a newer Overdrive" : "",
               ", and this Overdrive reads versions 1 to ", kFileVersion, ".");
   TORCH_CHECK(header.number<uint32_t>() == 0, "the header has a number where a zero belongs.");
   const std::string_view rest = all.substr(kHeaderBytes);
   TORCH_CHECK(header.number<uint64_t>() == rest.size(), "the file was cut off, or something follows it.");
   TORCH_CHECK(header.number<uint64_t>() == digest_of(rest), "the file is damaged: its checksum differs.");
   StoredStep step;
+  step.version = version;
   step.bytes = std::move(bytes);
-  Reading io(step, rest);
+  Reading io(step, rest, version);
   body(io, step);
   TORCH_CHECK(io.in.is_done(), "something follows the last function.");
   return step;

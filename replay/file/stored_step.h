@@ -3,6 +3,7 @@
 // looks at the form alone: check_program.h says whether a program may run.
 #pragma once
 
+#include "replay/file/save_options.h"
 #include "replay/record/program.h"
 
 #include <ATen/core/Generator.h>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace overdrive::replay {
+
+// The version that this library writes. It reads this one and those before.
+constexpr uint32_t kFileVersion = 2;
 
 // A tensor in shared memory, under a name. Strides and the offset count elements.
 struct StoredView {
@@ -81,6 +85,8 @@ struct StoredUpdate {
 // One call: what came in, and digests of what came out of it. The tensors and generators of the file are those
 // before the call.
 struct StoredCall {
+  // Of the tables that the call was made with: digest_of_tables(). Since version 2.
+  uint64_t tables = 0;
   std::vector<std::string_view> inputs = {};
   // After each operator: of what it made and changed.
   std::vector<uint64_t> operators = {};
@@ -101,6 +107,8 @@ struct StoredProgram {
   std::vector<int32_t> results = {};
   // Numbers of optimizers of LibTorch. Those of Python are tensors.
   std::vector<StoredUpdate> updates = {};
+  // What the function took eagerly where it was captured. Since version 2.
+  EagerCost eager = {};
   std::optional<StoredCall> call = {};
 };
 
@@ -121,6 +129,8 @@ struct StoredOptimizer {
 };
 
 struct StoredStep {
+  // Of the file that it was read from.
+  uint32_t version = kFileVersion;
   // Versions of Overdrive and LibTorch, the instruction set, settings that decide bits, the number of threads.
   std::string overdrive = {};
   std::string torch = {};
@@ -140,10 +150,12 @@ struct StoredStep {
   std::shared_ptr<std::string> bytes = {};
 };
 
-// The version that this library writes. It reads this one and those before.
-constexpr uint32_t kFileVersion = 1;
+// How an archive of torch.save() and of save_state() begins.
+constexpr std::string_view kArchiveMagic = "PK";
 
 std::string to_bytes(const StoredStep& step);
+// Of everything but the calls and the values of tensors.
+uint64_t digest_of_tables(const StoredStep& step);
 // Throws where the bytes are no step file. Makes the generators.
 StoredStep from_bytes(std::shared_ptr<std::string> bytes);
 

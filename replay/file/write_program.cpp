@@ -248,7 +248,7 @@ std::pair<StoredProgram, Places> ProgramWriter::write(const ProgramToSave& given
   TORCH_CHECK(!program.is_part(), "a captured part has a graph around it; capture the whole step.");
   Numbering numbering;
   note_used(program, numbering);
-  StoredProgram stored;
+  StoredProgram stored{.eager = given.eager};
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     TORCH_CHECK(
         !given.doubts.holds(i), "input ", i,

@@ -10,8 +10,10 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 namespace overdrive::replay {
@@ -60,6 +62,28 @@ StoredCall prove(const ProgramToSave& given, const StoredProgram& stored, const 
   return call;
 }
 
+// A state is what has a name. Where the names of a memory leave out elements that a program uses, all of it
+// gets one.
+void name_all_elements(StoredStep& step) {
+  for (int index = tensor_without_name(step); index >= 0; index = tensor_without_name(step)) {
+    StoredTensor& tensor = step.tensors[index];
+    tensor.views.push_back({.name = c10::str("memory.", index),
+                            .type = at::kByte,
+                            .sizes = {static_cast<int64_t>(tensor.bytes)},
+                            .strides = {1}});
+  }
+}
+
+// When the tables are complete: which ones the calls prove.
+void note_tables(StoredStep& step) {
+  const uint64_t digest = digest_of_tables(step);
+  for (StoredFunction& function : step.functions) {
+    for (StoredProgram& program : function.programs) {
+      if (program.call) program.call->tables = digest;
+    }
+  }
+}
+
 // What the reader would refuse is refused here.
 void check(const StoredStep& step) {
   check_tables(step, UINT64_MAX);
@@ -72,12 +96,14 @@ void check(const StoredStep& step) {
 
 void write_file(const std::string& path, const std::string& bytes) {
   const std::string draft = c10::str(path, ".", ::getpid(), ".tmp");
+  errno = 0;
   std::ofstream file(draft, std::ios::binary | std::ios::trunc);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   const bool done = file && std::rename(draft.c_str(), path.c_str()) == 0;
+  const int reason = errno;
   if (!done) std::remove(draft.c_str());
-  TORCH_CHECK(done, path, " cannot be written.");
+  TORCH_CHECK(done, path, " cannot be written", reason ? c10::str(": ", std::strerror(reason)) : "", ".");
 }
 
 StoredStep header() {
@@ -121,6 +147,8 @@ void write_step(const std::string& path, const std::vector<FunctionToSave>& func
   for (StoredTensor& tensor : step.tensors) {
     if (!options.values && !tensor.is_fixed) tensor.value.reset();
   }
+  name_all_elements(step);
+  note_tables(step);
   check(step);
   write_file(path, to_bytes(step));
 }

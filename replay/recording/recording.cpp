@@ -3,6 +3,7 @@
 #include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
 #include "replay/record/apart_call.h"
+#include "replay/recording/eager_time.h"
 
 #include <atomic>
 
@@ -76,7 +77,7 @@ std::vector<at::Tensor> Recording::call_with_casts(const Tensors& inputs) {
 std::vector<at::Tensor> Recording::call_phase(const Tensors& inputs) {
   switch (phase_) {
     case Phase::kWarm:
-      phase_ = Phase::kFirst;
+      if (eager_cost_.calls + 1 >= options_.eager_calls) phase_ = Phase::kFirst;
       return eager(inputs);
     case Phase::kFirst:
       return function_.may_be_recorded() ? record_first(inputs) : eager(inputs);
@@ -95,7 +96,10 @@ std::vector<at::Tensor> Recording::call_phase(const Tensors& inputs) {
 std::vector<at::Tensor> Recording::eager(const Tensors& inputs) {
   ++stats_.eager;
   ApartTape::rewind(/*may_call=*/true);
-  return function_.eager(inputs);
+  const EagerTime time;
+  Tensors results = function_.eager(inputs);
+  eager_cost_.add(time.seconds());
+  return results;
 }
 
 std::vector<at::Tensor> Recording::record_first(const Tensors& inputs) {

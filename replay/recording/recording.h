@@ -165,6 +165,8 @@ class Recording {
   Patience patience_;
   uint64_t replays_ = 0;
   uint64_t times_recorded_ = 0;
+  // Of calls that were eager.
+  EagerCost eager_cost_;
 };
 
 }  // namespace overdrive::replay

@@ -60,7 +60,7 @@ std::optional<ProgramToSave> Recording::to_save() {
   TORCH_CHECK(run_->program().aparts.empty(),
               "The step cannot be saved: a function runs apart in it (overdrive::apart), which is code of the "
               "program.");
-  return ProgramToSave{*run_, numbers_.optimizers(), doubts_, signature_.inputs()};
+  return ProgramToSave{*run_, numbers_.optimizers(), doubts_, signature_.inputs(), eager_cost_};
 }
 
 void Recording::explain(std::ostream& out) const {

@@ -43,6 +43,14 @@ overdrive_add_cli_test(bench_forward_ad_quick CALL bench forward_ad --quick --js
 overdrive_add_cli_test(graph_page CALL graph digits_mlp -o out.html PRINTS "nodes, .* bytes held; out.html")
 overdrive_add_cli_test(graph_json CALL graph lstm -o out.json PRINTS "edges" JSON "nodes;0;gradients")
 overdrive_add_cli_test(graph_of_another_kind CALL graph digits_mlp -o out.png STATUS 2 PRINTS "ends neither with .html")
+set(step_files "${PROJECT_SOURCE_DIR}/test/replay/data")
+overdrive_add_cli_test(step CALL step ${step_files}/version_2.od --check --bench
+                       PRINTS "have the bits that they had.*operators.*recorded eager us.*ratio.*step 0 +5 +[0-9.]+ +[0-9.]+ +[0-9]+.[0-9]+ +[0-9.]+")
+overdrive_add_cli_test(step_of_the_first_version CALL step ${step_files}/version_1.od --bench PRINTS "step 0 +5 +[0-9.]+ +- +- +[0-9.]+")
+overdrive_add_cli_test(step_that_is_none CALL step ${step_files}/../step_file_test.cpp STATUS 2
+                       PRINTS "step_file_test.cpp: this is no step file")
+overdrive_add_cli_test(step_that_is_a_folder CALL step ${step_files} STATUS 2 PRINTS "data: it is a folder")
+overdrive_add_cli_test(step_that_is_missing CALL step nothing.od STATUS 2 PRINTS "nothing.od: it cannot be opened.*No such file")
 overdrive_add_cli_test(compare_digits CALL compare digits --steps 20 --json out.json PRINTS "equal after each of 20 steps"
                        JSON "comparisons;1;step_ratio;median")
 overdrive_add_cli_test(compare_all CALL compare --all --steps 4 --block 2 --json out.json PRINTS "bits equal in all"

@@ -327,6 +327,8 @@ def test_a_loaded_step_has_names_numbers_and_a_state(tmp_path):
     named = step.named_tensors()
     assert torch.equal(named["0.weight"], model[0].weight) and torch.equal(named["0.weight.grad"], torch.zeros(32, 8))
     assert step.optimizer_numbers()["0.lr"] == 1e-2
+    with pytest.raises(TypeError, match="0.eps is 'small', and an optimizer's number is a float"):
+        step.set_optimizer_number("0.eps", "small")
     step.set_optimizer_number("0.eps", 1e-6)
     assert step.optimizer_numbers()["0.eps"] == 1e-6
     step(torch.randn(16, 8), torch.randn(16, 2))
@@ -460,12 +462,34 @@ def test_a_small_tensor_that_never_changed_must_not_change(tmp_path):
     assert torch.equal(loaded(torch.ones(4)), torch.full((4,), 9.0))
 
 
+def test_a_file_has_what_eager_calls_took(tmp_path):
+    torch.manual_seed(0)
+    case = mlp()
+    step = overdrive.capture(case.functions["train"], optimizer=case.optimizers["train"], eager_calls=10)
+    for _ in range(16):
+        step(*drawn("16x8,16x2"))
+    assert step.stats()["eager"] == 10 and step.stats()["replayed"] == 3
+    step.save(tmp_path / "step.od")
+    [(replay, eager, calls)] = overdrive.load_step(tmp_path / "step.od").recorded_times()
+    assert calls == 10 and 0 < replay < eager < 1
+    with pytest.raises(ValueError, match="eager_calls is 0; it takes 1 and more"):
+        overdrive.capture(case.functions["train"], eager_calls=0)
+
+
 def test_errors_name_the_file(tmp_path):
-    with pytest.raises(RuntimeError, match="nothing.od: it cannot be opened"):
+    with pytest.raises(RuntimeError, match="nothing.od: it cannot be opened: No such file or directory"):
         overdrive.load_step(tmp_path / "nothing.od")
+    with pytest.raises(RuntimeError, match=": it is a folder"):
+        overdrive.load_step(tmp_path)
     (tmp_path / "no.od").write_bytes(b"something else")
     with pytest.raises(RuntimeError, match="no.od: this is no step file"):
         overdrive.load_step(tmp_path / "no.od")
+    (tmp_path / "no.od").write_bytes(b"")
+    with pytest.raises(RuntimeError, match="no.od: the file is empty"):
+        overdrive.load_step(tmp_path / "no.od")
+    torch.save({"w": torch.zeros(2)}, tmp_path / "state.pt")
+    with pytest.raises(RuntimeError, match="state.pt: this is no step file, but a state"):
+        overdrive.load_step(tmp_path / "state.pt")
     case = mlp()
     saved(case, tmp_path / "step.od")
     with pytest.raises(RuntimeError, match="most_memory allows more"):

@@ -1,5 +1,6 @@
 // Step files that somebody has damaged, some of them with care: a right checksum, tables that fit each other.
-// Each is an error of this project, or a step that can be called. Every damage is a function of its seed.
+// Each is an error of this project, or a step that can be called, and one that leaves the checksum or the calls
+// of the file as they are is always an error. Every damage is a function of its seed.
 // OVERDRIVE_TEST_SECONDS makes the test take longer, OVERDRIVE_TEST_SEED begins elsewhere.
 #include "replay/file/bytes.h"
 #include "replay/file/stored_step.h"
@@ -90,8 +91,7 @@ class Damage {
   bool chance(size_t one_in) { return below(one_in) == 0; }
 
   // Bytes alone, with or without the checksum of what they are now.
-  std::string bytes(std::string file) {
-    const bool mended = !chance(4);
+  std::string bytes(std::string file, bool mended) {
     for (size_t times = 1 + below(3); times > 0; --times) {
       const size_t at = mended ? 32 + below(file.size() - 32) : below(file.size());
       const size_t length = std::min(file.size() - at, 1 + below(16));
@@ -118,6 +118,20 @@ class Damage {
     std::memcpy(file.data() + 16, &size, sizeof size);
     std::memcpy(file.data() + 24, &digest, sizeof digest);
     return file;
+  }
+
+  // Takes the calls away, so that only the checks stand between the file and the kernels, or makes them prove
+  // the tables as they are now, or leaves them as they are. Returns whether it leaves them.
+  bool calls(StoredStep& step) {
+    const size_t what = below(3);
+    const uint64_t digest = digest_of_tables(step);
+    for (StoredFunction& function : step.functions) {
+      for (StoredProgram& program : function.programs) {
+        if (what == 0) program.call.reset();
+        if (what == 1 && program.call) program.call->tables = digest;
+      }
+    }
+    return what == 2;
   }
 
   // One entry of the tables or a few.
@@ -401,6 +415,25 @@ class MutatedSteps : public testing::Test {
     }
   }
 
+  struct Damaged {
+    std::string bytes;
+    // Whether checksum or call tell it in every case.
+    bool must_fail;
+  };
+  static Damaged damaged(const std::string& good, uint64_t seed) {
+    Damage damage(seed);
+    if (damage.chance(3)) {
+      const bool mended = !damage.chance(4);
+      std::string bytes = damage.bytes(good, mended);
+      const bool must_fail = !mended && bytes != good;
+      return {std::move(bytes), must_fail};
+    }
+    StoredStep step = from_bytes(std::make_shared<std::string>(good));
+    damage.tables(step);
+    const bool must_fail = damage.calls(step) && to_bytes(step) != good;
+    return {to_bytes(step), must_fail};
+  }
+
   void damage(const char* name, FromFile& training) {
     training.step->save(training.path);
     const std::string good = read_file(training.path);
@@ -414,20 +447,11 @@ class MutatedSteps : public testing::Test {
       std::snprintf(now_tried, sizeof now_tried, "%s, seed %llu\n", name,
                     static_cast<unsigned long long>(seed));
       ::alarm(kMostSeconds);
-      Damage damage(seed);
       try {
-        if (damage.chance(3)) {
-          write_file(training.path, damage.bytes(good));
-        } else {
-          StoredStep step = from_bytes(std::make_shared<std::string>(good));
-          damage.tables(step);
-          // Without the call only the checks stand between the file and the kernels.
-          for (StoredProgram& program : step.functions[0].programs) {
-            if (damage.chance(2)) program.call.reset();
-          }
-          write_file(training.path, to_bytes(step));
-        }
+        const auto [bytes, must_fail] = damaged(good, seed);
+        write_file(training.path, bytes);
         try_file(training.path);
+        EXPECT_FALSE(must_fail) << now_tried << "it runs";
         ++others;
       } catch (const c10::Error&) {
         ++errors;
@@ -448,6 +472,28 @@ class MutatedSteps : public testing::Test {
 
   rlimit before_{};
 };
+
+TEST_F(MutatedSteps, AreErrorsWhereTheChecksumIsLeft) {
+  FromFile training([] { return small_mlp(adam()); });
+  training.step->save(training.path);
+  const std::string good = read_file(training.path);
+  const uint64_t first = number_of_environment("OVERDRIVE_TEST_SEED", 1);
+  uint64_t errors = 0, tries = 0;
+  for (uint64_t seed = first; seed < first + 20'000; ++seed) {
+    const auto bytes = std::make_shared<std::string>(Damage(seed).bytes(good, /*mended=*/false));
+    if (*bytes == good) continue;
+    ++tries;
+    try {
+      from_bytes(bytes);
+      ADD_FAILURE() << "seed " << seed << " can be read";
+    } catch (const c10::Error&) {
+      ++errors;
+    }
+  }
+  std::printf("%llu damaged files, %llu errors\n", static_cast<unsigned long long>(tries),
+              static_cast<unsigned long long>(errors));
+  EXPECT_EQ(errors, tries);
+}
 
 TEST_F(MutatedSteps, OfAnMlp) {
   FromFile training([] { return small_mlp(adam()); });

@@ -1,6 +1,8 @@
 // Training goes on from a file, with the bits that eager has.
 #include "test/replay/step_file_fixture.h"
 
+#include <thread>
+
 namespace overdrive::test {
 namespace {
 
@@ -356,6 +358,65 @@ TEST(StepFile, ReadsAFileOfTheFirstVersion) {
   for (const auto& [name, tensor] : step.named_tensors()) named[name] = tensor;
   EXPECT_TRUE(torch::equal(named.at("m"), at::tensor({1.0F, 0.0F, 2.0F, 0.0F})));
   EXPECT_TRUE(torch::equal(named.at("w"), at::tensor({0.0F, 2.0F, 1.0F, 4.0F})));
+}
+
+// The same step, and what came with the second version.
+TEST(StepFile, ReadsAFileOfTheSecondVersion) {
+  Step step = load_step(OVERDRIVE_STEP_FILES "/version_2.od", {.accept_other_bits = true});
+  EXPECT_EQ(step(Tensors{at::tensor({1.0F, 0.0F, 2.0F, 0.0F})}).at(0).item<float>(), 2);
+  EXPECT_GT(step.recorded_eager_cost("step").at(0).seconds, 0);
+  Step first = load_step(OVERDRIVE_STEP_FILES "/version_1.od", {.accept_other_bits = true});
+  EXPECT_EQ(first.recorded_eager_cost("step").at(0).calls, 0);
+}
+
+// A call of the function takes 20 ms more than its operators, which no replay waits for.
+TEST(StepFile, HasWhatAnEagerCallTook) {
+  const auto slow_mlp = [] {
+    Training slow = small_mlp();
+    slow.step = [step = slow.step](const Tensors& given) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return step(given);
+    };
+    return slow;
+  };
+  for (const size_t eager_calls : {1, 3}) {
+    FromFile training(slow_mlp, [&](CaptureOptions& options) { options.eager_calls = eager_calls; });
+    EXPECT_EQ(training.step->stats().eager, eager_calls);
+    for (const bool values : {true, false}) {
+      training.step->save(training.path, {.values = values});
+      const Step loaded = load_step(training.path);
+      const EagerCost cost = loaded.recorded_eager_cost("step").at(0);
+      EXPECT_EQ(cost.calls, eager_calls);
+      EXPECT_GE(cost.seconds, 0.02);
+      EXPECT_EQ(loaded.recorded_seconds("step").at(0) > 0, values);
+      EXPECT_GT(loaded.operator_counts("step").at(0), 10);
+    }
+  }
+}
+
+// `second` lies in the memory of `first`, which alone has a name.
+TEST(StepFile, HasAStateOfElementsWithoutAName) {
+  const at::Tensor whole = at::zeros({8}), first = whole.narrow(0, 0, 4), second = whole.narrow(0, 4, 4);
+  CapturedStep step = capture(
+      [&](const Tensors& inputs) {
+        first.add_(inputs[0]);
+        second.mul_(0.5).add_(inputs[0]);
+        return Tensors{(first * second).sum()};
+      },
+      {.constant_numbers = true});
+  for (int i = 0; i < 8; ++i) step.call({torch::randn({4})});
+  const FilePath path, state("state.pt");
+  step.save(path, {.names = {{"first", first}}});
+  Step loaded = load_step(path), other = load_step(path);
+  loaded({at::ones({4})});
+  loaded.save_state(state);
+  other.load_state(state);
+  EXPECT_TRUE(same_bits(loaded({at::ones({4})}).at(0), other({at::ones({4})}).at(0)));
+}
+
+TEST(StepFile, NeedsAnEagerCallFirst) {
+  EXPECT_THAT(error_of([] { capture([](const Tensors& inputs) { return inputs; }, {.eager_calls = 0}); }),
+              testing::HasSubstr(".eager_calls is 0"));
 }
 
 TEST(StepFile, RefusesOtherSettings) {

@@ -1,0 +1,30 @@
+// How long an eager call takes: from the begin of this object's life, or what the caller says that the function
+// alone took, as the package of Python does, which looks at the function around it. On the calling thread.
+#pragma once
+
+#include <chrono>
+
+namespace overdrive::replay {
+
+class EagerTime {
+ public:
+  EagerTime() { told() = 0; }
+
+  double seconds() const {
+    return told() > 0 ? told() : std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+  // Of the call that is under way on this thread.
+  static void tell(double seconds) { told() = seconds; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static double& told() {
+    thread_local double seconds = 0;
+    return seconds;
+  }
+
+  const Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace overdrive::replay
