@@ -43,13 +43,14 @@ struct Contest {
         captured(made(kind)),
         plain(made(kind)),
         parts(made(kind)),
-        loss([this](const Tensors& inputs) { return Tensors{parts.loss_of(inputs)}; }, {.constant_modes = true},
-             true),
-        update(*parts.optimizer),
+        loss([this](const Tensors& inputs) { return Tensors{parts.loss_of(inputs)}; },
+             {.constant_modes = true, .always = true}, true),
+        update(*parts.optimizer, {.always = true}),
         step([this](const Tensors& inputs) { return Tensors{captured.step(inputs)}; },
-             {.optimizer = captured.optimizer.get(), .constant_modes = true}),
-        step_without_passes([this](const Tensors& inputs) { return Tensors{plain.step(inputs)}; },
-                            {.optimizer = plain.optimizer.get(), .constant_modes = true, .passes = false}) {}
+             {.optimizer = captured.optimizer.get(), .constant_modes = true, .always = true}),
+        step_without_passes(
+            [this](const Tensors& inputs) { return Tensors{plain.step(inputs)}; },
+            {.optimizer = plain.optimizer.get(), .constant_modes = true, .passes = false, .always = true}) {}
 
   static CaptureModel made(const CaptureModelKind& kind) {
     torch::manual_seed(3);

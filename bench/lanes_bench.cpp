@@ -31,7 +31,7 @@ struct Side {
   Side(const CaptureModelKind& kind, int lanes)
       : model(made(kind)),
         step([this](const Tensors& inputs) { return Tensors{model.step(inputs)}; },
-             {.optimizer = model.optimizer.get(), .constant_modes = true, .lanes = lanes}) {}
+             {.optimizer = model.optimizer.get(), .constant_modes = true, .lanes = lanes, .always = true}) {}
   static CaptureModel made(const CaptureModelKind& kind) {
     torch::manual_seed(3);
     return kind.build();

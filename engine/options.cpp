@@ -88,6 +88,8 @@ Options Options::from_environment() {
   read("OVERDRIVE_CHECK", options.check_every);
   int every = 0;  // read by captured steps; a bad value is an error here already
   read("OVERDRIVE_CAPTURE_CHECK", every);
+  bool always = false;
+  read("OVERDRIVE_CAPTURE_ALWAYS", always);  // and this one
   int lanes = 1;
   read("OVERDRIVE_CAPTURE_LANES", lanes);  // so is this one
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib);

@@ -46,6 +46,10 @@ struct CaptureOptions {  // What capture() takes: promises, limits and checks.
   // How many calls are eager before the first one is recorded, for each recording. More than one show what an
   // eager call takes, which a step file carries.
   size_t eager_calls = 1;
+  // Replays go on where they are slower than eager calls. When it is false, both are timed in turn for some
+  // calls after the first replays, and calls run eagerly where replays take over 1 % longer;
+  // OVERDRIVE_CAPTURE_ALWAYS=1 is the same as true.
+  bool always = false;
 };
 
 struct CaptureStats {  // Calls of a captured step by their outcome.
@@ -58,6 +62,8 @@ struct CaptureStats {  // Calls of a captured step by their outcome.
   uint64_t undone = 0;
   // Recordings that did not fit any more what the step uses from outside.
   uint64_t outdated = 0;
+  // Of the eager calls, those that were timed beside replays (CaptureOptions::always).
+  uint64_t weighed = 0;
   // Of a part: backwards that were replayed, and those that ran the function once more.
   uint64_t backwards = 0;
   uint64_t again = 0;

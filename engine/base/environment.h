@@ -27,6 +27,8 @@ inline constexpr EnvironmentVariable kEnvironment[] = {
     {"OVERDRIVE_CAPTURE_CHECK", "n",
      "run every n-th replay of a captured step eagerly too and compare; 0 for never (the 10th, 100th, 1000th "
      "...)"},
+    {"OVERDRIVE_CAPTURE_ALWAYS", "0|1",
+     "whether captured steps replay where that is slower than an eager call, too (0)"},
     {"OVERDRIVE_CAPTURE_LANES", "n",
      "on how many threads a replay of a captured step runs at most; 0 for as many as help (1)"},
     {"OVERDRIVE_KEEP_MEMORY", "MiB|0",

@@ -61,7 +61,7 @@ Capture::Capture(Function* function, const CallNumbers* numbers, CaptureOptions 
 namespace {
 
 CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool constant_modes, int64_t programs,
-                int64_t check_every, bool passes, int64_t lanes, int64_t eager_calls, bool is_part) {
+                int64_t check_every, bool passes, int64_t lanes, int64_t eager_calls, bool always, bool is_part) {
   replay::define_python_optimizers();
   return hold<Capture>([&] {
     return Capture(at_address<Function>(function), at_address<const CallNumbers>(numbers),
@@ -71,7 +71,8 @@ CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool c
                     .check_every = static_cast<uint64_t>(check_every),
                     .passes = passes,
                     .lanes = static_cast<int>(lanes),
-                    .eager_calls = static_cast<size_t>(eager_calls)},
+                     .eager_calls = static_cast<size_t>(eager_calls),
+                     .always = always},
                    is_part);
   });
 }
@@ -80,7 +81,7 @@ std::vector<int64_t> counts_of(const CapturePtr& capture) {
   const CaptureStats stats = (*capture)->step.stats();
   std::vector<int64_t> counts;
   for (const uint64_t count : {stats.calls, stats.eager, stats.recorded, stats.checked, stats.replayed,
-                               stats.undone, stats.outdated, stats.backwards, stats.again}) {
+                               stats.undone, stats.outdated, stats.backwards, stats.again, stats.weighed}) {
     counts.push_back(static_cast<int64_t>(count));
   }
   return counts;

@@ -151,7 +151,7 @@ class CapturedStep(StepRun):
 def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
             programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1,
-            eager_calls: int = 1) -> CapturedStep:
+            eager_calls: int = 1, always: bool = False) -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
     ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
@@ -163,7 +163,8 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every
     recorded operator. ``lanes=`` runs operators that do not need each other on up to so many threads, with the same bits;
     0: on as many as help. ``eager_calls=`` makes that many calls eager before the first is recorded: more than one show what an
-    eager call takes, which ``save()`` writes to the file. docs/guide/capturing.md has the contract.
+    eager call takes, which ``save()`` writes to the file. Where replays turn out slower than eager calls, calls run eagerly, unless
+    ``always=True``. docs/guide/capturing.md has the contract.
 
     >>> import overdrive, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -199,7 +200,8 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
         roots = list(modules)
     if not isinstance(roots, list) or not all(isinstance(module, torch.nn.Module) for module in roots):
         raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
-    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes)):
+    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes),
+                       ("always", always)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name}= is {flag!r} and must be True or False")
     if guards not in ("checked", "promised"):
@@ -208,4 +210,4 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
                         whole_number("capture", "programs", programs, least=0),
                         whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes,
                         lanes=min(whole_number("capture", "lanes", lanes, least=0), 64),
-                        eager_calls=whole_number("capture", "eager_calls", eager_calls, least=1))
+                        eager_calls=whole_number("capture", "eager_calls", eager_calls, least=1), always=always)

@@ -22,7 +22,7 @@ class _Update:
         # All its numbers are options, which are looked at in every call.
         self.captured = CapturedStep(self._step, [optimizer], [], None, True, False, options["programs"],
                                      options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}",
-                                     passes=options["passes"])
+                                     passes=options["passes"], always=options["always"])
 
     def _step(self, *_: Any) -> None:
         self._base_step(self._optimizer())

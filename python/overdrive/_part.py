@@ -42,9 +42,9 @@ class CapturedPart(CapturedStep):
     replayed, and others beside it run the function."""
 
     def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
-                 guarded: bool, name: str = "", passes: bool = True) -> None:
+                 guarded: bool, name: str = "", passes: bool = True, always: bool = False) -> None:
         super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
-                         passes=passes)
+                         passes=passes, always=always)
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None
         # What the function has returned in it, and the tensors of that.
@@ -338,13 +338,15 @@ def part_of(target: Any) -> CapturedStep | None:
     return call.part if isinstance(call, _ModuleCall) else None
 
 
-def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True) -> Any:
+def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True,
+             always: bool = False) -> Any:
     """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
 
     A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are
     replayed, and so are their backwards. Where it cannot be recorded, its children are. An optimizer stays itself, too;
     its ``step()`` is replayed. A function takes and returns tensors and numbers, alone or in containers, and may be
-    decorated. docs/guide/parts.md has the contract, and ``overdrive.explain()`` says what is replayed.
+    decorated. Where replays turn out slower than eager calls, calls run eagerly, unless ``always=True``.
+    docs/guide/parts.md has the contract, and ``overdrive.explain()`` says what is replayed.
 
     >>> import overdrive, torch
     >>> model = overdrive.captured(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)))
@@ -362,13 +364,15 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
 
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
-    if not isinstance(passes, bool):
-        raise TypeError(f"passes= is {passes!r} and must be True or False")
+    for name, flag in (("passes", passes), ("always", always)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}= is {flag!r} and must be True or False")
     options: dict[str, Any] = {"programs": whole_number("captured", "programs", programs, least=0),
                "check_every": whole_number("captured", "check_every", check_every, least=0),
-               "guarded": guards == "checked", "passes": passes}
+               "guarded": guards == "checked", "passes": passes, "always": always}
     if target is None:
-        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes)
+        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes,
+                                 always=always)
     if isinstance(target, torch.nn.Module):
         if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
             raise ValueError("captured() was given a module that is compiled; capture it, or compile it")

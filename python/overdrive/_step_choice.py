@@ -130,7 +130,7 @@ class StepChoice(StepTexts):
             # Sizes that are new, or are being recorded, are on their way to replays. The library counts its recordings.
             before, made = self._way_to_replays, self.stats()
             newest = max(before[-1], call("Capture.current", self._capture))
-            self._way_to_replays = made["recorded"], made["checked"], newest
+            self._way_to_replays = made["recorded"] + made["weighed"], made["checked"], newest
             if self._way_to_replays != before:
                 self._runs_in_turn = 0
                 return

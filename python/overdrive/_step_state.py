@@ -34,7 +34,7 @@ class StepState:
     def __init__(self, function: Callable[..., Any], optimizers: Sequence[Any], modules: Iterable[Any],
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
                  check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True,
-                 lanes: int = 1, eager_calls: int = 1) -> None:
+                 lanes: int = 1, eager_calls: int = 1, always: bool = False) -> None:
         import torch
 
         self._function, self._name = function, name
@@ -51,7 +51,7 @@ class StepState:
         # The library reads it in every call.
         self._shared = Shared()
         self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
-                             programs, check_every, passes, lanes, eager_calls, is_part)
+                             programs, check_every, passes, lanes, eager_calls, always, is_part)
         weakref.finalize(self, call, "Capture.free", self._capture)
         self._numbers = itertools.count()
         self._programs = max(1, programs)

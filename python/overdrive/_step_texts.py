@@ -8,7 +8,7 @@ from overdrive._capture_texts import HELD_GRADIENT, in_python, levels_to_caller,
 from overdrive._library import call, text as text_of
 from overdrive._step_state import StepState
 
-_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again")
+_COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again", "weighed")
 # Calls without a replay after which a warning tells why.
 _MOST_SILENT = 20
 
@@ -31,7 +31,8 @@ class StepTexts(StepState):
 
     def stats(self) -> dict[str, int]:
         """How many calls were what: "calls", "eager", "recorded", "checked", "replayed", "undone", "outdated". Of a part
-        also the replayed "backwards", and those that ran the function "again"."""
+        also the replayed "backwards", and those that ran the function "again". "weighed" of the eager ones were timed beside
+        replays."""
         result: dict[str, int] = dict(zip(_COUNTS, call("Capture.stats", self._capture)))
         result["calls"] += self._python_calls
         result["eager"] += self._python_calls

@@ -77,6 +77,7 @@ void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
 }
 
 void PartFunction::arrived(GradientSignatures& signatures, size_t output, const at::Tensor& gradient) {
+  note_backward();
   const std::lock_guard lock(mutex_);
   if (at::GradMode::is_enabled()) refuse_second_derivatives();
   if (!gradient.defined() || !is_ordinary(gradient)) return;

@@ -25,6 +25,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // `number`: the caller's for this function, told while it runs again.
   PartFunction(Function function, int64_t number);
 
+  // As if it were not captured.
+  std::vector<at::Tensor> plain(const std::vector<at::Tensor>& inputs) const { return function_(inputs); }
   // With a graph as it comes. Sees in which form the gradients of the outputs arrive.
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs);
   // For a recorder: the outputs, then the gradients of the uses, for each form in turn. The outputs with their
@@ -64,6 +66,10 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // run backwards of its own.
   std::recursive_mutex& mutex() { return mutex_; }
 
+  // A backward has come to the results of a call; and how often one has, which a backward that comes to several
+  // of them counts several times.
+  void note_backward() { backwards_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t backwards() const { return backwards_.load(std::memory_order_relaxed); }
   // Whether a backward was seen, or so many calls without one that none is expected.
   bool knows_gradients() const;
   // Gradients have arrived at a replay. A form that is not recorded and comes often is the next recording's.
@@ -120,6 +126,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   MetForms forms_;
   PartGradients gradients_;
   // Backwards write these, and calls read them without the lock. The reason is fixed when it is there.
+  std::atomic<uint64_t> backwards_ = 0;
   std::atomic<bool> any_seen_ = false;
   std::atomic<bool> wants_recording_ = false;
   std::atomic<bool> is_refused_ = false;

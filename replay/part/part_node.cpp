@@ -233,6 +233,7 @@ void PartNode::check_all() const {
 }
 
 variable_list PartNode::apply(variable_list&& gradients) {
+  function_->note_backward();
   const std::lock_guard lock(release_mutex_);
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
   check_freed(arrived);

@@ -55,6 +55,10 @@ std::vector<at::Tensor> RecordedFunction::eager(const std::vector<at::Tensor>& i
   return results;
 }
 
+std::vector<at::Tensor> RecordedFunction::plain(const std::vector<at::Tensor>& inputs) const {
+  return part_ ? part_->function().plain(inputs) : eager(inputs);
+}
+
 std::unique_lock<std::recursive_mutex> RecordedFunction::take_placeholders() const {
   if (!part_) return {};
   auto lock = part_->lock();

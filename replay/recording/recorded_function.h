@@ -26,6 +26,8 @@ class RecordedFunction {
   // For a recorder.
   const Function& recorded() const { return function_; }
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs) const;
+  // Without a look at gradients: calls are eager for good.
+  std::vector<at::Tensor> plain(const std::vector<at::Tensor>& inputs) const;
 
   // Of a part: whether calls have shown in which form the gradients of its outputs arrive.
   bool may_be_recorded() const { return !part_ || part_->function().knows_gradients(); }

@@ -37,7 +37,8 @@ Recording::Recording(const Function& function, const CaptureOptions& options, Ca
       function_(function, options, inputs.size(), std::move(counts), number_of(watched)),
       compared_(options),
       lanes_(function_.part() ? 1 : lanes_asked_for(options.lanes)),
-      numbers_(options, numbers) {
+      numbers_(options, numbers),
+      weighed_(options) {
   if (std::string reason = numbers_.refusal(); !reason.empty()) refuse(std::move(reason));
 }
 
@@ -47,6 +48,12 @@ uint64_t Recording::next_number() {
 }
 
 std::vector<at::Tensor> Recording::call(const Tensors& inputs) {
+  if (weighed_.is_open() && phase_ == Phase::kReady) return weighed_call(inputs);
+  weighed_.skip_call();
+  return call_part_or_step(inputs);
+}
+
+std::vector<at::Tensor> Recording::call_part_or_step(const Tensors& inputs) {
   Part* const part = function_.part();
   if (!part) {
     const ApartTape tape;
@@ -97,7 +104,7 @@ std::vector<at::Tensor> Recording::eager(const Tensors& inputs) {
   ++stats_.eager;
   ApartTape::rewind(/*may_call=*/true);
   const EagerTime time;
-  Tensors results = function_.eager(inputs);
+  Tensors results = phase_ == Phase::kRefused ? function_.plain(inputs) : function_.eager(inputs);
   eager_cost_.add(time.seconds());
   return results;
 }

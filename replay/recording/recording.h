@@ -21,6 +21,7 @@
 #include "replay/recording/recorded_function.h"
 #include "replay/recording/varying_numbers.h"
 #include "replay/recording/wanted_casts.h"
+#include "replay/recording/weighed_calls.h"
 #include "replay/run/self_check.h"
 
 #include <memory>
@@ -72,6 +73,7 @@ class Recording {
   using Tensors = std::vector<at::Tensor>;
 
   // The phases.
+  Tensors call_part_or_step(const Tensors& inputs);
   Tensors call_with_casts(const Tensors& inputs);
   Tensors call_phase(const Tensors& inputs);
   Tensors eager(const Tensors& inputs);
@@ -93,6 +95,9 @@ class Recording {
   void begin_run() const;
   bool run_keeping_gradients();
   void note_replay();
+  // A call that is timed, until it is known whether replays are worth it.
+  Tensors weighed_call(const Tensors& inputs);
+  bool gives_way();
 
   // Calls whose replay is in doubt, recording_doubts.cpp. What may matter to the function, as far as its
   // recordings tell, is another one now: the call is made eagerly, recorded and compared.
@@ -163,6 +168,7 @@ class Recording {
   // Of declines(), for the call that follows.
   std::optional<const char*> difference_;
   Patience patience_;
+  WeighedCalls weighed_;
   uint64_t replays_ = 0;
   uint64_t times_recorded_ = 0;
   // Of calls that were eager.

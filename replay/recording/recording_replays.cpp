@@ -7,6 +7,11 @@
 namespace overdrive::replay {
 
 std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
+  // Without guards, as calls are when replays have given way.
+  if (weighed_.wants_eager()) {
+    ++stats_.weighed;
+    return eager(inputs);
+  }
   const char* const difference = take_difference();
   if (!inputs_.know(run_->program(), inputs)) return check(inputs);
   if (const char* reason = difference) {
@@ -25,6 +30,25 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
   numbers_.set();
   RECORD_FUNCTION("overdrive::replay", c10::ArrayRef<c10::IValue>());
   return is_part ? replay_part(inputs) : replay_step(inputs);
+}
+
+std::vector<at::Tensor> Recording::weighed_call(const Tensors& inputs) {
+  const bool has_graph = run_->program().is_part();
+  weighed_.begin_call(has_graph ? std::optional(function_.part()->function().backwards()) : std::nullopt);
+  if (gives_way()) return call_part_or_step(inputs);
+  const uint64_t replayed = stats_.replayed, eager = stats_.eager;
+  Tensors results = call_part_or_step(inputs);
+  weighed_.end_call(stats_.replayed - replayed, stats_.eager - eager);
+  (void)gives_way();
+  return results;
+}
+
+bool Recording::gives_way() {
+  if (phase_ != Phase::kReady || weighed_.is_open()) return false;
+  std::string reason = weighed_.refusal();
+  if (reason.empty()) return false;
+  refuse(std::move(reason));
+  return true;
 }
 
 std::vector<at::Tensor> Recording::replay_step(const Tensors& inputs) {

@@ -42,7 +42,8 @@ bool Recording::declines() {
 bool Recording::would_replay(const Tensors& inputs) {
   if (!casts_.empty()) return false;  // nobody knows without making them
   return phase_ == Phase::kReady && !outside_difference() && shared_.harmless(inputs) &&
-         inputs_.know(run_->program(), inputs) && !doubts_.difference(inputs) && !is_compared();
+         inputs_.know(run_->program(), inputs) && !doubts_.difference(inputs) && !is_compared() &&
+         !weighed_.next_is_eager();
 }
 
 size_t Recording::bytes() const {
@@ -72,6 +73,7 @@ void Recording::explain(std::ostream& out) const {
       << patience_.outdated() << " times\n";
   if (!refusal_.empty()) out << "refused: " << refusal_ << "\n";
   if (!outdated_reason_.empty()) out << "recorded anew the last time because: " << outdated_reason_ << "\n";
+  if (const std::string told = weighed_.told(); !told.empty()) out << told << "\n";
   numbers_.explain(out);
   if (function_.part() && function_.part()->runs() > 1)
     out << function_.part()->runs() << " runs, for calls whose graphs live\n";

@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 LIMIT = 300  # seconds for a process of a test
 # Tests of captured steps count replays, so that none is compared, unless a test asks for it.
 os.environ.setdefault("OVERDRIVE_CAPTURE_CHECK", "0")
+os.environ.setdefault("OVERDRIVE_CAPTURE_ALWAYS", "1")
 
 
 @pytest.fixture(params=["stock", "overdrive"])

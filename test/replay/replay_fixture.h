@@ -24,8 +24,10 @@ namespace overdrive::test {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Tests count replays, so that none is compared, unless a test or its environment asks for it.
+// Tests count replays, so that none is compared, and none is given up for its time, unless a test or its
+// environment asks for it.
 inline const int no_comparisons = setenv("OVERDRIVE_CAPTURE_CHECK", "0", /*overwrite=*/0);
+inline const int no_weighing = setenv("OVERDRIVE_CAPTURE_ALWAYS", "1", /*overwrite=*/0);
 
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;

@@ -20,6 +20,7 @@ import warnings
 
 from table import Table
 
+os.environ.setdefault("OVERDRIVE_CAPTURE_ALWAYS", "1")
 os.environ.setdefault("OVERDRIVE_CAPTURE_CHECK", "0")  # so that a replay is compared by these programs alone
 CASES_OF_A_WORKER = 40
 SILENCE = 300  # seconds without a word of the worker

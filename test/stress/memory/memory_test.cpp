@@ -241,7 +241,7 @@ TEST_P(OutOfMemory, InAReplay) {
           loss.backward();
           return Tensors{loss.detach(), w.grad().clone()};
         },
-        CaptureOptions{});
+        CaptureOptions{.always = true});
     for (int i = 0; i < 6; ++i) step->call({data_});
     return [=, this]() -> Tensors {
       try {

@@ -1,0 +1,96 @@
+#include "replay/recording/weighed_calls.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+namespace overdrive::replay {
+
+namespace {
+
+// The part that is weighed now, and how often others have asked since. One that is called no more lets go.
+std::atomic<const WeighedCalls*> weighed_part{nullptr};
+std::atomic<uint64_t> asked_in_vain{0};
+constexpr uint64_t kMostAsked = 4096;
+
+bool is_always(const CaptureOptions& options) {
+  const char* text = std::getenv("OVERDRIVE_CAPTURE_ALWAYS");
+  const std::string_view value = text ? text : "";
+  TORCH_CHECK(value.empty() || value == "0" || value == "1", "OVERDRIVE_CAPTURE_ALWAYS is \"", value,
+              "\", but must be one of 0|1.");
+  return options.always || value == "1";
+}
+
+}  // namespace
+
+WeighedCalls::WeighedCalls(const CaptureOptions& options) : worth_(is_always(options)) {}
+
+bool WeighedCalls::take_turns() {
+  const WeighedCalls* holder = nullptr;
+  if (weighed_part.compare_exchange_strong(holder, this) || holder == this) {
+    if (holder == this) return true;
+  } else if (asked_in_vain.fetch_add(1) < kMostAsked || !weighed_part.compare_exchange_strong(holder, this)) {
+    worth_.interrupt();
+    return false;
+  }
+  asked_in_vain = 0;
+  calls_ = 0;
+  return true;
+}
+
+void WeighedCalls::end_turns() {
+  const WeighedCalls* holder = this;
+  weighed_part.compare_exchange_strong(holder, nullptr);
+}
+
+void WeighedCalls::begin_turn(Clock::time_point now, uint64_t backwards) {
+  start_ = now;
+  backwards_ = backwards;
+  calls_ = went_ = 0;
+  way_ = worth_.next();
+}
+
+void WeighedCalls::begin_call(std::optional<uint64_t> backwards) {
+  if (!is_open()) return;
+  is_part_ = backwards.has_value();
+  if (is_part_ && !take_turns()) {
+    way_ = Worth::Way::kReplay;
+    return;
+  }
+  const Clock::time_point now = Clock::now();
+  if (!is_part_ || calls_ == 0) {
+    begin_turn(now, backwards.value_or(0));
+  } else if (*backwards != backwards_) {
+    if (calls_ == went_) {
+      worth_.note(way_, std::chrono::duration<double, std::nano>(now - start_).count());
+    } else {
+      worth_.interrupt();
+    }
+    begin_turn(now, *backwards);
+  }
+  ++calls_;
+}
+
+void WeighedCalls::end_call(uint64_t replayed, uint64_t eager) {
+  const bool went = way_ == Worth::Way::kReplay ? replayed == 1 && eager == 0 : replayed == 0 && eager == 1;
+  if (is_part_) {
+    if (went) ++went_;
+  } else if (went) {
+    worth_.note(way_, std::chrono::duration<double, std::nano>(Clock::now() - start_).count());
+  } else {
+    worth_.interrupt();
+  }
+  if (!is_open()) end_turns();
+}
+
+std::string WeighedCalls::refusal() const {
+  if (worth_.verdict() != Worth::Verdict::kEager) return "";
+  return "Replays are not faster here: " + worth_.told() +
+         ". Calls run eagerly. CaptureOptions::always (Python: always=True) or OVERDRIVE_CAPTURE_ALWAYS=1 "
+         "replays "
+         "them nevertheless.";
+}
+
+}  // namespace overdrive::replay
