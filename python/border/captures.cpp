@@ -61,7 +61,8 @@ Capture::Capture(Function* function, const CallNumbers* numbers, CaptureOptions 
 namespace {
 
 CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool constant_modes, int64_t programs,
-                int64_t check_every, bool passes, int64_t lanes, int64_t eager_calls, bool always, bool is_part) {
+                int64_t check_every, bool passes, int64_t lanes, int64_t eager_calls, bool always,
+                bool is_part) {
   replay::define_python_optimizers();
   return hold<Capture>([&] {
     return Capture(at_address<Function>(function), at_address<const CallNumbers>(numbers),
@@ -71,8 +72,8 @@ CapturePtr make(int64_t function, int64_t numbers, bool constant_numbers, bool c
                     .check_every = static_cast<uint64_t>(check_every),
                     .passes = passes,
                     .lanes = static_cast<int>(lanes),
-                     .eager_calls = static_cast<size_t>(eager_calls),
-                     .always = always},
+                    .eager_calls = static_cast<size_t>(eager_calls),
+                    .always = always},
                    is_part);
   });
 }
