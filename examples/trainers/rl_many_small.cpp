@@ -81,7 +81,8 @@ TORCH_MODULE(Policy);
 // One player with a net, a game and a source of chance of its own. Used by one thread at a time.
 class Actor {
  public:
-  using Forward = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+  using Tensors = std::vector<torch::Tensor>;
+  using Function = std::function<Tensors(const Tensors&)>;
 
   Actor(uint64_t seed, const torch::TensorOptions& options)
       : options_(options), random_(at::make_generator<at::CPUGeneratorImpl>(seed)) {
@@ -97,14 +98,28 @@ class Actor {
   }
 
   Policy& net() { return net_; }
-  // The net, as a function of what it sees; and how it is called.
-  Forward forward() {
-    return [this](const std::vector<torch::Tensor>& seen) {
-      auto [log_chances, value] = net_->forward(seen[0]);
-      return std::vector<torch::Tensor>{log_chances, value};
-    };
+  // What it makes of what it sees: logarithms of chances, the value, an action.
+  Tensors act(const Tensors& seen) {
+    auto [log_chances, value] = net_->forward(seen[0]);
+    const auto chances = log_chances.detach().to(torch::kCPU, torch::kFloat32).exp();
+    return {log_chances, value, torch::multinomial(chances, 1, true, random_)};
   }
-  void call_by(Forward forward) { forward_ = std::move(forward); }
+  // The value alone.
+  Tensors value(const Tensors& seen) { return {net_->forward(seen[0]).second}; }
+  // The loss of a move, as a function of the first two, of the action and what it is worth.
+  static Tensors loss_of(const Tensors& move) {
+    const torch::Tensor &log_chances = move[0], &value = move[1];
+    const auto surprise = move[3] - value;
+    const auto entropy = -(log_chances.exp() * log_chances).sum();
+    return {surprise.pow(2).sum() - (surprise.detach() * log_chances.gather(1, move[2])).sum() -
+            0.02 * entropy};
+  }
+  // How the three are called.
+  void call_by(Function act, Function value, Function loss) {
+    act_ = std::move(act);
+    value_ = std::move(value);
+    loss_of_ = std::move(loss);
+  }
   double loss() const { return loss_; }
 
   // The game and the source of chance; the weights are the master's.
@@ -130,21 +145,18 @@ class Actor {
   }
 
   double learn_from_one_move(Meter& meter) {
-    const auto seen = meter.forward([&] { return forward_({look()}); });
-    const torch::Tensor &log_chances = seen[0], &value = seen[1];
-    const auto chances = log_chances.detach().to(torch::kCPU, torch::kFloat32).exp();
-    const auto action = torch::multinomial(chances, 1, true, random_).item<int64_t>();
-    double worth = game_.play(action);  // the reward, and what the next state promises
+    const auto seen = meter.forward([&] { return act_({look()}); });
+    const torch::Tensor& action = seen[2];
+    double worth = game_.play(action.item<int64_t>());  // the reward, and what the next state promises
     if (game_.over()) {
       game_.restart(random_);
     } else {
       torch::NoGradGuard no_grad;
-      worth += kDiscount * forward_({look()})[1].item<double>();
+      worth += kDiscount * value_({look()})[0].item<double>();
     }
-    const auto surprise = worth - value;
-    const auto entropy = -(log_chances.exp() * log_chances).sum();
-    const auto loss =
-        surprise.pow(2).sum() - (surprise.detach() * log_chances.select(1, action)).sum() - 0.02 * entropy;
+    const auto loss = meter.forward([&] {
+      return loss_of_({seen[0], seen[1], action.to(options_.device()), torch::full({1, 1}, worth, options_)});
+    })[0];
     meter.backward(loss);
     return loss.item<double>();
   }
@@ -153,7 +165,7 @@ class Actor {
 
   const torch::TensorOptions options_;
   Policy net_;
-  Forward forward_;
+  Function act_, value_, loss_of_;
   CatchGame game_;
   at::Generator random_;
   double loss_ = 0;
@@ -164,26 +176,23 @@ class RlManySmall final : public Trainer {
   explicit RlManySmall(const Setup& setup) : Trainer(setup), policy_(register_module("policy", Policy())) {
     for (int i = 0; i < kActors; ++i) {
       actors_.push_back(std::make_unique<Actor>(setup.seed * kActors + static_cast<uint64_t>(i), options()));
-      const size_t number = add_part(actors_.back()->forward());
-      actors_.back()->call_by([this, number](const auto& seen) { return call(number, seen); });
+      Actor& actor = *actors_.back();
+      actor.call_by(by_part([&actor](const auto& seen) { return actor.act(seen); }),
+                    by_part([&actor](const auto& seen) { return actor.value(seen); }), by_part(Actor::loss_of));
     }
     optimizer_ = &add_optimizer(std::make_unique<torch::optim::Adam>(parameters(), 5e-3));
+    update_ = add_learning(*optimizer_, [this](const auto& gradients, Meter&) { return update(gradients); });
   }
 
   double step(Meter& meter) override {
     team_.run([&](int i) { actors_[static_cast<size_t>(i)]->play(policy_, meter); });
     double loss = 0;
-    optimizer_->zero_grad();
-    auto parameters = policy_->parameters();
+    Tensors gradients;
     for (auto& actor : actors_) {
-      const auto learned = actor->net()->parameters();
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        auto& sum = parameters[i].mutable_grad();
-        sum = sum.defined() ? sum + learned[i].grad() : learned[i].grad().clone();
-      }
+      for (const auto& learned : actor->net()->parameters()) gradients.push_back(learned.grad());
       loss += actor->loss();
     }
-    optimizer_->step();
+    learn(update_, gradients, meter);
     return loss / (kActors * kMovesPerStep);
   }
 
@@ -223,10 +232,30 @@ class RlManySmall final : public Trainer {
   }
 
  private:
+  Function by_part(Function function) {
+    return
+        [this, number = add_part(std::move(function))](const Tensors& inputs) { return call(number, inputs); };
+  }
+
+  // Along the sum of what the actors have learned, in their order.
+  torch::Tensor update(const Tensors& gradients) {
+    optimizer_->zero_grad();
+    auto parameters = policy_->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor sum = gradients[i];
+      for (size_t k = i + parameters.size(); k < gradients.size(); k += parameters.size())
+        sum = sum + gradients[k];
+      parameters[i].mutable_grad() = sum;
+    }
+    optimizer_->step();
+    return torch::zeros({});
+  }
+
   Policy policy_;
   std::vector<std::unique_ptr<Actor>> actors_;
   ThreadTeam team_{kActors};  // last, so that its threads end first
   torch::optim::Optimizer* optimizer_;
+  size_t update_ = 0;
 };
 
 }  // namespace

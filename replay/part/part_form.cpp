@@ -116,7 +116,8 @@ MetForms::Wish MetForms::missed(const std::vector<at::Tensor>& gradients, const 
   }
   ++known->count;
   const bool in_turn = misses_ > hits_ && misses_ >= kMissesInTurn;
-  if (!in_turn && known->count < kMissesOfAForm) return Wish::kNothing;
+  if (is_wished_ || (!in_turn && known->count < kMissesOfAForm)) return Wish::kNothing;
+  is_wished_ = true;
   if (++recordings_ <= kMostRecordings) return Wish::kRecording;
   return misses_ > hits_ ? Wish::kRefusal : Wish::kNothing;
 }
@@ -178,6 +179,7 @@ std::shared_ptr<const PartForms> MetForms::choose(const std::vector<at::Tensor>&
   met_.clear();
   first_calls_.clear();
   hits_ = misses_ = 0;
+  is_wished_ = false;
   return recorded_;
 }
 

@@ -82,6 +82,8 @@ class MetForms {
   uint64_t hits_ = 0;
   uint64_t misses_ = 0;
   uint64_t recordings_ = 0;
+  // The next call is recorded already: one backward over many calls misses many times before it.
+  bool is_wished_ = false;
   at::Generator generator_;
 };
 

@@ -2,6 +2,8 @@
 
 #include "replay/guard/leaf_gradients.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -124,11 +126,18 @@ void PartGradients::take_away() const {
 }
 
 PartGradients::PutBack::PutBack(const PartGradients& gradients, const std::vector<at::Tensor>& inputs) {
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> copies;
   const auto keep = [&](const at::Tensor& leaf) {
-    if (may_have_gradient(leaf)) kept_.emplace_back(leaf, leaf.unsafeGetTensorImpl()->grad());
+    if (!may_have_gradient(leaf)) return;
+    const at::Tensor& gradient = leaf.unsafeGetTensorImpl()->grad();
+    kept_.emplace_back(leaf, gradient);
+    copies.push_back(gradient.defined() ? gradient.clone() : gradient);
   };
   for (const at::Tensor& input : inputs) keep(input);
   for (const Leaf& leaf : gradients.leaves_) keep(at::Tensor(leaf.weak.lock()));
+  for (size_t i = 0; i < kept_.size(); ++i)
+    kept_[i].first.unsafeGetTensorImpl()->mutable_grad() = std::move(copies[i]);
 }
 
 PartGradients::PutBack::~PutBack() {

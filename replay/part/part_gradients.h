@@ -52,7 +52,8 @@ class PartGradients {
   std::vector<bool> inputs_had_one_;
 };
 
-// Gradients as they were, at the end of the scope: a function that runs once more takes none away.
+// Gradients as they were, at the end of the scope: a function that runs once more takes none away, and what it
+// writes goes to copies.
 class PartGradients::PutBack {
  public:
   PutBack(const PartGradients& gradients, const std::vector<at::Tensor>& inputs);

@@ -219,5 +219,29 @@ TEST(PartForms, WithStateAndComparedReplays) {
   EXPECT_GE(both.part().stats().replayed, 40u) << both.part().explain();
 }
 
+// One backward meets the same new form at each of many calls, which are recorded anew once.
+TEST(PartForms, OfACellInALongLoop) {
+  PartBesideEager both([] {
+    auto cell = std::make_shared<torch::nn::LSTMCellImpl>(6, 6);
+    return PartProgram{.model = cell,
+                       .function =
+                           [cell](const Tensors& in) {
+                             const auto [h, c] = cell->forward(in[0], std::make_tuple(in[1], in[2]));
+                             return Tensors{h, c};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             Tensors state{torch::zeros({3, 6}), torch::zeros({3, 6})};
+                             for (int t = 0; t < 30; ++t)
+                               state = part({batch_of(30 * i + t, {3, 6}, {1})[0], state[0], state[1]});
+                             state[0].sum().backward();
+                             return Tensors{state[0].detach()};
+                           }};
+  });
+  EXPECT_EQ(both.run(12), "") << both.part().explain();
+  EXPECT_EQ(both.part().refusal(), "");
+  EXPECT_GT(both.part().stats().replayed, 200u) << both.part().explain();
+}
+
 }  // namespace
 }  // namespace overdrive::test

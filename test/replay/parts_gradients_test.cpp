@@ -220,6 +220,34 @@ TEST(PartGradients, WithBackwardsThatRunTheFunctionOnceMore) {
   EXPECT_EQ(both.run(60), "") << both.part().explain();
 }
 
+// Of the two backwards of a graph the second one comes in a form that no recording has. There the function runs
+// once more, and finds the gradients of the first.
+TEST(PartGradients, ZeroedInPlaceByAFunctionThatRunsOnceMore) {
+  PartBesideEager both([] {
+    auto model = std::make_shared<TwoLayersImpl>();
+    return PartProgram{.model = model,
+                       .function =
+                           [=](const Tensors& in) {
+                             for (const at::Tensor& parameter : model->parameters()) {
+                               if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+                             }
+                             return Tensors{model->used(in[0]).tanh()};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) {
+                             const at::Tensor y = part({input(i)})[0];
+                             y.square().sum().backward({}, true);
+                             y.backward(torch::full({4, 6 + i}, 0.5).narrow(1, 0, 6));
+                             Tensors results = gradients_of(model->parameters());
+                             for (at::Tensor& each : results) each = each.defined() ? each.clone() : each;
+                             take_all(*model);
+                             return results;
+                           }};
+  });
+  EXPECT_EQ(both.run(30), "") << both.part().explain();
+  EXPECT_GT(both.part().stats().again, 0u) << both.part().explain();
+}
+
 TEST(PartGradients, OfParametersThatAreFrozenInTurn) {
   PartBesideEager both([] {
     return taking(take_all, [](TwoLayersImpl& model, const at::Tensor& y, int i) {

@@ -1,8 +1,9 @@
 // Random programs around two captured parts: equal bits or refused, never different. A seed names the function
 // of each part (layers with state, in-place operators, views, several inputs and outputs, weights of both) and
-// the program around them: calls in flight, kept graphs, orders of backwards, gradients of odd strides, changes
-// between a forward and its backward, hooks, threads, modes. OVERDRIVE_CAPTURE_FUZZ=first:count runs others
-// than the few that every run of the suite tries.
+// the program around them: calls in flight, kept graphs, orders of backwards, gradients of odd strides,
+// gradients that the function or the program takes away and replaces, changes between a forward and its
+// backward, hooks, threads, modes. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run
+// of the suite tries.
 #include "test/replay/parts_fixture.h"
 #include "test/support/engines.h"
 
@@ -308,6 +309,25 @@ Tensors run(World& w, const Recipe& recipe, const Tensors& inputs, const PartFun
   return outputs;
 }
 
+// What a function does with gradients that it has not made. Parameters that it may not use, too.
+void take_gradients(World& w, int kind) {
+  switch (kind) {
+    case 1:
+      return w.model->zero_grad();
+    case 2:
+      return w.layer<LinearImpl>(kOtherLinear).weight.mutable_grad().reset();
+    case 3:
+      return w.layer<LSTMImpl>(kRnn).zero_grad();
+    case 4:
+      return w.model->zero_grad(false);
+    case 5:
+      w.layer<LinearImpl>(kLinear).bias.mutable_grad().reset();
+      return w.layer<GRUCellImpl>(kGru).zero_grad(false);
+    default:
+      return;
+  }
+}
+
 // A program: what each of its steps does is drawn from a few habits, so that calls become replays, and now and
 // then from everything.
 struct Program {
@@ -330,6 +350,9 @@ struct Program {
   std::vector<Recipe> recipes;
   // Whether the losses of the calls, and which outputs they use, take turns.
   bool turns;
+  // What each part does with gradients, and how often the program around does something, of 8 steps.
+  std::array<int, 2> takes{};
+  int gives;
 
   explicit Program(uint64_t number) : seed(number) {
     Dice dice(number);
@@ -352,6 +375,8 @@ struct Program {
     for (int i = 0; i < 2; ++i) recipes.emplace_back(dice, rare);
     recipes[1].calls_other = nested;
     turns = dice.one_in(3);
+    for (int& take : takes) take = dice.one_in(3) ? 1 + dice.below(6) : 0;
+    gives = dice.one_in(2) ? 0 : 1 + dice.below(8);
   }
 };
 
@@ -383,7 +408,10 @@ std::unique_ptr<World> made(const Program& program, bool captured, bool passes) 
     w.optimizer = std::make_shared<torch::optim::SGD>(all, torch::optim::SGDOptions(0.01).momentum(0.9));
   for (int i = 0; i < 2; ++i) {
     w.function[i] = [&w, &program, i](const Tensors& inputs) {
-      return run(w, program.recipes[i], inputs, w.part[0]);
+      take_gradients(w, program.takes[i]);
+      Tensors outputs = run(w, program.recipes[i], inputs, w.part[0]);
+      if (program.takes[i] == 6) w.model->zero_grad();
+      return outputs;
     };
     if (captured) {
       w.captured[i] = std::make_unique<CapturedStep>(w.function[i],
@@ -454,6 +482,7 @@ class Step {
     before();
     try_to([&] { forwards(); });
     try_to([&] { between(); });
+    if (dice_.below(16) < program_.gives) give_gradients();
     backwards();
     after();
     return std::move(result_);
@@ -480,7 +509,14 @@ class Step {
   }
 
   void before() {
-    if (!now_and_then(3)) w_.optimizer->zero_grad(!now_and_then(4));
+    const bool zeroes = !now_and_then(3), to_none = !now_and_then(4);
+    if (zeroes) w_.optimizer->zero_grad(to_none);
+    if (kDebug)
+      std::cerr << "  step " << i_ << ": "
+                << (!zeroes   ? "keeps"
+                    : to_none ? "takes"
+                              : "zeroes")
+                << " gradients\n";
     if (now_and_then(5)) w_.model->train(!w_.model->is_training());
     if (now_and_then(8)) w_.layer<DropoutImpl>(kDropout).eval();
     if (now_and_then(6)) {
@@ -495,11 +531,25 @@ class Step {
       const torch::NoGradGuard no_grad;
       w_.layer<LinearImpl>(kOtherLinear).weight.copy_(batch_of(i_, {w_.columns, w_.columns}, {1})[0]);
     }
+    if (dice_.below(8) < program_.gives) give_gradients();
     const bool hooks = dice_.one_in(2);
     if (program_.hooks && i_ == (program_.seed % 2 ? 0 : 9)) add_hooks();
     if (now_and_then(10) && hooks) add_hooks();
     if (now_and_then(12)) {
       for (auto& part : w_.captured) part ? part->reset() : void();
+    }
+  }
+
+  // Some are taken away, some are others, with other strides now and then; most stay.
+  void give_gradients() {
+    for (const at::Tensor& each : parameters()) {
+      const int kind = dice_.below(8);
+      if (kDebug && kind < 4) std::cerr << " g" << kind;
+      if (kind == 0) each.mutable_grad().reset();
+      if (kind == 1) each.mutable_grad() = batch_of(i_, each.sizes(), {1})[0].clone();
+      if (kind == 2 && each.dim() == 2)
+        each.mutable_grad() = batch_of(i_, {each.size(1), each.size(0)}, {1})[0].t().clone();
+      if (kind == 3 && each.grad().defined()) each.mutable_grad() = each.grad().clone();
     }
   }
 
@@ -738,7 +788,14 @@ class Step {
         if (!dice_.one_in(4)) break;
         const Tensors to = wanted();
         if (to.empty()) break;
+        at::Tensor second;
         for (const at::Tensor& each : torch::autograd::grad({sum(losses)}, to, {}, {}, true, true)) {
+          if (each.defined()) result_.close.push_back(each.detach());
+          if (each.defined() && each.requires_grad())
+            second = second.defined() ? second + each.sum() : each.sum();
+        }
+        if (!second.defined() || !second.requires_grad()) break;
+        for (const at::Tensor& each : torch::autograd::grad({second}, to, {}, {}, false, true)) {
           if (each.defined()) result_.close.push_back(each.detach());
         }
         break;
@@ -840,7 +897,7 @@ void try_seed(uint64_t seed, Count& count, bool passes = true) {
     for (const Instruction& each : program.recipes[k].instructions) std::cerr << " " << each.kind;
     std::cerr << "; outputs";
     for (const auto& [index, form] : program.recipes[k].outputs) std::cerr << " " << form;
-    std::cerr << "\n";
+    std::cerr << "; takes " << program.takes[k] << "; gives " << program.gives << "\n";
   }
   const auto eager = made(program, false, passes), captured = made(program, true, passes);
   CaptureStats stats;
@@ -852,6 +909,10 @@ void try_seed(uint64_t seed, Count& count, bool passes = true) {
       stats.replayed = std::max(stats.replayed, now.replayed);
       stats.backwards = std::max(stats.backwards, now.backwards);
       stats.again = std::max(stats.again, now.again);
+      if (kDebug)
+        std::cerr << "    " << now.calls << " calls: " << now.replayed << " replayed, " << now.recorded
+                  << " recorded, " << now.checked << " checked, " << now.eager << " eager, " << now.again
+                  << " again\n";
       if (reason.empty()) reason = part->refusal();
     }
   };

@@ -1,0 +1,54 @@
+"""Captured steps and parts whose replays are slower than their calls: a large input, which a replay copies, and one element of it."""
+import pytest
+import torch
+
+import overdrive
+
+
+@pytest.fixture(autouse=True)
+def weighed(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "0")
+
+
+@pytest.fixture
+def large():
+    return torch.arange(1 << 22).float()
+
+
+def test_a_step_gives_way_and_says_so(large):
+    step = overdrive.capture(lambda x: x[1:2] * 2)
+    for i in range(120):
+        large[1] = i
+        assert step(large).item() == 2 * i
+    assert "Replays are not faster here" in step.refusal()
+    assert step.stats()["weighed"] > 0
+
+
+def test_a_part_gives_way_and_its_module_stays_captured(large):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return x[1:2] * self.weight
+
+    net = overdrive.captured(Net())
+    for i in range(120):
+        net(large).sum().backward()
+        assert net.weight.grad.item() == i + 1
+    assert "Replays are not faster here" in overdrive.part_of(net).refusal()
+
+
+def test_always_replays(large):
+    step = overdrive.capture(lambda x: x[1:2] * 2, always=True)
+    for _ in range(120):
+        step(large)
+    assert step.refusal() == "" and step.stats()["weighed"] == 0 and step.stats()["replayed"] > 100
+
+
+def test_always_is_a_flag():
+    with pytest.raises(TypeError, match="always= is 1 and must be True or False"):
+        overdrive.capture(lambda x: x, always=1)
+    with pytest.raises(TypeError, match="always= is None and must be True or False"):
+        overdrive.captured(lambda x: x, always=None)
