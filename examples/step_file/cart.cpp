@@ -23,7 +23,7 @@ struct Cart {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 3) return std::cerr << "cart FILE STATE\n", 2;
   at::set_num_threads(1);
   at::manual_seed(0);
@@ -51,4 +51,6 @@ int main(int argc, char** argv) {
     if (episode % 10 == 0) std::cout << "episode " << episode << ": reward " << sum << '\n';
   }
   step.save_state(argv[2]);
+} catch (const c10::Error& error) {  // it names the file
+  return std::cerr << error.what_without_backtrace() << '\n', 1;
 }

@@ -29,11 +29,12 @@ def predict(images):
     return model(images).argmax(1)
 
 
-# A few calls on anything of the right sizes: a step is recorded, checked, and from then on replayed.
-steps = {"train": overdrive.capture(train, optimizer=optimizer), "predict": overdrive.capture(predict)}
-for _ in range(6):
+# A few calls on anything of the right sizes: ten tell what an eager call takes, then a step is recorded, checked, and from
+# then on replayed.
+steps = {"train": overdrive.capture(train, optimizer=optimizer, eager_calls=10), "predict": overdrive.capture(predict, eager_calls=10)}
+for _ in range(15):
     steps["train"](torch.rand(50, 1, 8, 8), torch.randint(10, (50,)))
 model.eval()
-for _ in range(6):
+for _ in range(15):
     steps["predict"](torch.rand(50, 1, 8, 8))
 overdrive.save_steps(sys.argv[1], steps, names={"": model})

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iostream>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc != 4) return std::cerr << "letters FILE TEXT STATE\n", 2;
   at::set_num_threads(1);
   at::manual_seed(0);
@@ -32,4 +32,6 @@ int main(int argc, char** argv) {
     loss = 0;
   }
   step.save_state(argv[3]);
+} catch (const c10::Error& error) {  // it names the file
+  return std::cerr << error.what_without_backtrace() << '\n', 1;
 }

@@ -48,6 +48,8 @@ int train(const std::string& file, const std::string& data, const std::string& s
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   return argc == 4 ? train(argv[1], argv[2], argv[3]) : (std::cerr << "train FILE DATA STATE\n", 2);
+} catch (const c10::Error& error) {  // it names the file
+  return std::cerr << error.what_without_backtrace() << '\n', 1;
 }
