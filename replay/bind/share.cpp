@@ -6,7 +6,7 @@ namespace overdrive::replay {
 
 namespace {
 
-bool meet(const std::vector<AddressRange>& some, const std::vector<AddressRange>& others) {
+bool overlap(const std::vector<AddressRange>& some, const std::vector<AddressRange>& others) {
   return std::any_of(some.begin(), some.end(), [&](const AddressRange& a) {
     return std::any_of(others.begin(), others.end(),
                        [&](const AddressRange& b) { return a.begin < b.end && b.begin < a.end; });
@@ -31,7 +31,7 @@ bool are_apart(const std::vector<Share>& shares) {
     for (size_t k = 0; k < shares.size(); ++k) {
       if (i == k) continue;
       const Touched &one = shares[i].touched, &other = shares[k].touched;
-      if (meet(one.writes, other.writes) || meet(one.writes, other.reads)) return false;
+      if (overlap(one.writes, other.writes) || overlap(one.writes, other.reads)) return false;
     }
   }
   return true;

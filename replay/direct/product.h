@@ -35,7 +35,7 @@ struct Product {
 bool is_a_matrix_of_the_library(const at::Tensor& t);
 
 // Its shares are columns of the result, where the library computes some of them as it computes all: it is tried
-// for the very sizes, once in a process.
+// for the very sizes, once in a thread.
 Step product_step(const Product& product);
 
 }  // namespace overdrive::replay

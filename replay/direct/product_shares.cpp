@@ -1,5 +1,3 @@
-#include "engine/base/mutex.h"
-#include "engine/base/no_destructor.h"
 #include "replay/bind/probe_numbers.h"
 #include "replay/direct/product.h"
 
@@ -21,6 +19,7 @@ namespace {
 // ones, and NaNs, each of its own bits, of which a sum keeps the one that its first instruction met. All of it
 // in memory that lies in lines of the cache as the program's does. What is refused stays whole.
 
+constexpr uintptr_t kPage = 4096;
 // Columns that the library computes together.
 constexpr int64_t kColumns = 8;
 
@@ -28,7 +27,6 @@ constexpr int64_t kColumns = 8;
 class Twin {
  public:
   explicit Twin(const AddressRange& range) : count_((range.end - range.begin) / sizeof(float)) {
-    constexpr uintptr_t kPage = 4096;
     memory_.resize(count_ + kPage / sizeof(float));
     const auto begin = reinterpret_cast<uintptr_t>(memory_.data());
     begin_ = memory_.data() + (range.begin - begin) % kPage / sizeof(float);
@@ -72,48 +70,41 @@ bool have_same_bits(Product product, const std::vector<int64_t>& bounds) {
   return true;
 }
 
-// Of one process, which has one library: a step has many products of the same form.
-class Tried {
- public:
-  bool have_same_bits(const Product& product, const std::vector<int64_t>& bounds) OVERDRIVE_EXCLUDES(mutex_) {
-    const Form form{place_of(product), bounds};
-    {
-      const base::MutexLock lock(mutex_);
-      if (const auto known = known_.find(form); known != known_.end()) return known->second;
-    }
-    const bool same = replay::have_same_bits(product, bounds);
-    const base::MutexLock lock(mutex_);
-    return known_[form] = same;
-  }
+// What decides the library's way through the product, and where it is cut.
+using ProductForm = std::vector<int64_t>;
 
- private:
-  using Form = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+ProductForm product_form_of(const Product& product, const std::vector<int64_t>& bounds) {
+  const auto place = [](const float* begin) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % kPage);
+  };
+  uint32_t alpha, beta;
+  std::memcpy(&alpha, &product.alpha, sizeof alpha);
+  std::memcpy(&beta, &product.beta, sizeof beta);
+  ProductForm form{
+      product.transpose_a, product.transpose_b,  product.m, product.n, product.k,        product.lda,
+      product.ldb,         product.ldc,          alpha,     beta,      place(product.a), place(product.b),
+      place(product.c),    product.start ? 1 : 0};
+  form.insert(form.end(), bounds.begin(), bounds.end());
+  return form;
+}
 
-  static std::vector<int64_t> place_of(const Product& product) {
-    const auto line = [](const float* begin) {
-      return static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % 4096);
-    };
-    uint32_t alpha, beta;
-    std::memcpy(&alpha, &product.alpha, sizeof alpha);
-    std::memcpy(&beta, &product.beta, sizeof beta);
-    return {product.transpose_a, product.transpose_b,  product.m, product.n, product.k,       product.lda,
-            product.ldb,         product.ldc,          alpha,     beta,      line(product.a), line(product.b),
-            line(product.c),     product.start ? 1 : 0};
-  }
-
-  base::Mutex mutex_;
-  std::map<Form, bool> known_ OVERDRIVE_GUARDED_BY(mutex_);
-};
+// A step has many products of the same form. Of a thread, so that no lock is held when the process forks.
+bool are_known_to_have_same_bits(const Product& product, const std::vector<int64_t>& bounds) {
+  thread_local std::map<ProductForm, bool> known;
+  const auto [form, is_new] = known.try_emplace(product_form_of(product, bounds), false);
+  if (is_new) form->second = have_same_bits(product, bounds);
+  return form->second;
+}
 
 struct ProductStep final : Step::State {
   explicit ProductStep(const Product& whole) : product(whole) {}
   static void run(Step::State& state) { static_cast<const ProductStep&>(state).product(); }
 
   std::vector<Share> shares(int count) const override {
-    static base::NoDestructor<Tried> tried;
     const std::vector<int64_t> bounds =
         share_bounds(product.n, product.n >= kColumns * count ? kColumns : 1, count);
-    if (bounds.size() < 3 || at::get_num_threads() > 1 || !tried->have_same_bits(product, bounds)) return {};
+    if (bounds.size() < 3 || at::get_num_threads() > 1 || !are_known_to_have_same_bits(product, bounds))
+      return {};
     std::vector<Share> result;
     for (size_t i = 0; i + 1 < bounds.size(); ++i) {
       const Product part = product.columns(bounds[i], bounds[i + 1]);

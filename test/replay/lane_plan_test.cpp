@@ -1,4 +1,5 @@
-// Who waits for whom, and which lane runs what: pure functions, on random programs.
+// Who waits for whom, which lane runs what, and where steps are cut: pure functions, on random programs.
+#include "replay/bind/share.h"
 #include "replay/lanes/schedule.h"
 #include "replay/plan/dependencies.h"
 
@@ -179,6 +180,37 @@ TEST(LaneSchedule, StepsThatCostLessThanAHandOverStayTogether) {
     steps.on_caller.push_back(false);
   }
   EXPECT_EQ(schedule(steps, 2, 1000).lanes[1].size(), 0U);
+}
+
+TEST(Shares, AreCutAtWholeGrains) {
+  EXPECT_EQ(share_bounds(1000, 64, 3), (std::vector<int64_t>{0, 320, 640, 1000}));
+  EXPECT_EQ(share_bounds(130, 64, 4), (std::vector<int64_t>{0, 64, 128, 130}));
+  EXPECT_EQ(share_bounds(64, 64, 4), (std::vector<int64_t>{0, 64}));
+  EXPECT_EQ(share_bounds(5, 1, 2), (std::vector<int64_t>{0, 2, 5}));
+}
+
+TEST(Shares, AreApartUnlessOneTouchesWhatAnotherWrites) {
+  const auto share = [](std::vector<AddressRange> reads, AddressRange writes) {
+    return Share{step_of([] {}), {.reads = std::move(reads), .writes = {writes}}};
+  };
+  const auto two = [&](const AddressRange& read, const AddressRange& written) {
+    std::vector<Share> shares;
+    shares.push_back(share({{100, 200}}, {200, 300}));
+    shares.push_back(share({read}, written));
+    return are_apart(shares);
+  };
+  EXPECT_TRUE(two({100, 200}, {300, 400}));
+  EXPECT_FALSE(two({299, 310}, {300, 400}));
+  EXPECT_FALSE(two({100, 200}, {299, 400}));
+  EXPECT_FALSE(two({100, 200}, {199, 200}));
+}
+
+TEST(Shares, KnowTheFirstAndTheLastByteOfRowsInEitherDirection) {
+  const int64_t sizes[]{3, 4}, down[]{-40, 8};
+  const auto begin = uintptr_t{1000};
+  const AddressRange range = hull(reinterpret_cast<void*>(begin), sizes, down, 2, 8);
+  EXPECT_EQ(range.begin, 920U);
+  EXPECT_EQ(range.end, 1032U);
 }
 
 }  // namespace

