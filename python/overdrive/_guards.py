@@ -32,6 +32,10 @@ _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
 # Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
 _WORDS, _KEY, _EXPECTED = 4, 2, 3
+# In the place of one that was taken out: None is of its class.
+_HOLDS = KIND, id(None), 0, id(type(None))
+# By how much fewer new guards are than all, which are not laid out anew for them.
+_FEW = 16
 
 
 def is_number(value: Any) -> bool:
@@ -170,6 +174,12 @@ class Read:
         return text + (f", read at {self.where}" if self.where else "")
 
 
+def _is_told_by_a_version(read: Read) -> bool:
+    is_nothing = read.expected is NOTHING and read.kind != ENTRY
+    return not is_nothing and isinstance(read.holder, dict) and (
+        read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict))
+
+
 def _c_kind(read: Read) -> int | None:
     """How C looks at it; None: only Python can."""
     if read.expected is NOTHING and read.kind in (VALUES, CONTENTS, KEYS):
@@ -269,6 +279,8 @@ class Reads:
         self._all: dict[tuple[int, int, Any], Read] = {}
         self._first_changed = under_the_gil().overdrive_python_first_changed
         self._is_laid_out = False
+        # Those that came after the rest was laid out.
+        self._new: list[Read] = []
         self.add(reads)
 
     def __len__(self) -> int:
@@ -282,7 +294,7 @@ class Reads:
         for read in reads:
             known = self._all.setdefault(read.place, read)
             if known is read:
-                self._is_laid_out = False
+                self._new.append(read)
             elif isinstance(known, Absent) and isinstance(read, Absent):
                 known.merge(read)
 
@@ -301,38 +313,62 @@ class Reads:
         self._is_laid_out = True
         self._slow: list[Read] = []
         self._attributes: list[Read] = []
+        # As C has them: the kind, the holder, the key and what is expected, for each.
+        self._array = array("q")
+        self._fast: list[Read | None] = []
+        # The objects whose addresses C has, so that no others come to their places in memory. Other sets share a guard and change it.
+        self._held: list[Any] = []
+        self._kept: dict[int, Any] = {}
         # Of each dict the values that its version tells.
         in_dicts: dict[int, list[Read]] = {}
         others: list[Read] = []
         for read in self._all.values():
-            is_nothing = read.expected is NOTHING and read.kind != ENTRY
-            if not is_nothing and isinstance(read.holder, dict) and (
-                    read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict)):
-                in_dicts.setdefault(id(read.holder), []).append(read)
-            elif _c_kind(read) is not None:
-                others.append(read)
-            else:
-                (self._attributes if read.kind in (ATTRIBUTE, CODE) else self._slow).append(read)
-        self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
-        self._kept: dict[int, Any] = {}
-        self._fast: list[Read | None] = []
-        # As C has them: the kind, the holder, the key and what is expected, for each.
-        words: list[int] = []
+            (in_dicts.setdefault(id(read.holder), []) if _is_told_by_a_version(read) else others).append(read)
         for holder, reads in in_dicts.items():
             if _dicts_have_versions():
                 self._fast.append(None)
-                words += _C_VERSION, holder, len(reads), 0
-            for read in reads:
+                self._held.append(None)
+                self._array.extend((_C_VERSION, holder, len(reads), 0))
+            self._append(reads)
+        self._append(others)
+        self._finish()
+
+    def _append(self, reads: Iterable[Read]) -> None:
+        for read in reads:
+            if _is_told_by_a_version(read) or _c_kind(read) is not None:
                 self._fast.append(read)
-                words += self._as_c(read)
-        for read in others:
-            self._fast.append(read)
-            words += self._as_c(read)
-        self._count = len(self._fast)
-        # The objects whose addresses C has, so that no others come to their places in memory. Other sets share a guard and change it.
-        self._held: list[Any] = [None if read is None else read.expected for read in self._fast]
-        self._array = array("q", words or [0])
-        self._begin = self._array.buffer_info()[0]
+                self._held.append(read.expected)
+                self._array.extend(self._as_c(read))
+            else:
+                (self._attributes if read.kind in (ATTRIBUTE, CODE) else self._slow).append(read)
+
+    def _finish(self) -> None:
+        self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
+        self._count, self._begin = len(self._fast), self._array.buffer_info()[0]
+
+    def _look_at_new(self) -> None:
+        """Lays out those that came, which are few beside the others: they have no version of their dict."""
+        if not self._is_laid_out or _FEW * len(self._new) > len(self._all):
+            self._lay_out()
+        else:
+            self._append(self._new)
+            self._finish()
+        self._new.clear()
+
+    def _take_out(self, reads: Iterable[Read]) -> None:
+        """What has been dropped must die as it would."""
+        gone = set(map(id, reads))
+        self._new = [read for read in self._new if id(read) not in gone]
+        if not self._is_laid_out:
+            return
+        for at, read in enumerate(self._fast):
+            if id(read) in gone:
+                self._fast[at] = self._held[at] = None
+                self._array[_WORDS * at:_WORDS * (at + 1)] = array("q", _HOLDS)
+                self._kept.pop(id(read), None)
+        self._slow = [read for read in self._slow if id(read) not in gone]
+        self._attributes = [read for read in self._attributes if id(read) not in gone]
+        self._finish()
 
     def _as_c(self, read: Read) -> tuple[int, int, int, int]:
         kind, expected = read.kind, read.expected
@@ -354,8 +390,8 @@ class Reads:
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
-        if not self._is_laid_out:
-            self._lay_out()
+        if self._new or not self._is_laid_out:
+            self._look_at_new()
         at = self._first_changed(self._begin, 0, self._count)
         for index, (holder, name, expected) in enumerate(self._by_identity):
             if getattr(holder, name, NOTHING) is not expected:
@@ -399,9 +435,7 @@ class Reads:
                 places.update(come)
                 absent.leave_out(read.key for read in come.values())
                 self._all[absent.place] = absent
-            self._is_laid_out = False
-            # What has been dropped must die as it would.
-            self._held, self._by_identity, self._kept = [], [], {}
+            self._take_out(places.values())
         return places
 
     def has(self, read: Read) -> bool:

@@ -1,8 +1,11 @@
 """A guard compares objects by their places in memory, and holds them: when a value dies, another one may come to its place."""
+import weakref
+
 import pytest
 import torch
 
 import overdrive
+from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, KEYS, VALUES, Read, Reads
 
 BEGIN = """
 import torch
@@ -33,7 +36,7 @@ PLACES = {
     "class": ("Settings.scale", "Settings.scale = made"),
 }
 # How a value is made anew of a number, and a number of the value.
-VALUES = {
+MADE = {
     "float": (lambda k: float(f"{k}.5"), "{}"),
     "int": (lambda k: int(f"{k}000"), "{}"),
     "text": (lambda k: f"the scale is {k}", "float({}[13:])"),
@@ -58,12 +61,12 @@ def program_of(read):
     return program
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", MADE)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_value_at_the_place_of_one_that_died_is_another_value(place, value):
     """Two sets of values share a guard. An equal value, looked at by one of them, lets the one die that the other knows."""
     read, write = PLACES[place]
-    make, number_of = VALUES[value]
+    make, number_of = MADE[value]
     program = program_of(number_of.format(read))
     captured, x = overdrive.capture(program["function"]), torch.ones(2)
 
@@ -99,3 +102,46 @@ def test_a_list_at_the_place_of_one_that_died_is_another_list():
         held.append(settings.kept[0])
         assert held[-1][0].item() == 2 * number, number
     assert captured.stats()["replayed"] == 5, captured.refusal()
+
+
+class Value:
+    pass
+
+
+def in_a_slot():
+    holder = type("Holder", (), {"__slots__": ("value",)})()
+    holder.value = Value()
+    return holder
+
+
+# Of each kind: a holder, the guard of a value in it, and how another value comes there.
+LATE = {
+    "entry": (lambda: {"value": Value()}, lambda holder: Read(ENTRY, holder, "value"), lambda holder: holder.update(value=Value())),
+    "item": (lambda: [Value()], lambda holder: Read(ITEM, holder, 0), lambda holder: holder.__setitem__(0, Value())),
+    "values": (lambda: {"value": Value()}, lambda holder: Read(VALUES, holder, None), lambda holder: holder.update(value=Value())),
+    "keys": (lambda: {Value(): 1}, lambda holder: Read(KEYS, holder, None), lambda holder: (holder.clear(), holder.update({Value(): 1}))),
+    "attribute": (in_a_slot, lambda holder: Read(ATTRIBUTE, holder, "value"), lambda holder: setattr(holder, "value", Value())),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_guards_that_come_to_many_others_and_go(kind):
+    make, guard, change = LATE[kind]
+    many = [{"value": float(number)} for number in range(64)]
+    reads = Reads(Read(ENTRY, holder, "value") for holder in many)
+    assert reads.changed() is None
+    for _ in range(3):
+        holder = make()
+        value = weakref.ref(next(iter(holder)) if kind == "keys" else holder[0] if kind == "item" else
+                            holder.value if kind == "attribute" else holder["value"])
+        read = guard(holder)
+        reads.add([read])
+        assert reads.changed() is None and len(reads) == 65
+        change(holder)
+        assert reads.changed() is read
+        assert list(reads.drop_changed()) == [read.place] and reads.changed() is None and len(reads) == 64
+        del read
+        assert value() is None
+    many[63]["value"] = -1.0
+    changed = reads.changed()
+    assert changed is not None and changed.holder is many[63]
