@@ -1,5 +1,6 @@
 #include "replay/bind/probe_numbers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,12 @@ float probe_number(ProbeNumbers kind, std::mt19937_64& random) {
   float result;
   std::memcpy(&result, &nan, sizeof result);
   return result;
+}
+
+int probe_rounds(ProbeNumbers kind, int64_t elements) {
+  constexpr int64_t kElements = 32768, kLeast = 8, kMost = 512;
+  if (kind != ProbeNumbers::kAlike) return 2;
+  return static_cast<int>(std::clamp(kElements / std::max<int64_t>(1, elements), kLeast, kMost));
 }
 
 }  // namespace overdrive::replay

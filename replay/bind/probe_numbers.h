@@ -19,4 +19,8 @@ constexpr ProbeNumbers kAllProbeNumbers[]{ProbeNumbers::kAlike, ProbeNumbers::kF
 
 float probe_number(ProbeNumbers kind, std::mt19937_64& random);
 
+// How often a kernel is tried on numbers of a kind where a result has so many elements: two orders of a short
+// sum often give the same bits, so that few elements tell little.
+int probe_rounds(ProbeNumbers kind, int64_t elements);
+
 }  // namespace overdrive::replay
