@@ -24,6 +24,7 @@ struct EagerCost {  // What eager calls of a function took.
   // How many there were. One alone is the first, which is slower than those after it.
   uint64_t calls = 0;
 
+  // Notes an eager call that took so many seconds.
   void add(double taken) {
     seconds = calls == 0 ? taken : std::min(seconds, taken);
     ++calls;

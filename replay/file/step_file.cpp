@@ -6,11 +6,12 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <torch/nn/module.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -21,8 +22,16 @@ namespace {
 // Of the call that has failed: ": No such file or directory".
 std::string because_of_errno() { return errno ? c10::str(": ", std::strerror(errno)) : ""; }
 
+// By the system's call, because the C++ library of 2018 has no std::filesystem.
+bool is_folder(const std::string& path) {
+  const int opened = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) return false;
+  ::close(opened);
+  return true;
+}
+
 std::shared_ptr<std::string> bytes_of_file(const std::string& path) {
-  TORCH_CHECK(!std::filesystem::is_directory(path), "it is a folder.");
+  TORCH_CHECK(!is_folder(path), "it is a folder.");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   TORCH_CHECK(file, "it cannot be opened", because_of_errno(), ".");

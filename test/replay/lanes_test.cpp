@@ -123,8 +123,7 @@ at::Tensor numbers_of_all_kinds(at::IntArrayRef sizes, int seed) {
 }
 
 TEST_F(CaptureLanes, HaveTheBitsOfOneThreadWhereStepsAreDivided) {
-  for (const at::IntArrayRef sizes :
-       {at::IntArrayRef{67, 33}, at::IntArrayRef{128, 48}, at::IntArrayRef{5, 301}}) {
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{67, 33}, {128, 48}, {5, 301}}) {
     for (const int shares : {2, 3, 5}) {
       replay::try_lanes(
           {.cores = 4, .always = true, .seed = 3, .shares = shares, .longest_delay = shares == 3 ? 5 : 0});
