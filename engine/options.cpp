@@ -1,42 +1,23 @@
 #include "engine/options.h"
 
-#include "engine/base/environment.h"
+#include "engine/base/environment_value.h"
 
 #include <c10/util/Exception.h>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
 namespace overdrive::engine {
 namespace {
 
-// A variable that is set to nothing counts as not set: `NAME= program` is how shells unset one.
-const char* value_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : nullptr;
-}
-
 // The words of a variable stand in the order of the option's values.
 template <typename T>
 void read(const char* name, T& option) {
-  const char* value = value_of(name);
-  if (!value) return;
-  const auto* variable = std::find_if(std::begin(kEnvironment), std::end(kEnvironment),
-                                      [name](const auto& row) { return std::strcmp(row.name, name) == 0; });
-  TORCH_INTERNAL_ASSERT(variable != std::end(kEnvironment));
-  const int number = number_of_value(*variable, value);
-  if (number < 0) {
-    char why[512];
-    describe_bad_value(*variable, value, why, sizeof why);
-    TORCH_CHECK(false, why);
-  }
-  option = static_cast<T>(number);
+  if (const auto value = value_from_environment(name)) option = static_cast<T>(*value);
 }
 
 // How many letters must be changed, added or left out to make one word of the other.

@@ -1,12 +1,11 @@
 #include "replay/captured_function.h"
 
+#include "engine/base/environment_value.h"
 #include "replay/file/names.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <mutex>
 #include <sstream>
-#include <string_view>
 #include <thread>
 
 namespace overdrive::replay {
@@ -45,11 +44,7 @@ class Busy {
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
-    const char* text = std::getenv(name);
-    if (!text || !*text) continue;
-    const std::string_view value = text;
-    TORCH_CHECK(value == "0" || value == "1", name, " is \"", value, "\", but must be one of 0|1.");
-    on &= value == "1";
+    on &= engine::value_from_environment(name).value_or(1) == 1;
   }
   return on;
 }

@@ -1,6 +1,6 @@
 #include "replay/lanes/lane_run.h"
 
-#include "engine/base/environment.h"
+#include "engine/base/environment_value.h"
 #include "engine/base/float_modes.h"
 #include "engine/base/no_destructor.h"
 #include "replay/run/below_autograd.h"
@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <ostream>
 #include <utility>
 
@@ -112,16 +110,7 @@ const LaneTrial& lane_trial() { return trial_of_process(); }
 
 int lanes_asked_for(int option) {
   TORCH_CHECK(option >= 0, "CaptureOptions::lanes is ", option, ", but must be 0 or more.");
-  const char* text = option == 1 ? std::getenv("OVERDRIVE_CAPTURE_LANES") : nullptr;
-  if (!text || !*text) return option;
-  const auto* variable =
-      std::find_if(std::begin(engine::kEnvironment), std::end(engine::kEnvironment),
-                   [](const auto& each) { return std::strcmp(each.name, "OVERDRIVE_CAPTURE_LANES") == 0; });
-  const int number = engine::number_of_value(*variable, text);
-  char message[300];
-  if (number < 0) engine::describe_bad_value(*variable, text, message, sizeof message);
-  TORCH_CHECK(number >= 0, message);
-  return number;
+  return option == 1 ? engine::value_from_environment("OVERDRIVE_CAPTURE_LANES").value_or(option) : option;
 }
 
 struct LaneRun::Surroundings {

@@ -1,11 +1,6 @@
 #include "replay/recording/compared_replays.h"
 
-#include <c10/util/Exception.h>
-
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
+#include "engine/base/environment_value.h"
 
 namespace overdrive::replay {
 
@@ -14,14 +9,7 @@ namespace {
 // install() checks the variable as well, but a program that captures a step need not install the engine.
 std::optional<uint64_t> check_every(const CaptureOptions& options) {
   if (options.check_every > 0) return options.check_every;
-  const char* text = std::getenv("OVERDRIVE_CAPTURE_CHECK");
-  if (!text || !*text) return std::nullopt;
-  int every = -1;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, every);
-  TORCH_CHECK(error == std::errc{} && stop == end && every >= 0, "OVERDRIVE_CAPTURE_CHECK is \"", text,
-              "\", but must be a whole number from 0 to ", std::numeric_limits<int>::max(), ".");
-  return static_cast<uint64_t>(every);
+  return engine::value_from_environment("OVERDRIVE_CAPTURE_CHECK");
 }
 
 bool is_power_of_ten(uint64_t number) {

@@ -1,10 +1,8 @@
 #include "replay/recording/weighed_calls.h"
 
-#include <c10/util/Exception.h>
+#include "engine/base/environment_value.h"
 
 #include <atomic>
-#include <cstdlib>
-#include <string_view>
 
 namespace overdrive::replay {
 
@@ -16,11 +14,7 @@ std::atomic<uint64_t> asked_in_vain{0};
 constexpr uint64_t kMostAsked = 4096;
 
 bool is_always(const CaptureOptions& options) {
-  const char* text = std::getenv("OVERDRIVE_CAPTURE_ALWAYS");
-  const std::string_view value = text ? text : "";
-  TORCH_CHECK(value.empty() || value == "0" || value == "1", "OVERDRIVE_CAPTURE_ALWAYS is \"", value,
-              "\", but must be one of 0|1.");
-  return options.always || value == "1";
+  return engine::value_from_environment("OVERDRIVE_CAPTURE_ALWAYS").value_or(0) == 1 || options.always;
 }
 
 }  // namespace
