@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/operators/keys.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
@@ -29,7 +30,7 @@ class Aside {
   const c10::InferenceMode no_inference_{false};
   const at::AutoDispatchBelowADInplaceOrView below_;
   const c10::impl::ExcludeDispatchKeyGuard no_layers_{
-      c10::DispatchKeySet({kWriteKey, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+      c10::DispatchKeySet({engine::keys::kWrites, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
                            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
   const at::DisableRecordFunctionGuard no_callbacks_;
 };

@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/operators/keys.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -19,7 +20,7 @@ namespace {
 
 thread_local WriteWatch* tls_innermost = nullptr;
 
-constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kWriteKey);
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, engine::keys::kWrites);
 
 bool is_declared_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
@@ -140,8 +141,8 @@ class Kernels final {
   Kernels() {
     auto& dispatcher = c10::Dispatcher::singleton();
     try {
-      handles_.push_back(
-          dispatcher.registerFallback(kWriteKey, c10::KernelFunction::makeFallthrough(), "Overdrive"));
+      handles_.push_back(dispatcher.registerFallback(engine::keys::kWrites,
+                                                     c10::KernelFunction::makeFallthrough(), "Overdrive"));
     } catch (const c10::Error& error) {
       is_refused_ = true;
       TORCH_WARN("Recomputations of checkpointed regions write to buffers again: ", error.msg());
@@ -160,7 +161,7 @@ class Kernels final {
     for (const c10::OperatorHandle& op : found) {
       if (!is_watched(op)) continue;
       handles_.push_back(c10::Dispatcher::singleton().registerImpl(
-          op.operator_name(), kWriteKey, c10::KernelFunction::makeFromBoxedFunction<&run_watched>(),
+          op.operator_name(), engine::keys::kWrites, c10::KernelFunction::makeFromBoxedFunction<&run_watched>(),
           std::nullopt, nullptr, "Overdrive"));
     }
     const base::MutexLock lock(mutex_);
@@ -183,7 +184,8 @@ WriteWatch* WriteWatch::innermost() { return tls_innermost; }
 WriteWatch::WriteWatch()
     : outer_(tls_innermost),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      included_(Kernels::get().are_there() ? c10::DispatchKeySet(kWriteKey) : c10::DispatchKeySet()) {
+      included_(Kernels::get().are_there() ? c10::DispatchKeySet(engine::keys::kWrites)
+                                           : c10::DispatchKeySet()) {
   tls_innermost = this;
 }
 

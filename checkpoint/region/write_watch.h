@@ -8,14 +8,9 @@
 
 #include "engine/base/torch_types.h"
 
-#include <c10/core/DispatchKey.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace overdrive::checkpoint {
-
-// Of an extension of LibTorch that is no longer developed. The key comes before autograd, so a tensor is seen
-// before its version changes.
-inline constexpr c10::DispatchKey kWriteKey = c10::DispatchKey::DeferredInit;
 
 class WriteWatch {
  public:

@@ -1,17 +1,14 @@
-// The kernel that sees every operator of a thread before any other does (a dispatch key that LibTorch keeps for
-// its tests). functional_call() puts tensors in the place of others there, and the rules of a pass over jets
-// come after that; one key has one such kernel. The body is in substitution.cpp. Any thread. Private.
+// The kernel that sees every operator of a thread before any other does (engine::keys::kAboveAll).
+// functional_call() puts tensors in the place of others there, and the rules of a pass over jets come after
+// that; one key has one such kernel. The body is in substitution.cpp. Any thread. Private.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <c10/core/DispatchKey.h>
 
 #include <atomic>
 
 namespace overdrive::forward_ad::detail {
-
-inline constexpr c10::DispatchKey kKeyAboveAll = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 // Runs the operator and returns true, or leaves it alone. Filled by taylor/ with its first pass.
 using OperatorRules = bool (*)(const c10::OperatorHandle&, torch::jit::Stack*);

@@ -1,6 +1,7 @@
 #include "forward_ad/drivers/reverse.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/operators/keys.h"
 #include "forward_ad/drivers/functional_call.h"
 #include "forward_ad/drivers/kernel_above_all.h"
 #include "forward_ad/layers/layers.h"
@@ -92,7 +93,8 @@ class Substitution final : public c10::DebugInfoBase, public std::enable_shared_
 };
 
 namespace {
-constexpr c10::DispatchKey kSubstitutionKey = kKeyAboveAll;
+using engine::keys::kAboveAll;
+
 // Whether a tensor of the list was replaced.
 template <typename Element>
 bool substitute_in(c10::IValue& value, c10::List<Element> list, const Substitution& substitution) {
@@ -120,7 +122,7 @@ bool substitute_in(c10::IValue& value, const Substitution& substitution) {
 // With other tensors, other kernels may be due, so the operator is called anew; without this key, since a given
 // tensor may be another one of the module's own.
 void run_substituted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kSubstitutionKey);
+  constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kAboveAll);
   const Substitution* substitution = Substitution::innermost();
   bool any = false;
   if (substitution != nullptr) {
@@ -131,7 +133,7 @@ void run_substituted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
   const OperatorRules next = operator_rules_of_pass.load(std::memory_order_acquire);
   if (next != nullptr && next(op, stack)) return;
   if (!any) return op.redispatchBoxed(keys & kBelow, stack);
-  const c10::impl::ExcludeDispatchKeyGuard once((c10::DispatchKeySet(kSubstitutionKey)));
+  const c10::impl::ExcludeDispatchKeyGuard once((c10::DispatchKeySet(kAboveAll)));
   op.callBoxed(stack);
 }
 
@@ -140,7 +142,7 @@ void run_substituted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 // Kept for good: the dispatcher may be asked while the process ends.
 void register_kernel_above_all() {
   struct Registration {
-    torch::Library fallback{torch::Library::IMPL, "_", kSubstitutionKey, __FILE__, __LINE__};
+    torch::Library fallback{torch::Library::IMPL, "_", kAboveAll, __FILE__, __LINE__};
     Registration() { fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_substituted>()); }
   };
   static base::NoDestructor<Registration> registration;
@@ -157,7 +159,7 @@ bool may_have_derivative(at::Tensor tensor) {
 
 void substitute_in(Tensors& tensors) {
   const Substitution* substitution = Substitution::innermost();
-  if (substitution == nullptr || !c10::impl::tls_is_dispatch_key_included(kSubstitutionKey)) return;
+  if (substitution == nullptr || !c10::impl::tls_is_dispatch_key_included(kAboveAll)) return;
   for (at::Tensor& tensor : tensors) {
     const at::Tensor* given = tensor.defined() ? substitution->find(tensor) : nullptr;
     if (given != nullptr) tensor = *given;
@@ -198,14 +200,14 @@ std::shared_ptr<Substitution> substitution_of(const ModuleTensors& own, const Na
 
 SubstitutionScope::SubstitutionScope(const ModuleTensors& own, const NamedTensors& given)
     : substitution_(substitution_of(own, given)),
-      was_included_(c10::impl::tls_is_dispatch_key_included(kSubstitutionKey)) {
+      was_included_(c10::impl::tls_is_dispatch_key_included(kAboveAll)) {
   register_kernel_above_all();
   substitution_->open();
-  c10::impl::tls_set_dispatch_key_included(kSubstitutionKey, true);
+  c10::impl::tls_set_dispatch_key_included(kAboveAll, true);
 }
 
 SubstitutionScope::~SubstitutionScope() {
-  c10::impl::tls_set_dispatch_key_included(kSubstitutionKey, was_included_);
+  c10::impl::tls_set_dispatch_key_included(kAboveAll, was_included_);
   substitution_->close();
 }
 

@@ -2,7 +2,7 @@
 // over memory. They take one pass over contiguous tensors, and otherwise fewer passes than LibTorch's formulas,
 // because sums are made in place. A recording sees operators alone: there the formula of the pass runs on
 // tensors, an operator for each operation, which rounds the same.
-#include "engine/base/recording_key.h"
+#include "engine/operators/keys.h"
 #include "forward_ad/layers/layers.h"
 #include "forward_ad/rules/rule_support.h"
 
@@ -68,7 +68,7 @@ void fill(const Halves& result, const Pair& pair, Formula formula) {
 // Value and tangent in one pass over the memory.
 template <typename Formula>
 Tensor in_one_pass(DispatchKeySet keys, const Pair& pair, Formula formula) {
-  if (base::is_recording(keys) && !pair.is_side_by_side()) {
+  if (engine::keys::is_recording(keys) && !pair.is_side_by_side()) {
     c10::AutoFwGradMode no_tangents(false);
     const Dual<Tensor> made = formula(Dual<Tensor>{pair.a, pair.of_a}, Dual<Tensor>{pair.b, pair.of_b});
     return with_tangent(made.value, made.tangent);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/base/autograd_modes.h"
+#include "engine/operators/keys.h"
 #include "forward_ad/layers/dual_layout.h"
 
 #include <ATen/ATen.h>
@@ -15,7 +16,7 @@
 
 namespace overdrive::forward_ad::rules {
 
-inline constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+inline constexpr c10::DispatchKey kKey = engine::keys::kForwardRules;
 inline constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 inline bool is_given(const std::optional<at::Tensor>& tensor) {

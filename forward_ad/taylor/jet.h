@@ -3,6 +3,7 @@
 // to second_derivative.cpp. Private.
 #pragma once
 
+#include "engine/operators/keys.h"
 #include "forward_ad/drivers/kernel_above_all.h"
 
 #include <ATen/core/Tensor.h>
@@ -54,7 +55,7 @@ at::Tensor input_of_pass(const at::Tensor& value, const at::Tensor& direction);
 // Operators inside a rule: no tensor has derivatives.
 class InsideRule {
  private:
-  c10::impl::ExcludeDispatchKeyGuard no_rules_{detail::kKeyAboveAll};
+  c10::impl::ExcludeDispatchKeyGuard no_rules_{engine::keys::kAboveAll};
   c10::AutoFwGradMode no_marks_{false};
 };
 
@@ -70,7 +71,7 @@ class Pass {
   static std::string given_up_because();
 
  private:
-  c10::impl::IncludeDispatchKeyGuard rules_{detail::kKeyAboveAll};
+  c10::impl::IncludeDispatchKeyGuard rules_{engine::keys::kAboveAll};
 };
 
 // The rules by operator. They are called for operators that get a tensor with derivatives.

@@ -1,8 +1,8 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
-#include "engine/base/recording_key.h"
 #include "engine/host/op_inputs.h"
+#include "engine/operators/keys.h"
 #include "replay/record/active_recorder.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/kept_casts.h"
@@ -24,7 +24,7 @@ namespace overdrive::replay {
 
 namespace {
 
-constexpr auto kKey = base::kRecordingKey;
+constexpr auto kKey = engine::keys::kRecording;
 
 // Operators of recordings that ran on other threads: state that a recording carries to a thread includes the
 // key.
