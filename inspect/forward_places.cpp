@@ -2,11 +2,11 @@
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/operators/forward_observer.h"
 #include "engine/run/watchers.h"
 #include "inspect/call_stack.h"
 
 #include <ATen/SequenceNumber.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -63,11 +63,9 @@ class Places {
 
 std::atomic<bool> places_wanted{false};
 
-// A plain value: a late tensor's destructor may run a backward after the thread's destructors.
+// A plain value, as the observer in it.
 struct PlacedThread {
-  at::CallbackHandle callback = 0;
-  bool on = false;
-  int pauses = 0;
+  engine::ForwardObserver observer;
   int depth = 0;       // operators inside each other
   uint64_t known = 0;  // nodes with a number below it have their place, or are too old for one
 };
@@ -88,7 +86,7 @@ std::unique_ptr<at::ObserverContext> place_begins(const at::RecordFunction& op) 
   PlacedThread& thread = placed_thread;
   if (thread.depth++ != 0) return nullptr;
   auto first = std::make_unique<FirstOfOp>();
-  if (thread.on && thread.known < first->number) {
+  if (thread.observer.is_on() && thread.known < first->number) {
     add_place(thread.known, first->number, Place::By::kNobodyBefore, op.name());
   }
   return first;
@@ -106,29 +104,24 @@ void place_ends(const at::RecordFunction&, at::ObserverContext* context) {
 
 void match_wanted(PlacedThread& thread) {
   const bool on = places_wanted.load(std::memory_order_acquire);
-  if (on == thread.on || thread.pauses != 0) return;
+  if (on == thread.observer.is_on() || thread.observer.is_paused()) return;
   if (on) {
-    thread.callback = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&place_begins, &place_ends).scopes({at::RecordScope::FUNCTION}));
+    thread.observer.start(at::RecordFunctionCallback(&place_begins, &place_ends));
     thread.depth = 0;
     thread.known = at::sequence_number::peek();
   } else {
-    at::removeCallback(thread.callback);
+    thread.observer.stop();
   }
-  thread.on = on;
 }
 
 // Nodes run as they do without a record, and the nodes that they make have no place in a forward.
 class PlacelessRun final : public engine::RunWatch {
  public:
-  PlacelessRun() {
-    PlacedThread& thread = placed_thread;
-    if (thread.pauses++ == 0 && thread.on) at::disableCallback(thread.callback);
-  }
+  PlacelessRun() { placed_thread.observer.pause(); }
   ~PlacelessRun() override {
     PlacedThread& thread = placed_thread;
-    if (--thread.pauses != 0 || !thread.on) return;
-    at::reenableCallback(thread.callback);
+    thread.observer.resume();
+    if (thread.observer.is_paused() || !thread.observer.is_on()) return;
     const uint64_t end = at::sequence_number::peek();
     if (end != begin_) add_place(begin_, end, Place::By::kBackward, "");
     thread.known = end;
@@ -142,8 +135,8 @@ class PlaceWatcher final : public engine::Watcher {
  public:
   std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts&) override {
     match_wanted(placed_thread);
-    const bool needed = placed_thread.on || placed_thread.pauses != 0;
-    return needed ? std::make_unique<PlacelessRun>() : nullptr;
+    const engine::ForwardObserver& observer = placed_thread.observer;
+    return observer.is_on() || observer.is_paused() ? std::make_unique<PlacelessRun>() : nullptr;
   }
 };
 

@@ -3,10 +3,10 @@
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 #include "engine/host/op_inputs.h"
+#include "engine/operators/forward_observer.h"
 #include "engine/run/watchers.h"
 
 #include <ATen/core/DimVector.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -71,11 +71,9 @@ class Writes {
   std::deque<Write> writes_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
-// A plain value: a late tensor's destructor may run a backward after the thread's destructors.
+// A plain value, as the observer in it.
 struct RecordedThread {
-  at::CallbackHandle callback = 0;
-  bool on = false;
-  int pauses = 0;
+  engine::ForwardObserver observer;
   int depth = 0;  // operators inside each other
 };
 thread_local RecordedThread recorded_thread;
@@ -114,21 +112,15 @@ void compares_versions(const at::RecordFunction& op, at::ObserverContext* contex
 // Nodes run as they do without a record.
 class PausedRun final : public engine::RunWatch {
  public:
-  PausedRun() {
-    RecordedThread& thread = recorded_thread;
-    if (thread.pauses++ == 0 && thread.on) at::disableCallback(thread.callback);
-  }
-  ~PausedRun() override {
-    RecordedThread& thread = recorded_thread;
-    if (--thread.pauses == 0 && thread.on) at::reenableCallback(thread.callback);
-  }
+  PausedRun() { recorded_thread.observer.pause(); }
+  ~PausedRun() override { recorded_thread.observer.resume(); }
 };
 
 class PausingWatcher final : public engine::Watcher {
  public:
   std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts&) override {
-    const bool needed = recorded_thread.on || recorded_thread.pauses != 0;
-    return needed ? std::make_unique<PausedRun>() : nullptr;
+    const engine::ForwardObserver& observer = recorded_thread.observer;
+    return observer.is_on() || observer.is_paused() ? std::make_unique<PausedRun>() : nullptr;
   }
 };
 
@@ -146,17 +138,14 @@ bool read_told(const std::exception& error, Told& told) {
 
 void record_in_place_writes(bool on) {
   RecordedThread& thread = recorded_thread;
-  if (on == thread.on || thread.pauses != 0) return;
+  if (on == thread.observer.is_on() || thread.observer.is_paused()) return;
   if (on) {
     [[maybe_unused]] static const bool kAdded = (engine::add_watcher(std::make_shared<PausingWatcher>()), true);
-    thread.callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&notes_versions, &compares_versions)
-                                                     .needsInputs(true)
-                                                     .scopes({at::RecordScope::FUNCTION}));
+    thread.observer.start(at::RecordFunctionCallback(&notes_versions, &compares_versions).needsInputs(true));
     thread.depth = 0;
   } else {
-    at::removeCallback(thread.callback);
+    thread.observer.stop();
   }
-  thread.on = on;
 }
 
 std::string writer_of(const std::exception& error) {

@@ -1,11 +1,10 @@
 #include "inspect/cost/memory_owners.h"
 
 #include "engine/base/mutex.h"
+#include "engine/operators/forward_observer.h"
 #include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/step_recorder.h"
-
-#include <ATen/record_function.h>
 
 #include <map>
 
@@ -36,8 +35,7 @@ namespace {
 struct MeasuredThread {
   OwnerNumbers* numbers = nullptr;
   StepRecorder* recorder = nullptr;
-  at::CallbackHandle callback = 0;
-  int pauses = 0;
+  engine::ForwardObserver observer;
   int depth = 0;  // operators inside each other
 };
 thread_local MeasuredThread measured_thread;
@@ -60,26 +58,17 @@ void operator_ends(const at::RecordFunction&, at::ObserverContext* context) {
   if (thread.recorder != nullptr) thread.recorder->op_ends();
 }
 
-void pause_operators() {
-  MeasuredThread& thread = measured_thread;
-  if (thread.pauses++ == 0 && thread.numbers != nullptr) at::disableCallback(thread.callback);
-}
-void resume_operators() {
-  MeasuredThread& thread = measured_thread;
-  if (--thread.pauses == 0 && thread.numbers != nullptr) at::reenableCallback(thread.callback);
-}
-
 class OwnersRun final : public engine::RunWatch {
  public:
   OwnersRun(std::shared_ptr<OwnerNumbers> numbers, std::shared_ptr<StepRecorder> recorder,
             const engine::RunFacts& facts)
       : numbers_(std::move(numbers)), recorder_(std::move(recorder)) {
-    pause_operators();
+    measured_thread.observer.pause();
     if (recorder_ != nullptr) first_ = recorder_->run_begins(facts);
   }
   ~OwnersRun() override {
     AllocationLog::owner() = around_;
-    resume_operators();
+    measured_thread.observer.resume();
   }
 
   void before_node(const engine::NodeFacts& facts) override {
@@ -128,14 +117,12 @@ MemoryOwners::MemoryOwners(StepRecord* record) : parts_(std::make_shared<Parts>(
   measured_thread.numbers = parts_->numbers.get();
   measured_thread.recorder = parts_->recorder.get();
   measured_thread.depth = 0;
-  measured_thread.callback =
-      at::addThreadLocalCallback(at::RecordFunctionCallback(&operator_begins, &operator_ends)
-                                     .needsInputs(record != nullptr)
-                                     .scopes({at::RecordScope::FUNCTION}));
+  measured_thread.observer.start(
+      at::RecordFunctionCallback(&operator_begins, &operator_ends).needsInputs(record != nullptr));
 }
 
 MemoryOwners::~MemoryOwners() {
-  at::removeCallback(measured_thread.callback);
+  measured_thread.observer.stop();
   measured_thread.numbers = nullptr;
   measured_thread.recorder = nullptr;
   AllocationLog::owner() = 0;

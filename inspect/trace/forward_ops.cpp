@@ -1,7 +1,8 @@
 #include "inspect/trace/forward_ops.h"
 
+#include "engine/operators/forward_observer.h"
+
 #include <ATen/SequenceNumber.h>
-#include <ATen/record_function.h>
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
@@ -11,11 +12,10 @@
 namespace overdrive::inspect {
 namespace {
 
-// A plain value: a late tensor's destructor may run a backward after the thread's destructors.
+// A plain value, as the observer in it.
 struct OpsOfThread {
   std::vector<std::shared_ptr<TraceFile>>* files = nullptr;  // null when there are none
-  at::CallbackHandle callback = 0;
-  int pauses = 0;
+  engine::ForwardObserver observer;
   uint64_t next_unclaimed = 0;  // numbers of nodes below it have their operator
 };
 thread_local OpsOfThread ops_of_thread;
@@ -55,9 +55,7 @@ ForwardOps::ForwardOps(std::shared_ptr<TraceFile> file) : file_(std::move(file))
   OpsOfThread& ops = ops_of_thread;
   if (ops.files == nullptr) {
     ops.files = new std::vector<std::shared_ptr<TraceFile>>;
-    ops.callback = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(&op_begins, &op_ends).scopes({at::RecordScope::FUNCTION}));
-    if (ops.pauses != 0) at::disableCallback(ops.callback);
+    ops.observer.start(at::RecordFunctionCallback(&op_begins, &op_ends));
   }
   ops.files->push_back(file_);
 }
@@ -70,18 +68,11 @@ ForwardOps::~ForwardOps() {
   if (found == ops.files->end()) return;
   ops.files->erase(found);
   if (!ops.files->empty()) return;
-  at::removeCallback(ops.callback);
+  ops.observer.stop();
   delete std::exchange(ops.files, nullptr);
 }
 
-void ForwardOps::pause() {
-  OpsOfThread& ops = ops_of_thread;
-  if (ops.pauses++ == 0 && ops.files != nullptr) at::disableCallback(ops.callback);
-}
-
-void ForwardOps::resume() {
-  OpsOfThread& ops = ops_of_thread;
-  if (--ops.pauses == 0 && ops.files != nullptr) at::reenableCallback(ops.callback);
-}
+void ForwardOps::pause() { ops_of_thread.observer.pause(); }
+void ForwardOps::resume() { ops_of_thread.observer.resume(); }
 
 }  // namespace overdrive::inspect
