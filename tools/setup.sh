@@ -36,7 +36,12 @@ torch_is_known() {
   [[ -f $kState/asked && -f $kState/torch_dir && "$(<$kState/asked)" == "$kAsked" ]] && holds_torch "$(<$kState/torch_dir)"
 }
 
-is_done() { [[ -f $kState/have-$1 && ! tools/setup.sh -nt $kState/have-$1 ]]; }
+# is_done WHAT [FILE...]: what was made from files that are newer now is made again.
+is_done() {
+  local file
+  [[ -f $kState/have-$1 ]] || return
+  for file in tools/setup.sh "${@:2}"; do [[ ! $file -nt $kState/have-$1 ]] || return; done
+}
 mark_done() { mkdir -p $kState && touch "$kState/have-$1"; }
 
 # --- distribution packages -------------------------------------------------------------------
@@ -382,7 +387,7 @@ setup_part() {
       ;;
     recipes)
       setup_part build
-      is_done recipes || { setup_recipes && mark_done recipes; }
+      is_done recipes examples/recipes/requirements.txt || { setup_recipes && mark_done recipes; }
       ;;
     database)
       setup_part python
