@@ -65,8 +65,8 @@ class Backward {
     memory_->plan.build({root_.get(), several, call_.outputs, call_.accumulate_grad,
                          engine_.options.own_nodes ? native_nodes::number_of : nullptr});
     if (memory_->plan.has_device_nodes()) plan_devices();
-    count(counts::backwards);
-    if (context_.innermost != nullptr) count(counts::nested);
+    count(base::counts::backwards);
+    if (context_.innermost != nullptr) count(base::counts::nested);
     if (has_watchers()) [[unlikely]]
       run_watched();
     else
@@ -217,7 +217,7 @@ class Backward {
   }
 
   void run_bare() {
-    count(counts::frames_elided);
+    count(base::counts::frames_elided);
     collecting_warnings([&](host::WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
       ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);

@@ -51,7 +51,7 @@ class ForeignSavedHooks final : public SavedVariableHooks {
   }
 
   const std::unique_ptr<SavedVariableHooks> hooks_;
-  const LiveSavedHooks alive_;
+  const base::LiveSavedHooks alive_;
   int64_t bytes_ = -1;
 };
 

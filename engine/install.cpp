@@ -1,6 +1,5 @@
 #include "engine/install.h"
 
-#include "engine/at_install.h"
 #include "engine/backward.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
@@ -11,6 +10,7 @@
 #include "engine/keep_memory.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
+#include "engine/slots.h"
 
 #include <c10/util/Type.h>
 

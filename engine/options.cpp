@@ -17,7 +17,7 @@ namespace {
 // The words of a variable stand in the order of the option's values.
 template <typename T>
 void read(const char* name, T& option) {
-  if (const auto value = value_from_environment(name)) option = static_cast<T>(*value);
+  if (const auto value = base::value_from_environment(name)) option = static_cast<T>(*value);
 }
 
 // How many letters must be changed, added or left out to make one word of the other.
@@ -83,7 +83,8 @@ Options Options::from_environment() {
 const std::vector<Variable>& environment_variables() {
   static const auto* rows = [] {
     auto* made = new std::vector<Variable>;
-    for (const EnvironmentVariable& row : kEnvironment) made->push_back({row.name, row.allowed, row.meaning});
+    for (const base::EnvironmentVariable& row : base::kEnvironment)
+      made->push_back({row.name, row.allowed, row.meaning});
     return made;
   }();
   return *rows;

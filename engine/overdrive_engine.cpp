@@ -1,6 +1,5 @@
 #include "engine/overdrive_engine.h"
 
-#include "engine/anomaly_source.h"
 #include "engine/backward.h"
 #include "engine/base/counters.h"
 #include "engine/base/live_saved_hooks.h"
@@ -15,6 +14,7 @@
 #include "engine/run/fresh_stack.h"
 #include "engine/run/thread_context.h"
 #include "engine/shadow_check.h"
+#include "engine/slots.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <pthread.h>
@@ -71,7 +71,7 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   if (!previous_is_python_.load(std::memory_order_acquire)) return serve(call);
   // Python's engine refuses a caller that holds the GIL, and gives Python its error back. In between it comes
   // to serve() through the door.
-  if (!python_door::is_open()) count_forwarded("python engine below");
+  if (!python_door::is_open()) base::count_forwarded("python engine below");
   return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
 }
 
@@ -109,7 +109,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
 
 // Only Python sets a compiled autograd function, so only a process with Python is warned.
 void OverdriveEngine::tell_of_unknown_compiled_autograd() const {
-  count(counts::compiled_autograd_unknown);
+  count(base::counts::compiled_autograd_unknown);
   if (!previous_is_python_.load(std::memory_order_acquire)) return;
   TORCH_WARN_ONCE(
       "Overdrive cannot see in this build of LibTorch whether compiled autograd is on. Backwards run on "
@@ -128,16 +128,16 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
                           .saved_hooks_in_use = saved_hooks_may_run(call.create_graph)};
   const auto body = [&] { captured = run_backward(state, call); };
   if (nested && moves_to_thread(thread_context().innermost->depth)) {
-    count(counts::threads);
+    count(base::counts::threads);
     call_on_new_thread(body);
   } else if (!nested || !stack_is_low()) {
     body();
   } else if (state.options.exact == Exact::kAuto || thread_context().worker != nullptr) {
     // A worker stays on its thread in any case: waiting for another, it could not serve its queue.
-    count(counts::fresh_stacks);
+    count(base::counts::fresh_stacks);
     call_on_fresh_stack(body);
   } else {
-    count(counts::threads);
+    count(base::counts::threads);
     call_on_new_thread(body);
   }
   return captured;
@@ -152,7 +152,7 @@ bool OverdriveEngine::moves_to_thread(int32_t depth) const {
 }
 
 variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
-  count_forwarded(reason);
+  base::count_forwarded(reason);
   // Python's own execute() came to us through the door, and would come again.
   if (previous_is_python_.load(std::memory_order_acquire)) {
     return previous().Engine::execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
@@ -164,7 +164,7 @@ variable_list OverdriveEngine::forward(const BackwardCall& call, const char* rea
 
 c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
     const std::shared_ptr<GraphTask>& task, base::NodePtr root, InputBuffer&& gradients) {
-  if (!HostFrame::prepare(*task, root)) count_forwarded("foreign graph task");
+  if (!HostFrame::prepare(*task, root)) base::count_forwarded("foreign graph task");
   return Engine::execute_with_graph_task(task, std::move(root), std::move(gradients));
 }
 
@@ -191,7 +191,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
 // Hooks of the graph unpack. Hooks of the thread pack what a backward that creates a graph saves: Python's are
 // on LibTorch's list; of ours it is enough to know that there were some.
 bool OverdriveEngine::saved_hooks_may_run(bool create_graph) const {
-  if (LiveSavedHooks::any()) return true;
+  if (base::LiveSavedHooks::any()) return true;
   if (!create_graph) return false;
   return saved_hooks_.load(std::memory_order_acquire) != nullptr ||
          !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();

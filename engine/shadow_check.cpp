@@ -210,11 +210,11 @@ variable_list run_with_shadow_check(const BackwardCall& call, const std::functio
   if (add_leaves(call, leaves)) expected = run_on_stock(call, leaves.tensors());
   leaves.put_back();
   if (!expected.has_value()) {
-    count(counts::check_skipped);
+    count(base::counts::check_skipped);
     return ours();
   }
   Outcome actual = observe(leaves.tensors(), ours);
-  count(counts::checked);
+  count(base::counts::checked);
   if (actual.error) std::rethrow_exception(actual.error);
   TORCH_CHECK(!expected->error, "OVERDRIVE_CHECK: a backward fails with stock and succeeds with Overdrive.");
   for (size_t i = 0; i < actual.captured.size(); ++i) {

@@ -47,7 +47,7 @@ std::string grouped(uint64_t number) {
 }
 
 // Where a node has not been seen yet there is nothing to say of its type.
-void add_native_nodes(const CounterTotals& totals, Stats& stats) {
+void add_native_nodes(const base::CounterTotals& totals, Stats& stats) {
   for (size_t type = 1; type < native_nodes::count_types(); ++type) {
     for (size_t outcome = 0; outcome < kNativeWays; ++outcome) {
       const uint64_t n = totals.native_count(type, outcome);
@@ -63,10 +63,10 @@ void add_native_nodes(const CounterTotals& totals, Stats& stats) {
 }
 
 void add_map(std::string& json, const char* name, const std::map<std::string, uint64_t>& counts) {
-  json += json_quoted(name) + ": {";
+  json += base::json_quoted(name) + ": {";
   const char* separator = "";
   for (const auto& [key, n] : counts) {
-    json += separator + json_quoted(key) + ": " + std::to_string(n);
+    json += separator + base::json_quoted(key) + ": " + std::to_string(n);
     separator = ", ";
   }
   json += '}';
@@ -75,7 +75,7 @@ void add_map(std::string& json, const char* name, const std::map<std::string, ui
 }  // namespace
 
 Stats stats() {
-  CounterTotals totals = counter_totals();
+  base::CounterTotals totals = base::counter_totals();
   Stats stats;
   for (const auto& [name, number] : kNumbers) stats.*number = totals[name];
   stats.keep_memory_bytes = HeapKeeper::get().limit();
@@ -91,7 +91,7 @@ std::vector<std::string> own_node_types() {
   return types;
 }
 
-void reset_stats() { reset_counters(); }
+void reset_stats() { base::reset_counters(); }
 
 std::string stats_summary() {
   const Stats s = stats();
@@ -114,7 +114,7 @@ std::string stats_json() {
   const Stats s = stats();
   std::string json = "{";
   for (const auto& [name, number] : kNumbers)
-    json += json_quoted(name) + ": " + std::to_string(s.*number) + ", ";
+    json += base::json_quoted(name) + ": " + std::to_string(s.*number) + ", ";
   add_map(json, "own_nodes", s.own_nodes);
   json += ", ";
   add_map(json, "declined_nodes", s.declined_nodes);

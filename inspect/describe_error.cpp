@@ -1,6 +1,5 @@
-#include "engine/anomaly_source.h"
-#include "engine/at_install.h"
 #include "engine/overdrive_engine.h"
+#include "engine/slots.h"
 #include "inspect/forward_frames.h"
 #include "inspect/forward_places.h"
 #include "inspect/forward_stack.h"

@@ -44,7 +44,7 @@ class Busy {
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
-    on &= engine::value_from_environment(name).value_or(1) == 1;
+    on &= base::value_from_environment(name).value_or(1) == 1;
   }
   return on;
 }

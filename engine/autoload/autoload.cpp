@@ -83,19 +83,19 @@ bool is_set_to(const char* name, const char* value) {
 bool is_verbose() { return is_set_to("OVERDRIVE_VERBOSE", "1") || is_set_to("OVERDRIVE_VERBOSE", "2"); }
 
 // A variable that is set to nothing counts as not set.
-void check_value_of(const overdrive::engine::EnvironmentVariable& variable) {
+void check_value_of(const overdrive::base::EnvironmentVariable& variable) {
   const char* value = getenv(variable.name);
-  if (!value || !*value || number_of_value(variable, value) >= 0) return;
+  if (!value || !*value || overdrive::base::number_of_value(variable, value) >= 0) return;
   char why[512];
-  describe_bad_value(variable, value, why, sizeof why);
+  overdrive::base::describe_bad_value(variable, value, why, sizeof why);
   end_for_bad_value(why);
 }
 
 // OVERDRIVE=0 turns us off. The library, which looks at all values, is not loaded then.
 bool wanted() {
-  check_value_of(overdrive::engine::kEnvironment[0]);
+  check_value_of(overdrive::base::kEnvironment[0]);
   if (!is_set_to("OVERDRIVE", "0")) return true;
-  for (const auto& variable : overdrive::engine::kEnvironment) check_value_of(variable);
+  for (const auto& variable : overdrive::base::kEnvironment) check_value_of(variable);
   if (is_verbose()) say("overdrive: off, the stock engine stays: %s\n", "OVERDRIVE is 0");
   return false;
 }

@@ -8,7 +8,7 @@
 #include <array>
 #include <new>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 namespace {
 
 // Place 0 is never read. A counter that finds no free place counts there.
@@ -156,4 +156,4 @@ void count_forwarded(const char* reason) { Registry::get().add_forwarded(reason)
 CounterTotals counter_totals() { return Registry::get().totals(); }
 void reset_counters() { Registry::get().reset(); }
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 // One number with a name of stats(). Takes a place in the threads' blocks when something is first counted.
 class Counter {
@@ -79,4 +79,4 @@ struct CounterTotals {
 CounterTotals counter_totals();
 void reset_counters();
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

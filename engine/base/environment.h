@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 struct EnvironmentVariable {
   const char* name;
@@ -88,4 +88,4 @@ inline void describe_bad_value(const EnvironmentVariable& variable, const char* 
   }
 }
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

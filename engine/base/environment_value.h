@@ -11,7 +11,7 @@
 #include <iterator>
 #include <optional>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 // The number that the variable is set to, or the place of its word among those allowed; none where it is not
 // set. One that is set to nothing counts as not set: `NAME= program` is how shells unset one. Throws at a bad
@@ -31,4 +31,4 @@ inline std::optional<int> value_from_environment(const char* name) {
   return number;
 }
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 namespace {
 
 // How many bytes the character at the beginning takes in UTF-8; 0 where it is none.
@@ -60,4 +60,4 @@ std::string json_number(double value) {
   return text;
 }
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 // As it stands inside the quotes of a JSON string: in UTF-8, with `?` in the place of each byte that is no
 // UTF-8.
@@ -27,4 +27,4 @@ std::string json_list(const List& list, Write&& write, const char* separator = "
   return json += "]";
 }
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 class LiveSavedHooks {
  public:
@@ -21,4 +21,4 @@ class LiveSavedHooks {
   constinit static inline std::atomic<int64_t> alive_{0};
 };
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

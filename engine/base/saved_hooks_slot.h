@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace overdrive::engine {
+namespace overdrive::base {
 
 class SavedHooksSlot {
  public:
@@ -21,4 +21,4 @@ class SavedHooksSlot {
   constinit static inline std::atomic<Question> question_{nullptr};
 };
 
-}  // namespace overdrive::engine
+}  // namespace overdrive::base

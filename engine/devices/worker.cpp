@@ -25,7 +25,7 @@ Worker::Worker(HostEngine& engine, c10::Device device)
       queue_(std::make_shared<TaskQueue>()),
       host_queue_(std::make_shared<torch::autograd::ReadyQueue>()),
       thread_([this] { engine_.live_as_host_thread(host_queue_, [this] { serve(); }); }) {
-  count(counts::threads);
+  count(base::counts::threads);
 }
 
 void Worker::stop() {

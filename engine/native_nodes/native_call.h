@@ -34,7 +34,7 @@ inline constexpr size_t place_of(NativeRefusal refusal) {
   return place_of(NativeOutcome::kHowMany) + static_cast<size_t>(refusal) - 1;
 }
 inline constexpr size_t kNativeWays = place_of(NativeRefusal::kHowMany);
-static_assert(kNativeWays <= kNativeOutcomes);
+static_assert(kNativeWays <= base::kNativeOutcomes);
 inline constexpr std::array<std::string_view, kNativeWays> kNativeOutcomeNames = {
     "ran",          "gradient", "saved",   "shape", "value", "large",   "seen",     "nan",   "hook",
     "create_graph", "inputs",   "devices", "mode",  "level", "anomaly", "profiler", "watch", "exact"};

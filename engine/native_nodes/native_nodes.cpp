@@ -11,13 +11,13 @@ bool run(uint16_t number, base::Node& node, base::variable_list& gradients, base
          bool views_are_seen, NativeRefusal refusal) {
   if (gradients.empty()) return false;
   if (refusal != NativeRefusal::kNone) [[unlikely]] {
-    count_native(number, place_of(refusal));
+    base::count_native(number, place_of(refusal));
     return false;
   }
   results.resize(node.num_outputs());
   NativeCall call{node, gradients, results, views_are_seen};
   const NativeOutcome outcome = table().row(number).run(call);
-  count_native(number, place_of(outcome));
+  base::count_native(number, place_of(outcome));
   if (outcome == NativeOutcome::kRan) return true;
   results.clear();
   return false;
@@ -27,7 +27,7 @@ size_t count_types() { return table().size(); }
 const std::string& type_name(size_t number) { return table().row(static_cast<uint16_t>(number)).name; }
 
 void Table::append(const std::type_info& type, const char* name, NativeFunction run) {
-  TORCH_INTERNAL_ASSERT(rows_.size() < kNativeTypes);
+  TORCH_INTERNAL_ASSERT(rows_.size() < base::kNativeTypes);
   rows_.push_back({&type, name, run});
   size_t at = place_of(&type);
   while (places_[at] != 0) at = (at + 1) % kPlaces;

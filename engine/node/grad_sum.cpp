@@ -43,7 +43,7 @@ void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* co
   }
   // Every other case by the host's own rules (which tensor may be written, in which order sparse
   // and dense are added, tensors that CUDA graphs or Python hold).
-  count(counts::slow_sums);
+  count(base::counts::slow_sums);
   torch::autograd::InputBuffer buffer(1);
   buffer.buffer[0] = std::move(slot);
   buffer.add(0, std::move(gradient), std::nullopt, std::nullopt, consumer);

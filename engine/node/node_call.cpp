@@ -139,7 +139,7 @@ bool all_surely_fit(const edge_list& edges, variable_list& gradients, bool below
 void check_gradients(Node& node, variable_list& gradients, bool below_autograd) {
   if (all_surely_fit(node.next_edges(), gradients, below_autograd)) [[likely]]
     return;
-  count(counts::slow_validations);
+  count(base::counts::slow_validations);
   validate_outputs(node.next_edges(), gradients, [&](const std::string& what) {
     return c10::str("Function ", node.name(), " returned an ", what);
   });
@@ -148,7 +148,7 @@ void check_gradients(Node& node, variable_list& gradients, bool below_autograd) 
 void check_root_gradients(const edge_list& roots, variable_list& gradients) {
   if (all_surely_fit(roots, gradients, /*below_autograd=*/false)) [[likely]]
     return;
-  count(counts::slow_validations);
+  count(base::counts::slow_validations);
   validate_outputs(roots, gradients, [](const std::string& what) { return what; });
 }
 

@@ -54,7 +54,7 @@ class Seat {
         options_(options),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
-  ~Seat() { count(counts::nodes, static_cast<int64_t>(nodes_run_)); }
+  ~Seat() { count(base::counts::nodes, static_cast<int64_t>(nodes_run_)); }
   Seat(const Seat&) = delete;
   Seat& operator=(const Seat&) = delete;
 

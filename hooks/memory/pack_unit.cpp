@@ -9,8 +9,8 @@
 
 namespace overdrive::hooks {
 namespace counts {
-static constinit engine::Counter packed_later{"packed_later"};
-static constinit engine::Counter waiting_bytes{"waiting_bytes", engine::Counter::Kind::kNow};
+static constinit base::Counter packed_later{"packed_later"};
+static constinit base::Counter waiting_bytes{"waiting_bytes", base::Counter::Kind::kNow};
 }  // namespace counts
 
 PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry,
@@ -28,7 +28,7 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry,
       packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
-    engine::count(counts::waiting_bytes, memory_.bytes());
+    base::count(counts::waiting_bytes, memory_.bytes());
   } else if (timing.fetch_early) {
     made_ = base::StreamMark::here(memory_.device());
   }
@@ -37,7 +37,7 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry,
 PackUnit::~PackUnit() { stop_waiting(); }
 
 at::Tensor PackUnit::stop_waiting() {
-  if (waiting_.defined()) engine::count(counts::waiting_bytes, -memory_.bytes());
+  if (waiting_.defined()) base::count(counts::waiting_bytes, -memory_.bytes());
   return std::exchange(waiting_, at::Tensor());
 }
 
@@ -122,7 +122,7 @@ void PackUnit::pack_waiting() {
     }
   }
   auto [packed, made] = pack_late(source);
-  engine::count(counts::packed_later);
+  base::count(counts::packed_later);
   const base::MutexLock lock(mutex_);
   if (!waiting_.defined()) return;  // another thread was faster
   packed_ = std::move(packed);

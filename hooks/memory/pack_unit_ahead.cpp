@@ -12,11 +12,11 @@
 
 namespace overdrive::hooks {
 namespace counts {
-static constinit engine::Counter ahead_hits{"ahead_hits"};
-static constinit engine::Counter ahead_waits{"ahead_waits"};
-static constinit engine::Counter ahead_misses{"ahead_misses"};
-static constinit engine::Counter ahead_unused{"ahead_unused"};
-static constinit engine::Counter ahead_bytes{"ahead_bytes"};
+static constinit base::Counter ahead_hits{"ahead_hits"};
+static constinit base::Counter ahead_waits{"ahead_waits"};
+static constinit base::Counter ahead_misses{"ahead_misses"};
+static constinit base::Counter ahead_unused{"ahead_unused"};
+static constinit base::Counter ahead_bytes{"ahead_bytes"};
 }  // namespace counts
 
 Prefetch::Announced PackUnit::announce_fetch() {
@@ -78,13 +78,13 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
   for (const at::Tensor& part : packed_.tensors) {
     if (part.defined()) base::note_use_here(part);
   }
-  engine::count(counts::ahead_bytes, static_cast<int64_t>(memory.nbytes()));
+  base::count(counts::ahead_bytes, static_cast<int64_t>(memory.nbytes()));
   const uint64_t link = told.work() != nullptr ? told.work()->link : 0;
   return {std::move(memory), base::StreamMark::here(memory_.device()), link};
 }
 
 void PackUnit::forget_fetched() {
-  if (prefetch_ != nullptr && prefetch_->forget()) engine::count(counts::ahead_unused);
+  if (prefetch_ != nullptr && prefetch_->forget()) base::count(counts::ahead_unused);
 }
 
 at::Tensor PackUnit::take_fetched() {
@@ -96,13 +96,13 @@ at::Tensor PackUnit::take_fetched() {
   Prefetch::Taken taken = prefetch_->take();
   switch (taken.came) {
     case Prefetch::Came::kNot:
-      engine::count(counts::ahead_misses);
+      base::count(counts::ahead_misses);
       break;
     case Prefetch::Came::kInTime:
-      engine::count(counts::ahead_hits);
+      base::count(counts::ahead_hits);
       break;
     case Prefetch::Came::kLate:
-      engine::count(counts::ahead_waits);
+      base::count(counts::ahead_waits);
       break;
   }
   if (base::AuxiliarySpan* work = told.work()) work->link = taken.result.link;

@@ -44,7 +44,7 @@ bool HookScope::has_host_hooks_inside() const {
 }
 
 void HookScope::open() {
-  engine::SavedHooksSlot::fill([] {
+  base::SavedHooksSlot::fill([] {
     const HookScope* scope = innermost();
     return scope != nullptr && scope->hooks != nullptr;
   });

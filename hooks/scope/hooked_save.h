@@ -51,7 +51,7 @@ class HookedSave final : public torch::autograd::SavedVariableHooks {
   [[noreturn]] void refuse_changed() const;
   void check_filled(const at::Tensor& unpacked, const base::Node& node) const;
 
-  const engine::LiveSavedHooks alive_;
+  const base::LiveSavedHooks alive_;
   std::shared_ptr<HookScope> scope_;  // until packed
   // One of three: a tensor that is not packed, or the packed memory in one of two forms.
   at::Tensor kept_;

@@ -5,7 +5,7 @@
 namespace overdrive::inspect {
 
 std::string to_html(const Graph& graph, const std::string& title) {
-  const std::string json = "{\"title\": " + engine::json_quoted(title) + ", \"graph\": " + to_json(graph) + "}";
+  const std::string json = "{\"title\": " + base::json_quoted(title) + ", \"graph\": " + to_json(graph) + "}";
   return page_of("Overdrive: graph of " + title, kGraphStyle, kGraphScript, json);
 }
 

@@ -47,34 +47,33 @@ std::string look_fields(const TensorLook& look) {
     if (i != 0) json += ", ";
     json += look.shape[i] < 0 ? std::string("null") : std::to_string(look.shape[i]);
   }
-  return json + "], \"dtype\": " + engine::json_quoted(look.dtype) +
-         ", \"device\": " + engine::json_quoted(look.device) + ", \"bytes\": " + std::to_string(look.bytes);
+  return json + "], \"dtype\": " + base::json_quoted(look.dtype) +
+         ", \"device\": " + base::json_quoted(look.device) + ", \"bytes\": " + std::to_string(look.bytes);
 }
 
 std::string saved_json(const SavedLook& saved) {
-  return "{" + look_fields(saved.look) + ", \"owner\": " + engine::json_quoted(word_for(saved.owner)) +
+  return "{" + look_fields(saved.look) + ", \"owner\": " + base::json_quoted(word_for(saved.owner)) +
          ", \"owner_node\": " + (saved.owner_node < 0 ? "null" : std::to_string(saved.owner_node)) +
          ", \"first_holder\": " + (saved.first_holder ? "true" : "false") + "}";
 }
 
 std::string node_json(const GraphNode& node) {
-  std::string json = "{\"name\": " + engine::json_quoted(node.name);
+  std::string json = "{\"name\": " + base::json_quoted(node.name);
   if (node.leaf) {
     json += ", \"leaf\": true, \"leaf_name\": " +
-            (node.leaf_name.empty() ? "null" : engine::json_quoted(node.leaf_name));
+            (node.leaf_name.empty() ? "null" : base::json_quoted(node.leaf_name));
   } else {
     json += ", \"leaf\": false, \"sequence_nr\": " + std::to_string(node.sequence_nr) +
             ", \"own\": " + (node.own ? "true" : "false");
   }
-  json +=
-      ", \"order\": " + std::to_string(node.order) + ", \"gradients\": " +
-      engine::json_list(node.gradients, [](const TensorLook& look) { return "{" + look_fields(look) + "}"; });
+  json += ", \"order\": " + std::to_string(node.order) + ", \"gradients\": " +
+          base::json_list(node.gradients, [](const TensorLook& look) { return "{" + look_fields(look) + "}"; });
   if (!node.leaf) {
     json += std::string(", \"saved_state\": \"") + word_for(node.saved_state) +
-            "\", \"saved\": " + engine::json_list(node.saved, saved_json) +
+            "\", \"saved\": " + base::json_list(node.saved, saved_json) +
             ", \"held_bytes\": " + std::to_string(node.held_bytes);
   }
-  return json + ", \"seconds\": " + engine::json_number(node.seconds) + "}";
+  return json + ", \"seconds\": " + base::json_number(node.seconds) + "}";
 }
 
 std::string dot_quoted(const std::string& text) {
@@ -104,19 +103,19 @@ std::string dot_label(const GraphNode& node) {
 std::string to_json(const Graph& graph) {
   std::string json = "{\"overdrive_graph\": 1,\n\"held_bytes\": " + std::to_string(graph.held_bytes());
   const auto number = [](uint32_t value) { return std::to_string(value); };
-  json += ",\n\"roots\": " + engine::json_list(graph.roots, number);
-  json += ",\n\"nodes\": " + engine::json_list(graph.nodes, node_json, ",\n");
+  json += ",\n\"roots\": " + base::json_list(graph.roots, number);
+  json += ",\n\"nodes\": " + base::json_list(graph.nodes, node_json, ",\n");
   const auto edge = [](const GraphEdge& e) {
     return "[" + std::to_string(e.from) + ", " + std::to_string(e.to) + ", " + std::to_string(e.output) + ", " +
            std::to_string(e.input) + "]";
   };
-  json += ",\n\"edges\": " + engine::json_list(graph.edges, edge);
-  json += ",\n\"run_order\": " + engine::json_list(graph.run_order, number);
+  json += ",\n\"edges\": " + base::json_list(graph.edges, edge);
+  json += ",\n\"run_order\": " + base::json_list(graph.run_order, number);
   const auto block = [](const RepeatedBlock& b) {
     return "{\"first\": " + std::to_string(b.first) + ", \"period\": " + std::to_string(b.period) +
            ", \"count\": " + std::to_string(b.count) + "}";
   };
-  return json + ",\n\"blocks\": " + engine::json_list(graph.blocks, block) + "}\n";
+  return json + ",\n\"blocks\": " + base::json_list(graph.blocks, block) + "}\n";
 }
 
 std::string to_dot(const Graph& graph) {

@@ -1,10 +1,10 @@
 #include "inspect/trace/trace.h"
 
-#include "engine/at_install.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 #include "engine/check_installed.h"
 #include "engine/run/watchers.h"
+#include "engine/slots.h"
 #include "inspect/cost/live_bytes.h"
 #include "inspect/trace/auxiliary_trace.h"
 #include "inspect/trace/forward_ops.h"

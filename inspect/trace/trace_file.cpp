@@ -68,7 +68,7 @@ thread_local RecentLanes recent_lanes;
 std::string name_of_thread(pthread_t thread) {
   char name[32] = "";
   pthread_getname_np(thread, name, sizeof name);
-  return engine::json_text(name);
+  return base::json_text(name);
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
   {
     const base::MutexLock lock(mutex_);
     if (names_.size() + 1 < kMostNames) {
-      names_.push_back(engine::json_text(std::string_view(name).substr(0, 400)));
+      names_.push_back(base::json_text(std::string_view(name).substr(0, 400)));
     } else if (names_.size() < kMostNames) {
       names_.push_back("(one of many names)");
     }

@@ -110,7 +110,7 @@ const LaneTrial& lane_trial() { return trial_of_process(); }
 
 int lanes_asked_for(int option) {
   TORCH_CHECK(option >= 0, "CaptureOptions::lanes is ", option, ", but must be 0 or more.");
-  return option == 1 ? engine::value_from_environment("OVERDRIVE_CAPTURE_LANES").value_or(option) : option;
+  return option == 1 ? base::value_from_environment("OVERDRIVE_CAPTURE_LANES").value_or(option) : option;
 }
 
 struct LaneRun::Surroundings {

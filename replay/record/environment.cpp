@@ -65,7 +65,7 @@ const char* reason_to_run_eagerly() {
   if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
     return "hooks on saved tensors are active";
   }
-  if (engine::SavedHooksSlot::active()) return "hooks on saved tensors are active";
+  if (base::SavedHooksSlot::active()) return "hooks on saved tensors are active";
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0)) return "a forward-mode level is open";
   if (engine::host::compiled_autograd() == engine::host::CompiledAutograd::kOn)
     return "compiled autograd is on";

@@ -9,7 +9,7 @@ namespace {
 // install() checks the variable as well, but a program that captures a step need not install the engine.
 std::optional<uint64_t> check_every(const CaptureOptions& options) {
   if (options.check_every > 0) return options.check_every;
-  return engine::value_from_environment("OVERDRIVE_CAPTURE_CHECK");
+  return base::value_from_environment("OVERDRIVE_CAPTURE_CHECK");
 }
 
 bool is_power_of_ten(uint64_t number) {

@@ -14,7 +14,7 @@ std::atomic<uint64_t> asked_in_vain{0};
 constexpr uint64_t kMostAsked = 4096;
 
 bool is_always(const CaptureOptions& options) {
-  return engine::value_from_environment("OVERDRIVE_CAPTURE_ALWAYS").value_or(0) == 1 || options.always;
+  return base::value_from_environment("OVERDRIVE_CAPTURE_ALWAYS").value_or(0) == 1 || options.always;
 }
 
 }  // namespace

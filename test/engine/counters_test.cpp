@@ -13,21 +13,21 @@
 
 namespace {
 
-using namespace overdrive::engine;
+namespace base = overdrive::base;
 
 class Counters : public testing::Test {
  protected:
-  void SetUp() override { reset_counters(); }
-  static uint64_t nodes() { return counter_totals()["nodes"]; }
+  void SetUp() override { base::reset_counters(); }
+  static uint64_t nodes() { return base::counter_totals()["nodes"]; }
 };
 
 TEST_F(Counters, SumOverThreadsThatLiveAndThreadsThatEnded) {
-  count(counts::nodes, 5);
-  std::thread([] { count(counts::nodes, 7); }).join();
-  count(counts::backwards);
+  count(base::counts::nodes, 5);
+  std::thread([] { count(base::counts::nodes, 7); }).join();
+  count(base::counts::backwards);
   EXPECT_EQ(nodes(), 12);
-  EXPECT_EQ(counter_totals()["backwards"], 1);
-  EXPECT_EQ(counter_totals()["threads"], 0);
+  EXPECT_EQ(base::counter_totals()["backwards"], 1);
+  EXPECT_EQ(base::counter_totals()["threads"], 0);
 }
 
 TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
@@ -44,7 +44,7 @@ TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([] {
-        for (int i = 0; i < kEach; ++i) count(counts::nodes);
+        for (int i = 0; i < kEach; ++i) count(base::counts::nodes);
       });
     }
     for (auto& thread : threads) thread.join();
@@ -55,14 +55,14 @@ TEST_F(Counters, LoseNothingWhenManyThreadsComeAndGoWhileAnotherReads) {
 }
 
 struct CountsInItsDestructor {
-  ~CountsInItsDestructor() { count(counts::nodes, 3); }
+  ~CountsInItsDestructor() { count(base::counts::nodes, 3); }
 };
 
 TEST_F(Counters, CountInDestructorsOfThreadLocals) {
   std::thread([] {
     thread_local CountsInItsDestructor made_before_the_block;
     (void)&made_before_the_block;
-    count(counts::nodes);
+    count(base::counts::nodes);
     thread_local CountsInItsDestructor made_after_it;
     (void)&made_after_it;
   }).join();
@@ -71,10 +71,10 @@ TEST_F(Counters, CountInDestructorsOfThreadLocals) {
 
 TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
   static pthread_key_t late;  // made after the registry's own key, so its destructor runs later
-  count(counts::nodes, 0);
-  ASSERT_EQ(pthread_key_create(&late, [](void*) { count(counts::nodes, 11); }), 0);
+  count(base::counts::nodes, 0);
+  ASSERT_EQ(pthread_key_create(&late, [](void*) { count(base::counts::nodes, 11); }), 0);
   std::thread([] {
-    count(counts::nodes);
+    count(base::counts::nodes);
     pthread_setspecific(late, &late);
   }).join();
   EXPECT_EQ(nodes(), 12);
@@ -82,36 +82,36 @@ TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
 }
 
 TEST_F(Counters, StartAgainFromZeroAfterAResetAlsoForThreadsThatGoOnCounting) {
-  count(counts::nodes, 100);
-  count_forwarded("a reason");
-  reset_counters();
+  count(base::counts::nodes, 100);
+  base::count_forwarded("a reason");
+  base::reset_counters();
   EXPECT_EQ(nodes(), 0);
-  EXPECT_TRUE(counter_totals().forwarded.empty());
-  count(counts::nodes, 2);
+  EXPECT_TRUE(base::counter_totals().forwarded.empty());
+  count(base::counts::nodes, 2);
   EXPECT_EQ(nodes(), 2);
 }
 
 TEST_F(Counters, KeepForwardedCallsByReason) {
-  count_forwarded("first");
-  count_forwarded("second");
-  std::thread([] { count_forwarded("first"); }).join();
-  EXPECT_EQ(counter_totals().forwarded, (std::map<std::string, uint64_t>{{"first", 2}, {"second", 1}}));
+  base::count_forwarded("first");
+  base::count_forwarded("second");
+  std::thread([] { base::count_forwarded("first"); }).join();
+  EXPECT_EQ(base::counter_totals().forwarded, (std::map<std::string, uint64_t>{{"first", 2}, {"second", 1}}));
 }
 
 TEST_F(Counters, BeginAtZeroInAChildForkedWhileAnotherThreadHeldTheRegistry) {
   std::atomic<bool> stop{false};
   std::thread holder([&] {
-    while (!stop) count_forwarded("busy");
+    while (!stop) base::count_forwarded("busy");
   });
   const std::map<std::string, uint64_t> only_the_childs{{"in the child", 1}};
   for (int i = 0; i < 50; ++i) {
-    count(counts::nodes);
+    count(base::counts::nodes);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      count(counts::nodes);
-      count_forwarded("in the child");
-      _exit(nodes() == 1 && counter_totals().forwarded == only_the_childs ? 0 : 1);
+      count(base::counts::nodes);
+      base::count_forwarded("in the child");
+      _exit(nodes() == 1 && base::counter_totals().forwarded == only_the_childs ? 0 : 1);
     }
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
