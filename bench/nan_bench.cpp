@@ -4,7 +4,7 @@
 #include "bench/statistics.h"
 #include "bench/timing.h"
 #include "engine/engine.h"
-#include "inspect/nan_watch.h"
+#include "inspect/nan/nan_watch.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/torch.h>

@@ -12,10 +12,10 @@
 #include "inspect/cancel.h"
 #include "inspect/cost/memory_timeline.h"
 #include "inspect/cost/profile.h"
-#include "inspect/error_note.h"
+#include "inspect/errors/error_note.h"
 #include "inspect/graph/graph.h"
 #include "inspect/graph/predicted_order.h"
-#include "inspect/nan_watch.h"
+#include "inspect/nan/nan_watch.h"
 #include "inspect/on_backward.h"
 #include "inspect/trace/trace.h"
 

@@ -26,7 +26,7 @@ WINGS = [
     "hooks/interface", "hooks/memory", "hooks/scope", "hooks/kernels", "hooks/cuda", "hooks/packers", "hooks",
     "checkpoint/region", "checkpoint/ahead", "checkpoint/early", "checkpoint/on_demand", "checkpoint/chain",
     "checkpoint/pipeline", "checkpoint",
-    "inspect/page", "inspect/graph", "inspect/kernels", "inspect/cost", "inspect/trace", "inspect",
+    "inspect/page", "inspect/graph", "inspect/kernels", "inspect/errors", "inspect/nan", "inspect/cost", "inspect/trace", "inspect",
     "replay/plan", "replay/record", "replay/passes", "replay/bind", "replay/direct", "replay/guard", "replay/run",
     "replay/optimizers", "replay/lanes", "replay/part", "replay/file", "replay/recording", "replay",
     "python/border",

@@ -1,5 +1,5 @@
 // The notes of errors out of a backward; the errors stay stock's.
-#include "inspect/error_note.h"
+#include "inspect/errors/error_note.h"
 
 #include "test/support/caught.h"
 #include "test/support/contract.h"

@@ -1,6 +1,6 @@
 // OVERDRIVE_ERRORS=full: file and line of the program's own frames, with anomaly mode and the host's words
 // around them, and without. Under other values anomaly mode is stock's (contract_anomaly_test.cpp).
-#include "inspect/error_note.h"
+#include "inspect/errors/error_note.h"
 #include "test/support/caught.h"
 #include "test/support/contract.h"
 

@@ -1,8 +1,8 @@
 // The first node that makes a NaN or an infinity out of finite gradients.
-#include "inspect/nan_watch.h"
+#include "inspect/nan/nan_watch.h"
 
 #include "inspect/kernels/value_range.h"
-#include "inspect/tensor_range.h"
+#include "inspect/nan/tensor_range.h"
 #include "test/support/contract.h"
 
 #include <limits>

@@ -1,7 +1,7 @@
-#include "inspect/note_store.h"
+#include "inspect/errors/note_store.h"
 
 #include "engine/base/no_destructor.h"
-#include "inspect/error_note.h"
+#include "inspect/errors/error_note.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,4 +1,4 @@
-#include "inspect/node_path.h"
+#include "inspect/errors/node_path.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,4 +1,4 @@
-#include "inspect/in_place_writes.h"
+#include "inspect/errors/in_place_writes.h"
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"

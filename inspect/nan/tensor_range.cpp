@@ -1,4 +1,4 @@
-#include "inspect/tensor_range.h"
+#include "inspect/nan/tensor_range.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
-#include "inspect/call_stack.h"
+#include "inspect/errors/call_stack.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 

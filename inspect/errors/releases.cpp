@@ -1,4 +1,4 @@
-#include "inspect/releases.h"
+#include "inspect/errors/releases.h"
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"

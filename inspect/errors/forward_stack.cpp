@@ -1,7 +1,7 @@
-#include "inspect/forward_stack.h"
+#include "inspect/errors/forward_stack.h"
 
-#include "inspect/forward_frames.h"
-#include "inspect/forward_places.h"
+#include "inspect/errors/forward_frames.h"
+#include "inspect/errors/forward_places.h"
 
 #include <torch/csrc/autograd/anomaly_mode.h>
 

@@ -1,13 +1,13 @@
-#include "inspect/nan_watch.h"
+#include "inspect/nan/nan_watch.h"
 
 #include "engine/base/mutex.h"
 #include "engine/check_installed.h"
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"
+#include "inspect/errors/nan_warning.h"
+#include "inspect/errors/node_path.h"
 #include "inspect/graph/saved_tensors.h"
-#include "inspect/nan_warning.h"
-#include "inspect/node_path.h"
-#include "inspect/tensor_range.h"
+#include "inspect/nan/tensor_range.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,14 +1,14 @@
 #include "engine/overdrive_engine.h"
 #include "engine/slots.h"
-#include "inspect/forward_frames.h"
-#include "inspect/forward_places.h"
-#include "inspect/forward_stack.h"
-#include "inspect/in_place_writes.h"
-#include "inspect/nan_warning.h"
-#include "inspect/node_path.h"
-#include "inspect/note_store.h"
-#include "inspect/releases.h"
-#include "inspect/thread_note.h"
+#include "inspect/errors/forward_frames.h"
+#include "inspect/errors/forward_places.h"
+#include "inspect/errors/forward_stack.h"
+#include "inspect/errors/in_place_writes.h"
+#include "inspect/errors/nan_warning.h"
+#include "inspect/errors/node_path.h"
+#include "inspect/errors/note_store.h"
+#include "inspect/errors/releases.h"
+#include "inspect/errors/thread_note.h"
 
 namespace overdrive::inspect {
 namespace {

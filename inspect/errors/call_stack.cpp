@@ -1,4 +1,4 @@
-#include "inspect/call_stack.h"
+#include "inspect/errors/call_stack.h"
 
 #include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/profiler/unwind/unwind.h>

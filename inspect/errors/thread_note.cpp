@@ -1,4 +1,4 @@
-#include "inspect/thread_note.h"
+#include "inspect/errors/thread_note.h"
 
 #include "engine/overdrive_engine.h"
 #include "engine/run/watchers.h"

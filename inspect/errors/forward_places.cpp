@@ -1,10 +1,10 @@
-#include "inspect/forward_places.h"
+#include "inspect/errors/forward_places.h"
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 #include "engine/operators/forward_observer.h"
 #include "engine/run/watchers.h"
-#include "inspect/call_stack.h"
+#include "inspect/errors/call_stack.h"
 
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>

@@ -1,4 +1,4 @@
-#include "inspect/forward_frames.h"
+#include "inspect/errors/forward_frames.h"
 
 #include <torch/csrc/autograd/function.h>
 
