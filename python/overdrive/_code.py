@@ -278,7 +278,7 @@ class Watcher:
             elif event == _C_CALL and self._refuse is not None:
                 function = ctypes.cast(argument, ctypes.py_object).value
                 name = getattr(function, "__name__", "")
-                if self.book is not None and (getattr(function, "__module__", None) or "").partition(".")[0] in _READ_NUMBERS:
+                if self.book is not None and str(getattr(function, "__module__", "")).partition(".")[0] in _READ_NUMBERS:
                     self.book.look(f"the function calls {name}(), which may read it")
                 if name in _CLOCKS:
                     self.unseen = f"the function asks for {name}(), on which the number may depend"

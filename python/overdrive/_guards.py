@@ -66,7 +66,10 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (array, bytearray, memoryview)):
         view = memoryview(value)
         return view.shape, view.format, view.tobytes()
-    return value.shape, value.dtype.str, value.tobytes()
+    numpy = sys.modules["numpy"]
+    # Not value.tobytes(): that of numpy.ma.masked tries to write to itself.
+    content = value.shape, value.dtype.str, numpy.ndarray.tobytes(value)
+    return (*content, value.mask.tobytes()) if isinstance(value, numpy.ma.MaskedArray) else content
 
 
 def states_of(generators: Iterable[Any]) -> list[bytes]:

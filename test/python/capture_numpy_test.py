@@ -277,3 +277,15 @@ def test_arrays_that_are_no_constants(np, body, reason):
     assert reason in step.refusal(), step.refusal()
     if reason:
         assert step.stats()["replayed"] == 0
+
+
+def test_a_masked_array_has_its_mask_too(np):
+    def make():
+        a = np.ma.array(np.ones(3, "f4"), mask=[False, False, True])
+
+        def before(i):
+            a.mask[1] = i > 11
+
+        return lambda x: x * float(a.sum()) if a is not np.ma.masked else x, before
+
+    assert beside_eager(make, row, calls=24).stats()["replayed"] > 0
