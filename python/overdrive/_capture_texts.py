@@ -153,11 +153,12 @@ def _note_refusal(reason: bytes) -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_operator(name: bytes) -> None:
-    if _told.step is None:
+    step, lines = _told.step, _told.lines
+    if step is None:
         return
-    if _told.lines is None:
-        _told.lines = _told.step.lines = {}
-    _told.lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
+    if lines is None:
+        lines = _told.lines = step.lines = {}
+    lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
 
 
 def with_lines(text: str, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:

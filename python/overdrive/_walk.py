@@ -38,6 +38,8 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
+# Functions that Python makes, calls and drops: nothing leads to them, and a search of the whole heap would find none.
+_OF_ONE_LINE = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 
 
 class Walk(Containers):
@@ -59,7 +61,7 @@ class Walk(Containers):
         walk = copy.copy(self)
         for name in _GROWS:
             setattr(walk, name, copy.copy(getattr(self, name)))
-        walk._is_of_one_call, walk._own, walk._own_containers, walk.notes = True, (), set(), Notes()
+        walk._is_of_one_call, walk._own, walk._own_containers, walk.notes, walk._in_kinds = True, (), set(), Notes(), {}
         walk._before, walk._names_before = {**self.of_torch, **self.reads}, len(self._names_of_torch())
         for follow in self._later.values():
             follow(walk)
@@ -91,7 +93,7 @@ class Walk(Containers):
 
     def _closures(self, met: Met) -> None:
         """Functions that ran, that no name leads to, and that an earlier run had, too."""
-        missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
+        missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"} and code.co_name not in _OF_ONE_LINE]
         for function in met.functions(missing):
             self._into(function, function.__name__, "", 1)
         self._look_again()

@@ -35,6 +35,7 @@ class Objects(Classes):
         self.generators: list[Any] = []
         # Why a number may be another one later, though no value here has changed.
         self.unseen = ""
+        self._leads_by: dict[type, str] = {}
         # Code of functions that were found.
         self._functions: set[types.CodeType] = set()
 
@@ -42,8 +43,11 @@ class Objects(Classes):
         """What is no container: only what the code names of it is looked at."""
         kind = type(value)
         self._named[id(value)] = (value, name, where, depth)
-        if key := next((key for each, key in _LEADS_BY if isinstance(value, each)), ""):
-            self._read(ENTRY, vars(value), key, name, where, depth)
+        leads = self._leads_by.get(kind)
+        if leads is None:
+            leads = self._leads_by[kind] = next((key for each, key in _LEADS_BY if isinstance(value, each)), "")
+        if leads:
+            self._read(ENTRY, vars(value), leads, name, where, depth)
         if isinstance(value, types.ModuleType):
             if is_torchs(value.__name__) and value.__name__ != "torch._C":
                 self._entries(vars(value), self._attributes, name, depth)

@@ -128,3 +128,23 @@ def test_collections_are_as_the_program_has_set_them():
             assert gc.isenabled() == enabled
         finally:
             gc.enable()
+
+
+SCALES = [1.0]
+
+
+def test_comprehensions_are_not_searched_for_in_the_heap(monkeypatch):
+    """Python makes their functions, calls and drops them, and a search through all objects takes tens of milliseconds."""
+    from overdrive._code import Met
+
+    searched, plain = [], Met.functions
+    monkeypatch.setattr(Met, "functions", lambda self, codes: plain(self, [searched.append(code.co_name) or code for code in codes]))
+
+    def function(x):
+        return sum([x * scale for scale in SCALES]) + sum(x * scale for scale in SCALES), {key: x * key for key in SCALES}[1.0]
+
+    captured = overdrive.capture(function)
+    for _ in range(6):
+        x = torch.randn(2)
+        assert all(map(torch.equal, captured(x), function(x)))
+    assert captured.stats()["replayed"] == 2 and not searched
