@@ -72,6 +72,11 @@ class Objects(Classes):
             return
         if type(value).__module__.startswith("numpy."):
             return
+        if type(value).__module__.partition(".")[0] == "overdrive":
+            # Ours has all that its own walk has met. Of a captured function in another one, the function counts.
+            if function := getattr(value, "_function", None):
+                self._into(function, name, "", depth + 1)
+            return
         self._read(KIND, value, None, f"the class of {name}", "", DEEPEST)
         kind, entries = type(value), getattr(value, "__dict__", None)
         names = self._names_for(kind)
