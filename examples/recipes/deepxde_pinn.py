@@ -28,5 +28,5 @@ model.compile("adam", lr=1e-3)
 if run.captured:
     overdrive.integrations.deepxde.captured(model)  # overdrive
 model.train_step = run.timed(model.train_step)
-model.train(iterations=1500, display_every=10000, verbose=0)
+model.train(iterations=3000, display_every=10000, verbose=0)
 run.done(model.net)

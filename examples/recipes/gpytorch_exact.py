@@ -38,6 +38,6 @@ def step():
 if run.captured:
     step = overdrive.capture(step, optimizer=optimizer)  # overdrive
 step = run.timed(step)
-for _ in range(1000):
+for _ in range(3800):
     step()
 run.done(model)

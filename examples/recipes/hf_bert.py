@@ -25,7 +25,7 @@ if run.captured:
 elif run.compiled:
     model.compile()
 step = run.timed(step)
-for _ in range(400):
+for _ in range(800):
     mask = (torch.arange(32) < torch.randint(8, 33, (8, 1))).long()
     step(torch.randint(0, 128, (8, 32)), mask, torch.randint(0, 2, (8,)))
 run.done(model)

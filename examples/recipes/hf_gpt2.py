@@ -24,6 +24,6 @@ if run.captured:
 elif run.compiled:
     model.compile()
 step = run.timed(step)
-for _ in range(400):
+for _ in range(1000):
     step(torch.randint(0, 128, (4, 32)))
 run.done(model)

@@ -10,7 +10,7 @@ import overdrive
 run = Recipe(__doc__)
 config = GPT2Config(vocab_size=128, n_positions=32, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
 model = GPT2LMHeadModel(config)
-texts = torch.randint(0, 128, (1600, 32))
+texts = torch.randint(0, 128, (4400, 32))
 data = [{"input_ids": text, "labels": text} for text in texts]
 if run.captured:
     overdrive.captured(model)  # overdrive

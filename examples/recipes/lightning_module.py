@@ -35,7 +35,7 @@ loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True).sin()), ba
 model = Regressor()
 if run.captured:
     overdrive.integrations.lightning.captured(model)  # overdrive
-trainer = lightning.Trainer(max_epochs=24, accelerator="cpu", logger=False, enable_checkpointing=False,
+trainer = lightning.Trainer(max_epochs=120, accelerator="cpu", logger=False, enable_checkpointing=False,
                             enable_progress_bar=False, enable_model_summary=False)
 loop = trainer.fit_loop.epoch_loop.automatic_optimization
 loop.run = run.timed(loop.run)

@@ -26,7 +26,7 @@ def step(images):
 if run.captured:
     step = overdrive.capture(step, optimizer=optimizer)  # overdrive
 step = run.timed(step)
-for _ in range(600):
+for _ in range(1100):
     images = torch.randn(32, 32)
     step(torch.cat([images, images + 0.1 * torch.randn(32, 32)]))
 run.done(net)

@@ -35,6 +35,6 @@ if run.captured:
 elif run.compiled:
     model.compile()
 step = run.timed(step)
-for _ in range(1500):
+for _ in range(6500):
     step()
 run.done(model)

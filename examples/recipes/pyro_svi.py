@@ -26,6 +26,6 @@ svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
 if run.captured:
     overdrive.integrations.pyro.captured(svi)  # overdrive
 svi.step = run.timed(svi.step)
-for _ in range(1000):
+for _ in range(2500):
     svi.step(x, y)
 run.done(guide)

@@ -7,6 +7,7 @@ import time
 import warnings
 
 import torch
+import torch._dynamo  # noqa: F401 - PyTorch imports it with the first optimizer, which Pyro makes in the first step
 
 import overdrive
 

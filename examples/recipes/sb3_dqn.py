@@ -10,5 +10,5 @@ agent = DQN("MlpPolicy", gymnasium.make("CartPole-v1"), learning_starts=500, tra
 if run.captured:
     overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
-agent.learn(3500)
+agent.learn(8000)
 run.done(agent.policy)

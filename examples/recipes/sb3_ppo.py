@@ -10,5 +10,5 @@ agent = PPO("MlpPolicy", gymnasium.make("CartPole-v1"), n_steps=512, seed=0, dev
 if run.captured:
     overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
-agent.learn(512 * 16)
+agent.learn(512 * 44)
 run.done(agent.policy)

@@ -11,5 +11,5 @@ agent = SAC("MlpPolicy", gymnasium.make("Pendulum-v1"), learning_starts=300, see
 if run.captured:
     overdrive.integrations.stable_baselines3.captured(agent)  # overdrive
 agent.train = run.timed(agent.train)
-agent.learn(1800)
+agent.learn(2200)
 run.done(agent.policy)

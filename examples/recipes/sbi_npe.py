@@ -8,7 +8,7 @@ import overdrive
 
 run = Recipe(__doc__)
 prior = BoxUniform(-2 * torch.ones(3), 2 * torch.ones(3))
-theta = prior.sample((1000,))
+theta = prior.sample((2500,))
 inference = NPE(prior, density_estimator="maf", show_progress_bars=False)
 inference.append_simulations(theta, theta + 0.1 * torch.randn_like(theta))
 if run.captured:

@@ -54,7 +54,7 @@ if run.captured:
 elif run.compiled:
     model.compile()
 step = run.timed(step)
-for _ in range(300):
+for _ in range(2100):
     places = 2 * torch.randn(MOLECULES, ATOMS, 3)
     step(torch.randint(0, 4, (MOLECULES, ATOMS)), places, places.square().sum((1, 2)), -2 * places)
 run.done(model)

@@ -46,6 +46,6 @@ def step():
     train_generator(torch.randn(64, 8))
 
 
-for _ in range(250):
+for _ in range(1750):
     step()
 run.done(generator, critic)

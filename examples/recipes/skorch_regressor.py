@@ -17,7 +17,7 @@ def layers():
     return nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
 
 
-net = NeuralNetRegressor(layers, optimizer=torch.optim.Adam, max_epochs=40, batch_size=32, train_split=None, verbose=0,
+net = NeuralNetRegressor(layers, optimizer=torch.optim.Adam, max_epochs=190, batch_size=32, train_split=None, verbose=0,
                          compile=run.compiled)
 net.initialize()
 if run.captured:

@@ -35,7 +35,7 @@ if run.captured:
 elif run.compiled:
     field.compile()
 step = run.timed(step)
-for _ in range(300):
+for _ in range(1200):
     begin = torch.randn(16, 2)
     step(begin, begin * (-times).exp()[:, None, None])
 run.done(field)

@@ -36,7 +36,7 @@ def step(batch):
 if run.captured:
     step = overdrive.integrations.torchrl.capture(step, optimizer=optimizer)  # overdrive
 step = run.timed(step)
-for _ in range(1000):
+for _ in range(3500):
     step(transitions(64))
     updater.step()
 run.done(loss_module)

@@ -11,13 +11,16 @@ from typing import Any
 
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
+from overdrive._capture_texts import run_under_way
 from overdrive._code import unwatched
 from overdrive._library import address_of, call, function as function_of
 
 _numbers = itertools.count(1)
 # Functions that a recording keeps, or that are called now.
 _functions: dict[int, Callable[..., Any]] = {}
-# By the code of the function, the structure of its last result: a call that is made once more calls no function.
+# Of those that a recording keeps: in which run of a captured function it was made.
+_runs: dict[int, Any] = {}
+# By the code of the function, the structure of its last result.
 _forms: dict[Any, Any] = {}
 
 
@@ -30,6 +33,40 @@ class _Failed(threading.local):
 
 
 _failed = _Failed()
+_NONE: Any = object()
+
+
+class _Calls(threading.local):
+    """Of one thread. A call whose replay came first runs the captured function once more, and apart() then calls no function: its results
+    are those of the replay, and so is their structure."""
+
+    def __init__(self) -> None:
+        # Of the apart() under way: its number, and the structure of what its function returned.
+        self.number, self.form = 0, _NONE
+        # Of the last replay: numbers, code and structures, in turn, and the run that was recorded.
+        self.replayed: list[tuple[int, Any, Any]] = []
+        self.run: Any = None
+
+    def note(self, number: int, code: Any, form: Any) -> None:
+        if number == self.number:
+            self.form = form
+            return
+        run = _runs.get(number)
+        if run != self.run or self.replayed and number <= self.replayed[-1][0]:
+            self.replayed.clear()
+        self.run = run
+        self.replayed.append((number, code, form))
+
+    def next_replayed(self, code: Any) -> Any:
+        """The structure of the first result of this code that was not asked for."""
+        for index, (_, each, form) in enumerate(self.replayed):
+            if each is code:
+                del self.replayed[index]
+                return form
+        return _forms.get(code)
+
+
+_calls = _Calls()
 
 
 def apart(function: Callable[..., Any], *tensors: Any) -> Any:
@@ -61,7 +98,8 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
             raise TypeError(f"apart() takes a function and tensors, and was given {type(tensor).__name__}; let the function name it.")
     _register()
     number, code = next(_numbers), _code_of(function)
-    _functions[number] = function
+    _functions[number], _runs[number] = function, run_under_way()
+    around, _calls.number, _calls.form = _calls.number, number, _NONE
     try:
         with unwatched(), _Unrecorded():
             _refuse_made(function)
@@ -72,7 +110,9 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
         if error is None or _FAILED not in str(raised):
             raise
         raise error from None
-    form = _forms.get(code)
+    finally:
+        form, _calls.number, _calls.form = _calls.form, around, _NONE
+    form = _calls.next_replayed(code) if form is _NONE else form
     return filled(form, iter(results)) if form is not None else None
 
 
@@ -128,7 +168,9 @@ def _run(number: int) -> int:
         form = form_of(value, leaves)
         if not only_tensors(form):
             raise TypeError("The function that is given to apart() returns something that is not a tensor; return tensors, or None.")
-        _forms[_code_of(function)] = form
+        code = _code_of(function)
+        _forms[code] = form
+        _calls.note(number, code, form)
         call("Recording.results", leaves)
         return 1
     except BaseException as error:  # apart() raises it
@@ -138,6 +180,7 @@ def _run(number: int) -> int:
 
 def _forget(number: int) -> None:
     _functions.pop(number, None)
+    _runs.pop(number, None)
 
 
 _callbacks = (ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(_run), ctypes.CFUNCTYPE(None, ctypes.c_int64)(_forget))

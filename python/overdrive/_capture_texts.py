@@ -133,6 +133,11 @@ _told = _Told()
 _passed_on: list[Any] = [sys.__unraisablehook__]
 
 
+def run_under_way() -> Any:
+    """Which run of which captured function is under way on this thread; None: none."""
+    return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
+
+
 def _take(unraisable: Any) -> None:
     """The error of a signal's handler, which a callback of C cannot raise, for the end of the block."""
     callback = unraisable.object
@@ -153,11 +158,12 @@ def _note_refusal(reason: bytes) -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _note_operator(name: bytes) -> None:
-    if _told.step is None:
+    step, lines = _told.step, _told.lines
+    if step is None:
         return
-    if _told.lines is None:
-        _told.lines = _told.step.lines = {}
-    _told.lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
+    if lines is None:
+        lines = _told.lines = step.lines = {}
+    lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
 
 
 def with_lines(text: str, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:

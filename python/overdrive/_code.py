@@ -75,6 +75,15 @@ def _folders() -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
             tuple(path + os.sep for path in paths if path))
 
 
+@functools.lru_cache(maxsize=1)
+def _not_kept() -> frozenset[type]:
+    """Classes that most variables have, and of which no object is looked into."""
+    import torch
+
+    return frozenset((int, float, bool, str, bytes, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, torch.dtype,
+                      torch.device, torch.Tensor, torch.nn.Parameter))
+
+
 @functools.lru_cache(maxsize=4096)
 def kind_of(file: str) -> str:
     """Whose code a file is: the "user"'s, of PyTorch's modules and their like ("nn"), or another's ("")."""
@@ -107,9 +116,12 @@ def name_of(function: Any, value: Any) -> Read | None:
 def line_of_caller() -> str:
     """The innermost line of the captured function that is neither PyTorch's nor Overdrive's; "" outside of the function."""
     frame: Any = sys._getframe(1)
-    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
-        if kind_of(frame.f_code.co_filename) == "user":
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    while frame is not None:
+        code = frame.f_code
+        if kind_of(code.co_filename) == "user":
+            return f"{code.co_filename}:{frame.f_lineno}"
+        if code.co_name == "_run" and code.co_filename.startswith(_folders()[2]):
+            return ""
         frame = frame.f_back
     return ""
 
@@ -230,7 +242,8 @@ class Watcher:
         self.reads = Reads()
         self.changed_apart: set[tuple[int, int, Any]] = set()
         self._found: dict[int, Any] = {}
-        self._kinds: dict[types.CodeType, str] = {}
+        # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
+        self._kinds: dict[int, tuple[types.CodeType, str]] = {}
 
     def saw_no_more_than(self, other: Watcher) -> bool:
         return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
@@ -291,21 +304,14 @@ class Watcher:
 
     def _returns(self, frame: Any, value: int | None) -> None:
         code = frame.f_code
-        kind = self._kinds.get(code)
-        if kind is None:
-            kind = self._kinds[code] = kind_of(code.co_filename) or ("standard" if is_standard(code.co_filename) else "")
-        if kind in ("", "standard"):
-            if kind and self._refuse is not None and (folder := _hands_over(code)):
-                self._refuse(f"The function {folder} ({code.co_name}), and no recording sees what another thread does; do that outside of the "
-                             "function.")
-            if kind and not (code.co_filename.endswith("__init__.py") and "logging" in code.co_filename and
-                             code.co_name not in ASKS_A_LOGGER):
-                self.standard_codes.add(code)
+        known = self._kinds.get(id(code))
+        kind = known[1] if known is not None else self._begin_with(code)
+        if not kind:
             return
         if code.co_name == "step" and self._refuse is not None:
             self._note_step(frame.f_locals.get("self"))
-        if kind == "nn":
-            if code.co_varnames[:1] == ("self",):
+        if kind != "user":
+            if kind == "nn of self":
                 itself = frame.f_locals.get("self")
                 self.nn_kinds[type(itself)] = None
                 self._keep(itself)
@@ -325,6 +331,23 @@ class Watcher:
         for value in list(frame.f_locals.values()):
             self._keep(value)
 
+    def _begin_with(self, code: types.CodeType) -> str:
+        """Of code that returns for the first time: whose it is; "": no more is to be noted of it."""
+        kind = kind_of(code.co_filename)
+        if kind == "nn" and code.co_varnames[:1] == ("self",):
+            kind = "nn of self"
+        elif not kind and is_standard(code.co_filename):
+            self._note_standard(code)
+        self._kinds[id(code)] = code, kind
+        return kind
+
+    def _note_standard(self, code: types.CodeType) -> None:
+        if self._refuse is not None and (folder := _hands_over(code)):
+            self._refuse(f"The function {folder} ({code.co_name}), and no recording sees what another thread does; do that outside of the "
+                         "function.")
+        if not (code.co_filename.endswith("__init__.py") and "logging" in code.co_filename and code.co_name not in ASKS_A_LOGGER):
+            self.standard_codes.add(code)
+
     def _note_step(self, optimizer: Any) -> None:
         import torch
 
@@ -332,11 +355,11 @@ class Watcher:
             self._stepped(optimizer)
 
     def _keep(self, value: Any) -> None:
+        if id(value) in self._found or type(value) in _not_kept():
+            return
         import torch
 
         if is_number(value) or isinstance(value, (torch.Tensor, types.ModuleType, type, types.BuiltinFunctionType)):
-            return
-        if id(value) in self._found:
             return
         try:
             self._found[id(value)] = weakref.ref(value)

@@ -23,6 +23,10 @@ _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
+# Classes of most values, of which is_number() need not ask more.
+_NUMBERS = frozenset((type(None), bool, int, float, str, bytes, complex))
+_NO_NUMBERS = frozenset((type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, dict, list, tuple, set,
+                         frozenset, property, classmethod, staticmethod))
 # Of what a container has, beside single items.
 IN_CONTAINERS = (SIZE, KEYS, CONTENTS, BYTES)
 # Of C alone.
@@ -40,7 +44,10 @@ _FEW = 16
 
 def is_number(value: Any) -> bool:
     """Whether the value counts, and not which object it is."""
-    return value is None or isinstance(value, (int, float, str, bytes, complex)) or is_setting(value) or is_scalar(value)
+    kind = type(value)
+    if kind in _NUMBERS or kind in _NO_NUMBERS:
+        return kind in _NUMBERS
+    return isinstance(value, (int, float, str, bytes, complex)) or is_setting(value) or is_scalar(value)
 
 
 def is_scalar(value: Any) -> bool:
@@ -295,10 +302,12 @@ class Reads:
     def add(self, reads: Iterable[Read]) -> None:
         """What is there already keeps its value."""
         for read in reads:
-            known = self._all.setdefault(read.place, read)
-            if known is read:
+            place = read.place
+            known = self._all.get(place)
+            if known is None:
+                self._all[place] = read
                 self._new.append(read)
-            elif isinstance(known, Absent) and isinstance(read, Absent):
+            elif known is not read and isinstance(known, Absent) and isinstance(read, Absent):
                 known.merge(read)
 
     def contents(self) -> dict[tuple[int, int, Any], Any]:
@@ -326,9 +335,10 @@ class Reads:
         in_dicts: dict[int, list[Read]] = {}
         others: list[Read] = []
         for read in self._all.values():
-            (in_dicts.setdefault(id(read.holder), []) if _is_told_by_a_version(read) else others).append(read)
+            (in_dicts.setdefault(id(read.holder), []) if read.kind == ENTRY or _is_told_by_a_version(read) else others).append(read)
+        have_versions = _dicts_have_versions()
         for holder, reads in in_dicts.items():
-            if _dicts_have_versions():
+            if have_versions:
                 self._fast.append(None)
                 self._held.append(None)
                 self._array.extend((_C_VERSION, holder, len(reads), 0))
@@ -338,12 +348,17 @@ class Reads:
 
     def _append(self, reads: Iterable[Read]) -> None:
         for read in reads:
-            if _is_told_by_a_version(read) or _c_kind(read) is not None:
-                self._fast.append(read)
-                self._held.append(read.expected)
-                self._array.extend(self._as_c(read))
+            expected = read.expected
+            if read.kind == ENTRY:  # most are
+                words = ENTRY, id(read.holder), id(read.key), 0 if expected is NOTHING else id(expected)
+            elif _is_told_by_a_version(read) or _c_kind(read) is not None:
+                words = self._as_c(read)
             else:
                 (self._attributes if read.kind in (ATTRIBUTE, CODE) else self._slow).append(read)
+                continue
+            self._fast.append(read)
+            self._held.append(expected)
+            self._array.extend(words)
 
     def _finish(self) -> None:
         self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
@@ -393,6 +408,11 @@ class Reads:
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
+        other = next(self._others(), None)
+        return other.come()[0] if isinstance(other, Absent) else other
+
+    def _others(self) -> Iterator[Read]:
+        """Those that are others now."""
         if self._new or not self._is_laid_out:
             self._look_at_new()
         at = self._first_changed(self._begin, 0, self._count)
@@ -400,19 +420,19 @@ class Reads:
             if getattr(holder, name, NOTHING) is not expected:
                 read = self._attributes[index]
                 if not read.accepts(read.now()):
-                    return read
+                    yield read
         while at < self._count:
             fast = self._fast[at]
             assert fast is not None
             now = fast.now()
-            if not fast.accepts(now):
-                return fast.come()[0] if isinstance(fast, Absent) else fast
-            self._expect(at, fast, now)
+            if fast.accepts(now):
+                self._expect(at, fast, now)
+            else:
+                yield fast
             at = self._first_changed(self._begin, at + 1, self._count)
         for read in self._slow:
             if not read.accepts(read.now()):
-                return read
-        return None
+                yield read
 
     def _expect(self, at: int, read: Read, now: Any) -> None:
         """An equal value that is another object."""
@@ -429,7 +449,8 @@ class Reads:
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
         """Forgets those that are others now. Returns them."""
-        places = {place: read for place, read in self._all.items() if not read.accepts(read.now())}
+        others = set(map(id, self._others()))
+        places = {place: read for place, read in self._all.items() if id(read) in others} if others else {}
         if places:
             self._all = {place: read for place, read in self._all.items() if place not in places}
             for absent in [read for read in places.values() if isinstance(read, Absent)]:

@@ -29,6 +29,7 @@ class LastWalk:
         self.walk = Walk(watcher, self._left, set(own), known)
         self.walk.lasting(function, roots)
         self._reads = Reads(self.reads())
+        self._laid_out = self._found()
 
     def reads(self) -> list[Read]:
         return [*self.walk.reads.values(), *self.walk.of_torch.values()]
@@ -36,8 +37,14 @@ class LastWalk:
     def of_one_call(self, met: Met, found: Iterable[Any]) -> Walk:
         walk = self.walk.of_one_call(met, found)
         self.walk.take_names(walk)
-        self._reads.add(self.reads())
+        if self._found() != self._laid_out:
+            self._reads.add(self.reads())
+            self._laid_out = self._found()
         return walk
+
+    def _found(self) -> int:
+        """How many values the walk has found, which is none fewer when it goes on."""
+        return len(self.walk.reads) + len(self.walk.of_torch)
 
     def look(self, watcher: Watcher, left: Iterable[_Place]) -> list[Read] | None:
         """None: another walk may find more. Else it would find the same, apart from these numbers that are others now."""

@@ -32,6 +32,7 @@ _MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstri
 _GOES_THROUGH = ("iter", "list", "tuple", "items", "values", "keys", "enumerate", "zip", "map", "reversed", "sum", "next")
 _GOES_THROUGH_CODE = ("GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "DICT_MERGE", "DICT_UPDATE", "LIST_EXTEND")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_OP")
+_COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
               "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor"}
 _OLD_OPERATORS = {"BINARY_ADD": "+", "BINARY_SUBTRACT": "-", "BINARY_MULTIPLY": "*", "BINARY_TRUE_DIVIDE": "/",
@@ -102,9 +103,12 @@ class Names:
         if code.co_name in _FINDS:
             self.by_strings = f"{file}:{line}"
             self.whole_of_self.update({"": self.by_strings} if _puts_names_together(steps) else {})
+        where = f"{file}:{line}"
         for index, step in enumerate(steps):
-            line = line_of(step, line)
-            name, where = step.opname, f"{file}:{line}"
+            before, line = line, line_of(step, line)
+            if line != before:
+                where = f"{file}:{line}"
+            name = step.opname
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)
                 self._global(steps, index, where)
@@ -130,7 +134,9 @@ class Names:
 
     def _operator(self, step: Any) -> None:
         self.goes_through |= step.opname in _GOES_THROUGH_CODE
-        text = _OLD_OPERATORS.get(step.opname, str(step.argrepr)) if step.opname.startswith(("BINARY_", "COMPARE_OP")) else ""
+        if not step.opname.startswith(_COMPUTES):
+            return
+        text = "" if step.opname == "UNARY_NEGATIVE" else _OLD_OPERATORS.get(step.opname, str(step.argrepr))
         text = text.removeprefix("bool(").removesuffix(")") if hasattr(str, "removeprefix") else text
         if step.opname == "BINARY_SUBSCR" or text == "[]":
             self.operators.add("__getitem__")

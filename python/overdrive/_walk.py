@@ -33,11 +33,13 @@ _MOST_ASSUMED = 3
 # Of a walk: what grows when it goes on.
 _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_later", "_seen", "_named", "_codes", "_attributes", "_nn_attributes",
           "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_whole", "_whole_of_self", "_functions",
-          "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
+          "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
+# Functions that Python makes, calls and drops: nothing leads to them, and a search of the whole heap would find none.
+_OF_ONE_LINE = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 
 
 class Walk(Containers):
@@ -59,7 +61,7 @@ class Walk(Containers):
         walk = copy.copy(self)
         for name in _GROWS:
             setattr(walk, name, copy.copy(getattr(self, name)))
-        walk._is_of_one_call, walk._own, walk._own_containers, walk.notes = True, (), set(), Notes()
+        walk._is_of_one_call, walk._own, walk._own_containers, walk.notes, walk._in_kinds = True, (), set(), Notes(), {}
         walk._before, walk._names_before = {**self.of_torch, **self.reads}, len(self._names_of_torch())
         for follow in self._later.values():
             follow(walk)
@@ -91,7 +93,7 @@ class Walk(Containers):
 
     def _closures(self, met: Met) -> None:
         """Functions that ran, that no name leads to, and that an earlier run had, too."""
-        missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"}]
+        missing = [code for code in self._codes - self._functions if set(code.co_freevars) - {"__class__"} and code.co_name not in _OF_ONE_LINE]
         for function in met.functions(missing):
             self._into(function, function.__name__, "", 1)
         self._look_again()
@@ -117,6 +119,12 @@ class Walk(Containers):
         kind = type(value)
         if id(value) in self._own_containers:
             self._postpone(value, lambda walk: walk._look(value, name, where, depth))
+        elif kind is types.FunctionType:
+            self._function(value, name, depth)
+            return
+        elif kind is type:
+            self._object(value, name, where, depth)
+            return
         elif kind in weakref.ProxyTypes:
             self._postpone(value, lambda walk: walk._behind_proxy(value, name, where, depth))
         elif isinstance(value, torch.Tensor):
@@ -133,8 +141,6 @@ class Walk(Containers):
                 self._module(module, name if module is value else type(module).__name__, depth)
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(value, name, depth)
-        elif kind is types.FunctionType:
-            self._function(value, name, depth)
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)

@@ -21,6 +21,7 @@ _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, type
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 # Modules of classes that add no attribute to an object.
 _OF_NO_OBJECT = ("builtins", "abc", "typing", "enum", "collections.abc", "_collections_abc")
+_OF_TYPE = frozenset({*vars(type), *vars(object)})
 _NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
 
 
@@ -39,6 +40,10 @@ class Classes(Globals):
         # What every class has, with the code of its functions.
         self._members: dict[type, _Members] = {}
         self._slots: dict[type, list[str]] = {}
+        # Names in a class and in those above it, for as long as the walk goes on.
+        self._in_kinds: dict[type, frozenset[str]] = {}
+        self._names_known: set[str] = set()
+        self._count_of_names = 0
         # What is found in a class, as long as no more code or names are known.
         self._in_classes: dict[type, dict[str, str]] = {}
         self._of_owner: dict[type, dict[str, str]] = {}
@@ -116,8 +121,7 @@ class Classes(Globals):
         """Those that none of the classes has."""
         if (kind, id(names)) in self._not_in_classes:
             return
-        in_none = names.keys() - set().union(*(vars(each).keys() for each in kind.__mro__))
-        found = {key: names[key] for key in in_none}
+        found = {key: names[key] for key in names.keys() - self._names_in(kind)}
         # Kept with the names, so that no others come to their place in memory.
         self._not_in_classes[kind, id(names)] = names
         for each in kind.__mro__ if found else ():
@@ -130,7 +134,14 @@ class Classes(Globals):
             return
         self._class_values(type(kind), entries_of(kind), name, depth)
         self._whole_of(type(kind), entries_of(kind), ("__dict__", "__weakref__", "__module__", "__doc__"), {}, name, depth)
-        self._absent_in_classes(kind, {key: where for key, where in self._optional.items() if not hasattr(kind, key)})
+        self._absent_in_classes(kind, {key: self._optional[key] for key in self._optional.keys() - self._names_in(kind) if not _has(kind, key)})
+
+    def _names_in(self, kind: type) -> frozenset[str]:
+        """What the class and those above it have."""
+        found = self._in_kinds.get(kind)
+        if found is None:
+            found = self._in_kinds[kind] = frozenset().union(*(vars(each) for each in kind.__mro__))
+        return found
 
     def _class_values(self, kind: type, own: dict[str, Any] | None, name: str, depth: int) -> None:
         """Values and functions of a class and of those above it. ``own``: what the instance has itself."""
@@ -163,7 +174,9 @@ class Classes(Globals):
     def _values_of_owner(self, owner: type, name: str, depth: int) -> dict[str, str]:
         """Those that stand in one class."""
         members, entries = self._members_of(owner), entries_of(owner)
-        found = [key for key, code in zip(members.names, members.codes) if self._is_looked_at(key, code)]
+        ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
+        found = [key for key, code in zip(members.names, members.codes)
+                 if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and code in self._codes]
         names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
         for key, where in names.items():
             value = entries[key]
@@ -172,16 +185,19 @@ class Classes(Globals):
                 self._into(function, f"{name}.{key}", where, depth + 1)
         return names
 
-    def _is_looked_at(self, key: str, code: types.CodeType | None) -> bool:
-        return key in self._attributes or key in self._standard_attributes or key in _CALLED or code in self._codes
+    def _names_of_codes(self) -> set[str]:
+        """Of all code: what a code is compared for whose name is among them, since Python compares whole codes."""
+        if self._count_of_names != len(self._codes):
+            self._names_known, self._count_of_names = {code.co_name for code in self._codes}, len(self._codes)
+        return self._names_known
 
     def _members_of(self, owner: type) -> _Members:
         found = self._members.get(owner)
         if found is None:
             members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, _OF_CLASSES_IN_C)}
             codes = [getattr(_function_in(value), "__code__", None) for value in members.values()]
-            found = self._members[owner] = _Members(tuple(members), tuple(codes))
             self.notes.members(owner, (key for key, code in zip(members, codes) if code is not None))
+            found = self._members[owner] = _Members(tuple(members), tuple(code if isinstance(code, types.CodeType) else None for code in codes))
         return found
 
     def _of_methods(self, kind: type, names_of_code: dict[types.CodeType, dict[str, str]]) -> dict[str, str]:
@@ -191,9 +207,10 @@ class Classes(Globals):
         found = self._of_own_object.get((kind, id(names_of_code)))
         if found is None:
             found = self._of_own_object[kind, id(names_of_code)] = {}
+            names = {code.co_name for code in names_of_code}
             for each in kind.__mro__:
                 for code in self._members_of(each).codes:
-                    if code in names_of_code:
+                    if code is not None and code.co_name in names and code in names_of_code:
                         found.update(names_of_code[code])
         return found
 
@@ -201,6 +218,11 @@ class Classes(Globals):
 def _is_of_the_library(name: str) -> bool:
     """Whether a module, by its name, is of Python's library, and its objects have attributes of their own."""
     return name not in _OF_NO_OBJECT and is_standard(getattr(sys.modules.get(name), "__file__", None) or "")
+
+
+def _has(kind: type, key: str) -> bool:
+    """Of a name that neither the class nor those above it have: whether its metaclass has or makes it."""
+    return (type(kind) is not type or key in _OF_TYPE) and hasattr(kind, key)
 
 
 def _function_in(value: Any) -> Any:

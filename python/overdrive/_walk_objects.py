@@ -37,15 +37,21 @@ class Objects(Classes):
         self.generators: list[Any] = []
         # Why a number may be another one later, though no value here has changed.
         self.unseen = ""
+        self._leads_by: dict[type, str] = {}
         # Code of functions that were found.
         self._functions: set[types.CodeType] = set()
+        # Functions whose variables and defaults are among the reads, by their addresses; `_named` has them.
+        self._opened: set[int] = set()
 
     def _object(self, value: Any, name: str, where: str, depth: int) -> None:
         """What is no container: only what the code names of it is looked at."""
         kind = type(value)
         self._named[id(value)] = (value, name, where, depth)
-        if key := next((key for each, key in _LEADS_BY if isinstance(value, each)), ""):
-            self._read(ENTRY, vars(value), key, name, where, depth)
+        leads = self._leads_by.get(kind)
+        if leads is None:
+            leads = self._leads_by[kind] = next((key for each, key in _LEADS_BY if isinstance(value, each)), "")
+        if leads:
+            self._read(ENTRY, vars(value), leads, name, where, depth)
         if isinstance(value, types.ModuleType):
             if is_torchs(value.__name__) and value.__name__ != "torch._C":
                 self._entries(vars(value), self._attributes, name, depth)
@@ -74,6 +80,11 @@ class Objects(Classes):
             return
         if type(value).__module__.startswith("numpy."):
             return
+        if type(value).__module__.partition(".")[0] == "overdrive":
+            # Ours has all that its own walk has met. Of a captured function in another one, the function counts.
+            if function := getattr(value, "_function", None):
+                self._into(function, name, "", depth + 1)
+            return
         self._read(KIND, value, None, f"the class of {name}", "", DEEPEST)
         kind, entries = type(value), getattr(value, "__dict__", None)
         names = self._names_for(kind)
@@ -101,12 +112,16 @@ class Objects(Classes):
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
+        has_run = code.co_name in self._names_of_codes() and code in self._codes
+        if id(function) in self._named and not function.__dict__ and (not has_run or id(function) in self._opened):
+            return  # more names lead to nothing more
         self._named[id(function)] = (function, name, "", depth)
         self._entries(function.__dict__, self._attributes, name, depth)
-        if code not in self._codes:
+        if not has_run:
             self._decorated(function, name, depth)
             return
         self._functions.add(code)
+        self._opened.add(id(function))
         for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
             if variable != "__class__":
                 self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",

@@ -264,3 +264,31 @@ def test_a_step_file_refuses_it_by_name(tmp_path):
         captured(torch.full((2,), float(i)))
     with pytest.raises(Exception, match="overdrive::apart"):
         captured.save(str(tmp_path / "step.od"))
+
+
+def asking(function):
+    return lambda x: function(x)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_functions_of_one_code_return_other_structures(flips):
+    """A call whose replay came first runs the captured function once more, with what the replay's functions returned: each of them in its
+    own structure, and not all in that of the last one."""
+    def pair(x):
+        return x * 2, x * 3
+
+    def named(x):
+        return {"sum": x * 5}
+
+    def function(x, other=False):
+        a = overdrive.apart(asking(named if other else pair), x)
+        b = overdrive.apart(asking(pair if other else named), x)
+        a, b = (b, a) if other else (a, b)
+        return a[0] + a[1] + b["sum"]
+
+    captured = overdrive.capture(function)
+    for number in range(40):
+        x = torch.full((2,), float(number))
+        other = flips and number % 3 == 0
+        assert torch.equal(captured(x, other), x * 10), number
+    assert captured.stats()["replayed"] > 20, captured.refusal()

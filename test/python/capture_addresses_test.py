@@ -145,3 +145,24 @@ def test_guards_that_come_to_many_others_and_go(kind):
     many[63]["value"] = -1.0
     changed = reads.changed()
     assert changed is not None and changed.holder is many[63]
+
+
+def test_guards_that_are_known_are_not_laid_out_again(monkeypatch):
+    guards = [Read(ENTRY, {"value": float(number)}, "value") for number in range(64)]
+    reads = Reads(guards)
+    assert reads.changed() is None
+    laid_out = []
+    monkeypatch.setattr(Reads, "_append", lambda self, more: laid_out.extend(more))
+    reads.add(guards)
+    assert reads.changed() is None and len(reads) == 64 and not laid_out
+
+
+def test_what_has_changed_is_found_without_a_look_at_all_others(monkeypatch):
+    holders = [{"value": float(number)} for number in range(64)]
+    reads, looked = Reads(Read(ENTRY, holder, "value") for holder in holders), []
+    assert reads.changed() is None
+    holders[7]["value"], holders[9]["value"], holders[11]["value"] = -1.0, -2.0, float("11")
+    plain = Read.accepts
+    monkeypatch.setattr(Read, "accepts", lambda self, now: looked.append(self.holder) or plain(self, now))
+    assert [read.holder for read in reads.drop_changed().values()] == [holders[7], holders[9]]
+    assert looked == [holders[7], holders[9], holders[11]] and reads.changed() is None and len(reads) == 62

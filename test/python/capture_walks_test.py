@@ -128,3 +128,56 @@ def test_collections_are_as_the_program_has_set_them():
             assert gc.isenabled() == enabled
         finally:
             gc.enable()
+
+
+SCALES = [1.0]
+
+
+def test_comprehensions_are_not_searched_for_in_the_heap(monkeypatch):
+    """Python makes their functions, calls and drops them, and a search through all objects takes tens of milliseconds."""
+    from overdrive._code import Met
+
+    searched, plain = [], Met.functions
+    monkeypatch.setattr(Met, "functions", lambda self, codes: plain(self, [searched.append(code.co_name) or code for code in codes]))
+
+    def function(x):
+        return sum([x * scale for scale in SCALES]) + sum(x * scale for scale in SCALES), {key: x * key for key in SCALES}[1.0]
+
+    captured = overdrive.capture(function)
+    for _ in range(6):
+        x = torch.randn(2)
+        assert all(map(torch.equal, captured(x), function(x)))
+    assert captured.stats()["replayed"] == 2 and not searched
+
+
+class Named(torch.nn.Module):
+    """Finds attributes by names that it puts together, so that all are looked at whose names have such a part."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.first_impl, self.factor = torch.nn.Linear(4, 4), 1.0, 1.0
+
+    def forward(self, x):
+        return (self.layer(x).tanh() * self.factor * getattr(self, f"{'first'}_impl")).sin().sum()
+
+
+def test_a_walk_does_not_go_through_captured_parts(monkeypatch):
+    """The name of the attribute in which a module has its part may have such a part. A part has all of its guards, from which a walk went
+    on to whole modules of Python: it took seconds, and an array there was a refusal."""
+    from overdrive._part import part_of
+    from overdrive._walk_objects import Objects
+
+    met, plain = set(), Objects._entries
+    monkeypatch.setattr(Objects, "_entries", lambda self, entries, names, owner, depth: met.add(owner) or plain(self, entries, names, owner, depth))
+    model, twin = overdrive.captured(Named()), Named()
+    twin.load_state_dict(model.state_dict())
+    for number in range(24):
+        model.factor = twin.factor = 1.0 + number // 12
+        x = torch.randn(3, 4)
+        losses = model(x), twin(x)
+        assert torch.equal(*losses)
+        for loss in losses:
+            loss.backward()
+    part = part_of(model)
+    assert part is not None and part.stats()["replayed"] > 9, overdrive.explain()
+    assert [owner for owner in met if owner.startswith("Named")] and not [owner for owner in met if "_compiled_call_impl" in owner]

@@ -63,7 +63,7 @@ void train(recipe::Run& run) {
   auto update = overdrive::captured(optimizer);  // overdrive
   const auto text = columns_of(write_text(kTexts * 2560));
 
-  for (int64_t epoch = 0; epoch < run.many(10); ++epoch) {
+  for (int64_t epoch = 0; epoch < run.many(50); ++epoch) {
     auto h = torch::zeros({1, kTexts, kHidden}), c = torch::zeros({1, kTexts, kHidden});
     for (int64_t begin = 0; begin + kWindow < text.size(0); begin += kWindow) {
       const auto x = text.narrow(0, begin, kWindow), y = text.narrow(0, begin + 1, kWindow);

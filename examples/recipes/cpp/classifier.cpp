@@ -62,7 +62,7 @@ void train(recipe::Run& run) {
   };                                                                                    // overdrive
   auto replay = overdrive::capture(step, {.optimizer = &optimizer, .modules = {net}});  // overdrive
 
-  for (int64_t epoch = 0; epoch < run.many(80); ++epoch) {
+  for (int64_t epoch = 0; epoch < run.many(300); ++epoch) {
     float shown = 0;
     int64_t number = 0;
     for (auto& batch : *loader) {

@@ -50,7 +50,7 @@ void train(recipe::Run& run) {
   };                                                                                             // overdrive
   auto replay = overdrive::capture(step, {.optimizers = {&for_discriminator, &for_generator}});  // overdrive
 
-  for (int64_t number = 0; number < run.many(4000); ++number) {
+  for (int64_t number = 0; number < run.many(10000); ++number) {
     auto real = real_points();
     auto losses = run.timed([&] { return run.captured ? replay(real) : step(real); });  // overdrive
     if (number % 500 == 0) TORCH_CHECK(std::isfinite(std::get<0>(losses).item<float>()), "step ", number);

@@ -144,7 +144,7 @@ void train(recipe::Run& run) {
   };
   auto replay = overdrive::capture(update, {.optimizer = &optimizer, .modules = {net}});  // overdrive
 
-  for (int64_t round = 0; round < run.many(100); ++round) {
+  for (int64_t round = 0; round < run.many(450); ++round) {
     const Rollout rollout = play(*net, carts);
     const auto advantages = advantages_of(rollout), returns = advantages + rollout.values;
     const auto all = {rollout.states.flatten(0, 1), rollout.actions.flatten(0, 1), rollout.log_probs.flatten(),

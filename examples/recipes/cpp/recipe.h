@@ -21,8 +21,8 @@ class Run {
 
   const bool captured;
 
-  // How many of something there are: in a short run, as tests make it, a tenth.
-  int64_t many(int64_t all) const { return is_short_ ? (all + 9) / 10 : all; }
+  // How many of something there are: in a short run, as tests make it, a fiftieth.
+  int64_t many(int64_t all) const { return is_short_ ? (all + 49) / 50 : all; }
 
   // Calls a training step with the clock running.
   template <typename Step>
