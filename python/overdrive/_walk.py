@@ -19,6 +19,7 @@ from typing import Any
 
 from overdrive._code import Met, Watcher
 from overdrive._guards import ANSWER, CONTENTS, is_array, is_number, is_scripted
+from overdrive._optimizer_rules import is_of_the_program
 from overdrive._walk_classes import MOST_ITEMS
 from overdrive._walk_containers import Containers
 from overdrive._walk_names import KnownNames
@@ -133,6 +134,8 @@ class Walk(Containers):
                 self._module(module, name if module is value else type(module).__name__, depth)
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(value, name, depth)
+            if is_of_the_program(value):
+                self._object(value, name, where, depth)
         elif kind is types.FunctionType:
             self._function(value, name, depth)
         elif kind is types.MethodType:
