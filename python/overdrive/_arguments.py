@@ -1,6 +1,7 @@
-"""What a captured step is given: tensors and numbers, by themselves, by keywords, and tensors in tuples, lists, dicts and their like."""
+"""What a captured step is given: tensors and numbers, by themselves, by keywords, and in tuples, lists, dicts and their like, and objects."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,37 @@ class Named:
     __hash__ = None  # type: ignore[assignment]
 
 
+class Same:
+    """In a template: an object of the program, as a model, an optimizer or a configuration. Another one has a recording of its own, and what
+    the function reads of it is looked at as if the function named it."""
+
+    __slots__ = ("_value", "_is_weak")
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._value, self._is_weak = weakref.ref(value), True
+        except TypeError:
+            self._value, self._is_weak = value, False
+
+    @property
+    def value(self) -> Any:
+        return self._value() if self._is_weak else self._value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Same):
+            return False
+        value, another = self.value, other.value
+        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and bool(value == another)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _counts_by_value(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.device, range, slice))
+
+
 class Arguments:
     """As the function takes them."""
 
@@ -55,6 +87,8 @@ class Given:
 
         self._tensor = torch.Tensor
         self.tensors: list[Any] = []
+        # Those that are no containers of tensors and numbers.
+        self.objects: list[Any] = []
         # Why no recording takes them; "": one may.
         self.reason = ""
         self._places: dict[int, int] = {}
@@ -75,9 +109,9 @@ class Given:
             return Number(x)
         leaves: list[Any] = []
         form = form_of(x, leaves)
-        if not leaves:
-            raise TypeError(f"A captured step takes tensors and numbers, and was given {type(x).__name__}; give its tensors one by one, or "
-                            "let the function name it.")
+        if type(form) is tuple and form[0] == "other":
+            self.objects.append(x)
+            return Same(x)
         if (other := others_in(form)) is not None:
             self.reason = f"An argument has an object of {type(other)!r}; give its tensors and numbers one by one, or let the function name it."
         nested = Nested(form, [self._place(leaf) for leaf in leaves])
@@ -118,7 +152,7 @@ def merged(template: tuple[Any, ...], tensors: Sequence[Any], given: Given | Non
             own = given is not None and all(tensors[place] is given.tensors[place] for place in part.places)
             value = given.container(index) if given and own else filled(part.form, iter([tensors[place] for place in part.places]))
         else:
-            value = part.value if isinstance(part, Number) else tensors[part]
+            value = part.value if isinstance(part, (Number, Same)) else tensors[part]
         if name:
             by_name[name], name = value, ""
         else:

@@ -1,6 +1,7 @@
 """A training step that is recorded once and replayed afterwards, without Python."""
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,7 @@ from overdrive._capture_results import filled, form_of_results
 from overdrive._capture_texts import Number
 from overdrive._facts import SUBCLASS
 from overdrive._library import call, whole_number
+from overdrive._methods import Method, itself
 from overdrive._step_run import StepRun
 from overdrive._step_variant import _Variant
 
@@ -19,7 +21,7 @@ _REPLAYED: Any = object()
 _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
 
 
-class CapturedStep(StepRun):
+class CapturedStep(Method, StepRun):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
 
@@ -55,6 +57,8 @@ class CapturedStep(StepRun):
             return self._eager(inputs, self._reason_for_python())
         if self._rest and self._rests_now():
             return self._eager(inputs, self._eager_reason)
+        if self._found_optimizers:
+            self._take_found_optimizers()
         optimizer = self._optimizer
         if optimizer is not None and (reason := optimizer.write_numbers()):
             self._given_up = reason
@@ -148,18 +152,36 @@ class CapturedStep(StepRun):
         save_steps(path, {"step": self}, names=names, values=values)
 
 
-def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any = (),
+def _optimizers_in(optimizer: Any) -> list[Any]:
+    import torch
+
+    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
+        raise TypeError(f"optimizer= is {optimizer!r} and must be a torch.optim.Optimizer or a list of them")
+    return list(dict.fromkeys(optimizers))
+
+
+def _roots_in(modules: Any) -> list[Any]:
+    import torch
+
+    roots = [modules] if isinstance(modules, torch.nn.Module) else list(modules) if isinstance(modules, Iterable) else None
+    if roots is None or not all(isinstance(module, torch.nn.Module) for module in roots):
+        raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
+    return roots
+
+
+def capture(function: Any = None, *, optimizer: Any = None, modules: Any = (),
             watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
             programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1,
             eager_calls: int = 1, always: bool = False) -> CapturedStep:
     """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
 
-    ``function`` is a whole training step. It takes tensors and numbers and returns tensors, alone or in tuples, lists and
-    dicts. ``optimizer`` is the one whose ``step()`` it calls, or a list of several: SGD, Adam, AdamW, Adagrad, Adamax, NAdam and
-    RAdam, whose options are read in every call, so that learning rates may change; RMSprop, Adadelta and Rprop, with a
-    recording for each value.
+    ``function`` is a whole training step, or a method that is decorated. It takes tensors and numbers and returns tensors, alone or in
+    tuples, lists and dicts. Optimizers whose ``step()`` it calls are found; ``optimizer`` names one, or a list of several: SGD,
+    Adam, AdamW, Adagrad, Adamax, NAdam and RAdam, whose options are read in every call, so that learning rates may change;
+    RMSprop, Adadelta, Rprop and those of your own classes, with a recording for each value.
     Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
-    has a recording of its own, and ``guards="promised"`` leaves them unlooked at.
+    has a recording of its own, and ``guards="promised"`` leaves them unlooked at; it wants optimizers named.
     ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every
     recorded operator. ``lanes=`` runs operators that do not need each other on up to so many threads, with the same bits;
     0: on as many as help. ``eager_calls=`` makes that many calls eager before the first is recorded: more than one show what an
@@ -182,32 +204,32 @@ def capture(function: Callable[..., Any], *, optimizer: Any = None, modules: Any
     >>> step.stats()["replayed"], step.refusal()
     (6, '')
     """
-    import torch
-
+    if function is None:
+        return functools.partial(  # type: ignore[return-value]
+            capture, optimizer=optimizer, modules=modules, watch=watch, constant_numbers=constant_numbers, constant_modes=constant_modes,
+            programs=programs, check_every=check_every, guards=guards, passes=passes, lanes=lanes, eager_calls=eager_calls, always=always)
     if not callable(function):
         raise TypeError(f"capture() was given {type(function).__name__} and takes a function")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError("capture() takes a plain function, and was given a coroutine or a generator")
-    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    if not all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
-        raise TypeError(f"optimizer= is {optimizer!r} and must be a torch.optim.Optimizer or a list of them")
+    optimizers, roots = _optimizers_in(optimizer), _roots_in(modules)
     if watch is not None and not callable(watch):
         raise TypeError(f"watch= is {watch!r} and must be a function without arguments that returns the values")
-    roots = modules
-    if isinstance(modules, torch.nn.Module):
-        roots = [modules]
-    elif isinstance(modules, Iterable):
-        roots = list(modules)
-    if not isinstance(roots, list) or not all(isinstance(module, torch.nn.Module) for module in roots):
-        raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
     for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes),
                        ("always", always)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name}= is {flag!r} and must be True or False")
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
-    return CapturedStep(function, list(dict.fromkeys(optimizers)), roots, watch, constant_numbers, constant_modes,
-                        whole_number("capture", "programs", programs, least=0),
-                        whole_number("capture", "check_every", check_every, least=0), guards == "checked", passes=passes,
-                        lanes=min(whole_number("capture", "lanes", lanes, least=0), 64),
-                        eager_calls=whole_number("capture", "eager_calls", eager_calls, least=1), always=always)
+    options: dict[str, Any] = {"constant_numbers": constant_numbers, "constant_modes": constant_modes,
+               "programs": whole_number("capture", "programs", programs, least=0),
+               "check_every": whole_number("capture", "check_every", check_every, least=0), "guarded": guards == "checked",
+               "passes": passes, "lanes": min(whole_number("capture", "lanes", lanes, least=0), 64),
+               "eager_calls": whole_number("capture", "eager_calls", eager_calls, least=1), "always": always}
+
+    def another(function: Callable[..., Any], copied: Callable[[Any], Any]) -> CapturedStep:
+        step = CapturedStep(function, list(map(copied, optimizers)), list(map(copied, roots)), copied(watch), **options)
+        step._another = another
+        return step
+
+    return another(function, itself)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from overdrive._guards import is_number
@@ -67,6 +67,16 @@ def form_of_results(value: Any, leaves: list[Any], objects: list[Any] | None = N
     return ("shared", (form, order))
 
 
+def without_inputs(form: Any, leaves: list[Any], inputs: Sequence[Any]) -> Any:
+    """The form of a result among whose leaves are arguments of the call, which are taken out: a replay returns those that it was given."""
+    known = {id(tensor): place for place, tensor in enumerate(inputs)}
+    places = tuple(known.get(id(leaf), -1) for leaf in leaves)
+    if all(place < 0 for place in places):
+        return form
+    leaves[:] = [leaf for leaf, place in zip(leaves, places) if place < 0]
+    return ("given", (form, places))
+
+
 def _is_plain(value: Any) -> bool:
     """Whether the attributes are all there is to an object: a cache of keys and values, a distribution."""
     import torch
@@ -116,7 +126,7 @@ def others_in(form: Any) -> Any:
     kind, parts = form
     if kind == "other":
         return parts
-    if kind == "shared":
+    if kind in ("shared", "given"):
         return others_in(parts[0])
     return next((other for part in parts if (other := others_in(part[1] if kind is dict else part)) is not None), None)
 
@@ -125,14 +135,14 @@ def _has(form: Any, name: str) -> bool:
     if form is None or form == "tensor":
         return False
     kind, parts = form
-    if kind == "shared":
+    if kind in ("shared", "given"):
         return _has(parts[0], name)
     if isinstance(kind, str):
         return bool(kind == name)
     return any(_has(part[1] if kind is dict else part, name) for part in parts)
 
 
-def filled(form: Any, leaves: Iterator[Any]) -> Any:
+def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
     if form == "tensor":
         return next(leaves)
     if form is None:
@@ -142,6 +152,8 @@ def filled(form: Any, leaves: Iterator[Any]) -> Any:
         return parts.value
     if kind == "other":
         return parts
+    if kind == "given":
+        return filled(parts[0], iter([next(leaves) if place < 0 else inputs[place] for place in parts[1]]))
     if kind == "shared":
         once = list(leaves)
         return filled(parts[0], iter([once[place] for place in parts[1]]))

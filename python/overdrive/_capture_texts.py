@@ -82,7 +82,20 @@ def other_number(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     for index, (a, b) in enumerate(zip(before, now)):
         if a != b and isinstance(a, Number) and isinstance(b, Number):
             return f"argument {index + 1}, a number ({a.value!r}, then {b.value!r})"
-    return "the arguments: which are numbers, and which are one tensor"
+        if a != b and type(a) is type(b) and type(a).__name__ == "Same":
+            return f"argument {index + 1}, an object of {type(b.value).__name__}; give its tensors and numbers one by one"
+    return _other_inside(before, now, "") or "the arguments: which are numbers, and which are one tensor"
+
+
+def _other_inside(before: Any, now: Any, name: str) -> str:
+    """The first number of a structure that is another one in the other, with the keyword or the key that leads to it."""
+    if isinstance(before, Number) and isinstance(now, Number):
+        return f"{name or 'an argument'}, a number ({before.value!r}, then {now.value!r})" if before != now else ""
+    if type(before) is not tuple or type(now) is not tuple or len(before) != len(now):
+        return ""
+    if before and before[0] is dict and now[0] is dict:
+        return next((found for (key, a), (_, b) in zip(before[1], now[1]) if (found := _other_inside(a, b, f"argument {key!r}"))), "")
+    return next((found for a, b in zip(before, now) if (found := _other_inside(a, b, name))), "")
 
 
 def levels_to_caller() -> int:

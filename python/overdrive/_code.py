@@ -53,6 +53,9 @@ _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
+_CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, which a replay does not; give it preserve_rng_state=False, if "
+              "nothing in it draws any, or leave it out.")
 # Of C functions that _note() looks at, how their names begin.
 _BEGINNINGS = (*_NOTED, *_CLOCKS, *_SETTINGS)
 # Modules whose functions read a float below everything that a float can tell.
@@ -133,6 +136,14 @@ def _hands_over(code: types.CodeType) -> str:
     return "waits for a queue" if code.co_name == "get" else "gives work to another thread"
 
 
+def _is_called_by(frame: Any, file: str) -> bool:
+    while frame is not None and kind_of(frame.f_code.co_filename) != "user":
+        if frame.f_code.co_filename.endswith(file):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _is_in_an_import(frame: Any) -> bool:
     """Whether the code runs because a module is imported for the first time, which happens once."""
     while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
@@ -197,6 +208,11 @@ class _Watching(threading.local):
 
 
 _watching = _Watching()
+
+
+def is_watched() -> bool:
+    """Whether this thread is inside of a captured function whose code is noted. One watcher sees it: captured parts in it are their functions."""
+    return _watching.watcher is not None
 
 
 @contextlib.contextmanager
@@ -273,6 +289,8 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         _watching.watcher = self._around
         self.look(False)
+        if self._around is not None:
+            self._around.look(True)
         self._stepped = _nobody  # who keeps what was noted keeps the step no longer
 
     def look(self, looks: bool) -> None:
@@ -308,7 +326,7 @@ class Watcher:
         kind = known[1] if known is not None else self._begin_with(code)
         if not kind:
             return
-        if code.co_name == "step" and self._refuse is not None:
+        if code.co_name == "step" and kind == "nn":  # the step() of an optimizer of the program's own is code as other code
             self._note_step(frame.f_locals.get("self"))
         if kind != "user":
             if kind == "nn of self":
@@ -328,8 +346,7 @@ class Watcher:
                                          for name in names_of(code).globals):
             # Functions of NumPy are not seen when they are called.
             self.book.look("the function names a module that may read it")
-        for value in list(frame.f_locals.values()):
-            self._keep(value)
+        self.keep(frame.f_locals.values())
 
     def _begin_with(self, code: types.CodeType) -> str:
         """Of code that returns for the first time: whose it is; "": no more is to be noted of it."""
@@ -353,6 +370,10 @@ class Watcher:
 
         if isinstance(optimizer, torch.optim.Optimizer):
             self._stepped(optimizer)
+
+    def keep(self, values: Iterable[Any]) -> None:
+        for value in list(values):
+            self._keep(value)
 
     def _keep(self, value: Any) -> None:
         if id(value) in self._found or type(value) in _not_kept():
@@ -388,6 +409,9 @@ class Watcher:
             text = "The function starts a thread, whose operators no recording sees; start it outside of the function."
         elif name in _SEEDS:
             if not isinstance(getattr(function, "__self__", None), (torch.Generator, random.Random)):
+                return
+            if _is_called_by(frame, _CHECKPOINT):
+                self._refuse(CHECKPOINT)  # type: ignore[misc]
                 return
             verb = "asks for the seed" if name == "initial_seed" else "sets the state"
             text = (f"The function {verb} of random numbers ({name}), which a replay does not; do it outside of the "

@@ -73,10 +73,9 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (array, bytearray, memoryview)):
         view = memoryview(value)
         return view.shape, view.format, view.tobytes()
-    numpy = sys.modules["numpy"]
-    # Not value.tobytes(): that of numpy.ma.masked tries to write to itself.
-    content = value.shape, value.dtype.str, numpy.ndarray.tobytes(value)
-    return (*content, value.mask.tobytes()) if isinstance(value, numpy.ma.MaskedArray) else content
+    # Classes of arrays may have another tobytes(): numpy.ma.masked has one that raises, and a mask has bytes of its own.
+    asarray = sys.modules["numpy"].asarray
+    return value.shape, value.dtype.str, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
 
 
 def states_of(generators: Iterable[Any]) -> list[bytes]:

@@ -15,10 +15,13 @@ from typing import Any
 
 from overdrive._counters import Counter
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, same_value
-from overdrive._optimizer_rules import rule_of
+from overdrive._optimizer_rules import has_constants, kind_of_optimizer, rule_of
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._tracked import plain
 
+NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, AdamW, Adagrad, Adamax, NAdam, RAdam, RMSprop, Adadelta and "
+                  "Rprop, and one of a class of your own whose step() does not call PyTorch's; leave the step() of another one outside the "
+                  "function, and uncaptured.")
 _NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
 _PLAIN = ("fused", "capturable", "differentiable")
 
@@ -27,14 +30,10 @@ class Optimizer:
     """What a captured step knows of one optimizer. One thread at a time."""
 
     def __init__(self, optimizer: Any, with_constants: bool) -> None:
-        import torch
-
         self.optimizer = optimizer
-        # A captured optimizer has a class of its own above it.
-        kind = self._kind = getattr(type(optimizer), "_overdrive_base", type(optimizer))
+        kind = self._kind = kind_of_optimizer(optimizer)
         self._rule = rule_of(kind)
-        # Its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards.
-        self._has_constants = with_constants and kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
+        self._has_constants = with_constants and has_constants(kind)
         self._numbers: list[Any] = []
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
@@ -53,8 +52,7 @@ class Optimizer:
 
         name = type(self.optimizer).__name__
         if self._rule is None and not self._has_constants:
-            return (f"The optimizer is {name}. A captured step understands SGD, Adam, AdamW, Adagrad, Adamax, NAdam, RAdam, RMSprop, "
-                    "Adadelta and Rprop; leave the step() of another one outside the function, and uncaptured.")
+            return NOT_UNDERSTOOD.format(name)
         import torch.optim.optimizer as every
 
         if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
@@ -220,6 +218,8 @@ class Optimizer:
                 self._update(_plain_options(group), self._numbers[index])
         return loss
 
+    _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # no scheduler that steps inside is to warn of it
+
     def _run_pytorchs(self, step: Any) -> None:
         self.runs_pytorchs = True
         try:
@@ -258,6 +258,11 @@ class Optimizer:
             _refuse(f"The state of {type(self.optimizer).__name__} has something else in the place of a "
                     "tensor, as checkpoints of old versions of PyTorch have it; give a tensor.")
             rule.update(group, parameters, gradients, states)  # PyTorch's own error, where it has one
+            return
+        if not all(gradient.layout == torch.strided for gradient in gradients):
+            _refuse(f"A gradient of {type(self.optimizer).__name__} is sparse, as those of an Embedding with sparse=True are; leave sparse=True "
+                    "out, or leave step() outside the function.")
+            rule.update(group, parameters, gradients, states)
             return
         if _share_memory(gradients, [tensor for tensors in (parameters, *states) for tensor in tensors]):
             _refuse(f"A gradient of {type(self.optimizer).__name__} lies in memory that the update changes, as `p.grad = p.detach()` "

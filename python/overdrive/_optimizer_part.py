@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import copyreg
+import functools
 import weakref
 from typing import Any
 
 from overdrive._capture import CapturedStep
+from overdrive._code import is_watched
 from overdrive._optimizer import Optimizer
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10
+_CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
 _captured: weakref.WeakKeyDictionary[Any, _Update] = weakref.WeakKeyDictionary()
 
 
@@ -36,19 +39,32 @@ class _Update:
             type(optimizer).step(optimizer)
 
     def __call__(self, optimizer: Any) -> None:
-        import torch
-
         gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]
                      if parameter.grad is not None]
         self.inside = True
         try:
-            is_dense = all(gradient.layout == torch.strided for gradient in gradients)
-            if not is_dense or sum(gradient.nbytes for gradient in gradients) > _MOST_BYTES:
+            if is_watched():
+                self._base_step(optimizer)
+            elif reason := _why_not(gradients):
+                self.captured.note_beside(reason)
                 self._base_step(optimizer)
             else:
                 self.captured(*gradients)
         finally:
             self.inside = False
+
+
+def _why_not(gradients: list[Any]) -> str:
+    """Why an update is PyTorch's own; "": it may be replayed."""
+    import torch
+
+    if not all(gradient.layout == torch.strided for gradient in gradients):
+        return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
+    size = sum(gradient.nbytes for gradient in gradients)
+    if size > _MOST_BYTES:
+        return (f"Its gradients have {size >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which copies them "
+                "first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
+    return ""
 
 
 def update_of(optimizer: Any) -> CapturedStep | None:
@@ -59,8 +75,25 @@ def update_of(optimizer: Any) -> CapturedStep | None:
 def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
     if optimizer not in _captured:
         optimizer.__class__ = _class_for(type(optimizer))
+        _rewrap(optimizer)
     _captured[optimizer] = _Update(optimizer, options)
     return optimizer
+
+
+def _rewrap(optimizer: Any) -> None:
+    """A scheduler that was made before has wrapped the step() of the optimizer's own class, past the captured one."""
+    if not getattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched", False):
+        return
+    itself = weakref.ref(optimizer)
+
+    @functools.wraps(type(optimizer).step)
+    def step(*arguments: Any, **keywords: Any) -> Any:
+        optimizer: Any = itself()
+        optimizer._opt_called = True
+        return type(optimizer).step(optimizer, *arguments, **keywords)
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = step
 
 
 def _plain(kind: Any) -> Any:
@@ -73,7 +106,10 @@ def _class_for(base: Any) -> Any:
 
     def step(self: Any, closure: Any = None) -> Any:
         update = _captured.get(self)
-        if update is None or update.inside or closure is not None and not update.captured.takes_closures():
+        if update is None or update.inside:
+            return base.step(self, closure)
+        if closure is not None and not update.captured.takes_closures():
+            update.captured.note_beside(_CLOSURE.format(base.__name__))
             return base.step(self, closure)
         loss = None
         if closure is not None:

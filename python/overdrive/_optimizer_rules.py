@@ -1,6 +1,7 @@
 """PyTorch's optimizers whose update is an operator of the library: its state, its numbers, and PyTorch's own function."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,34 @@ def rule_of(kind: Any) -> Rule | None:
 
     return {torch.optim.SGD: _SGD, torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.Adagrad: _ADAGRAD,
             torch.optim.Adamax: _ADAMAX, torch.optim.NAdam: _NADAM, torch.optim.RAdam: _RADAM}.get(kind)
+
+
+def kind_of_optimizer(optimizer: Any) -> Any:
+    """Its class. A captured optimizer has a class of its own above it."""
+    return getattr(type(optimizer), "_overdrive_base", type(optimizer))
+
+
+def has_constants(kind: Any) -> bool:
+    """Whether its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards."""
+    import torch
+
+    return kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
+
+
+def is_understood(optimizer: Any) -> bool:
+    kind = kind_of_optimizer(optimizer)
+    return rule_of(kind) is not None or has_constants(kind)
+
+
+def is_of_the_program(optimizer: Any) -> bool:
+    """Whether its class has another step() than PyTorch's optimizers: code that is recorded as other code is."""
+    import torch
+
+    step = kind_of_optimizer(optimizer).step
+    while hasattr(step, "__wrapped__"):
+        step = step.__wrapped__
+    code = getattr(step, "__code__", None)
+    return code is not None and os.path.dirname(code.co_filename) != os.path.dirname(torch.optim.__file__)
 
 
 def _shared(group: dict[str, Any]) -> dict[str, Any]:

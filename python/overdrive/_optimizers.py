@@ -16,9 +16,15 @@ class Optimizers:
 
     def __init__(self, optimizers: Iterable[Any], function: Any, with_constants: bool) -> None:
         self._with_constants = with_constants
-        self._all = [Optimizer(optimizer, with_constants) for optimizer in optimizers]
+        self._all: list[Optimizer] = []
         # Under which names the function has them.
-        self._names: list[Read | None] = [name_of(function, one.optimizer) for one in self._all]
+        self._names: list[Read | None] = []
+        self.add(optimizers, function)
+
+    def add(self, optimizers: Iterable[Any], function: Any) -> None:
+        new = [Optimizer(optimizer, self._with_constants) for optimizer in optimizers]
+        self._names += [name_of(function, one.optimizer) for one in new]
+        self._all += new
 
     def all(self) -> list[Optimizer]:
         return self._all

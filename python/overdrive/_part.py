@@ -12,12 +12,14 @@ from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._recording import _refuse
-from overdrive._capture_results import filled, form_of, form_of_results, others_in
+from overdrive._capture_results import filled, form_of, form_of_results, others_in, without_inputs
 from overdrive._capture_texts import descended
+from overdrive._code import is_watched
 from overdrive._facts import SUBCLASS
 from overdrive._guards import Read, is_scripted
 from overdrive._left import Left, can_be_left, putter_of
 from overdrive._library import call, whole_number
+from overdrive._methods import itself
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096
@@ -47,6 +49,8 @@ class CapturedPart(CapturedStep):
                          passes=passes, always=always)
         # Of the call under way: what the caller gave, and its tensors.
         self._given: Any = None
+        # Its tensors as the function gets them.
+        self._taken: Sequence[Any] = ()
         # What the function has returned in it, and the tensors of that.
         self._made: Any = None
         self._templates: dict[int, Any] = {}
@@ -63,7 +67,7 @@ class CapturedPart(CapturedStep):
         if any(count() for count in self._modes):
             self._eager_reason = self._reason_for_python()
             return self._beside(inputs, keywords)
-        if (self._given_up or self._resting or _again.is_running or self._rest and self._rests_now()
+        if (self._given_up or self._resting or _again.is_running or is_watched() or self._rest and self._rests_now()
                 or not self._busy.acquire(blocking=False)):
             return self._beside(inputs, keywords)
         try:
@@ -119,10 +123,7 @@ class CapturedPart(CapturedStep):
             form = self._one_form or self._forms[call("Capture.current", self._capture)]
         for left in form.left:
             left.put(results, tensors)
-        return filled(form.result, iter(results))
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return filled(form.result, iter(results), tensors)
 
     def is_resting(self) -> bool:
         return bool(self._resting)
@@ -163,6 +164,7 @@ class CapturedPart(CapturedStep):
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
         """The caller's own lists and dicts, which the function may change."""
+        self._taken = tensors
         given, those = self._given
         if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
             return given
@@ -193,7 +195,7 @@ class CapturedPart(CapturedStep):
         try:
             tensors = call("Recording.inputs")
             leaves: list[Any] = []
-            form_of_results(self._apply(filled(self._templates[number], iter(tensors))), leaves, [])
+            without_inputs(form_of_results(self._apply(filled(self._templates[number], iter(tensors))), leaves, []), leaves, tensors)
             for read, value in before:
                 if read.now() is not value:
                     Left(read, leaves, tensors)
@@ -209,7 +211,8 @@ class CapturedPart(CapturedStep):
 
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:
         objects: list[Any] = []
-        form = form_of_results(value, leaves, objects)
+        form = without_inputs(form_of_results(value, leaves, objects), leaves, self._taken)
+        self._taken = ()
         # What the call leaves behind comes to the leaves later.
         self._made = value, leaves
         before, self._returned = self._returned, [weakref.ref(one) for one in objects]
@@ -388,4 +391,10 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
         raise TypeError(f"captured() was given {type(target).__name__} and takes a module, an optimizer or a function")
     if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
         raise TypeError("captured() takes a plain function, and was given a coroutine or a generator")
-    return CapturedPart(target, [], **options)
+
+    def another(function: Callable[..., Any], _: Callable[[Any], Any]) -> CapturedPart:
+        part = CapturedPart(function, [], **options)
+        part._another = another
+        return part
+
+    return another(target, itself)

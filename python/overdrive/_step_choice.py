@@ -9,6 +9,7 @@ from overdrive._capture_texts import other_number
 from overdrive._guards import CELL, ENTRY, Read
 from overdrive._left import Setting, tensors_in
 from overdrive._library import OverdriveError, call
+from overdrive._optimizers import Optimizers
 from overdrive._step_texts import StepTexts
 from overdrive._step_variant import _Variant
 
@@ -142,6 +143,14 @@ class StepChoice(StepTexts):
             return False
         self._rest -= 1
         return True
+
+    def _take_found_optimizers(self) -> None:
+        """Those that the function was seen to step are the step's from here on, as if they had been named."""
+        if self._optimizer is None:
+            self._optimizer = Optimizers([], self._function, self._with_constants)
+        self._optimizer.add(self._found_optimizers, self._function)
+        self._found_optimizers.clear()
+        self._forget()
 
     def _start_again(self, reason: str) -> None:
         self._resets += 1

@@ -17,6 +17,8 @@ from overdrive._guards import Reads, states_of, structure_of
 from overdrive._last_walk import is_one_number, without_collections
 from overdrive._library import call
 from overdrive._places import Before, Places
+from overdrive._optimizer import NOT_UNDERSTOOD
+from overdrive._optimizer_rules import is_of_the_program, is_understood
 from overdrive._step_learning import StepLearning
 from overdrive._step_variant import _Form, _Variant
 from overdrive._surroundings import changed_since, surroundings
@@ -85,6 +87,7 @@ class StepRun(StepLearning):
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
         given, self._given = self._given, None
         self._containers = given
+        self._objects = () if given is None else given.objects
         return merged(template, tensors, given)
 
     def _apply(self, inputs: Any) -> Any:
@@ -112,7 +115,7 @@ class StepRun(StepLearning):
         try:
             if not recorded and variant.watched_runs > 0:
                 return self._timed(inputs)
-            watcher = Watcher(_refuse if recorded else None, self._met, self._refuse_unknown)
+            watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
             watcher.book = None if variant.numbers is None else variant.numbers.book
             watcher.reads, watcher.changed_apart = variant.reads, self._changed_apart
             drawn = states_of(variant.generators) if recorded else None
@@ -120,6 +123,8 @@ class StepRun(StepLearning):
             before = [read.now() for read in self._written_elsewhere.values()]
             with watcher:
                 value = run(inputs)
+            watcher.keep(self._objects)
+            self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
             if variant.numbers is not None:
                 variant.numbers.look_at((code for code, _ in watcher.codes), self._codes)
@@ -185,7 +190,7 @@ class StepRun(StepLearning):
                 self._modules[module] = None
 
         def note_optimizer(stepping: Any, *_: Any) -> None:
-            if threading.get_ident() == thread:
+            if threading.get_ident() == thread and not is_of_the_program(stepping):
                 refuse_optimizer(stepping)
 
         hooks = [every_module.register_module_forward_pre_hook(note_module)]
@@ -193,11 +198,16 @@ class StepRun(StepLearning):
             hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
         return hooks
 
-    def _refuse_unknown(self, optimizer: Any) -> None:
-        if self._looks_at_steps and (self._optimizer is None or not self._optimizer.knows(optimizer)):
-            refuse_optimizer(optimizer)
-        elif self._looks_at_steps and self._optimizer is not None:
+    def _note_optimizer(self, optimizer: Any) -> None:
+        """An optimizer of PyTorch's has made a step. The next call knows it, where none was named."""
+        if not self._looks_at_steps:
+            return
+        if self._optimizer is not None and self._optimizer.knows(optimizer):
             self._optimizer.note_update(optimizer)
+            return
+        if self._guarded and not self._is_part and is_understood(optimizer):
+            self._found_optimizers[optimizer] = None
+        refuse_optimizer(optimizer)
 
     def _check_form(self, entry: int) -> None:
         if self._given_up:
@@ -225,5 +235,8 @@ class StepRun(StepLearning):
 
 
 def refuse_optimizer(optimizer: Any) -> None:
+    if not is_understood(optimizer):
+        _refuse(NOT_UNDERSTOOD.format(type(optimizer).__name__))
+        return
     _refuse(f"The function calls step() of an optimizer ({type(optimizer).__name__}) that the step does not know; give it by optimizer=, "
             "which takes a list of several, too.")

@@ -13,6 +13,7 @@ from overdrive._arguments import Given
 from overdrive._assigned import Assigned
 from overdrive._call_numbers import Shared
 from overdrive._optimizer import Optimizer
+from overdrive._optimizer_rules import is_of_the_program
 from overdrive._optimizers import Optimizers
 from overdrive._capture_texts import steps
 from overdrive._code import Met
@@ -40,7 +41,11 @@ class StepState:
         self._function, self._name = function, name
         self._guarded, self._is_part = guarded, is_part
         # Options that no tensor carries to a replay are looked at, or promised.
-        self._optimizer = Optimizers(optimizers, function, constant_numbers or guarded) if optimizers else None
+        self._with_constants = constant_numbers or guarded
+        known = [optimizer for optimizer in optimizers if is_part or not is_of_the_program(optimizer)]
+        self._optimizer = Optimizers(known, function, self._with_constants) if known else None
+        # Those whose step() the function has called, although nobody has named them.
+        self._found_optimizers: dict[Any, None] = {}
         self._roots = list(modules)
         self._modules = self._named_modules()
         self._watch = watch
@@ -100,6 +105,7 @@ class StepState:
         # Of the call under way, where they are more than tensors; of the run of the function, to see whether it changes them.
         self._given: Given | None = None
         self._containers: Given | None = None
+        self._objects: Sequence[Any] = ()
         self._error: BaseException | None = None
         # While a thread is in a call, and that thread while it runs the function.
         self._busy = threading.Lock()

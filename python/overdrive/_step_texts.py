@@ -80,6 +80,11 @@ class StepTexts(StepState):
         refusal = self.refusal()
         return text + (f"refused: {refusal}\n" if refusal and f"refused: {refusal}\n" not in text else "")
 
+    def note_beside(self, reason: str) -> None:
+        """A call that runs past it, as if it were not captured."""
+        self._python_calls += 1
+        self._eager_reason = reason
+
     def changes_of_its_own(self) -> str:
         """One value that the function changes, and a replay does not; "" where it was seen to change none."""
         return next((read.told() for place, read in [*self._own.items(), *self._settings.items()] if place not in self._left), "")

@@ -19,6 +19,7 @@ from typing import Any
 
 from overdrive._code import Met, Watcher
 from overdrive._guards import ANSWER, CONTENTS, is_array, is_number, is_scripted
+from overdrive._optimizer_rules import is_of_the_program
 from overdrive._walk_classes import MOST_ITEMS
 from overdrive._walk_containers import Containers
 from overdrive._walk_names import KnownNames
@@ -141,6 +142,8 @@ class Walk(Containers):
                 self._module(module, name if module is value else type(module).__name__, depth)
         elif isinstance(value, torch.optim.Optimizer):
             self._optimizer(value, name, depth)
+            if is_of_the_program(value):
+                self._object(value, name, where, depth)
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)

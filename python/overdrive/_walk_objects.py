@@ -25,8 +25,6 @@ _MOST_CACHED = 64
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
-# The name of this package.
-_OURS = __name__.partition(".")[0]
 CACHED = type(functools.lru_cache(int))
 
 
@@ -67,10 +65,6 @@ class Objects(Classes):
             self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
         elif hasattr(kind, "__next__"):
             self.unseen = f"the function may take it from `{name}`, an iterator or a file"
-        elif kind.__module__.partition(".")[0] == _OURS:
-            # What a captured thing knows of its calls is in attributes of it, other ones in each; its function is the program's.
-            if "_function" in (getattr(value, "__dict__", None) or ()):
-                self._read(ENTRY, vars(value), "_function", name, where, depth)
         elif kind.__module__ != "builtins":
             self._instance(value, name, depth)
 

@@ -7,13 +7,16 @@ from collections.abc import Container
 from typing import Any
 
 from overdrive._code import kind_of
-from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, Read, hooks_of, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, is_number
+from overdrive._optimizer_rules import is_of_the_program
 from overdrive._torch_reads import reads_of_torch
 from overdrive._walk_objects import Objects
 from overdrive._walk_places import DEEPEST
 
 # How code gets at parameters without their names.
 _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
+
+_HOOKS_ON_STEP = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 class OfTorch(Objects):
@@ -83,6 +86,10 @@ class OfTorch(Objects):
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
         self.notes.attribute(optimizer, "param_groups")
+        if is_of_the_program(optimizer):
+            hooks = [Read(VALUES, optimizer.__dict__.get(key, {}), None, f"a hook on step() of {name}") for key in _HOOKS_ON_STEP]
+            for read in [*hooks, Read(ENTRY, optimizer.__dict__, "state", f"{name}.state")]:
+                self.reads.setdefault(read.place, read)
         self.notes.contents(optimizer.param_groups)
         for group in optimizer.param_groups:
             self.notes.keys(group)

@@ -1,9 +1,6 @@
 """Values that a captured function finds in many ways: another value after the first replays gives eager's results, in steps and parts.
 
 A row has what is defined, what the function reads, and what the program changes. The data differ from call to call."""
-import copy
-import types
-
 import pytest
 import torch
 
@@ -112,28 +109,6 @@ def test_a_parameter_that_has_left_an_optimizer_keeps_its_gradient(change):
         sides.append(gradients)
     assert any(gradient is not None for gradient in sides[0][0])
     assert sides[0] == sides[1]
-
-
-def test_what_a_captured_module_keeps_of_its_calls_is_no_value():
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = torch.nn.Linear(2, 2)
-            self.options = types.SimpleNamespace(k=1.0)
-
-        def forward(self, x):
-            return self.inner(x) * sum(self.options.__dict__.values())  # whatever an object has
-
-    plain = Net()
-    net = overdrive.captured(copy.deepcopy(plain))
-    for call in range(24):
-        plain.options.k = net.options.k = 1.0 if call < 12 else 2.0
-        x = torch.randn(2)
-        for model in (plain, net):
-            model.zero_grad()
-            model(x).sum().backward()
-        assert torch.equal(net.inner.weight.grad, plain.inner.weight.grad)
-    assert overdrive.part_of(net).stats()["replayed"] > 12, overdrive.part_of(net).explain()
 
 
 def test_a_captured_function_in_a_captured_function_is_looked_at():
