@@ -326,7 +326,7 @@ class Watcher:
         kind = known[1] if known is not None else self._begin_with(code)
         if not kind:
             return
-        if code.co_name == "step" and kind == "nn":  # the step() of an optimizer of the program's own is code as other code
+        if code.co_name == "step" and kind == "nn of self":  # the step() of an optimizer of the program's own is code as other code
             self._note_step(frame.f_locals.get("self"))
         if kind != "user":
             if kind == "nn of self":
