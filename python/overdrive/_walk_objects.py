@@ -38,8 +38,8 @@ class Objects(Classes):
         self._leads_by: dict[type, str] = {}
         # Code of functions that were found.
         self._functions: set[types.CodeType] = set()
-        # Functions whose variables and defaults are among the reads, by their addresses; `_named` has them.
-        self._opened: set[int] = set()
+        # Functions whose variables and defaults are among the reads, by their addresses, with their code; `_named` has them.
+        self._opened: set[tuple[int, types.CodeType]] = set()
 
     def _object(self, value: Any, name: str, where: str, depth: int) -> None:
         """What is no container: only what the code names of it is looked at."""
@@ -107,7 +107,7 @@ class Objects(Classes):
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
         has_run = code.co_name in self._names_of_codes() and code in self._codes
-        if id(function) in self._named and not function.__dict__ and (not has_run or id(function) in self._opened):
+        if id(function) in self._named and not function.__dict__ and (not has_run or (id(function), code) in self._opened):
             return  # more names lead to nothing more
         self._named[id(function)] = (function, name, "", depth)
         self._entries(function.__dict__, self._attributes, name, depth)
@@ -115,7 +115,7 @@ class Objects(Classes):
             self._decorated(function, name, depth)
             return
         self._functions.add(code)
-        self._opened.add(id(function))
+        self._opened.add((id(function), code))
         for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
             if variable != "__class__":
                 self._read(CELL, cell, None, variable, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
