@@ -41,6 +41,16 @@ class Busy {
   bool is_first_;
 };
 
+// Of a part, whose graph may run the function once more when the call is over: it has the numbers of its
+// recording.
+Function with_numbers(Function function, const std::vector<double>& values) {
+  return [function = std::move(function),
+          numbers = std::vector<Number>(values.begin(), values.end())](const std::vector<at::Tensor>& inputs) {
+    const NumbersOfCall call(numbers);
+    return function(inputs);
+  };
+}
+
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
@@ -67,8 +77,13 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
     TORCH_CHECK(optimizer, "capture() was given a null optimizer in .optimizers.");
 }
 
-std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
-  if (counts_) return call_part(inputs);
+std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs,
+                                               const std::vector<Number>& numbers) {
+  const NumbersOfCall call(numbers);
+  return counts_ ? call_part(inputs) : call_step(inputs);
+}
+
+std::vector<at::Tensor> CapturedFunction::call_step(const std::vector<at::Tensor>& inputs) {
   const bool is_inside = busy_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   const Busy busy(busy_, std::try_to_lock);
   if (!busy.is_first() && !is_inside) return call_beside(inputs);
@@ -125,6 +140,7 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   if (rests_.take_call()) return eager(inputs, rests_.reason());
+  choose_numbers();
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
   if (!recording) return eager(inputs, eager_reason_);
@@ -133,6 +149,21 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   std::vector<at::Tensor> results = recording->call(inputs);
   if (stats_.recorded != recorded) weigh_recordings();
   return results;
+}
+
+void CapturedFunction::choose_numbers() {
+  NumbersOfCall& call = *NumbersOfCall::active();
+  if (call.numbers().empty()) {
+    TORCH_CHECK(!arguments_, kWithoutNumbers);
+    return;
+  }
+  if (!arguments_) {
+    arguments_ = std::make_unique<NumberArguments>(counts_ != nullptr);
+    watched_.emplace_back(&arguments_->variant(), sizeof(int64_t));
+    give_numbers(arguments_->given());
+  }
+  arguments_->choose(call.numbers(), stats_.replayed + stats_.checked);
+  if (!counts_) call.belong_to(*arguments_);
 }
 
 // After a call that was recorded.
@@ -170,8 +201,9 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   recordings_.keep_within_bytes();
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
+  const Function function = counts_ && arguments_ ? with_numbers(function_, arguments_->values()) : function_;
   return &recordings_.add(
-      std::make_unique<Recording>(function_, options_, stats_, inputs, watched, given_, counts_), inputs,
+      std::make_unique<Recording>(function, options_, stats_, inputs, watched, given_, counts_), inputs,
       stats_.calls);
 }
 
@@ -195,11 +227,15 @@ void CapturedFunction::reset() {
   const Busy busy(busy_);
   rests_.end();
   recordings_.clear();
+  if (arguments_) arguments_->forget();
 }
 
 FunctionToSave CapturedFunction::to_save(std::string name) {
   const Busy busy(busy_);
   TORCH_CHECK(!counts_, "A captured part cannot be saved: its graph goes on outside. Capture the whole step.");
+  TORCH_CHECK(!arguments_,
+              "A step that takes an overdrive::Number cannot be saved: a file has no numbers of a call. Take a "
+              "tensor in its place.");
   FunctionToSave function{.name = std::move(name)};
   const Recording* const last = recordings_.last_used();
   for (const auto& kept : recordings_.all()) {
@@ -237,10 +273,12 @@ CaptureStats CapturedFunction::stats() const {
 }
 
 std::string CapturedFunction::refusal() const {
-  if (rests_.is_resting()) return rests_.reason();
+  const std::string of_numbers = arguments_ ? arguments_->refusal() : "";
+  if (rests_.is_resting()) return of_numbers.empty() ? rests_.reason() : of_numbers;
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();
   }
+  if (!of_numbers.empty()) return of_numbers;
   return eager_in_turn_ >= kEagerInTurn ? eager_reason_ : "";
 }
 
@@ -252,6 +290,7 @@ std::string CapturedFunction::explain() const {
     out << beside << " more calls ran eagerly while another thread was in one\n";
   if (!eager_reason_.empty())
     out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
+  if (arguments_) arguments_->explain(out);
   for (size_t i = 0; i < recordings_.size(); ++i) {
     out << "program " << i << "\n";
     recordings_.all()[i].recording->explain(out);

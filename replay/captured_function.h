@@ -3,6 +3,7 @@
 // of a call. Calls that no recording may take run eagerly.
 #pragma once
 
+#include "replay/number_arguments.h"
 #include "replay/recording/kept_recordings.h"
 #include "replay/recording/rests.h"
 
@@ -19,7 +20,7 @@ class CapturedFunction {
   enum class Kind : uint8_t { kStep, kPart };
   CapturedFunction(Function function, CaptureOptions options, Kind kind = Kind::kStep);
 
-  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<Number>& numbers = {});
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   // Numbers that the function is given with each call, in the caller's memory. Before the first call.
@@ -37,12 +38,14 @@ class CapturedFunction {
   std::string explain() const;
 
  private:
+  std::vector<at::Tensor> call_step(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call_part(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> call_beside(const std::vector<at::Tensor>& inputs);
   bool is_on_its_thread();
   std::vector<at::Tensor> call_recording(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
+  void choose_numbers();
   void weigh_recordings();
 
   const Function function_;
@@ -56,6 +59,8 @@ class CapturedFunction {
   std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
   GivenNumbers given_;
+  // Of a function that takes numbers, from its first call on.
+  std::unique_ptr<NumberArguments> arguments_;
   KeptRecordings recordings_;
   Rests rests_;
   uint64_t current_ = 0;

@@ -1,5 +1,5 @@
-"""Numbers that a captured function gives to attributes and variables and never reads, as ``self.batch_size = len(x)``. A replay gives
-them what its recording has."""
+"""Numbers and empty containers that a captured function gives to attributes and variables and never reads, as
+``self.batch_size = len(x)`` and ``self.log = []``. A replay gives them what its recording has, and a new container each time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,11 @@ class _Whole(int):
 
 class _Float(float):
     """The same for a float."""
+
+
+def is_empty_container(value: Any) -> bool:
+    """Whether a program may fill it, so that each call leaves another one."""
+    return type(value) in (list, dict, set) and not value
 
 
 def _equal_to(value: Any) -> Any:
@@ -82,4 +87,4 @@ class Assigned:
     def put(self, values: Mapping[_Place, Any]) -> None:
         """After a replay."""
         for place, value in values.items():
-            self._puts[place](value)
+            self._puts[place](type(value)() if is_empty_container(value) else value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
+from overdrive._assigned import is_empty_container
 from overdrive._code import Watcher
 from overdrive._counters import Counter, decides, is_counted, is_only_written
 from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_all_numbers, is_number
@@ -57,8 +58,9 @@ class StepLearning(StepChoice):
                 self._begin_to_count(place, read)
                 continue
             had_more = has_tensors_or_numbers(read.expected)
-            if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now())):
+            if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now()) or is_empty_container(read.now())):
                 self._begin_to_assign(place, read)
+                self._refuse_kept_container(place, read)
                 continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
@@ -69,6 +71,13 @@ class StepLearning(StepChoice):
                         "(copy_).")
         self._take_written()
         self._let_go_of_old(changed)
+
+    def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
+        """An empty container that the function also reads stays the same in replays, where the program has the one before."""
+        before = read.expected
+        if place not in self._assigned and is_empty_container(before) and before is not read.now() and self._is_held(before):
+            _refuse(f"The function gives {read.told()}, another {type(before).__name__} in each call, and the program keeps the one before, which "
+                    "would be the same one in replays; clear() it, or make it outside of the function.")
 
     def _refuse_lost_changes(self, changed: dict[Any, Read]) -> None:
         """What the function adds to containers of the program or takes from them, and gradients that it assigns to tensors which need

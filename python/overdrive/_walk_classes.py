@@ -10,7 +10,7 @@ from overdrive._code import is_standard
 from overdrive._guards import ATTRIBUTE, ENTRY, SIZE, entries_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
-from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON
+from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON, is_pythons_own
 
 # Attributes of an object, and items of a container, that are looked at.
 MOST_ITEMS = 1024
@@ -159,7 +159,7 @@ class Classes(Globals):
         if kind.__flags__ & MADE_IN_PYTHON and kind.__bases__ != (object,) and not is_known:
             self._read(ATTRIBUTE, kind, "__mro__", f"the classes above {kind.__name__}", "", DEEPEST)
         for owner in kind.__mro__:
-            if owner.__module__ not in ("builtins", "abc", "typing", "enum") and not is_torchs(owner.__module__):
+            if not is_pythons_own(owner) and owner.__module__ not in ("abc", "typing", "enum") and not is_torchs(owner.__module__):
                 found = self._of_owner.get(owner)
                 if found is None:
                     found = self._of_owner[owner] = self._values_of_owner(owner, name, depth)

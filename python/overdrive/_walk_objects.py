@@ -18,7 +18,7 @@ from overdrive._code import kind_of
 from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_classes import MOST_ITEMS, Classes
-from overdrive._walk_places import DEEPEST
+from overdrive._walk_places import DEEPEST, is_pythons_own
 
 # Results of a cache that are looked at.
 _MOST_CACHED = 64
@@ -65,7 +65,7 @@ class Objects(Classes):
             self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
         elif hasattr(kind, "__next__"):
             self.unseen = f"the function may take it from `{name}`, an iterator or a file"
-        elif kind.__module__ != "builtins":
+        elif not is_pythons_own(kind):
             self._instance(value, name, depth)
 
     def _instance(self, value: Any, name: str, depth: int) -> None:

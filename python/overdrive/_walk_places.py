@@ -101,6 +101,11 @@ class Places(WalkNames):
             self._later[id(value)] = follow
 
 
+def is_pythons_own(kind: type) -> bool:
+    """Whether a class is one of Python itself. Code that exec() runs without a ``__name__`` in its globals makes classes of the same module."""
+    return kind.__module__ == "builtins" and not kind.__flags__ & MADE_IN_PYTHON
+
+
 def has_attributes(value: Any) -> bool:
     """Whether a number, a text or a container is of a class of the program, with attributes beside what it is."""
     kind = type(value)

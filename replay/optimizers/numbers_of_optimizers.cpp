@@ -16,11 +16,11 @@ std::string NumbersOfOptimizers::refusal() const {
   return "";
 }
 
-std::string NumbersOfOptimizers::find(const Program& program, bool constant_numbers) {
+std::string NumbersOfOptimizers::find(const Program& program) {
   for (OptimizerNumbers& each : all_) {
     if (std::string reason = each.find(program); !reason.empty()) return reason;
   }
-  return constant_numbers ? "" : change_by_a_number(program);
+  return "";
 }
 
 std::string NumbersOfOptimizers::change_by_a_number(const Program& program) const {

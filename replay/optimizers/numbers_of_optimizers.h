@@ -18,7 +18,9 @@ class NumbersOfOptimizers {
   // Of an optimizer that is not understood.
   std::string refusal() const;
   // Finds each update in the recording of a call that has just ended. Returns a refusal, or nothing.
-  std::string find(const Program& program, bool constant_numbers);
+  std::string find(const Program& program);
+  // After it: a change by another number, as a refusal; or nothing.
+  std::string change_by_a_number(const Program& program) const;
   bool may_differ(size_t op, size_t argument) const;
   bool is_update(size_t op) const;
   void declare(ReplayRun& run) const;
@@ -33,8 +35,6 @@ class NumbersOfOptimizers {
   const std::deque<OptimizerNumbers>& all() const { return all_; }
 
  private:
-  std::string change_by_a_number(const Program& program) const;
-
   std::deque<OptimizerNumbers> all_;
 };
 

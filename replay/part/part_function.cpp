@@ -180,6 +180,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   note_outputs(results);
   uses_ = graph.uses();
   shared_nodes_ = graph.shared_nodes();
+  leads_ = graph.leads();
   frees_a_function_ = graph.frees_a_function();
   inner_leaves_.clear();
   for (const at::Tensor& leaf : graph.inner_leaves()) inner_leaves_.emplace_back(leaf.getIntrusivePtr());

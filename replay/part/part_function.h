@@ -42,6 +42,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Of the last recording.
   const std::vector<PartUse>& uses() const { return uses_; }
   const std::vector<std::vector<bool>>& shared_nodes() const { return shared_nodes_; }
+  const std::vector<std::vector<bool>>& leads() const { return leads_; }
   bool frees_a_function() const { return frees_a_function_; }
   // Whether a leaf that the last recorded call has made lives still.
   bool is_leaf_held() const;
@@ -115,6 +116,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::vector<PartUse> uses_;
   uint64_t nodes_ = 0;
   std::vector<std::vector<bool>> shared_nodes_;
+  std::vector<std::vector<bool>> leads_;
   bool frees_a_function_ = false;
   std::vector<WeakTensor> inner_leaves_;
   std::vector<bool> differentiable_;

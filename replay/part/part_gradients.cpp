@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kOfAnInput =
     "The function changes the gradient of an argument, or takes it away; do this outside of the function.";
 constexpr const char* kAnother =
-    "The function gives a parameter another gradient; set it outside of the function.";
+    "The function gives a parameter another gradient, as zero_grad(false) of a module does; set it outside of "
+    "the function. zero_grad() alone takes gradients away, which may be done inside.";
 constexpr const char* kNowAndThen =
     "The function takes gradients away in some calls and not in others; call zero_grad() outside of the "
     "function.";
@@ -114,7 +115,8 @@ bool PartGradients::is_unseen(const std::vector<at::Tensor>& inputs) const {
 const char* PartGradients::difference() const {
   for (const Leaf& leaf : leaves_) {
     if (leaf.used && !leaf.weak.expired() && !is_same(leaf.used, leaf.raw->grad()))
-      return "a gradient that the function uses was replaced, or taken away";
+      return "a gradient that the function uses was replaced, or taken away; where it fills gradients with "
+             "zeros, as zero_grad(set_to_none=False) does, call that outside of the function";
   }
   return nullptr;
 }

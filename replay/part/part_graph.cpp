@@ -163,6 +163,17 @@ std::vector<std::vector<bool>> PartGraph::shared_nodes() const {
   return shared;
 }
 
+std::vector<std::vector<bool>> PartGraph::leads() const {
+  std::vector<std::vector<bool>> leads;
+  for (const auto& nodes : reached()) {
+    leads.emplace_back();
+    for (const Exit& exit : exits_) {
+      if (!exit.is_inner) leads.back().push_back(nodes.contains(exit.node.get()));
+    }
+  }
+  return leads;
+}
+
 bool PartGraph::frees_a_function() const {
   return std::any_of(nodes_.begin(), nodes_.end(), [](const NodePtr& node) {
     return dynamic_cast<const torch::autograd::CopySlices*>(node.get()) != nullptr;

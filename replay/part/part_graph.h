@@ -46,6 +46,8 @@ class PartGraph {
   const std::vector<at::Tensor>& inner_leaves() const { return inner_leaves_; }
   // Of each output, the outputs whose backward frees something that its own needs, itself included.
   std::vector<std::vector<bool>> shared_nodes() const;
+  // Of each output, the uses whose gradients its backward makes.
+  std::vector<std::vector<bool>> leads() const;
   // Whether a backward frees the function of a node, as that of a change in a view: it saves nothing else.
   bool frees_a_function() const;
   // Why the part's node would run what eager leaves alone, when not every output has a gradient; else empty.

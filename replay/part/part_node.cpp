@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace overdrive::replay {
 
@@ -97,6 +98,7 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
   note_outside(program, function);
   has_state |= program.uses_random_numbers();
   shared_nodes = function.shared_nodes();
+  leads = function.leads();
   for (size_t i = 0; i < forms->size(); ++i)
     reads.push_back(reads_of(program, function, program.backwards[i], program.end_of_backward(i)));
   any = reads_of(program, function, program.backward_begins, static_cast<int>(program.operators.size()));
@@ -232,14 +234,68 @@ void PartNode::check_all() const {
   }
 }
 
+// Which edges a backward for some tensors alone needs. To the engine a part before this one is one node, which
+// it runs as soon as any of the part's outputs leads to such a tensor; eager asks each output.
+class PartNode::WantedPaths {
+ public:
+  WantedPaths() : info_(torch::autograd::get_current_graph_task_exec_info()) {}
+
+  // Whether the engine says already what eager does: the backward is for all leaves.
+  bool is_for_all() const { return !info_ || info_->empty(); }
+
+  bool lead_from(const Edge& edge) {
+    std::vector<Edge> found{edge};
+    std::set<std::pair<const Node*, uint32_t>> seen;
+    while (!found.empty()) {
+      const Edge next = std::move(found.back());
+      found.pop_back();
+      const auto known = next.is_valid() ? info_->find(next.function.get()) : info_->end();
+      if (known == info_->end() || !known->second.should_execute()) continue;
+      if (known->second.captures_ || next.function->num_outputs() == 0) return true;
+      const auto* part = dynamic_cast<const PartNode*>(next.function.get());
+      if (seen.emplace(next.function.get(), part ? next.input_nr : 0).second) follow(next, part, found);
+    }
+    return false;
+  }
+
+ private:
+  static void follow(const Edge& edge, const PartNode* part, edge_list& found) {
+    const edge_list& edges = edge.function->next_edges();
+    for (size_t i = 0; i < edges.size(); ++i) {
+      if (!part || part->leads(edge.input_nr, i)) found.push_back(edges[i]);
+    }
+  }
+
+  const std::unordered_map<Node*, base::GraphTask::ExecInfo>* const info_;
+};
+
+// By the number of an output among those that have a gradient.
+bool PartNode::leads(size_t gradient, size_t use) const {
+  for (size_t i = 0; i < plan_->differentiable.size(); ++i) {
+    if (plan_->differentiable[i] && gradient-- == 0) return plan_->leads[i][use];
+  }
+  return true;
+}
+
+std::vector<bool> PartNode::wanted_uses() {
+  WantedPaths paths;
+  std::vector<bool> wanted;
+  for (size_t i = 0; i < plan_->uses.size(); ++i)
+    wanted.push_back(task_should_compute_output(i) && (paths.is_for_all() || paths.lead_from(next_edge(i))));
+  return wanted;
+}
+
 variable_list PartNode::apply(variable_list&& gradients) {
   function_->note_backward();
   const std::lock_guard lock(release_mutex_);
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
   check_freed(arrived);
   const bool create_graph = at::GradMode::is_enabled();
-  std::vector<bool> wanted;
-  for (size_t i = 0; i < plan_->uses.size(); ++i) wanted.push_back(task_should_compute_output(i));
+  const std::vector<bool> wanted = wanted_uses();
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
+    arrived_.assign(arrived_.size(), false);  // eager frees nothing
+    return variable_list(wanted.size());
+  }
   // No recording has casts in its backward that its forward does not make.
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
   const int form = create_graph || is_cast ? -1 : index_of_form(*plan_->forms, arrived, wanted);

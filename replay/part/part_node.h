@@ -74,6 +74,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   std::vector<size_t> views;
   // Of each output, the outputs whose backward frees something that its own needs.
   std::vector<std::vector<bool>> shared_nodes;
+  // Of each output, the uses whose gradients its backward makes.
+  std::vector<std::vector<bool>> leads;
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
@@ -113,6 +115,9 @@ class PartNode final : public base::HoldingNode {
   };
   class PutBack;
   class FlagsOfForward;
+  class WantedPaths;
+  std::vector<bool> wanted_uses();
+  bool leads(size_t gradient, size_t use) const;
   void keep_outside();
   void check_saved(const PartPlan::Reads& reads) const;
   void check_all() const;

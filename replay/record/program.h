@@ -52,7 +52,7 @@ struct Memory {
   // Of a first recording: whether a leaf had it as its gradient at the end.
   bool is_left_as_gradient = false;
   int input = -1;
-  // Of a wrapped number: which of the call's numbers it is; -1: the same in every call.
+  // Of a wrapped number: as Argument::number.
   int number = -1;
 };
 
@@ -80,6 +80,8 @@ struct Argument {
   c10::IValue constant = {};
   // Index of a value; -1 for an undefined tensor.
   c10::SmallVector<int, 1> values = {};
+  // Which of the call's numbers the constant is; -1: the same in every call.
+  int number = -1;
 
   bool is_tensor() const { return kind == Kind::kTensor; }
 };
@@ -214,8 +216,9 @@ struct Program {
   // The last operator before which the memory must keep its bytes.
   int last_use(int memory) const;
   const Memory& memory_of(int value) const { return memories[values[value].memory]; }
-  // Whether a number of the program's reaches what the operator writes, in it or in the arithmetic before it:
-  // p.lerp_(q, rate), p.sub_(rate * gradient), p.copy_(p - rate * gradient). program_numbers.cpp
+  // Whether a number of the program's, and none of the call's, reaches what the operator writes, in it or in
+  // the arithmetic before it: p.lerp_(q, rate), p.sub_(rate * gradient), p.copy_(p - rate * gradient).
+  // program_numbers.cpp
   bool changes_by_a_number(size_t op) const;
   // Whether what the operator leaves in the memory is made of what was in it.
   bool carries_on(size_t op, int memory) const;

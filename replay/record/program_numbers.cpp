@@ -75,6 +75,7 @@ struct Program::Arithmetic {
 bool Program::is_number(int value) const {
   const Memory& memory = memory_of(value);
   if (memory.origin != Origin::kConstant && memory.host_filled < 0) return false;
+  if (memory.number >= 0) return false;
   return values[value].wrapped || c10::isFloatingType(values[value].type);
 }
 
@@ -85,7 +86,7 @@ bool Program::has_number(const Operator& op) const {
   for (size_t i = 0; i < op.in.size(); ++i) {
     const Argument& in = op.in[i];
     if (in.kind == Argument::Kind::kConstant) {
-      if (!takes_numbers(arguments[i].type()) || in.constant.isNone()) continue;
+      if (in.number >= 0 || !takes_numbers(arguments[i].type()) || in.constant.isNone()) continue;
       if (in.constant.isList() && in.constant.toListRef().empty()) continue;
       if (sum && is_one(in.constant)) continue;
       const auto& usual = arguments[i].default_value();

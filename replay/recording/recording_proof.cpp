@@ -34,9 +34,11 @@ bool Recording::learns_casts(const Program& program) {
 
 std::string Recording::compare(const Program& before, Program& now) {
   now.refusal = numbers_.find_updates(now);
+  std::string text = now.refusal.empty() ? numbers_.find_given(before, now) : "";
+  if (now.refusal.empty()) now.refusal = numbers_.unseen_change(now);
   if (!now.refusal.empty()) return now.refusal;
   if (!now.kept_casts.empty()) return kOtherCasts;
-  std::string text = numbers_.difference(before, now);
+  if (text.empty()) text = numbers_.difference(before, now);
   // The first recording does not know the gradients.
   if (text.empty() && !before.gradients.empty()) text = gradient_difference(before.gradients, now.gradients);
   if (text.empty() && phase_ == Phase::kSecond && !before.is_part()) text = still_held(before);

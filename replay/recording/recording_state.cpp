@@ -19,10 +19,12 @@ const char* Recording::outside_difference() {
     if (!apart->is_there)
       return "an overdrive::Apart that the step calls is gone; make it outside of the function";
   }
-  if (const char* reason = run_->guard().difference()) return reason;
+  const char* const outside = run_->guard().difference();
+  // That a tensor is gone does not say that it was a gradient.
   if (run_->program().is_part()) {
     if (const char* reason = function_.part()->function().gradients().difference()) return reason;
   }
+  if (outside) return outside;
   return numbers_.difference();
 }
 

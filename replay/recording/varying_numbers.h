@@ -26,8 +26,12 @@ class VaryingNumbers {
   bool may_prove() const { return given_.may_prove(); }
   // Finds the updates in a recording that has just ended. Returns a refusal, or nothing.
   std::string find_updates(const Program& now);
+  // After it, the given numbers in a second recording. Returns a difference, or nothing.
+  std::string find_given(const Program& before, Program& now);
+  // After both, a change by a number that is none of them. Returns a refusal, or nothing.
+  std::string unseen_change(const Program& now) const;
   // The first difference of two recordings, apart from these numbers; nothing when there is none.
-  std::string difference(const Program& before, Program& now);
+  std::string difference(const Program& before, const Program& now);
   // The recording did not stand.
   void forget(Program& now) { given_.forget(now); }
   // Whether the operator has another number in each replay.

@@ -1,7 +1,6 @@
 #include "replay/run/call_numbers.h"
 
 #include "engine/operators/facts.h"
-#include "replay/record/compare.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,6 +37,17 @@ double number_in(const Memory& memory) {
   return number;
 }
 
+// Whether an operator reads the memory as an argument that is others'.
+bool is_read_as(const Program& program, int index, const MayDiffer& is_others) {
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const Operator& op = program.operators[i];
+    for (size_t k = 0; k < op.in.size(); ++k) {
+      if (program.touches(op.in[k], index) && is_others(i, k)) return true;
+    }
+  }
+  return false;
+}
+
 // Whether the memory is a number that LibTorch wrapped, and those who read it take any.
 bool may_be_any(const Program& program, int index) {
   const Memory& memory = program.memories[index];
@@ -71,7 +81,7 @@ bool CallNumbers::may_prove() const {
   return true;
 }
 
-std::string CallNumbers::find(const Program& before, Program& now) {
+std::string CallNumbers::find(const Program& before, Program& now, const MayDiffer& is_others) {
   now_ = given_.now();
   if (now_.empty()) return "";
   std::string text;
@@ -80,8 +90,8 @@ std::string CallNumbers::find(const Program& before, Program& now) {
   } else if (!is_proven_ && !may_prove()) {
     text = "A number that the function makes of an argument is the same for two values of it.";
   }
-  if (text.empty()) text = find_arguments(before, now);
-  if (text.empty()) text = find_wrapped(before, now);
+  if (text.empty()) text = find_arguments(before, now, is_others);
+  if (text.empty()) text = find_wrapped(before, now, is_others);
   before_ = now_;
   is_proven_ = text.empty();
   return text;
@@ -97,31 +107,35 @@ int CallNumbers::number_of(double before, double now) const {
   return found;
 }
 
-std::string CallNumbers::find_arguments(const Program& before, const Program& now) {
+std::string CallNumbers::find_arguments(const Program& before, Program& now, const MayDiffer& is_others) {
   for (const Place& place : arguments_) {
-    const auto& operators = now.operators;
+    auto& operators = now.operators;
     if (place.op < static_cast<int>(operators.size()) && is_double(operators[place.op].in[place.argument]) &&
-        same_bits(operators[place.op].in[place.argument].constant.toDouble(), now_[place.number]))
+        same_bits(operators[place.op].in[place.argument].constant.toDouble(), now_[place.number])) {
+      operators[place.op].in[place.argument].number = static_cast<int>(place.number);
       continue;
+    }
     return c10::str("A number of ", before.operators[place.op].name,
                     " comes from another argument in each call.");
   }
   for (size_t i = 0; i < std::min(before.operators.size(), now.operators.size()); ++i) {
-    const Operator &x = before.operators[i], &y = now.operators[i];
+    const Operator& x = before.operators[i];
+    Operator& y = now.operators[i];
     if (x.name != y.name || x.in.size() != y.in.size()) return "";  // a difference that others tell
     if (y.vanishes) continue;
     for (size_t k = 0; k < x.in.size(); ++k) {
-      if (!is_double(x.in[k]) || !is_double(y.in[k]) || is_number(i, k)) continue;
+      if (!is_double(x.in[k]) || !is_double(y.in[k]) || is_number(i, k) || is_others(i, k)) continue;
       const double was = x.in[k].constant.toDouble(), is = y.in[k].constant.toDouble();
       const int number = same_bits(was, is) ? -1 : number_of(was, is);
-      if (number >= 0 && takes_any_number(now, y))
-        arguments_.push_back({static_cast<int>(i), static_cast<int>(k), static_cast<size_t>(number)});
+      if (number < 0 || !takes_any_number(now, y)) continue;
+      arguments_.push_back({static_cast<int>(i), static_cast<int>(k), static_cast<size_t>(number)});
+      y.in[k].number = number;
     }
   }
   return "";
 }
 
-std::string CallNumbers::find_wrapped(const Program& before, Program& now) {
+std::string CallNumbers::find_wrapped(const Program& before, Program& now, const MayDiffer& is_others) {
   if (before.memories.size() != now.memories.size()) return "";
   wrapped_.clear();
   for (size_t i = 0; i < now.memories.size(); ++i) {
@@ -132,7 +146,7 @@ std::string CallNumbers::find_wrapped(const Program& before, Program& now) {
       if (!may_be_any(now, index) || !same_bits(number_in(memory), now_[was.number]))
         return "A number comes from another argument in each call.";
       memory.number = was.number;
-    } else if (may_be_any(before, index) && may_be_any(now, index) &&
+    } else if (may_be_any(before, index) && may_be_any(now, index) && !is_read_as(now, index, is_others) &&
                !same_bits(number_in(was), number_in(memory))) {
       memory.number = number_of(number_in(was), number_in(memory));
     }
@@ -146,6 +160,9 @@ void CallNumbers::forget(Program& now) {
   wrapped_.clear();
   is_proven_ = false;
   for (Memory& memory : now.memories) memory.number = -1;
+  for (Operator& op : now.operators) {
+    for (Argument& argument : op.in) argument.number = -1;
+  }
 }
 
 bool CallNumbers::is_number(size_t op, size_t argument) const {

@@ -4,6 +4,7 @@
 // every such number; a number elsewhere is a difference of the recordings, as ever.
 #pragma once
 
+#include "replay/record/compare.h"
 #include "replay/run/replay_run.h"
 
 #include <cstdint>
@@ -31,9 +32,9 @@ class CallNumbers {
   // Whether each number is another one than in the recording before: one that is the same would be taken for a
   // constant.
   bool may_prove() const;
-  // Notes in the second recording which constants are numbers of the call. Returns why a known one is another
-  // now, or nothing.
-  std::string find(const Program& before, Program& now);
+  // Notes in the second recording which constants are numbers of the call, apart from those that are others'.
+  // Returns why a known one is another now, or nothing.
+  std::string find(const Program& before, Program& now, const MayDiffer& is_others);
   // The recording did not stand.
   void forget(Program& now);
   bool is_number(size_t op, size_t argument) const;
@@ -61,8 +62,8 @@ class CallNumbers {
     double* place = nullptr;
   };
 
-  std::string find_arguments(const Program& before, const Program& now);
-  std::string find_wrapped(const Program& before, Program& now);
+  std::string find_arguments(const Program& before, Program& now, const MayDiffer& is_others);
+  std::string find_wrapped(const Program& before, Program& now, const MayDiffer& is_others);
   // The only given number that was one value in the recording before and is another now; -1: none, or several,
   // as beta and beta % 1 may be.
   int number_of(double before, double now) const;

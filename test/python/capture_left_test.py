@@ -250,3 +250,41 @@ def test_a_place_that_only_rare_calls_write_is_left_alone_by_the_others(as_part,
         part = overdrive.part_of(net) if as_part else step
     assert sides[0] == sides[1]
     assert part.stats()["replayed"] > 20, part.explain()
+
+
+class Place:
+    def __init__(self):
+        self.log = []
+
+
+@pytest.mark.parametrize("kind", [list, dict, set])
+def test_an_empty_container_is_another_one_after_each_call(kind):
+    place, kept = Place(), []
+
+    def function(x):
+        place.log = kind()
+        return x * 2
+
+    place.log = kind()
+    step = overdrive.capture(function)
+    for i in range(12):
+        step(batch(i, 3))
+        assert place.log == kind() and all(place.log is not each for each in kept)
+        kept.append(place.log)
+    assert step.stats()["replayed"] > 4, step.explain()
+
+
+def test_an_empty_container_that_is_read_and_kept_is_refused_by_name():
+    place, kept = Place(), []
+
+    def function(x):
+        count = len(place.log)
+        place.log = []
+        return x * (count + 2)
+
+    step = overdrive.capture(function)
+    for i in range(12):
+        step(batch(i, 3))
+        assert all(place.log is not each for each in kept)
+        kept.append(place.log)
+    assert "`place.log`" in step.refusal() and "the program keeps the one before" in step.refusal()

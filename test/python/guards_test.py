@@ -869,3 +869,31 @@ def test_objects_that_are_attributes_of_a_class_are_looked_at(value, read, chang
         x = torch.randn(3)
         assert torch.equal(step(x), function(x)), f"call {i}"
     assert step.stats()["replayed"] > 10, step.refusal()
+
+
+@pytest.mark.parametrize("name", [{}, {"__name__": "made"}])
+def test_objects_of_code_that_exec_runs_are_looked_at(name):
+    """Without a `__name__`, their classes say that they are of builtins, as Python's own."""
+    source = """
+class Scale:
+    shift = 0.0
+
+    def __init__(self):
+        self.factor = 2.0
+
+scale = Scale()
+
+def function(x):
+    return x * scale.factor + scale.shift
+"""
+
+    def make():
+        variables = dict(name)
+        exec(source, variables)
+        return variables["function"], variables["scale"]
+
+    def change(scale, turn):
+        scale.factor = turn + 2.0
+        type(scale).shift = turn * 0.5
+
+    same_as_eager(make, change)

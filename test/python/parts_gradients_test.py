@@ -239,3 +239,18 @@ def test_a_weight_that_changes_before_a_backward_of_an_unrecorded_form():
             if i >= 12:
                 assert torch.equal(model.bias.grad, torch.full((6,), 8.))
     assert [i for i, _ in errors] == [12] and "gradients of this form" in errors[0][1]
+
+
+def test_gradients_that_the_function_fills_with_zeros_where_they_come_and_go():
+    layer = nn.Linear(4, 4)
+
+    def function(x):
+        layer.zero_grad(set_to_none=False)
+        return layer(x).tanh()
+
+    part = overdrive.captured(function)
+    for i in range(60):
+        if i % 3 == 0:
+            layer.zero_grad()
+        part(torch.randn(2, 4)).sum().backward()
+    assert "zero_grad(set_to_none=False) does, call that outside" in part.refusal()

@@ -284,5 +284,27 @@ TEST(PartGradients, UnderNoGradInTurn) {
   EXPECT_EQ(both.run(80), "") << both.part().explain();
 }
 
+// zero_grad(false) of a module gives another gradient. The refusal did not name it.
+TEST(PartGradients, ThatAreFilledWithZerosInside) {
+  PartBesideEager both([] {
+    auto net = torch::nn::Linear(2, 3);
+    return PartProgram{.model = net.ptr(),
+                       .function =
+                           [net](const Tensors& in) mutable {
+                             net->zero_grad(false);
+                             return Tensors{net->forward(in[0])};
+                           },
+                       .step =
+                           [=](const PartFunction& part, int i) mutable {
+                             if (i % 3 == 0) net->zero_grad(true);
+                             part({batch_of(i, {8, 2}, {1})[0]})[0].square().sum().backward();
+                             return Tensors{};
+                           }};
+  });
+  EXPECT_EQ(both.run(60), "") << both.part().explain();
+  EXPECT_NE(both.part().refusal().find("as zero_grad(false) of a module does"), std::string::npos)
+      << both.part().explain();
+}
+
 }  // namespace
 }  // namespace overdrive::test
