@@ -51,6 +51,11 @@ bench-peers: setup-peers
 	.deps/peers/bin/python bench/peers/jax_steps.py --json build/peers-jax.json
 	.deps/peers/bin/python bench/peers/aoti_steps.py --json build/peers-aoti.json
 
+## bench-lanes: `overdrive bench lanes` beside JAX with one thread and with two, in turn, into build/lanes-beside-jax.json
+bench-lanes: setup-peers configure-release
+	$(call BUILD,release) --target overdrive_cli
+	.deps/peers/bin/python bench/peers/beside_lanes.py build/bin/overdrive --json build/lanes-beside-jax.json
+
 ## recipes:   the libraries that people train with and four programs of C++, each stock, switched, captured and compiled, into docs/recipes/README.md; half an hour
 ##            RECIPES_ARGS: --only NAME ..., --rounds N, --no-compile
 recipes: setup-recipes configure-release
@@ -191,6 +196,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -40,6 +40,10 @@ void CapturedStep::reset() { present(captured_).reset(); }
 CaptureStats CapturedStep::stats() const { return present(captured_).stats(); }
 std::string CapturedStep::refusal() const { return present(captured_).refusal(); }
 std::string CapturedStep::explain() const { return present(captured_).explain(); }
+std::string CapturedStep::lanes_json() const { return present(captured_).lanes_json(); }
+std::string CapturedStep::lanes_page(const std::string& title) const {
+  return present(captured_).lanes_page(title);
+}
 
 void save_steps(const std::string& path,
                 const std::vector<std::pair<std::string, const CapturedStep*>>& functions,

@@ -59,6 +59,10 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list.
   std::string refusal() const;
   // The programs, their memory, and why they were recorded anew.
   std::string explain() const;
+  // The lanes of the programs: when each operator runs on which lane, where lanes wait, and schedules for more
+  // lanes. As a page that needs nothing but itself, and as the JSON that is in it.
+  std::string lanes_page(const std::string& title) const;
+  std::string lanes_json() const;
 
  private:
   void watch_bytes(const void* value, size_t bytes);

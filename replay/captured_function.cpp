@@ -1,6 +1,8 @@
 #include "replay/captured_function.h"
 
 #include "engine/base/environment_value.h"
+#include "engine/base/json_text.h"
+#include "inspect/page/page.h"
 #include "replay/file/names.h"
 
 #include <algorithm>
@@ -296,6 +298,18 @@ std::string CapturedFunction::explain() const {
     recordings_.all()[i].recording->explain(out);
   }
   return out.str();
+}
+
+std::string CapturedFunction::lanes_json() const {
+  return base::json_list(
+      recordings_.all(), [](const auto& kept) { return kept.recording->lanes_json(); }, ",\n");
+}
+
+std::string CapturedFunction::lanes_page(const std::string& title) const {
+  using namespace inspect;
+  const std::string json = "{\"title\": " + base::json_quoted(title) + ", \"lanes\": " + lanes_json() + "}";
+  return page_of("Overdrive: lanes of " + title, std::string(kNumbersStyle) + kLanesStyle,
+                 std::string(kNumbersScript) + kLanesScript, json);
 }
 
 }  // namespace overdrive::replay

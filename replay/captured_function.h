@@ -36,6 +36,8 @@ class CapturedFunction {
   CaptureStats stats() const;
   std::string refusal() const;
   std::string explain() const;
+  std::string lanes_json() const;
+  std::string lanes_page(const std::string& title) const;
 
  private:
   std::vector<at::Tensor> call_step(const std::vector<at::Tensor>& inputs);

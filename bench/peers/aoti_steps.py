@@ -2,14 +2,14 @@
 import os
 import tempfile
 
-from timing import one_thread, run
+from timing import run, use_threads
 
-one_thread()
+THREADS = use_threads()
 import torch  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-torch.set_num_threads(1)
+torch.set_num_threads(THREADS)
 
 
 def dense(*widths):

@@ -1,7 +1,7 @@
-"""The models of `overdrive bench capture` in JAX: a whole step, compiled, with its memory given back. See README.md."""
-from timing import one_thread, run
+"""The models of `overdrive bench capture` and `bench lanes` in JAX: a whole step, compiled, with its memory given back. See README.md."""
+from timing import run, use_threads
 
-one_thread()
+use_threads()
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
@@ -25,28 +25,35 @@ def run_dense(layers, x, activation):
     return x
 
 
-def mlp():
+def mlp(width, batch):
+    return nets([width] * 4, 1, batch)
+
+
+def nets(widths, count, batch):
+    """Nets that see the same input and do not know each other."""
     def loss(p, x, y):
-        return jnp.mean((run_dense(p, x, jnp.tanh) - y) ** 2)
+        return sum(jnp.mean((run_dense(net, x, jnp.tanh) - y) ** 2) for net in p)
 
-    return loss, dense(64, 64, 64, 64), (normal(32, 64), normal(32, 64))
+    return loss, [dense(*widths) for _ in range(count)], (normal(batch, widths[0]), normal(batch, widths[-1]))
 
 
-def lstm(hidden, batch, steps):
+def lstm(hidden, batch, steps, layers=1):
+    """One cell above the other."""
     def loss(p, xs, y):
-        w, u, b = p
-
-        def cell(state, x):
-            h, c = state
-            i, f, g, o = jnp.split(x @ w.T + b + h @ u.T, 4, axis=1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
-
         zero = jnp.zeros((batch, hidden))
-        (h, _), _ = jax.lax.scan(cell, (zero, zero), xs)
+        for w, u, b in p:
+            def cell(state, x, w=w, u=u, b=b):
+                h, c = state
+                i, f, g, o = jnp.split(x @ w.T + b + h @ u.T, 4, axis=1)
+                c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                h = jax.nn.sigmoid(o) * jnp.tanh(c)
+                return (h, c), h
+
+            (h, _), xs = jax.lax.scan(cell, (zero, zero), xs)
         return jnp.mean((h - y) ** 2)
 
-    p = [normal(4 * hidden, hidden, scale=0.2), normal(4 * hidden, hidden, scale=0.2), jnp.zeros(4 * hidden)]
+    p = [(normal(4 * hidden, hidden, scale=0.2), normal(4 * hidden, hidden, scale=0.2), jnp.zeros(4 * hidden))
+         for _ in range(layers)]
     return loss, p, (normal(steps, batch, hidden), normal(batch, hidden))
 
 
@@ -109,22 +116,43 @@ def transformer(width=64, heads=4, length=64, batch=4, layers=4, words=64):
     return loss, p, inputs
 
 
-MODELS = {"mlp 3x64": mlp, "lstm 16": lambda: lstm(16, 8, 20), "lstm 64": lambda: lstm(64, 16, 50), "pinn": pinn,
-          "wgan-gp": wgan, "transformer 64": transformer}
+MODELS = {"mlp 3x64": lambda: mlp(64, 32), "mlp 3x512": lambda: mlp(512, 64), "lstm 16": lambda: lstm(16, 8, 20),
+          "lstm 64": lambda: lstm(64, 16, 50), "lstm 64, two": lambda: lstm(64, 16, 50, layers=2), "pinn": pinn,
+          "wgan-gp": wgan, "transformer 64": transformer, "ensemble 8x64": lambda: nets([64, 64, 64, 1], 8, 32),
+          "twin critics": lambda: (*nets([20, 256, 256, 1], 2, 256), adam)}
+
+
+def sgd(p, slopes, state):
+    return jax.tree.map(lambda w, g: w - 1e-3 * g, p, slopes), state
+
+
+def adam(p, slopes, state):
+    """As torch::optim::Adam with its defaults; the state is its moments, and how many steps there were."""
+    first, second, steps = state
+    steps = steps + 1
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slopes)
+    second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, slopes)
+    rate, scale = 1e-3 / (1 - 0.9 ** steps), jnp.sqrt(1 - 0.999 ** steps)
+    p = jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) / scale + 1e-8), p, first, second)
+    return p, (first, second, steps)
 
 
 def make_step(make):
-    loss, parameters, inputs = make()
+    loss, parameters, inputs, *optimizer = make()
+    rule = optimizer[0] if optimizer else sgd
+    state = (jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(jnp.zeros_like, parameters),
+             jnp.zeros(())) if rule is adam else ()
 
-    def update(p, *given):
+    def update(trained, *given):
+        p, state = trained
         value, slopes = jax.value_and_grad(loss)(p, *given)
-        return jax.tree.map(lambda w, g: w - 1e-3 * g, p, slopes), value
+        return rule(p, slopes, state), value
 
     compiled = jax.jit(update, donate_argnums=0)
-    state = [parameters]
+    trained = [(parameters, state)]
 
     def step():
-        state[0], value = compiled(state[0], *inputs)
+        trained[0], value = compiled(trained[0], *inputs)
         value.block_until_ready()
 
     return step

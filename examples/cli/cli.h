@@ -66,6 +66,7 @@ void add_bench_faults(Program& program, CLI::App& parent);
 std::vector<std::string> models_of_bench_faults();
 void add_soak(Program& program);
 void add_step(Program& program);
+void add_replay(Program& program);
 // Only where the fuzzer is built: it is a part of the tests.
 void add_fuzz(Program& program);
 

@@ -115,6 +115,7 @@ void add_commands(Program& program) {
   add_bench(program);
   add_soak(program);
   add_step(program);
+  add_replay(program);
 #ifdef OVERDRIVE_HAS_FUZZER
   add_fuzz(program);
 #endif

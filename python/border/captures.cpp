@@ -157,6 +157,8 @@ void add_captures(torch::Library& library) {
       .def_static("stats", &counts_of)
       .def_static("refusal", [](const CapturePtr& capture) { return (*capture)->step.refusal(); })
       .def_static("explain", [](const CapturePtr& capture) { return (*capture)->step.explain(); })
+      .def_static("lanes_page", [](const CapturePtr& capture,
+                                   const std::string& title) { return (*capture)->step.lanes_page(title); })
       // A number for the recordings that the last call belonged to, or the call under way; 0: there are none.
       // No two recordings of a process have the same number.
       .def_static("current",

@@ -65,6 +65,12 @@ class StepTexts(StepState):
         return ("Calls are still recorded: each set of sizes, modes and values takes four calls before its first replay; where sizes "
                 "differ in every call, pad batches to a few.")
 
+    def lanes_page(self, path: str) -> None:
+        """Writes a page that draws the lanes of the programs (`lanes=`): where each operator ran, where lanes wait, and
+        schedules for more lanes."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text_of("Capture.lanes_page", self._capture, self.title()))
+
     def explain(self) -> str:
         """The programs, their operators and memory, and why they were recorded anew."""
         lines = text_of("Capture.explain", self._capture).splitlines(keepends=True)[1:]

@@ -8,6 +8,9 @@
 
 namespace overdrive::replay {
 
+// Of a share, in nanoseconds. Below, it costs about as much to begin it elsewhere.
+constexpr double kLeastShare = 4000;
+
 // Costs are of whole steps, in nanoseconds. A step gets as many shares as there are lanes, but none that costs
 // less than `least_share`.
 Division divided(const ReplayRun& run, const std::vector<double>& costs, int lanes, double least_share);

@@ -3,6 +3,7 @@
 #include "engine/base/environment_value.h"
 #include "engine/base/float_modes.h"
 #include "engine/base/no_destructor.h"
+#include "replay/lanes/steady_schedule.h"
 #include "replay/run/below_autograd.h"
 
 #include <ATen/record_function.h>
@@ -10,8 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <cmath>
-#include <ostream>
+#include <numeric>
 #include <utility>
 
 namespace overdrive::replay {
@@ -31,14 +31,14 @@ namespace {
 // before it that may throw. Settings of the thread that decide a kernel's bits are those of the caller, in each
 // call. A lane runs each kernel with one thread, so a step that was recorded with more stays on one lane.
 
-constexpr int kTimedRuns = 4, kTriedRuns = 12;
+constexpr int kTimedRuns = 4, kTriedRuns = 12, kNotedRuns = 4;
 // What a hand-over costs beside the signal, in nanoseconds: the tensors of the step lie in the other
 // processor's cache. It keeps chains on their lanes.
 constexpr double kMoves = 2000;
+// Of the signal, where there is no second processor to measure it on.
+constexpr double kUsualHandOver = 300;
 // A schedule must promise so much, and a trial must show so much.
 constexpr double kLeastGain = 1.1, kLeastTriedGain = 1.03;
-// Of a share, in nanoseconds. Below, it costs about as much to begin it elsewhere.
-constexpr double kLeastShare = 4000;
 // What shares must gain beside whole steps, by the schedules: their lanes wait for each other more often, which
 // costs where another program takes a processor.
 constexpr double kLeastGainOfShares = 1.08;
@@ -46,8 +46,10 @@ constexpr uint64_t kFirstRest = 1000;
 constexpr int kMostLanes = 64;
 constexpr int kNobody = std::numeric_limits<int>::max();
 
-double nanoseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+using Clock = std::chrono::steady_clock;
+
+double nanoseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
 }
 
 uint64_t mixed(uint64_t x) {
@@ -135,8 +137,6 @@ LaneRun::LaneRun(const ReplayRun& run, int lanes, int threads)
       steps_{Pieces(run, division_), std::vector<double>(run.steps().size(), kNotTried)} {
   if (threads != 1) {
     stay_on_one_lane("the step was recorded with several threads inside an operator");
-  } else if (most_lanes_ < 2) {
-    stay_on_one_lane("the process has one processor");
   } else if (!steps_.pieces.before()) {
     stay_on_one_lane("too many of its operators may throw before others");
   }
@@ -179,7 +179,12 @@ void LaneRun::prove_shares(size_t& done) {
 }
 
 bool LaneRun::prepare(size_t& done) {
-  if (phase_ == Phase::kTimes && timed_ == kTimedRuns) divide();
+  if (phase_ == Phase::kTimes && timed_ == kTimedRuns) {
+    if (most_lanes_ < 2)
+      stay_on_one_lane("the process has one processor");
+    else
+      divide();
+  }
   switch (phase_) {
     case Phase::kTimes:
       run_alone(steps_.pieces, done, &steps_.costs);
@@ -194,7 +199,7 @@ bool LaneRun::prepare(size_t& done) {
       if (!is_worth_it) return true;
       std::vector<double> costs(pieces.size(), kNotTried);
       if (trial_.always) set_made_up_costs(costs);
-      shares_ = std::make_unique<Timed>(Timed{std::move(pieces), std::move(costs)});
+      shares_ = std::make_unique<TimedPieces>(TimedPieces{std::move(pieces), std::move(costs)});
       return true;
     }
     case Phase::kTimesShares:
@@ -211,13 +216,23 @@ void LaneRun::stay_on_one_lane(const char* reason) {
   reason_ = reason;
 }
 
+double LaneRun::hand_over_and_moves() const {
+  if (trial_.always) return hand_over_;
+  return (hand_over_ > 0 ? hand_over_ : kUsualHandOver) + kMoves;
+}
+
+double LaneRun::work() const { return std::accumulate(steps_.costs.begin(), steps_.costs.end(), 0.); }
+
+bool LaneRun::is_better(const Schedule& with_shares, const Schedule& whole) {
+  return with_shares.end * kLeastGainOfShares < whole.end;
+}
+
 // Of two schedules that are nearly as good, the one with fewer lanes.
-Schedule LaneRun::best_schedule(const Timed& timed) const {
-  StepsToSchedule steps{.before = *timed.pieces.before(), .costs = timed.costs, .on_caller = {}};
-  for (size_t i = 0; i < timed.pieces.size(); ++i) steps.on_caller.push_back(timed.pieces[i].touched.alone);
+Schedule LaneRun::best_schedule(const TimedPieces& timed) const {
+  const StepsToSchedule steps = timed.to_schedule();
   Schedule best;
   for (int lanes = trial_.always ? most_lanes_ : 2; lanes <= most_lanes_; ++lanes) {
-    Schedule next = schedule(steps, lanes, hand_over_ + (trial_.always ? 0 : kMoves));
+    Schedule next = steady_schedule(steps, lanes, hand_over_and_moves());
     if (best.lanes.empty() || next.end < 0.95 * best.end) best = std::move(next);
   }
   return best;
@@ -230,7 +245,7 @@ void LaneRun::make_schedule() {
   pieces_ = &steps_.pieces;
   if (shares_) {
     Schedule with_shares = best_schedule(*shares_);
-    if (trial_.shares > 0 || with_shares.end * kLeastGainOfShares < schedule_.end) {
+    if (trial_.shares > 0 || is_better(with_shares, schedule_)) {
       with_shares.work = schedule_.work;
       schedule_ = std::move(with_shares);
       pieces_ = &shares_->pieces;
@@ -254,6 +269,8 @@ bool LaneRun::run(size_t& done, bool& changed) {
   if (phase_ == Phase::kLanes && rest_ > 0 && --rest_ == 0) phase_ = Phase::kTries;
   if (phase_ == Phase::kTries) {
     run_tried(lease, done, changed);
+  } else if (noted_ < kNotedRuns) {
+    run_noted(lease, done, changed);
   } else {
     run_on_lanes(lease, done, changed);
   }
@@ -263,13 +280,21 @@ bool LaneRun::run(size_t& done, bool& changed) {
 // Lanes and one lane in turn. Other programs may have had the processors, or have them later: it is tried
 // again.
 void LaneRun::run_tried(LaneLease& lease, size_t& done, bool& changed) {
+  if (tried_ >= kTriedRuns) {
+    run_noted(lease, done, changed);
+    if (noted_ == kNotedRuns) decide();
+    return;
+  }
   const bool on_lanes = tried_ % 2 == 0;
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   on_lanes ? run_on_lanes(lease, done, changed) : run_alone(steps_.pieces, done, nullptr);
   double& best = on_lanes ? best_of_lanes_ : best_of_one_;
   if (tried_ < 2) best = kNotTried;
   best = std::min(best, nanoseconds_since(begin));
-  if (++tried_ < kTriedRuns) return;
+  if (++tried_ == kTriedRuns && noted_ == kNotedRuns) decide();
+}
+
+void LaneRun::decide() {
   tried_ = 0;
   rest_ = last_rest_ = last_rest_ == 0 ? kFirstRest : 4 * last_rest_;
   phase_ = Phase::kLanes;
@@ -280,21 +305,34 @@ void LaneRun::run_tried(LaneLease& lease, size_t& done, bool& changed) {
 void LaneRun::run_alone(const Pieces& pieces, size_t& done, std::vector<double>* costs) const {
   const BelowAutograd scope;
   GradModeOfSteps grad_mode;
-  auto begin = std::chrono::steady_clock::now();
+  auto begin = Clock::now();
   for (size_t i = 0; i < pieces.size(); ++i) {
     done = pieces[i].step;
     grad_mode.set_for(run_, run_.steps()[done]);
     (*pieces[i].work)();
     if (!costs) continue;
-    const auto end = std::chrono::steady_clock::now();
+    const auto end = Clock::now();
     double& cost = (*costs)[i];
     cost = std::min(cost, std::chrono::duration<double, std::nano>(end - begin).count());
     begin = end;
   }
 }
 
-void LaneRun::run_on_lanes(LaneLease& lease, size_t& done, bool& changed) {
+void LaneRun::run_noted(LaneLease& lease, size_t& done, bool& changed) {
+  ++noted_;
+  for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->times.resize(schedule_.lanes[i].size());
+  begin_ = Clock::now();
+  run_on_lanes(lease, done, changed, true);
+  const double whole = nanoseconds_since(begin_);
+  if (whole >= seen_whole_) return;
+  seen_whole_ = whole;
+  seen_.clear();
+  for (const auto& lane : lanes_) seen_.push_back(lane->times);
+}
+
+void LaneRun::run_on_lanes(LaneLease& lease, size_t& done, bool& changed, bool is_noted) {
   const BelowAutograd scope;
+  is_noted_ = is_noted;
   *surroundings_ = Surroundings();
   for (const auto& lane : lanes_) lane->turns.reset(0);
   last_piece_.store(kNobody, std::memory_order_relaxed);
@@ -321,16 +359,20 @@ void LaneRun::work(int lane) noexcept {
 void LaneRun::work_through(int lane) {
   const std::vector<Schedule::Turn>& turns = schedule_.lanes[lane];
   Signal& own = lanes_[lane]->turns;
+  std::vector<TimedTurn>& times = lanes_[lane]->times;
+  const bool is_noted = is_noted_;
   const std::chrono::microseconds awake = LaneThreads::get().awake();
   GradModeOfSteps grad_mode;
   for (uint32_t i = 0; i < turns.size(); ++i) {
     const Schedule::Turn& turn = turns[i];
     for (const Schedule::Wait& wait : turn.waits)
       lanes_[wait.lane]->turns.await(awake, [&](uint32_t ended) { return ended >= wait.turns; });
+    if (is_noted) times[i].begin = nanoseconds_since(begin_);
     if (turn.step < last_piece_.load(std::memory_order_relaxed)) {
       grad_mode.set_for(run_, run_.steps()[(*pieces_)[turn.step].step]);
       run_piece(turn.step);
     }
+    if (is_noted) times[i].end = nanoseconds_since(begin_);
     if (turn.is_awaited) own.set(i + 1);
   }
 }
@@ -363,7 +405,7 @@ void LaneRun::delay(int piece) const {
   const uint64_t number = mixed(trial_.seed * 1000003 + runs_ * 7919 + static_cast<uint64_t>(piece));
   if (number % 4 != 0) return;
   const double late = 1000. * static_cast<double>(number / 4 % (trial_.longest_delay + 1));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   while (nanoseconds_since(begin) < late) {
   }
 }
@@ -377,31 +419,6 @@ void LaneRun::repeat_warnings() noexcept {
       }
     }
   }
-}
-
-void LaneRun::explain(std::ostream& out) const {
-  const auto us = [](double nanoseconds) { return std::round(nanoseconds / 10) / 100; };
-  out << "lanes: ";
-  if (phase_ == Phase::kOneLane) {
-    out << "1, because " << reason_;
-  } else if (phase_ < Phase::kTries) {
-    out << "1, while the steps are timed";
-  } else {
-    out << schedule_.lanes.size() << (phase_ == Phase::kTries ? ", being tried" : "");
-  }
-  if (!schedule_.lanes.empty()) {
-    out << "; " << schedule_.lanes.size() << " lanes: " << us(schedule_.end) << " us expected for "
-        << us(schedule_.work) << " us of work (gain " << std::round(100 * schedule_.gain()) / 100
-        << ", longest way " << us(schedule_.longest_way) << " us), " << schedule_.hand_overs
-        << " hand-overs of " << us(hand_over_) << " us, steps";
-    for (const auto& lane : schedule_.lanes) out << " " << lane.size();
-    if (shares_ && pieces_ == &shares_->pieces)
-      out << "; " << count_divided(division_) << " steps are divided, into "
-          << shares_->pieces.size() - steps_.pieces.size() + count_divided(division_) << " shares";
-    if (best_of_lanes_ < kNotTried && best_of_one_ < kNotTried)
-      out << "; tried: " << us(best_of_lanes_) << " us, on one lane " << us(best_of_one_) << " us";
-  }
-  out << "\n";
 }
 
 }  // namespace overdrive::replay

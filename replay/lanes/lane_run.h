@@ -1,6 +1,7 @@
 // The steps of a replay on several lanes: the calling thread and threads of the pool. Owned by its ReplayRun,
 // called by one thread at a time. First times the steps, then divides the large ones and times their shares,
-// then makes the schedule, then tries whether it is faster. Knows nothing of recordings and guards.
+// then makes the schedule, then tries whether it is faster and notes the times of some runs. Knows nothing of
+// recordings and guards.
 #pragma once
 
 #include "engine/base/mutex.h"
@@ -9,15 +10,20 @@
 #include "replay/lanes/lane_trial.h"
 #include "replay/lanes/pieces.h"
 #include "replay/lanes/schedule.h"
+#include "replay/lanes/timeline.h"
 #include "replay/run/replay_run.h"
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace overdrive::replay {
+
+class LanesDrawing;
 
 // CaptureOptions::lanes, or, where it is 1, OVERDRIVE_CAPTURE_LANES. 0: as many as help.
 int lanes_asked_for(int option);
@@ -31,6 +37,7 @@ class LaneRun final : public StepRunner, private LaneWork {
 
   bool run(size_t& done, bool& changed) override;
   void explain(std::ostream& out) const override;
+  std::string to_json() const override;
 
  private:
   enum class Phase : uint8_t { kTimes, kProves, kTimesShares, kPlans, kTries, kLanes, kOneLane };
@@ -40,12 +47,8 @@ class LaneRun final : public StepRunner, private LaneWork {
   struct Lane {
     Signal turns;
     std::vector<c10::Warning> warnings;
-  };
-
-  // Pieces of all steps, and the least that each has taken in nanoseconds.
-  struct Timed {
-    Pieces pieces;
-    std::vector<double> costs;
+    // Of a run that is noted.
+    std::vector<TimedTurn> times;
   };
 
   void set_made_up_costs(std::vector<double>& costs) const;
@@ -53,14 +56,26 @@ class LaneRun final : public StepRunner, private LaneWork {
   // A run on one lane on the way to a schedule. False: it is time to make one.
   bool prepare(size_t& done);
   void prove_shares(size_t& done);
-  Schedule best_schedule(const Timed& timed) const;
+  // What a schedule counts for a hand-over: the signal, and the tensors that move with it.
+  double hand_over_and_moves() const;
+  Schedule best_schedule(const TimedPieces& timed) const;
+  static bool is_better(const Schedule& with_shares, const Schedule& whole);
   void make_schedule();
   void stay_on_one_lane(const char* reason);
+  // Of all steps on one lane, in nanoseconds.
+  double work() const;
+
+  // For more lanes than there are, lane_run_text.cpp.
+  TimedPieces shares_for(int lanes, Division& division) const;
+  void draw_simulated(LanesDrawing& drawing, int lanes) const;
 
   // `costs`: null: nobody asks.
   void run_alone(const Pieces& pieces, size_t& done, std::vector<double>* costs) const;
-  void run_on_lanes(LaneLease& lease, size_t& done, bool& changed);
+  void run_on_lanes(LaneLease& lease, size_t& done, bool& changed, bool is_noted = false);
   void run_tried(LaneLease& lease, size_t& done, bool& changed);
+  // On lanes, and keeps the times of its turns where no run that was noted before was shorter.
+  void run_noted(LaneLease& lease, size_t& done, bool& changed);
+  void decide();
   void work(int lane) noexcept override;
   void work_through(int lane);
   void run_piece(int piece);
@@ -75,9 +90,9 @@ class LaneRun final : public StepRunner, private LaneWork {
   // Why one lane, as a part of a sentence.
   const char* reason_ = "";
   Division division_;
-  Timed steps_;
+  TimedPieces steps_;
   // Some steps in shares; null: none.
-  std::unique_ptr<Timed> shares_;
+  std::unique_ptr<TimedPieces> shares_;
   int timed_ = 0;
   // What the schedule divides: the steps or the shares.
   const Pieces* pieces_ = nullptr;
@@ -87,11 +102,17 @@ class LaneRun final : public StepRunner, private LaneWork {
   static constexpr double kNotTried = std::numeric_limits<double>::max();
   double best_of_one_ = kNotTried, best_of_lanes_ = kNotTried;
   int tried_ = 0;
+  // When each turn began and ended in the shortest run that was noted.
+  int noted_ = 0;
+  TimedLanes seen_;
+  double seen_whole_ = kNotTried;
   // Replays until the next trial, and how many there were between the last two.
   uint64_t rest_ = 0, last_rest_ = 0;
 
   // Of one run. Lanes are as many as the schedule's.
   std::vector<std::unique_ptr<Lane>> lanes_;
+  bool is_noted_ = false;
+  std::chrono::steady_clock::time_point begin_;
   std::unique_ptr<Surroundings> surroundings_;
   uint64_t runs_ = 0;
   // Pieces behind it do not run any more: this one has thrown.

@@ -69,4 +69,10 @@ void Pieces::find_steps_before() {
   }
 }
 
+StepsToSchedule TimedPieces::to_schedule() const {
+  StepsToSchedule steps{.before = *pieces.before(), .costs = costs, .on_caller = {}};
+  for (size_t i = 0; i < pieces.size(); ++i) steps.on_caller.push_back(pieces[i].touched.alone);
+  return steps;
+}
+
 }  // namespace overdrive::replay

@@ -1,8 +1,9 @@
 // What lanes run: the steps of a replay, some of them in shares, and which piece must wait for which. A value,
-// owned by its LaneRun; the ReplayRun and the division outlive it. Knows no lanes and no costs.
+// owned by its LaneRun; the ReplayRun and the division outlive it. Pieces know no lanes and no costs.
 #pragma once
 
 #include "replay/bind/share.h"
+#include "replay/lanes/schedule.h"
 #include "replay/run/replay_run.h"
 
 #include <vector>
@@ -40,6 +41,15 @@ class Pieces {
   // begun.
   std::vector<int> may_throw_, changing_;
   std::optional<StepsBefore> before_;
+};
+
+// Pieces of all steps, and the least that each has taken in nanoseconds.
+struct TimedPieces {
+  Pieces pieces;
+  std::vector<double> costs;
+
+  // Where before() is known.
+  StepsToSchedule to_schedule() const;
 };
 
 }  // namespace overdrive::replay

@@ -9,18 +9,22 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::max();
 
-// List scheduling: among the steps that can begin first, the one with the longest way to the end is next.
+// List scheduling: among the steps that can begin first, the one with the longest way to the end is next. A
+// chain leaves its lane where a step of it begins earlier elsewhere by more than `stay`.
 class Planner {
  public:
-  Planner(const StepsToSchedule& steps, int lanes, double hand_over)
+  Planner(const StepsToSchedule& steps, int lanes, double hand_over, double stay)
       : steps_(steps),
         count_(static_cast<int>(steps.costs.size())),
         hand_over_(hand_over),
+        stay_(stay),
         after_(count_),
         missing_(count_),
         ways_(count_),
         begins_(count_, std::vector<double>(lanes)),
         places_(count_),
+        ends_(count_),
+        homes_(count_, -1),
         free_(lanes, hand_over),
         clocks_(count_),
         begun_(count_) {
@@ -61,15 +65,31 @@ class Planner {
     double at;
   };
 
-  // On the lane that can run it first; of two that can, the one where its last step before was, so that a chain
-  // stays on its lane.
+  // The lane of the step before it that ends last: its tensors are there. None: -1.
+  int home_of(int step) const {
+    int home = -1;
+    double end = -1;
+    for (const int other : steps_.before[step]) {
+      if (ends_[other] <= end) continue;
+      end = ends_[other];
+      home = places_[other].lane;
+    }
+    return home;
+  }
+
+  // On the lane that can run it first, or at home.
   Begin first_begin(int step) const {
-    Begin best{0, std::max(free_[0], begins_[step][0])};
-    if (steps_.on_caller[step]) return best;
-    const int home = steps_.before[step].empty() ? 0 : places_[steps_.before[step].back()].lane;
-    for (int lane = 1; lane < static_cast<int>(free_.size()); ++lane) {
-      const double at = std::max(free_[lane], begins_[step][lane]);
-      if (at < best.at || (at == best.at && lane == home)) best = {lane, at};
+    const auto begin_on = [&](int lane) { return Begin{lane, std::max(free_[lane], begins_[step][lane])}; };
+    if (steps_.on_caller[step]) return begin_on(0);
+    const int home = homes_[step];
+    Begin best = begin_on(std::max(home, 0));
+    const double until = home < 0 ? best.at : best.at - stay_;
+    double earliest = until;
+    for (int lane = 0; lane < static_cast<int>(free_.size()); ++lane) {
+      const Begin other = begin_on(lane);
+      if (other.at >= earliest) continue;
+      earliest = other.at;
+      best = other;
     }
     return best;
   }
@@ -97,13 +117,15 @@ class Planner {
     places_[step] = {begin.lane, static_cast<uint32_t>(turns.size())};
     turns.push_back({step});
     add_waits(step, begin.lane);
-    free_[begin.lane] = begin.at + steps_.costs[step];
+    free_[begin.lane] = ends_[step] = begin.at + steps_.costs[step];
     for (const int other : after_[step]) {
       for (int lane = 0; lane < static_cast<int>(free_.size()); ++lane) {
         double& at = begins_[other][lane];
         at = std::max(at, free_[begin.lane] + (lane == begin.lane ? 0 : hand_over_));
       }
-      if (--missing_[other] == 0) ready_.push_back(other);
+      if (--missing_[other] > 0) continue;
+      homes_[other] = home_of(other);
+      ready_.push_back(other);
     }
   }
 
@@ -129,7 +151,7 @@ class Planner {
 
   const StepsToSchedule& steps_;
   const int count_;
-  const double hand_over_;
+  const double hand_over_, stay_;
   StepsBefore after_;
   // Of each step: those before it that have no place yet, and the time from its begin to the end of everything
   // that waits for it.
@@ -138,6 +160,9 @@ class Planner {
   // Of each step and each lane: when the steps before it are over there.
   std::vector<std::vector<double>> begins_;
   std::vector<Place> places_;
+  std::vector<double> ends_;
+  // Where a step stays that can begin.
+  std::vector<int> homes_;
   std::vector<double> free_;
   std::vector<int> ready_;
   // Of each lane, and of each step at its end: so many turns of each lane are over.
@@ -150,8 +175,8 @@ class Planner {
 
 }  // namespace
 
-Schedule schedule(const StepsToSchedule& steps, int lanes, double hand_over) {
-  return Planner(steps, lanes, hand_over).run();
+Schedule schedule(const StepsToSchedule& steps, int lanes, double hand_over, double stay) {
+  return Planner(steps, lanes, hand_over, stay).run();
 }
 
 }  // namespace overdrive::replay

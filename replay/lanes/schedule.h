@@ -43,6 +43,7 @@ struct Schedule {
 };
 
 // `hand_over`: nanoseconds from the end of a step to the begin of one that waits for it on another lane.
-Schedule schedule(const StepsToSchedule& steps, int lanes, double hand_over);
+// `stay`: by how much earlier a step must begin elsewhere to leave the lane of the step before it.
+Schedule schedule(const StepsToSchedule& steps, int lanes, double hand_over, double stay = 0);
 
 }  // namespace overdrive::replay

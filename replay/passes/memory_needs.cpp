@@ -4,6 +4,7 @@
 #include "replay/plan/dependencies.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace overdrive::replay {
 
@@ -26,6 +27,10 @@ AddressRange range_before_plan(const Program& program, const Passes& passes, int
 // A program with more operators is planned as for one lane: the table of who comes before whom grows by the
 // square.
 constexpr size_t kMostOperators = 8192;
+// How far from each other, in operators, two lifetimes may be that are kept apart.
+constexpr int kFarthest = 4096;
+// Of the arena: so many bytes more are no matter.
+constexpr size_t kSmallArena = size_t{1} << 20;
 
 }  // namespace
 
@@ -90,19 +95,33 @@ MemoryNeeds::MemoryNeeds(const Program& program, const Passes& passes) {
     order_ = std::make_shared<const Order>(program, passes);
 }
 
-// A quarter more memory at most, for steps that then need not wait for each other.
+// Memory that was dead for long may be anybody's: whoever waits for its last users seldom waits. So the wish is
+// for lifetimes that are near each other, as near as the limit allows.
 MemoryPlan MemoryNeeds::plan() const {
   MemoryPlan plain = plan_memory(lifetimes, rooms);
   if (!order_) return plain;
+  const size_t limit = limit_for_lanes(plain.bytes);
+  for (int near = kFarthest; near > 0; near /= 8) {
+    MemoryPlan wider = plan_memory(lifetimes, rooms, apart_within(near), limit);
+    if (wider.bytes <= limit) return wider;
+  }
+  return plain;
+}
+
+KeptApart MemoryNeeds::apart_within(int near) const {
   const int count = static_cast<int>(lifetimes.size());
-  const auto apart = [&](int a, int b) {
-    if (b >= count) return !order_->is_over_before(passing[a], rooms[b - count].first);
-    if (lifetimes[a].first > lifetimes[b].first) std::swap(a, b);
-    return !order_->is_over_before(passing[a], lifetimes[b].first);
+  return [this, near, count](int a, int b) {
+    const auto first_of = [&](int i) { return i < count ? lifetimes[i].first : rooms[i - count].first; };
+    if (b < count && lifetimes[a].first > lifetimes[b].first) std::swap(a, b);
+    return first_of(b) - lifetimes[a].last < near && !order_->is_over_before(passing[a], first_of(b));
   };
-  const size_t limit = plain.bytes + plain.bytes / 4;
-  MemoryPlan wider = plan_memory(lifetimes, rooms, apart, limit);
-  return wider.bytes <= limit ? wider : plain;
+}
+
+// A quarter of what the step holds, or what nobody misses.
+size_t MemoryNeeds::limit_for_lanes(size_t arena) const {
+  size_t held = arena;
+  for (const Room& room : rooms) held += room.bytes;
+  return arena + std::max(held / 4, kSmallArena);
 }
 
 }  // namespace overdrive::replay

@@ -23,6 +23,10 @@ struct MemoryNeeds {
   // Which operators come before which, by what they read and write. Only where steps run at the same time.
   class Order;
   std::shared_ptr<const Order> order_;
+
+  // Lifetimes that would order two steps without need, and are not so many operators from each other.
+  KeptApart apart_within(int near) const;
+  size_t limit_for_lanes(size_t arena) const;
 };
 
 }  // namespace overdrive::replay

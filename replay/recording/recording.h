@@ -65,6 +65,8 @@ class Recording {
 
   const std::string& refusal() const { return refusal_; }
   void explain(std::ostream& out) const;
+  // The inputs, and the lanes of the program; null where it has none.
+  std::string lanes_json() const;
   // Not 0, and never that of another recording of the process.
   uint64_t number() const { return number_; }
 

@@ -2,6 +2,8 @@
 // and to the user.
 #include "replay/recording/recording.h"
 
+#include "engine/base/json_text.h"
+
 #include <array>
 #include <ostream>
 
@@ -80,6 +82,14 @@ void Recording::explain(std::ostream& out) const {
   if (function_.part() && function_.part()->runs() > 1)
     out << function_.part()->runs() << " runs, for calls whose graphs live\n";
   if (run_) explain_run(*run_, out);
+}
+
+std::string Recording::lanes_json() const {
+  const auto text_of = [](const InputSignature& input) {
+    return base::json_quoted(c10::str(at::toString(input.type), at::IntArrayRef(input.sizes)));
+  };
+  return "{\"inputs\": " + base::json_list(signature_.inputs(), text_of) +
+         ", \"lanes\": " + (run_ && run_->runner() ? run_->runner()->to_json() : "null") + "}";
 }
 
 }  // namespace overdrive::replay

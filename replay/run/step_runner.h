@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <iosfwd>
+#include <string>
 
 namespace overdrive::replay {
 
@@ -17,6 +18,8 @@ class StepRunner {
   virtual bool run(size_t& done, bool& changed) = 0;
   // How the steps are divided, as a line of text.
   virtual void explain(std::ostream& out) const = 0;
+  // The same as JSON, with the time of each step and where it waits.
+  virtual std::string to_json() const = 0;
 };
 
 }  // namespace overdrive::replay

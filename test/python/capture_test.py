@@ -365,6 +365,20 @@ def test_wrong_arguments_are_type_errors():
         overdrive.capture(lambda x: x, lanes=-1)
 
 
+def test_lanes_are_drawn(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step = overdrive.capture(lambda x: x.tanh().sum() + x.exp().sum(), lanes=2)
+        for _ in range(12):
+            step(torch.ones(3))
+        step.lanes_page(str(tmp_path / "lanes.html"))
+    finally:
+        torch.set_num_threads(threads)
+    page = (tmp_path / "lanes.html").read_text(encoding="utf-8")
+    assert "test_lanes_are_drawn" in page and '"kind": "simulated"' in page and "aten::tanh" in page
+
+
 def test_lanes_have_the_bits_of_one_thread():
     def nets(x):
         return torch.stack([(x.mm(x) * k).tanh().sum() for k in range(1, 5)])

@@ -1,6 +1,8 @@
 // Who waits for whom, which lane runs what, and where steps are cut: pure functions, on random programs.
 #include "replay/bind/share.h"
 #include "replay/lanes/schedule.h"
+#include "replay/lanes/steady_schedule.h"
+#include "replay/lanes/timeline.h"
 #include "replay/plan/dependencies.h"
 
 #include <gtest/gtest.h>
@@ -134,10 +136,14 @@ TEST(LaneSchedule, EachStepWaitsForThoseBeforeIt) {
       steps.on_caller.push_back(step.alone);
     }
     for (const int lanes : {1, 2, 3, 4, 8}) {
-      const Schedule plan = schedule(steps, lanes, random() % 50);
-      ASSERT_EQ(plan.lanes.size(), static_cast<size_t>(lanes));
-      check(steps, plan, seed);
-      ASSERT_GE(plan.end + 1e-6, plan.longest_way) << "seed " << seed;
+      const double hand_over = random() % 50;
+      for (const Schedule& plan :
+           {schedule(steps, lanes, hand_over), schedule(steps, lanes, hand_over, random() % 200),
+            steady_schedule(steps, lanes, hand_over)}) {
+        ASSERT_EQ(plan.lanes.size(), static_cast<size_t>(lanes));
+        check(steps, plan, seed);
+        ASSERT_GE(plan.end + 1e-6, plan.longest_way) << "seed " << seed;
+      }
       if (HasFatalFailure()) return;
     }
   }
@@ -160,6 +166,21 @@ TEST(LaneSchedule, TwoChainsRunOnTwoLanes) {
   EXPECT_EQ(plan.longest_way, 20'000);
 }
 
+// Eight chains of the same length, on two lanes: each stays where it began, though a step of it could begin a
+// little earlier elsewhere.
+TEST(LaneSchedule, WholeChainsStayOnTheirLanes) {
+  StepsToSchedule steps;
+  for (int i = 0; i < 160; ++i) {
+    steps.before.push_back(i < 8 ? std::vector<int>{} : std::vector<int>{i - 8});
+    steps.costs.push_back(1000 + i * 37 % 400);
+    steps.on_caller.push_back(false);
+  }
+  const Schedule plan = steady_schedule(steps, 2, 100);
+  EXPECT_EQ(plan.hand_overs, 0U);
+  EXPECT_GT(plan.gain(), 1.9);
+  EXPECT_GT(schedule(steps, 2, 100).hand_overs, 8U);
+}
+
 TEST(LaneSchedule, AChainStaysOnTheCallersLane) {
   StepsToSchedule steps;
   for (int i = 0; i < 20; ++i) {
@@ -180,6 +201,60 @@ TEST(LaneSchedule, StepsThatCostLessThanAHandOverStayTogether) {
     steps.on_caller.push_back(false);
   }
   EXPECT_EQ(schedule(steps, 2, 1000).lanes[1].size(), 0U);
+}
+
+// What a page draws: the planner's own times, a path without gaps but hand-overs, and a way of the planner's
+// length.
+TEST(LaneTimes, AreThosePlannedAndTheirPathIsWhole) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const std::vector<Touched> touched = random_steps(random);
+    StepsToSchedule steps{.before = steps_before(touched), .costs = {}, .on_caller = {}};
+    for (const Touched& step : touched) {
+      steps.costs.push_back(1 + random() % 100);
+      steps.on_caller.push_back(step.alone);
+    }
+    for (const int lanes : {2, 3, 8}) {
+      const double hand_over = random() % 50;
+      const Schedule plan = schedule(steps, lanes, hand_over);
+      const TimedLanes times = foretold(plan, steps.costs, hand_over);
+      double end = 0;
+      for (size_t lane = 0; lane < times.size(); ++lane) {
+        ASSERT_EQ(times[lane].size(), plan.lanes[lane].size());
+        if (!times[lane].empty()) end = std::max(end, times[lane].back().end + (lane > 0 ? hand_over : 0));
+      }
+      ASSERT_DOUBLE_EQ(end, plan.end) << "seed " << seed;
+      double length = 0;
+      for (const int step : longest_way(steps.before, steps.costs)) length += steps.costs[step];
+      ASSERT_DOUBLE_EQ(length, plan.longest_way) << "seed " << seed;
+      const std::vector<TurnPlace> path = critical_path(plan, times, hand_over);
+      const auto time_of = [&](TurnPlace turn) { return times[turn.lane][turn.turn]; };
+      ASSERT_LE(time_of(path.back()).begin, hand_over) << "seed " << seed;
+      for (size_t i = 0; i + 1 < path.size(); ++i) {
+        const double gap = time_of(path[i]).begin - time_of(path[i + 1]).end;
+        ASSERT_DOUBLE_EQ(gap, path[i].lane == path[i + 1].lane ? 0 : hand_over) << "seed " << seed;
+      }
+    }
+  }
+}
+
+// {0: 10} -> {1: 20}, {0} -> {2: 50}: the short one runs on lane 1, which hears of 0 five later.
+TEST(LaneTimes, SayWhatATurnAwaited) {
+  const StepsToSchedule steps{
+      .before = {{}, {0}, {0}}, .costs = {10, 20, 50}, .on_caller = {true, false, false}};
+  const Schedule plan = schedule(steps, 2, 5);
+  ASSERT_EQ(plan.lanes[1].size(), 1U);
+  const TimedLanes times = foretold(plan, steps.costs, 5);
+  EXPECT_EQ(times[1][0].begin, 15);
+  EXPECT_EQ(times[1][0].end, 35);
+  EXPECT_EQ(awaited_by(plan, times, {1, 0}, 5).lane, 0);
+  EXPECT_EQ(awaited_by(plan, times, {1, 0}, 5).turn, 0);
+  EXPECT_EQ(awaited_by(plan, times, {0, 1}, 5).lane, -1);
+  const std::vector<TurnPlace> path = critical_path(plan, times, 5);
+  ASSERT_EQ(path.size(), 2U);
+  EXPECT_EQ(path[0].lane, 0);
+  EXPECT_EQ(path[0].turn, 1);
+  EXPECT_EQ(longest_way(steps.before, steps.costs), (std::vector<int>{0, 2}));
 }
 
 TEST(Shares, AreCutAtWholeGrains) {

@@ -4,6 +4,7 @@
 #include "replay/optimizers/python_optimizers.h"
 #include "test/replay/replay_fixture.h"
 #include "test/support/child.h"
+#include "test/support/number_of_environment.h"
 
 #include <ATen/record_function.h>
 #include <sys/wait.h>
@@ -412,6 +413,75 @@ TEST_F(CaptureLanes, AChildOfForkHasOne) {
   ASSERT_EQ(both.run(8), "");
   EXPECT_TRUE(holds_in_a_child([&] { return both.run(8).empty() && both.step().stats().replayed == 12; }));
   EXPECT_EQ(both.run(4), "");
+}
+
+// The number behind the words in the line of lanes.
+double number_in(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + words.size(), nullptr);
+}
+
+// Tensors of one net lie where those of another were only if these are long dead: else the nets would wait for
+// each other.
+TEST_F(CaptureLanes, NetsThatDoNotKnowEachOtherDoNotShareMemory) {
+  replay::try_lanes({.cores = 2, .always = true});
+  SideBySide both([] { return ensemble(8, 32); }, {.lanes = 2});
+  EXPECT_EQ(both.run(8), "");
+  const std::string text = both.step().explain();
+  EXPECT_GT(number_in(text, "us expected for "), 5 * number_in(text, "longest way ")) << text;
+}
+
+// A page and its data tell of every operator on each number of lanes, whatever the machine is.
+TEST_F(CaptureLanes, AreDrawnAsTheyRanAndForMoreLanesThanThereAre) {
+  replay::try_lanes({.cores = 2, .always = true});
+  SideBySide both([] { return ensemble(3, 16); }, {.lanes = 2});
+  EXPECT_THAT(both.step().lanes_json(), "[]");
+  EXPECT_EQ(both.run(4), "");
+  EXPECT_THAT(both.step().lanes_json(), Not(HasSubstr("\"seen\"")));
+  EXPECT_EQ(both.run(8), "");
+  const std::string json = both.step().lanes_json(), page = both.step().lanes_page("nets </script>");
+  for (const char* kind : {"seen", "foretold", "simulated"})
+    EXPECT_THAT(json, HasSubstr(c10::str("\"kind\": \"", kind, "\"")));
+  EXPECT_THAT(json, HasSubstr("\"inputs\": [\"Float[4, 16]\""));
+  EXPECT_THAT(json, HasSubstr("\"told\": \"lanes: 2; "));
+  EXPECT_THAT(page, HasSubstr("<title>Overdrive: lanes of nets &lt;/script></title>"));
+  EXPECT_EQ(both.run(4), "");
+}
+
+TEST_F(CaptureLanes, OneLaneHasNothingToDraw) {
+  SideBySide both([] { return ensemble(2, 8); });
+  EXPECT_EQ(both.run(6), "");
+  EXPECT_THAT(both.step().lanes_json(), HasSubstr("\"lanes\": null}"));
+}
+
+// A process with one processor still times its operators, so that lanes are foretold.
+TEST_F(CaptureLanes, AreSimulatedWhereThereIsOneProcessor) {
+  replay::try_lanes({.cores = 1});
+  SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
+  EXPECT_EQ(both.run(16), "");
+  EXPECT_THAT(both.step().explain(), HasSubstr("lanes: 1, because the process has one processor"));
+  EXPECT_THAT(both.step().lanes_json(), testing::AllOf(HasSubstr("\"simulated\""), Not(HasSubstr("\"seen\""))));
+}
+
+// One model, other lanes and other delays all the time. OVERDRIVE_TEST_SECONDS makes it a soak.
+TEST_F(CaptureLanes, GoOnWithTheBitsOfOneThread) {
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::seconds(number_of_environment("OVERDRIVE_TEST_SECONDS", 0));
+  uint64_t seed = number_of_environment("OVERDRIVE_TEST_SEED", 1), replayed = 0;
+  do {
+    const int lanes = 2 + static_cast<int>(seed % 3);
+    replay::try_lanes({.cores = 4,
+                       .always = true,
+                       .seed = seed,
+                       .shares = seed % 2 ? lanes : 0,
+                       .longest_delay = static_cast<int>(seed % 4 * 10)});
+    SideBySide both([] { return ensemble(3, 16, 0.1); }, {.lanes = lanes});
+    ASSERT_EQ(both.run(100), "") << lanes << " lanes, seed " << seed << "\n" << both.step().explain();
+    ASSERT_GT(both.step().stats().replayed, 90U);
+    replayed += both.step().stats().replayed;
+    ++seed;
+  } while (std::chrono::steady_clock::now() < end);
+  std::cout << replayed << " replays with the bits of one thread, the next seed is " << seed << "\n";
 }
 
 TEST_F(CaptureLanes, TheEnvironmentAsksForThoseThatDoNotSay) {
