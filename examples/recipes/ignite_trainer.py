@@ -30,5 +30,5 @@ if run.captured:
 update = run.timed(update)
 trainer = Engine(lambda engine, batch: update(*batch).item())
 RunningAverage(output_transform=lambda loss: loss).attach(trainer, "loss")
-trainer.run(loader, max_epochs=120)
+trainer.run(loader, max_epochs=180)
 run.done(net, torch.tensor(trainer.state.metrics["loss"]))

@@ -122,15 +122,12 @@ def same_value(a: Any, b: Any) -> bool:
 class Read:
     """One value, where it is found, and what it was."""
 
-    __slots__ = ("kind", "holder", "key", "expected", "name", "where")
+    __slots__ = ("kind", "holder", "key", "expected", "name", "where", "place")
 
     def __init__(self, kind: int, holder: Any, key: Any, name: str = "", where: str = "") -> None:
         self.kind, self.holder, self.key, self.name, self.where = kind, holder, key, name, where
-        self.expected = self.now()
-
-    @property
-    def place(self) -> tuple[int, int, Any]:
-        return self.kind, id(self.holder), self.key
+        self.place: tuple[int, int, Any] = (kind, id(holder), key)
+        self.expected = dict.get(holder, key, NOTHING) if kind == ENTRY else self.now()
 
     def now(self) -> Any:
         kind, holder, key = self.kind, self.holder, self.key
