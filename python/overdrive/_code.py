@@ -245,6 +245,8 @@ class Watcher:
         # Values that are looked at, and those of them that code which runs apart has changed.
         self.reads = Reads()
         self.changed_apart: set[tuple[int, int, Any]] = set()
+        # Whether it notes the code that runs now.
+        self.looks = False
         self._found: dict[int, Any] = {}
         self._kinds: dict[types.CodeType, str] = {}
 
@@ -276,12 +278,13 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         _watching.watcher = self._around
         self.look(False)
-        if self._around is not None:
+        if self._around is not None and self._around.looks:
             self._around.look(True)
         self._stepped = _nobody  # who keeps what was noted keeps the step no longer
 
     def look(self, looks: bool) -> None:
         """Notes the code that runs, or leaves it out."""
+        self.looks = looks
         if self._set is not None:
             border = under_the_gil()
             self._set(None, None)
