@@ -257,6 +257,8 @@ class Watcher:
         # Values that are looked at, and those of them that code which runs apart has changed.
         self.reads = Reads()
         self.changed_apart: set[tuple[int, int, Any]] = set()
+        # Whether it notes the code that runs now.
+        self.looks = False
         self._found: dict[int, Any] = {}
         # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
         self._kinds: dict[int, tuple[types.CodeType, str]] = {}
@@ -289,12 +291,13 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         _watching.watcher = self._around
         self.look(False)
-        if self._around is not None:
+        if self._around is not None and self._around.looks:
             self._around.look(True)
         self._stepped = _nobody  # who keeps what was noted keeps the step no longer
 
     def look(self, looks: bool) -> None:
         """Notes the code that runs, or leaves it out."""
+        self.looks = looks
         if self._set is not None:
             border = under_the_gil()
             self._set(None, None)

@@ -9,10 +9,13 @@ from typing import Any
 from overdrive._capture import CapturedStep
 from overdrive._code import is_watched
 from overdrive._optimizer import Optimizer
+from overdrive._optimizer_rules import is_of_the_program
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10
 _CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
+_OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the class; capture the whole step, overdrive.capture(step), where it is a "
+                   "function.")
 _captured: weakref.WeakKeyDictionary[Any, _Update] = weakref.WeakKeyDictionary()
 
 
@@ -100,17 +103,26 @@ def _plain(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
+def _closure_of(closure: Any = None) -> Any:
+    """What step() of PyTorch's optimizers is called with, by place or by keyword."""
+    return closure
+
+
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
     import torch
 
-    def step(self: Any, closure: Any = None) -> Any:
+    def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
         update = _captured.get(self)
         if update is None or update.inside:
-            return base.step(self, closure)
+            return base.step(self, *arguments, **keywords)
+        if is_of_the_program(self):
+            update.captured.note_beside(_OF_THE_PROGRAM)
+            return base.step(self, *arguments, **keywords)
+        closure = _closure_of(*arguments, **keywords)
         if closure is not None and not update.captured.takes_closures():
             update.captured.note_beside(_CLOSURE.format(base.__name__))
-            return base.step(self, closure)
+            return base.step(self, *arguments, **keywords)
         loss = None
         if closure is not None:
             with torch.enable_grad():
