@@ -197,31 +197,6 @@ TEST(PartForms, GradientsThatAreWantedInTurn) {
   EXPECT_GE(both.part().stats().replayed, 70u) << both.part().explain();
 }
 
-// A backward for some parameters alone, through three calls. The inputs of the later calls lead to none of
-// them, though another output of the calls before does: their gradients are not wanted, and eager does not run
-// the node of exp(), whose result was changed. The replay said that it was "modified by an inplace operation".
-TEST(PartForms, AnInputThatLeadsToNoneOfTheWanted) {
-  PartBesideEager both([] {
-    auto net = Sequential(Linear(2, 3), Linear(2, 2));
-    return PartProgram{
-        .model = net.ptr(),
-        .function =
-            [net](const Tensors& in) mutable {
-              const at::Tensor changed = in[0].exp(), sum = changed.sum();
-              changed.mul_(2);
-              return Tensors{net[1]->as<Linear>()->forward(in[0] + sum * 0),
-                             net[0]->as<Linear>()->forward(in[0])};
-            },
-        .step =
-            [=](const PartFunction& part, int i) mutable {
-              const Tensors a = part({batch_of(i, {8, 2}, {1})[0]}), b = part({a[0]}), c = part({b[0]});
-              return torch::autograd::grad({(a[1] * b[1] * c[1]).sum()}, net[0]->parameters());
-            }};
-  });
-  EXPECT_EQ(both.run(20), "") << both.part().explain();
-  EXPECT_GT(both.part().stats().replayed, 20u) << both.part().explain();
-}
-
 // Dropout and running statistics in the forward, every third call compared.
 TEST(PartForms, WithStateAndComparedReplays) {
   PartBesideEager both(
