@@ -13,6 +13,7 @@
 
 #include <torch/custom_class.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -65,14 +66,17 @@ using Words = std::initializer_list<std::pair<const char*, T>>;
 // The value that a word stands for.
 template <typename T>
 T one_of(const char* function, const char* option, const std::string& word, const Words<T>& words) {
+  const auto* const found =
+      std::find_if(words.begin(), words.end(), [&](const auto& known) { return word == known.first; });
   std::string all;
   size_t left = words.size();
-  for (const auto& [known, value] : words) {
-    if (word == known) return value;
+  for (const auto& known : words) {
     --left;
-    all += std::string("\"") + known + (left == 0 ? "\"" : left == 1 ? "\" and " : "\", ");
+    all += std::string("\"") + known.first + (left == 0 ? "\"" : left == 1 ? "\" and " : "\", ");
   }
-  TORCH_CHECK(false, function, "() was given ", option, " = \"", word, "\"; it takes ", all, ".");
+  TORCH_CHECK(found != words.end(), function, "() was given ", option, " = \"", word, "\"; it takes ", all,
+              ".");
+  return found->second;
 }
 
 void add_captures(torch::Library& library);
