@@ -66,6 +66,28 @@ TEST(CaptureOptimizers, RmsProp) {
   train<RMSpropOptions>("momentum", with<RMSprop>(RMSpropOptions(0.01).momentum(0.9)));
 }
 
+// step(closure): the loss is the closure's, and what it does is a part of the step.
+TEST(CaptureOptimizers, Closures) {
+  for (const MakeOptimizer& make : {sgd(), adam()}) {
+    SideBySide both([&] {
+      Training training = small_mlp(make);
+      auto* const optimizer = training.optimizer.get();
+      auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(training.model);
+      training.step = [=](const Tensors& inputs) {
+        return optimizer->step([&] {
+          optimizer->zero_grad();
+          at::Tensor loss = torch::mse_loss(net->forward(inputs[0]), inputs[1]);
+          loss.backward();
+          return loss;
+        });
+      };
+      return training;
+    });
+    EXPECT_EQ(both.run(40), "") << both.step().explain();
+    EXPECT_GT(both.step().stats().replayed, 30u) << both.step().explain();
+  }
+}
+
 TEST(CaptureOptimizers, Adagrad) {
   train<AdagradOptions>("plain", with<Adagrad>(AdagradOptions(0.01)));
   train<AdagradOptions>("decay", with<Adagrad>(AdagradOptions(0.01).lr_decay(0.1)));
