@@ -5,6 +5,7 @@
 #include "test/replay/replay_fixture.h"
 #include "test/support/child.h"
 #include "test/support/number_of_environment.h"
+#include "test/support/sanitized.h"
 
 #include <ATen/record_function.h>
 #include <sys/wait.h>
@@ -213,7 +214,8 @@ TEST_F(CaptureLanes, SmallStepsStayWhole) {
   replay::try_lanes({.cores = 2});
   SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
   EXPECT_EQ(both.run(30), "");
-  EXPECT_THAT(both.step().explain(), Not(HasSubstr("are divided")));
+  // A sanitizer makes a small step take as long as a large one.
+  if (!sanitized()) EXPECT_THAT(both.step().explain(), Not(HasSubstr("are divided")));
 }
 
 TEST_F(CaptureLanes, AreNotThereUnlessAskedFor) {
