@@ -215,7 +215,8 @@ TEST_F(CaptureLanes, SmallStepsStayWhole) {
   SideBySide both([] { return ensemble(2, 8); }, {.lanes = 2});
   EXPECT_EQ(both.run(30), "");
   // A sanitizer makes a small step take as long as a large one.
-  if (!sanitized()) EXPECT_THAT(both.step().explain(), Not(HasSubstr("are divided")));
+  if (sanitized()) return;
+  EXPECT_THAT(both.step().explain(), Not(HasSubstr("are divided")));
 }
 
 TEST_F(CaptureLanes, AreNotThereUnlessAskedFor) {
