@@ -153,13 +153,17 @@ def _is_in_an_import(frame: Any) -> bool:
     return False
 
 
+class Found(dict[int, Any]):
+    """Objects of the program by their addresses, themselves where no weak reference to them can be made."""
+
+
 class Met:
     """Objects in variables of frames that have outlived a call. One that was met before is a value of the program; one that is
     new may be of the call alone, and alive by a cycle or a cache."""
 
     def __init__(self) -> None:
         # Weak where the object allows it.
-        self._known: dict[int, Any] = {}
+        self._known = Found()
         self.functions_of: dict[types.CodeType, list[weakref.ref[types.FunctionType]]] = {}
         self.is_first = True
 
@@ -259,7 +263,7 @@ class Watcher:
         self.changed_apart: set[tuple[int, int, Any]] = set()
         # Whether it notes the code that runs now.
         self.looks = False
-        self._found: dict[int, Any] = {}
+        self._found = Found()
         # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
         self._kinds: dict[int, tuple[types.CodeType, str]] = {}
 

@@ -277,6 +277,10 @@ class Absent(Read):
                     yield key, f"{owner}.{key}", names[key]
 
 
+class Held(list[Any]):
+    """Values that guards compare by their addresses: no other may come there. The program has them no longer for that."""
+
+
 class Reads:
     """Several of them. ``changed()`` is the first that is another one now: what is the same object costs a few
     nanoseconds, and an equal number that is another object is looked at once."""
@@ -325,7 +329,7 @@ class Reads:
         self._array = array("q")
         self._fast: list[Read | None] = []
         # The objects whose addresses C has, so that no others come to their places in memory. Other sets share a guard and change it.
-        self._held: list[Any] = []
+        self._held = Held()
         self._kept: dict[int, Any] = {}
         # Of each dict the values that its version tells.
         in_dicts: dict[int, list[Read]] = {}

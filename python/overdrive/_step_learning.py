@@ -10,9 +10,9 @@ from typing import Any
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
 from overdrive._assigned import is_empty_container
-from overdrive._code import Watcher
+from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, decides, is_counted, is_only_written
-from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Read, is_all_numbers, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, is_all_numbers, is_number
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
 from overdrive._library import call
@@ -97,7 +97,8 @@ class StepLearning(StepChoice):
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
         ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
-        return any(not (isinstance(holder, (Read, types.FrameType)) or any(holder is one for one in ours)) for holder in gc.get_referrers(container))
+        return any(not (isinstance(holder, (Read, Held, Found, types.FrameType)) or any(holder is one for one in ours))
+                   for holder in gc.get_referrers(container))
 
     def _take_written(self) -> None:
         """Numbers that are made of the call's own go on as counters do, and a tensor in the place of one is left."""

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 
 import overdrive
+from overdrive._code import Found
+from overdrive._guards import Held
 
 
 def batch(i, *sizes):
@@ -288,3 +290,12 @@ def test_an_empty_container_that_is_read_and_kept_is_refused_by_name():
         assert all(place.log is not each for each in kept)
         kept.append(place.log)
     assert "`place.log`" in step.refusal() and "the program keeps the one before" in step.refusal()
+
+
+@pytest.mark.parametrize("holder, is_held", [(lambda value: Found({id(value): value}), False), (lambda value: Held([value]), False),
+                                             (lambda value: {"before": value}, True)], ids=["found", "compared", "program"])
+def test_what_looks_for_values_does_not_keep_them_for_the_program(holder, is_held):
+    """tensordict gives a list anew in each call, and what had met the one before was taken for the program."""
+    step, before = overdrive.capture(lambda x: x * 2), []
+    keeper = holder(before)
+    assert step._is_held(before) is is_held and len(keeper) == 1
