@@ -126,6 +126,8 @@ class TypedStep : public CapturedStep {
   Result operator()(const std::decay_t<Inputs>&... inputs) {  // As call().
     if constexpr (kList) {
       return from_list<Result>(call(inputs...));
+    } else if constexpr (!kNumbers) {
+      return from_list<Result>(call({inputs...}));
     } else {
       std::vector<at::Tensor> tensors;
       std::vector<Number> numbers;

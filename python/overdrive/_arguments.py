@@ -1,12 +1,11 @@
 """What a captured step is given: tensors and numbers, by themselves, by keywords, and in tuples, lists, dicts and their like, and objects."""
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive._capture_results import filled, form_of, others_in
-from overdrive._capture_texts import Number
+from overdrive._capture_texts import Number, Same
 from overdrive._guards import is_number
 
 
@@ -36,37 +35,6 @@ class Named:
         return isinstance(other, Named) and self.name == other.name
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class Same:
-    """In a template: an object of the program, as a model, an optimizer or a configuration. Another one has a recording of its own, and what
-    the function reads of it is looked at as if the function named it."""
-
-    __slots__ = ("_value", "_is_weak")
-
-    def __init__(self, value: Any) -> None:
-        try:
-            self._value, self._is_weak = weakref.ref(value), True
-        except TypeError:
-            self._value, self._is_weak = value, False
-
-    @property
-    def value(self) -> Any:
-        return self._value() if self._is_weak else self._value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Same):
-            return False
-        value, another = self.value, other.value
-        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and bool(value == another)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _counts_by_value(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, (torch.device, range, slice))
 
 
 class Arguments:

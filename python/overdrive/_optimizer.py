@@ -15,7 +15,7 @@ from typing import Any
 
 from overdrive._counters import Counter
 from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, same_value
-from overdrive._optimizer_rules import has_constants, kind_of_optimizer, rule_of
+from overdrive._optimizer_rules import has_constants, is_pytorchs, kind_of_optimizer, rule_of
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._tracked import plain
 
@@ -332,17 +332,10 @@ def _share_memory(these: list[Any], those: list[Any]) -> bool:
 
 def _is_pytorch_step(optimizer: Any) -> bool:
     """Whether its step() is PyTorch's, as a scheduler wraps it or not."""
-    import os
-
-    import torch
-
     step = optimizer.__dict__.get("step", type(optimizer).step)
     if "step" in optimizer.__dict__ and not getattr(step, "_wrapped_by_lr_sched", False):
         return False
-    while hasattr(step, "__wrapped__"):
-        step = step.__wrapped__
-    code = getattr(step, "__code__", None)
-    return code is not None and os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
+    return is_pytorchs(step) is True
 
 
 def _same_bits(a: Any, b: Any) -> bool:

@@ -112,11 +112,18 @@ def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
     import torch
 
+    # Of the class's step() at the last call, which a program may patch.
+    known: Any = None
+    is_own = False
+
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal known, is_own
         update = _captured.get(self)
         if update is None or update.inside:
             return base.step(self, *arguments, **keywords)
-        if is_of_the_program(self):
+        if base.step is not known:
+            is_own, known = is_of_the_program(self), base.step
+        if is_own:
             update.captured.note_beside(_OF_THE_PROGRAM)
             return base.step(self, *arguments, **keywords)
         closure = _closure_of(*arguments, **keywords)

@@ -50,13 +50,17 @@ def is_understood(optimizer: Any) -> bool:
 
 def is_of_the_program(optimizer: Any) -> bool:
     """Whether its class has another step() than PyTorch's optimizers: code that is recorded as other code is."""
+    return is_pytorchs(kind_of_optimizer(optimizer).step) is False
+
+
+def is_pytorchs(step: Any) -> bool | None:
+    """Whether the code of a step(), behind what wraps it, is that of PyTorch's optimizers; None: it has no code."""
     import torch
 
-    step = kind_of_optimizer(optimizer).step
     while hasattr(step, "__wrapped__"):
         step = step.__wrapped__
     code = getattr(step, "__code__", None)
-    return code is not None and os.path.dirname(code.co_filename) != os.path.dirname(torch.optim.__file__)
+    return None if code is None else os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
 
 
 def _shared(group: dict[str, Any]) -> dict[str, Any]:

@@ -111,11 +111,12 @@ def test_a_parameter_that_has_left_an_optimizer_keeps_its_gradient(change):
     assert sides[0] == sides[1]
 
 
-def test_a_captured_function_in_a_captured_function_is_looked_at():
+def test_a_captured_part_in_a_captured_step_is_looked_at():
     factor = {"k": 1.0}
-    inner = overdrive.capture(lambda x: x * factor["k"])
+    inner = overdrive.captured(lambda x: x * factor["k"])
     outer = overdrive.capture(lambda x: inner(x) + 1)
     for call in range(24):
         factor["k"] = 1.0 if call < 12 else 2.0
         x = torch.randn(2)
         assert torch.equal(outer(x), x * factor["k"] + 1)
+    assert outer.stats()["replayed"] > 12, outer.refusal()
