@@ -70,7 +70,7 @@ class Optimizer:
             for flag in _PLAIN:
                 if group.get(flag):
                     return f"{name} has {flag}=True, which is not understood in a captured step; leave it out."
-            if self._rule is not None and not self._rule.foreach and group.get("foreach"):
+            if self._rule is not None and group.get("foreach") and not (self._rule.foreach and all(map(_is_of_full_precision, group["params"]))):
                 return f"{name} has foreach=True, which rounds otherwise than the captured update; leave it out."
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
@@ -333,6 +333,13 @@ def _share_memory(these: list[Any], those: list[Any]) -> bool:
         if at and known[at - 1][1] > begin:
             return True
     return False
+
+
+def _is_of_full_precision(parameter: Any) -> bool:
+    """Of others an update of lists rounds at other places, which the first steps may not show."""
+    import torch
+
+    return parameter.dtype in (torch.float32, torch.float64)
 
 
 def _is_pytorch_step(optimizer: Any) -> bool:
