@@ -231,12 +231,11 @@ class CapturedPart(CapturedStep):
     def _note_own(self, changed: dict[Any, Any]) -> None:
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
+        assert self._variant is not None
         if not call("Recording.is_active"):
             # Another call is recorded after this one, and looks at them, too. Recordings that there are go by what was before.
-            assert self._variant is not None
             is_recorded = self._variant.recordings > 0
-            self._variant.reads.add(read if is_recorded else Read(read.kind, read.holder, read.key, read.name, read.where)
-                                    for read in changed.values())
+            self._variant.reads.add(read if is_recorded else _as_it_is_now(read) for read in changed.values())
             return
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):
@@ -245,10 +244,16 @@ class CapturedPart(CapturedStep):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
             else:
                 _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+        # A call that does not change them may be recorded later, and is only good for what it has found there.
+        self._variant.reads.add(_as_it_is_now(read) for place, read in changed.items() if place not in self._left)
         self._let_go_of_old(changed)
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
+
+
+def _as_it_is_now(read: Read) -> Read:
+    return Read(read.kind, read.holder, read.key, read.name, read.where)
 
 
 class _ModuleCall:

@@ -3,6 +3,7 @@ import copy
 import gc
 import pickle
 import threading
+import types
 import weakref
 from dataclasses import dataclass
 
@@ -949,3 +950,30 @@ def test_a_value_that_a_rare_branch_changes(at):
             y.sum().backward()
             results.append(y.detach())
     assert all(map(torch.equal, results[:16], results[16:]))
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["sets", "asks and sets"])
+def test_a_flag_that_an_error_leaves_set(asks):
+    """Two errors in turn made a recording by which a later call went that found the flag as it was not."""
+    sides = []
+    for wrap in (lambda f: f, overdrive.captured):
+        box, generator, seen = types.SimpleNamespace(failed=False), torch.Generator().manual_seed(0), []
+
+        def function(x, box=box):
+            if asks and box.failed:
+                x = x + 1
+            box.failed = True
+            if x[0] > 1:
+                raise ValueError
+            box.failed = False
+            return x * 2
+
+        function = wrap(function)
+        for _ in range(80):
+            try:
+                seen.append(function(torch.randn(3, generator=generator)).tolist())
+            except ValueError:
+                seen.append(None)
+            seen.append(box.failed)
+        sides.append(seen)
+    assert sides[0] == sides[1]
