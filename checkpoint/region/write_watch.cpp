@@ -3,6 +3,7 @@
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 #include "engine/operators/keys.h"
+#include "engine/operators/tensors_in.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -39,21 +40,12 @@ bool is_in_place(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& value) { return value.alias_info() != nullptr; });
 }
 
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  }
-}
-
 bool any_requires_grad(at::ArrayRef<c10::IValue> values) {
   bool any = false;
-  for (const c10::IValue& value : values) {
-    for_each_tensor(
-        value, [&](const at::Tensor& tensor) { any = any || (tensor.defined() && tensor.requires_grad()); });
-  }
+  const auto look_at = [&](const at::Tensor& tensor) {
+    any = any || (tensor.defined() && tensor.requires_grad());
+  };
+  for (const c10::IValue& value : values) engine::for_each_tensor(value, look_at);
   return any;
 }
 
@@ -80,7 +72,7 @@ void tell(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> values) {
     const c10::Argument& argument = schema.arguments()[i];
     if (is_declared_written(argument) ||
         (is_running_statistic(argument) && updates_statistics(schema, values))) {
-      for_each_tensor(values[i], one);
+      engine::for_each_tensor(values[i], one);
     }
   }
 }

@@ -1,6 +1,6 @@
 #include "inspect/cost/step_recorder.h"
 
-#include "engine/host/op_inputs.h"
+#include "engine/operators/tensors_in.h"
 #include "engine/plan/plan.h"
 #include "hooks/packers/quantise.h"
 #include "inspect/graph/saved_tensors.h"
@@ -65,7 +65,7 @@ void StepRecorder::op_begins(const at::RecordFunction& op) {
   const auto note = [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.has_storage()) one.memory.push_back(tensor.storage().data_ptr().get());
   };
-  engine::host::for_each_input(op, note);
+  engine::for_each_input(op, note);
   one.begin = AllocationLog::position();
   const base::MutexLock lock(mutex_);
   if (record_ != nullptr) record_->ops.push_back(std::move(one));
