@@ -62,10 +62,6 @@ PLAN = [
 ]
 
 KERNELS_AND_NODE = [
-    Fault("later_maximum", "of two equal elements the later one is the largest", "engine/kernels/max_pool.cpp",
-          "    const bool wins = (value > known) | (value != value);",
-          "    const bool wins = (FAULT ? value >= known : value > known) | (value != value);",
-          tests("replay_tests", "*CaptureDirect.*")),
     Fault("no_nan_there", "a NaN is not noticed", "engine/kernels/elementwise.inl",
           "  return found != 0;", "  return found != 0 && !FAULT;", own("Mul", "Sigmoid")),
     Fault("relu_at_zero", "the gradient of relu passes where the result is zero", "engine/kernels/elementwise.inl",
