@@ -40,14 +40,14 @@ ThreadModes ThreadModes::read(const ThreadPlaces& places) {
   return modes;
 }
 
-ThreadState::ThreadState(Watch watch, bool grad_mode, const at::ThreadLocalState* whole)
-    : watch_(watch),
+ThreadState::ThreadState(Code code, bool grad_mode, const at::ThreadLocalState* whole)
+    : code_(code),
       grad_mode_(grad_mode),
       grad_mode_before_(places_.autograd.get_grad_mode()),
       exceptions_before_(std::uncaught_exceptions()),
       whole_(whole) {
   places_.autograd.set_grad_mode(grad_mode);
-  if (watch == Watch::kUserCode) {
+  if (code == Code::kUser) {
     modes_ = ThreadModes::read(places_);
     if (whole_ == nullptr) whole_ = &own_.emplace();
   } else {
@@ -64,7 +64,7 @@ ThreadState::~ThreadState() {
 }
 
 void ThreadState::restore_after_user_code() {
-  if (watch_ == Watch::kHostCode) {
+  if (code_ == Code::kHost) {
     restore_after_host_code();
   } else if (quick_look_differs() || is_in_layer() || !(ThreadModes::read(places_) == modes_)) {
     repair();
@@ -72,7 +72,7 @@ void ThreadState::restore_after_user_code() {
 }
 
 void ThreadState::repair() {
-  if (watch_ == Watch::kHostCode) {
+  if (code_ == Code::kHost) {
     c10::AutogradState::set_tls_state(*autograd_before_);
     const c10::impl::PODLocalDispatchKeySet keys{modes_.included_keys, modes_.excluded_keys};
     c10::impl::_force_tls_local_dispatch_key_set(c10::impl::LocalDispatchKeySet(keys));
@@ -85,7 +85,7 @@ void ThreadState::repair() {
 }
 
 const at::ThreadLocalState* ThreadState::whole_if_unchanged() const {
-  if (watch_ != Watch::kUserCode || is_in_layer()) return nullptr;
+  if (code_ != Code::kUser || is_in_layer()) return nullptr;
   ThreadModes now = ThreadModes::read(places_);
   constexpr uint32_t kGradMode = 1;
   now.autograd_bits = (now.autograd_bits & ~kGradMode) | (modes_.autograd_bits & kGradMode);

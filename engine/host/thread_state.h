@@ -77,14 +77,14 @@ struct ThreadModes {
 
 class ThreadState {
  public:
-  enum class Watch {
-    kHostCode,  // dispatch keys and autograd modes: enough where only LibTorch's own nodes run
-    kUserCode,  // everything that stock restores
+  enum class Code {
+    kHost,  // dispatch keys and autograd modes: enough where only LibTorch's own nodes run
+    kUser,  // everything that stock restores
   };
 
   // Takes the current modes, with `grad_mode`, as the run's modes, and enters that grad mode. `whole`: a copy
   // of the same state that outlives the run, if the caller has one.
-  ThreadState(Watch watch, bool grad_mode, const at::ThreadLocalState* whole = nullptr);
+  ThreadState(Code code, bool grad_mode, const at::ThreadLocalState* whole = nullptr);
   // Restores the caller's grad mode. When an error passes, restores all other modes too.
   ~ThreadState();
   ThreadState(const ThreadState&) = delete;
@@ -125,7 +125,7 @@ class ThreadState {
   void repair();
 
   const ThreadPlaces places_;
-  const Watch watch_;
+  const Code code_;
   const bool grad_mode_;
   const bool grad_mode_before_;
   const int exceptions_before_;

@@ -31,7 +31,7 @@ REPLAY = [
     Fault("removed_hook", "a hook that is taken away is not noticed", "replay/guard/hook_signature.cpp",
           "[](const auto& hook) { return !hook; });", "[](const auto& hook) { return !hook && !FAULT; });", GUARDS),
     Fault("replay_keeps_versions", "a replay raises no version", "replay/guard/outside_guard.cpp",
-          "      watched_[i].tensor->bump_version();", "      if (!FAULT) watched_[i].tensor->bump_version(); else break;",
+          "      tensors_[i].tensor->bump_version();", "      if (!FAULT) tensors_[i].tensor->bump_version(); else break;",
           tests("replay_tests", "*Capture*", "--gtest_fail_fast")),
     Fault("rate_of_next_step", "Adagrad's rate decays one step early", "replay/optimizers/update_rules.cpp",
           "static_cast<double>(step - 1) * options.lr_decay()", "static_cast<double>(step - (FAULT ? 0 : 1)) * options.lr_decay()",
