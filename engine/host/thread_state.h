@@ -18,10 +18,10 @@
 
 namespace overdrive::engine {
 
-// The places of this thread's modes that can be read in place. Looked up once a run, because a look-up of a
+// This thread's modes that can be read in place. Looked up once a run, because a look-up of a
 // thread-local costs more than a read.
-struct ThreadPlaces {
-  ThreadPlaces();
+struct ThreadLocals {
+  ThreadLocals();
 
   const c10::impl::PODLocalDispatchKeySet& keys;
   c10::AutogradState& autograd;
@@ -47,7 +47,7 @@ struct ThreadModes {
   const void* functorch = nullptr;
   c10::WarningHandler* warning_handler = nullptr;
 
-  static ThreadModes read(const ThreadPlaces& places);
+  static ThreadModes read(const ThreadLocals& locals);
   static uint64_t mark_of(const at::RecordFunctionTLS& record_function) {
     uint64_t mark = 0;
     for (const auto& callback : record_function.sorted_tls_callbacks_) {
@@ -113,8 +113,8 @@ class ThreadState {
 
  private:
   bool quick_look_differs() const {
-    return places_.keys.included_ != modes_.included_keys || places_.keys.excluded_ != modes_.excluded_keys ||
-           ThreadModes::bits_of(places_.autograd) != modes_.autograd_bits;
+    return locals_.keys.included_ != modes_.included_keys || locals_.keys.excluded_ != modes_.excluded_keys ||
+           ThreadModes::bits_of(locals_.autograd) != modes_.autograd_bits;
   }
   // Whether the run is inside a functorch layer. A layer that user code leaves on top lies in the same object,
   // under the same keys, so a comparison does not find it.
@@ -124,7 +124,7 @@ class ThreadState {
   }
   void repair();
 
-  const ThreadPlaces places_;
+  const ThreadLocals locals_;
   const Code code_;
   const bool grad_mode_;
   const bool grad_mode_before_;
