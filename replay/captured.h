@@ -5,10 +5,10 @@
 #pragma once
 
 #include "replay/capture.h"
+#include "replay/captured_optimizer.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
-#include <torch/optim/optimizer.h>
 
 #include <memory>
 #include <utility>
@@ -58,63 +58,6 @@ auto captured(std::shared_ptr<Module> module, CaptureOptions options = {}) {
                                   [module](const at::Tensor& input) { return module->forward(input); }),
                               std::move(options));
   }
-}
-
-// An optimizer whose step() is replayed. It must outlive this.
-class CapturedOptimizer {
- public:
-  explicit CapturedOptimizer(torch::optim::Optimizer& optimizer, CaptureOptions options = {})
-      : optimizer_(&optimizer), update_(update_of(optimizer), with(optimizer, std::move(options))) {}
-
-  // The optimizer's update, replayed.
-  void step() {
-    std::vector<at::Tensor> gradients;
-    size_t bytes = 0;
-    for (const auto& group : optimizer_->param_groups()) {
-      for (const at::Tensor& parameter : group.params()) {
-        if (!parameter.grad().defined()) continue;
-        gradients.push_back(parameter.grad());
-        bytes += parameter.grad().nbytes();
-      }
-    }
-    if (bytes <= kMostBytes) {
-      update_.call(gradients);
-    } else {
-      optimizer_->step();
-    }
-  }
-  // As the optimizer's own.
-  void zero_grad(bool set_to_none = true) { optimizer_->zero_grad(set_to_none); }
-
-  // The captured step that this is, with its counters, refusal() and explain().
-  CapturedStep& update() { return update_; }
-
- private:
-  static replay::Function update_of(torch::optim::Optimizer& optimizer) {
-    return [&optimizer](const std::vector<at::Tensor>&) {
-      // step() reaches parameters by data() alone, and a recording wants to see them.
-      for (const auto& group : optimizer.param_groups()) {
-        for (const at::Tensor& parameter : group.params()) (void)parameter.detach();
-      }
-      optimizer.step();
-      return std::vector<at::Tensor>();
-    };
-  }
-  static CaptureOptions with(torch::optim::Optimizer& optimizer, CaptureOptions options) {
-    options.optimizer = &optimizer;
-    return options;
-  }
-
-  // A replay copies the gradients first. Of more than this, the copies cost more than the update's overhead.
-  static constexpr size_t kMostBytes = size_t{512} << 10;
-
-  torch::optim::Optimizer* optimizer_;
-  CapturedStep update_;
-};
-
-// An optimizer: step() of what this returns is replayed.
-inline CapturedOptimizer captured(torch::optim::Optimizer& optimizer, CaptureOptions options = {}) {
-  return CapturedOptimizer(optimizer, std::move(options));
 }
 
 // The module that a holder holds, as torch::nn::Linear is one.

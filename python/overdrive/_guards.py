@@ -493,6 +493,7 @@ def structure_of(modules: Iterable[Any]) -> list[Read]:
                        module._forward_hooks, module._backward_pre_hooks, module._backward_hooks):
             reads.append(Read(VALUES, inside, None, name))
         reads.append(Read(ENTRY, module.__dict__, "forward", f"forward() of {type(module).__name__}"))
+        reads.append(Read(KIND, module, None, f"the class of {type(module).__name__}"))
         for parameter in module._parameters.values():
             reads.extend(hooks_of(parameter, name))
     return reads

@@ -12,15 +12,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 # Instructions that only make room or note something for the interpreter.
 _NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "COPY_FREE_VARS")
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 # Handlers of these take an attribute that is missing for an answer.
 _TAKES_MISSING = ("AttributeError", "Exception", "BaseException")
-_OF_PYTHON = ("getattr", "hasattr", "setattr", "vars")
-_BY_NAME = (*_OF_PYTHON, "__getattribute__", "__getattr__", "__setattr__", "attrgetter", "methodcaller")
+_OF_PYTHON = ("getattr", "hasattr", "setattr", "delattr", "vars")
+_BY_NAME = (*_OF_PYTHON, "__getattribute__", "__getattr__", "__setattr__", "__delattr__", "attrgetter", "methodcaller")
 # What goes through all fields of an object.
 _ALL_FIELDS = ("asdict", "astuple", "fields")
 _FILLS_TEXTS = ("format", "format_map", "vformat")
@@ -162,7 +162,7 @@ class Names:
                 self.any_global = where
         elif name == "vars" and call > 0:
             self._of_a_dict(steps, after + call + 1, where, _is_self(following[0]))
-        elif name in ("getattr", "hasattr"):
+        elif name in ("getattr", "hasattr", "delattr"):
             self._by_name(following[:call], where)
 
     def _of_a_dict(self, steps: list[Any], after: int, where: str, of_self: bool) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive._counters import Counter
-from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, same_value
+from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, entries_of, hooks_of, same_value
 from overdrive._optimizer_rules import has_constants, is_pytorchs, kind_of_optimizer, rule_of
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._tracked import plain
@@ -23,6 +23,8 @@ NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, A
                   "Rprop, and one of a class of your own whose step() does not call PyTorch's; leave the step() of another one outside the "
                   "function, and uncaptured.")
 _NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
+# Methods that a program may replace, of the object or of a class.
+_METHODS = ("step", "zero_grad")
 _PLAIN = ("fused", "capturable", "differentiable")
 
 
@@ -68,6 +70,8 @@ class Optimizer:
             for flag in _PLAIN:
                 if group.get(flag):
                     return f"{name} has {flag}=True, which is not understood in a captured step; leave it out."
+            if self._rule is not None and group.get("foreach") and not (self._rule.foreach and all(map(_is_of_full_precision, group["params"]))):
+                return f"{name} has foreach=True, which rounds otherwise than the captured update; leave it out."
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
@@ -148,7 +152,8 @@ class Optimizer:
         optimizer = self.optimizer
         name = f"the state, a parameter or a hook of {type(optimizer).__name__}"
         own = optimizer.__dict__
-        reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", "step")]
+        reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", *_METHODS)]
+        reads += [Read(ENTRY, entries_of(kind), key, f"{kind.__name__}.{key}") for kind in type(optimizer).__mro__[:-1] for key in _METHODS]
         reads += [Read(VALUES, hooks, None, name) for hooks in (
             optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks,
             every._global_optimizer_pre_hooks, every._global_optimizer_post_hooks, optimizer.state)]
@@ -328,6 +333,13 @@ def _share_memory(these: list[Any], those: list[Any]) -> bool:
         if at and known[at - 1][1] > begin:
             return True
     return False
+
+
+def _is_of_full_precision(parameter: Any) -> bool:
+    """Of others an update of lists rounds at other places, which the first steps may not show."""
+    import torch
+
+    return parameter.dtype in (torch.float32, torch.float64)
 
 
 def _is_pytorch_step(optimizer: Any) -> bool:

@@ -22,6 +22,8 @@ class Rule:
     switches: tuple[int, ...]
     # PyTorch's update by (group, parameters, gradients, lists of states).
     update: Callable[..., None]
+    # Whether foreach=True has the same bits in every step.
+    foreach: bool = True
 
 
 def rule_of(kind: Any) -> Rule | None:
@@ -138,5 +140,5 @@ _SGD = Rule("sgd_", 1, _sgd_numbers, ("lr", "momentum", "dampening", "weight_dec
 _ADAM = Rule("adam_", 4, _moment_numbers, _OF_MOMENTS, (4, 5), _adam)
 _ADAGRAD = Rule("adagrad_", 2, _adagrad_numbers, ("lr", "lr_decay", "eps", "weight_decay"), (), _adagrad)
 _ADAMAX = Rule("adamax_", 3, _adamax_numbers, ("lr", "betas", "eps", "weight_decay"), (), _adamax)
-_NADAM = Rule("nadam_", 4, _nadam_numbers, (*_OF_MOMENTS, "momentum_decay"), (4, 5), _nadam)
-_RADAM = Rule("radam_", 3, _moment_numbers, _OF_MOMENTS, (4, 5), _radam)
+_NADAM = Rule("nadam_", 4, _nadam_numbers, (*_OF_MOMENTS, "momentum_decay"), (4, 5), _nadam, foreach=False)
+_RADAM = Rule("radam_", 3, _moment_numbers, _OF_MOMENTS, (4, 5), _radam, foreach=False)

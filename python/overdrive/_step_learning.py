@@ -9,10 +9,11 @@ from typing import Any
 
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
+from overdrive._capture_results import form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, decides, is_counted, is_only_written
-from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, is_all_numbers, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, bytes_of, is_all_numbers, is_array, is_number, same_value
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
 from overdrive._library import call
@@ -20,6 +21,10 @@ from overdrive._step_choice import StepChoice
 from overdrive._step_variant import _Variant
 from overdrive._tracked import Tracked, TrackedWhole
 from overdrive._walk import Walk
+
+
+# Py_TPFLAGS_HAVE_GC: Python finds who has objects of such classes. An array of NumPy's is none.
+_IN_CYCLES = 1 << 14
 
 
 class StepLearning(StepChoice):
@@ -66,6 +71,9 @@ class StepLearning(StepChoice):
             if not self._is_made_of_the_old(read):
                 if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
                     self._begin_to_leave(place, read)
+                elif read.kind not in IN_CONTAINERS and _is_another_object(read.expected, read.now()):
+                    _refuse(f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep one object, and "
+                            "change the tensors and numbers in it.")
             elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
@@ -96,6 +104,8 @@ class StepLearning(StepChoice):
 
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
+        if not type(container).__flags__ & _IN_CYCLES:
+            return True
         ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
         return any(not (isinstance(holder, (Read, Held, Found, types.FrameType)) or any(holder is one for one in ours))
                    for holder in gc.get_referrers(container))
@@ -111,7 +121,11 @@ class StepLearning(StepChoice):
     def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
         """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
         only counts counts the runs of Python."""
-        if not self._guarded or place in self._counters or not can_be_put(read):
+        if not self._guarded or place in self._counters:
+            return
+        if not can_be_put(read):
+            if read.kind not in IN_CONTAINERS:
+                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
             return
         if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
@@ -209,6 +223,15 @@ class StepLearning(StepChoice):
         variant.reads.add(read for read in new if read.place not in self._own)
         variant.reads.leave_out(self._own)
         return walk
+
+
+def _is_another_object(before: Any, now: Any) -> bool:
+    """Whether both are objects that nobody looks into, and the program sees a difference: arrays, dates, instances of its classes."""
+    if is_empty_container(now) or any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now)):
+        return False
+    if is_array(before) and is_array(now):
+        return bytes_of(before) != bytes_of(now)
+    return not same_value(before, now) and form_of(before, [], []) != form_of(now, [], [])
 
 
 def _length(value: Any) -> int:

@@ -73,6 +73,7 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     for name in names:
         if name in entries:
             yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
+    yield Read(ENTRY, vars(torch.autograd), "backward", "torch.autograd.backward")
 
 
 def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes) -> Iterator[Read]:

@@ -90,6 +90,8 @@ class Objects(Classes):
             whole = {**self._whole, **({"": self._all_fields} if self._all_fields and dataclasses.is_dataclass(kind) else {})}
             self._whole_of(kind, own, (), whole, name, depth)
             self._absent(kind, own, self._optional, name, depth)
+            if hasattr(kind, "__getattr__"):  # what it gives for another object may come in its own place
+                self._absent_in(own).add_table(names, name)
         self._class_values(kind, own, name, depth)
         for key in self._slots_of(kind):
             if key in names or any(piece in key for piece in self._whole):

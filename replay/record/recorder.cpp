@@ -183,6 +183,12 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
     if (ApartTape* tape = ApartTape::active()) tape->follow(program_, /*is_replay=*/false);
     results = function(inputs);
   }
+  if (Environment::now() != environment_) {
+    refuse(
+        "The function leaves another setting than it found (grad mode, inference mode, autocast, default type, "
+        "number of threads, "
+        "deterministic algorithms, ...), which a replay does not; set it outside the function, or by a guard.");
+  }
   if (is_in_autocast_context_) {
     check_casts();
   } else if (program_.uses_autocast && keeps_casts()) {
@@ -207,6 +213,20 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   }
   finish(results);
   return results;
+}
+
+// An error that leaves the function ends the recording. One that the function catches decides what it does
+// next.
+void Recorder::call_operator(const Operator& op, c10::DispatchKeySet next, c10::Stack& stack) {
+  try {
+    op.handle.redispatchBoxed(next, &stack);
+  } catch (...) {
+    refuse(op.name +
+           " throws an error that the function catches, and a replay would go on as if it threw each time; use "
+           "a form that "
+           "returns what is wrong, as linalg_cholesky_ex does, or leave it outside the function.");
+    throw;
+  }
 }
 
 // A cast that is not kept is made now. A context of Python has cleared all of them at its end.
@@ -337,7 +357,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   // nothing is left to do.
   const bool turns_into_view = handle.hasTag(at::Tag::inplace_view);
   if (!is_view && !turns_into_view && !is_factory_without_values(op.name)) note_host_values(op);
-  handle.redispatchBoxed(next, &stack);
+  call_operator(op, next, stack);
   if (makes_no_memory(schema, stack)) return;
   bool any_tensor = false, host_result = false;
   noted_ = &op;

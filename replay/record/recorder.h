@@ -80,6 +80,7 @@ class Recorder {
  private:
   // Why an operator that has not run yet cannot be in the recording; empty when it can.
   std::string refusal_before(const std::string& name, bool answers) const;
+  void call_operator(const Operator& op, c10::DispatchKeySet next, c10::Stack& stack);
   void finish(const std::vector<at::Tensor>& results);
   // Whether autocast has casts of weights after the call.
   bool keeps_casts() const;

@@ -10,10 +10,13 @@ import torch
 
 import overdrive
 
-IMPORTS = "import collections, gc, os, queue, random, torch, warnings\nfrom torch import nn\n"
+IMPORTS = "import collections, contextvars, datetime, decimal, gc, os, queue, random, torch, warnings\nfrom torch import nn\n"
 BEGIN = ("L, D, t = [torch.zeros(2)], {}, torch.ones(6)\ndq, qu = collections.deque([torch.zeros(2)], maxlen=9), queue.Queue()\n"
          "torch.set_printoptions(precision=4), torch.autograd.set_detect_anomaly(False), gc.enable(), warnings.simplefilter('ignore')\n"
-         "net = nn.Linear(6, 6)\no = torch.optim.SGD(net.parameters(), 0.1)\n")
+         "net = nn.Linear(6, 6)\no = torch.optim.SGD(net.parameters(), 0.1)\n"
+         "class At:\n    def __init__(self, n):\n        self.n = n\n"
+         "CONTEXT, DAY = contextvars.ContextVar('c'), datetime.date(2026, 1, 1)\nCONTEXT.set(0)\n"
+         "net.k, net.day, net.seen, net.cost, net.at, net.raw = 1, DAY, frozenset(), decimal.Decimal(1), At(0), bytearray(2)\nK = 1\n")
 # What the function does, what shows it, and what the program does in some calls.
 LEFT = {
     "an item": ("L[0] = h.detach()", "L[0].sum().item()", "L[0] = torch.zeros(2)"),
@@ -21,7 +24,12 @@ LEFT = {
     "an entry": ("D['h'] = h.detach()", "D['h'].sum().item()", "D['h'] = torch.zeros(2)"),
 }
 # Without a reason where replays leave it.
-EITHER = {"the environment": ("os.environ['OD_TEST'] = '1'", "os.environ.get('OD_TEST')", "os.environ.pop('OD_TEST', 0)")}
+EITHER = {
+    "the environment": ("os.environ['OD_TEST'] = '1'", "os.environ.get('OD_TEST')", "os.environ.pop('OD_TEST', 0)"),
+    "a deleted attribute": ("try: del net.k\n    except AttributeError: pass", "hasattr(net, 'k')", "net.k = 1"),
+    "a deleted variable": ("global K\n    try: del K\n    except NameError: pass", "'K' in globals()", "globals().update(K=1)"),
+    "a deleted attribute by its name": ("try: delattr(net, 'k')\n    except AttributeError: pass", "hasattr(net, 'k')", "net.k = 1"),
+}
 REFUSED = {
     "a list that grows": ("L.append(h.detach())", "L[-1].sum().item()", "del L[1:]", "len(L)"),
     "a queue of tensors": ("dq.append(h.detach())", "dq[-1].sum().item()", "dq.append(torch.zeros(2))", "content of dq"),
@@ -36,6 +44,15 @@ REFUSED = {
     "how tensors are printed": ("torch.set_printoptions(precision=2)", "str(torch.tensor(1.23456))", "torch.set_printoptions(precision=4)", "printoptions"),
     "warnings": ("warnings.simplefilter('error')", "warnings.filters[0][0]", "warnings.simplefilter('ignore')", "filters of warnings"),
     "collections": ("gc.disable()", "gc.isenabled()", "gc.enable()", "gc.disable()"),
+    "another date": ("net.day += datetime.timedelta(1)", "net.day", "net.day = DAY", "another object"),
+    "another set": ("net.seen |= {len(net.seen)}", "net.seen", "net.seen = frozenset()", "another object"),
+    "another decimal number": ("net.cost += 1", "net.cost", "net.cost *= 2", "another object"),
+    "another object of a class": ("net.at = At(net.at.n + 1)", "net.at.n", "net.at = At(0)", "another object"),
+    "bytes in place": ("net.raw[0] += 1", "net.raw[0]", "net.raw[0] = 0", "content of net.raw"),
+    "a variable of the context": ("CONTEXT.set(CONTEXT.get() + 1)", "CONTEXT.get()", "CONTEXT.set(0)", "CONTEXT.get()"),
+    "grad mode": ("torch.set_grad_enabled(False)", "torch.is_grad_enabled(), bool(torch.set_grad_enabled(True))", "0", "another setting"),
+    "the default type": ("torch.set_default_dtype(torch.float64)", "torch.get_default_dtype(), torch.set_default_dtype(torch.float32)", "0",
+                         "default_dtype"),
     "the folder": ("os.chdir('/')", "os.getcwd()", "os.chdir('/tmp')", "os.chdir()"),
 }
 

@@ -54,6 +54,9 @@ ROWS = {
     "a method of PyTorch in a module": ("class Q(nn.Module):\n def forward(s, x): return x * len(s.extra_repr())\nq = Q()", "q(x)",
                                         "q.extra_repr = lambda: 'ab'"),
     "a name in the place of another": ("class A:\n k = 1.0\nclass C(A): pass\nc = C(); c.b = 1", "c.k", "del c.b; c.k = 2.0"),
+    "another class of a module": ("q = nn.Sequential(nn.Tanh())", "q(x)", "q[0].__class__ = nn.Sigmoid"),
+    "an attribute in the place of another object's": (
+        "class W:\n def __init__(self, c): self.c = c\n def __getattr__(self, key): return getattr(self.c, key)\nw = W(space(k=1.0))", "w.k", "w.k = 2.0"),
     "globals()": ("k = 1.0", "globals()['k']", "k = 2.0"),
     "a chain of dicts": ("b = collections.ChainMap({'a': 1.0}, {'b': 1.0})", "b['b']", "b.maps[0]['b'] = 2.0"),
     "a list with attributes": ("class L(list): pass\nb = L([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
@@ -120,3 +123,18 @@ def test_a_captured_part_in_a_captured_step_is_looked_at():
         x = torch.randn(2)
         assert torch.equal(outer(x), x * factor["k"] + 1)
     assert outer.stats()["replayed"] > 12, outer.refusal()
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_an_error_that_the_function_catches_decides_in_each_call(capture):
+    def function(a):
+        try:
+            return torch.linalg.cholesky(a).sum()
+        except torch.linalg.LinAlgError:
+            return a.diagonal().sum()
+
+    captured, good = capture(function), torch.tensor([[4.0, 1.0], [1.0, 3.0]])
+    for call in range(24):
+        a = good * (-1 if call < 12 else 1) * (call + 1)
+        assert torch.equal(captured(a), function(a))
+    assert "throws an error that the function catches" in captured.refusal() or captured.stats()["replayed"] > 0, captured.explain()

@@ -185,3 +185,35 @@ def test_two_learning_rates_in_one_call_are_refused():
     for call in range(12):
         step(torch.randn(3, 4), 1e-3 * (1 + call))
     assert "changes the optimizer's options" in step.refusal()
+
+
+@pytest.mark.parametrize("holder, name", [("optimizer", "zero_grad"), ("class", "zero_grad"), ("class", "step"), ("torch", "backward")])
+def test_a_method_that_is_replaced_later(holder, name, monkeypatch):
+    """As profilers and libraries do, of the object, of its class or of PyTorch."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+
+        def function(x, net=net, opt=opt):
+            opt.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        step, seen = overdrive.capture(function) if captured else function, []
+        with monkeypatch.context() as patch:
+            for call in range(16):
+                if call == 10:
+                    where = {"optimizer": opt, "class": torch.optim.SGD, "torch": torch.autograd}[holder]
+                    old = getattr(where, name)
+                    patch.setattr(where, name, (lambda *_, **__: None) if name == "zero_grad" else lambda *a, old=old, **k: (old(*a, **k), None)[1]
+                                  if name == "step" else old(a[0] * 2, *a[1:], **k))
+                step(torch.randn(4, 3))
+                seen.append(numbers(net, opt))
+        sides.append(seen)
+        assert not captured or step.stats()["replayed"] > 3, step.refusal()
+    for want, got in zip(*sides):
+        assert_same(want, got)

@@ -109,6 +109,13 @@ void expect_same_for_long(const SideBySide::Make& make) {
   }
 }
 
+// So small that ten million of its replays, and as many eager steps, take some minutes.
+TEST(CaptureLasting, ManyReplaysOfALinearLayer) {
+  expect_same_for_long([] {
+    return train_sequential(torch::nn::Sequential(torch::nn::Linear(4, 2)), sgd(), {3, 4}, {3, 2});
+  });
+}
+
 TEST(CaptureLasting, ManyReplaysOfAnMlpWithAdam) {
   expect_same_for_long([] { return small_mlp(adam()); });
 }

@@ -280,6 +280,43 @@ TEST(Part, UpdatesOfAnOptimizer) {
   }
 }
 
+// L-BFGS calls its closure several times a step, and each call replays the part.
+TEST(Part, ClosuresOfOptimizers) {
+  const MakeOptimizer lbfgs = [](const Tensors& parameters) {
+    return std::make_unique<torch::optim::LBFGS>(parameters, torch::optim::LBFGSOptions(0.1).max_iter(5));
+  };
+  for (const MakeOptimizer& make : {sgd(), adam(), lbfgs}) {
+    Sequential stock(Linear(6, 8), Tanh(), Linear(8, 2));
+    Sequential ours(Linear(6, 8), Tanh(), Linear(8, 2));
+    for (size_t i = 0; i < 4; ++i) ours->parameters()[i].detach().copy_(stock->parameters()[i].detach());
+    const auto of_stock = make(stock->parameters()), of_ours = make(ours->parameters());
+    auto net = captured(ours);
+    CapturedOptimizer update = captured(*of_ours);
+    int calls = 0;
+    for (int i = 0; i < 30; ++i) {
+      const Tensors batch = batch_of(i, {5, 6}, {5, 2});
+      const auto loss_by = [&](auto&& forward, torch::optim::Optimizer& optimizer) {
+        return [&] {
+          ++calls;
+          optimizer.zero_grad();
+          at::Tensor loss = torch::mse_loss(forward(batch[0]), batch[1]);
+          loss.backward();
+          return loss;
+        };
+      };
+      const at::NoGradGuard closures_have_a_graph;
+      const at::Tensor wanted =
+          of_stock->step(loss_by([&](const at::Tensor& x) { return stock->forward(x); }, *of_stock));
+      ASSERT_TRUE(
+          same_bits(wanted, update.step(loss_by([&](const at::Tensor& x) { return net(x); }, *of_ours))))
+          << i;
+      for (size_t k = 0; k < 4; ++k) ASSERT_TRUE(same_bits(stock->parameters()[k], ours->parameters()[k])) << i;
+    }
+    EXPECT_GE(net.stats().replayed, 25u) << net.explain();
+    EXPECT_EQ(update.update().stats().replayed >= 25u, calls == 60) << update.update().explain();
+  }
+}
+
 // x of the derivative is made inside, so that its own gradient leads nowhere.
 TEST(Part, DerivativesInsideThePart) {
   PartBesideEager both([] {

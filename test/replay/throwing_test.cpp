@@ -61,5 +61,36 @@ TEST(CaptureThrows, ALossThatLooksAtItsData) {
   EXPECT_EQ(both.step().stats().undone, 1u) << both.step().explain();
 }
 
+at::Tensor cholesky_or_diagonal(const at::Tensor& matrix) {
+  try {
+    return at::linalg_cholesky(matrix).sum();
+  } catch (const c10::Error&) {
+    return matrix.diagonal().sum();
+  }
+}
+
+TEST(CaptureThrows, AnErrorThatTheFunctionCatches) {
+  auto step = capture(cholesky_or_diagonal);
+  const at::Tensor good = torch::tensor({4., 1., 1., 3.}).reshape({2, 2});
+  for (int i = 1; i < 24; ++i) {
+    const at::Tensor matrix = i < 12 ? good * -i : good * i;
+    ASSERT_TRUE(same_bits(step(matrix), cholesky_or_diagonal(matrix))) << i;
+  }
+  EXPECT_THAT(step.refusal(), HasSubstr("throws an error that the function catches")) << step.explain();
+}
+
+TEST(CaptureThrows, ASettingThatTheFunctionLeaves) {
+  auto step = capture([](const at::Tensor& x) {
+    at::GradMode::set_enabled(false);
+    return x * 2;
+  });
+  for (int i = 0; i < 8; ++i) {
+    const at::AutoGradMode with_graph(true);
+    step(torch::ones({2}));
+    EXPECT_FALSE(at::GradMode::is_enabled()) << i;
+  }
+  EXPECT_THAT(step.refusal(), HasSubstr("another setting")) << step.explain();
+}
+
 }  // namespace
 }  // namespace overdrive::test
