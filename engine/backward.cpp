@@ -220,7 +220,7 @@ class Backward {
     count(base::counts::frames_elided);
     collecting_warnings([&](host::WarningCollector& warnings) {
       const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-      ThreadState state(ThreadState::Watch::kHostCode, call_.create_graph);
+      ThreadState state(ThreadState::Code::kHost, call_.create_graph);
       run_plan(state, nullptr);
     });
   }
@@ -228,11 +228,11 @@ class Backward {
   void run_shared(GraphTask& task) {
     collecting_warnings([&](host::WarningCollector& warnings) {
       SharedTask shared(task, call_.keep_graph, call_.roots);
-      ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph,
+      ThreadState state(ThreadState::Code::kUser, call_.create_graph,
                         context_.innermost->state.whole_if_unchanged());
       {
         const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-        ThreadState inner(ThreadState::Watch::kUserCode, call_.create_graph, state.whole());
+        ThreadState inner(ThreadState::Code::kUser, call_.create_graph, state.whole());
         run_plan(inner, &task);
       }
       shared.run_callbacks();
@@ -249,7 +249,7 @@ class Backward {
     HostFrame::run(engine_.engine, context_.frames, request, [&] {
       if (owes_warning_) warned_of_create_graph.store(true, std::memory_order_relaxed);
       GraphTask& task = *host::current_graph_task();
-      ThreadState state(ThreadState::Watch::kUserCode, call_.create_graph, &task.thread_locals_);
+      ThreadState state(ThreadState::Code::kUser, call_.create_graph, &task.thread_locals_);
       run_plan(state, &task);
     });
   }

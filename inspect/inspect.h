@@ -31,7 +31,6 @@ using inspect::NodeInfo;
 using inspect::on_backward;
 using inspect::profile;
 using inspect::Profile;
-using inspect::Remedy;
 using inspect::to_html;
 using inspect::to_json;
 using inspect::Trace;

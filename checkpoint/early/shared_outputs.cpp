@@ -29,17 +29,17 @@ SharedOutputs::SharedOutputs(const std::vector<at::Tensor>& outputs) {
     bool shared = is_captured(outputs[i]);
     for (size_t k = 0; k < i && !shared; ++k)
       shared = has_memory(outputs[k]) && share_memory(outputs[i], outputs[k]);
-    if (shared) watch(i, outputs[i]);
+    if (shared) add(i, outputs[i]);
   }
 }
 
-void SharedOutputs::watch(size_t index, const at::Tensor& output) {
+void SharedOutputs::add(size_t index, const at::Tensor& output) {
   const c10::VariableVersion& version = torch::autograd::impl::version_counter(output);
-  watched_.push_back({index, version, version.current_version()});
+  outputs_.push_back({index, version, version.current_version()});
 }
 
 void SharedOutputs::check(const std::string& region) const {
-  for (const Watched& output : watched_) {
+  for (const Output& output : outputs_) {
     TORCH_CHECK(
         output.version.current_version() == output.noted, "Output ", output.index, " of ", region,
         " shares its memory with another output or with a tensor that the function captures, and was changed "

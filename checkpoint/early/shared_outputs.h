@@ -22,14 +22,14 @@ class SharedOutputs {
   void check(const std::string& region) const;
 
  private:
-  void watch(size_t index, const at::Tensor& output);
+  void add(size_t index, const at::Tensor& output);
 
-  struct Watched {
+  struct Output {
     size_t index;
     c10::VariableVersion version;
     uint32_t noted;
   };
-  std::vector<Watched> watched_;
+  std::vector<Output> outputs_;
 };
 
 }  // namespace overdrive::checkpoint

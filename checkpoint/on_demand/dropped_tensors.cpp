@@ -129,8 +129,8 @@ size_t DroppedTensors::note(const at::Tensor& tensor, bool dropped) {
   return tensors_.size() - 1;
 }
 
-std::shared_ptr<DroppedTensors::Place> DroppedTensors::drop(const at::Tensor& tensor) {
-  return std::make_shared<Place>(shared_from_this(), note(tensor, /*dropped=*/true));
+std::shared_ptr<DroppedTensors::Handle> DroppedTensors::drop(const at::Tensor& tensor) {
+  return std::make_shared<Handle>(shared_from_this(), note(tensor, /*dropped=*/true));
 }
 
 void DroppedTensors::pass(const at::Tensor& tensor) { note(tensor, /*dropped=*/false); }

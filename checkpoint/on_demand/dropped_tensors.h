@@ -23,7 +23,7 @@ namespace overdrive::checkpoint {
 class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
  public:
   // One tensor. With its last owner goes the tensor that was recomputed for it.
-  class Place;
+  class Handle;
 
   // Both runs must find the same tensors in the same order. So memory that is saved twice is dropped twice,
   // whatever is still alive, and parameters take their turn too: a view of one that comes out of another
@@ -41,7 +41,7 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
 
   // Notes a tensor. Tensors of other threads come in an order that may be another in the second run; the first
   // run then ends with an error.
-  std::shared_ptr<Place> drop(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
+  std::shared_ptr<Handle> drop(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
   // Notes a tensor that is not dropped: the second run will meet it too.
   void pass(const at::Tensor& tensor) OVERDRIVE_EXCLUDES(mutex_);
 
@@ -54,7 +54,7 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   struct Dropped {
     TensorSignature signature;
     bool dropped;           // else it was passed, and is here for its turn only
-    bool wanted;            // its place is there
+    bool wanted;            // its handle is there
     at::Tensor recomputed;  // by the last run, and not yet handed out
   };
   struct Expected {
@@ -81,12 +81,12 @@ class DroppedTensors : public std::enable_shared_from_this<DroppedTensors> {
   uint64_t runs_ OVERDRIVE_GUARDED_BY(mutex_) = 0;  // that left their tensors here
 };
 
-class DroppedTensors::Place {
+class DroppedTensors::Handle {
  public:
-  Place(std::shared_ptr<DroppedTensors> all, size_t index) : all_(std::move(all)), index_(index) {}
-  ~Place() { all_->forget(index_); }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
+  Handle(std::shared_ptr<DroppedTensors> all, size_t index) : all_(std::move(all)), index_(index) {}
+  ~Handle() { all_->forget(index_); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
 
   // The tensor as the region makes it again.
   at::Tensor fetch() const { return all_->fetch(index_); }

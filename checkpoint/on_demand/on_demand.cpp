@@ -9,9 +9,9 @@ namespace overdrive::checkpoint {
 
 namespace {
 
-using PlacePtr = std::shared_ptr<DroppedTensors::Place>;
+using HandlePtr = std::shared_ptr<DroppedTensors::Handle>;
 
-// The packed form of a saved tensor: a PlacePtr, or one of these.
+// The packed form of a saved tensor: a HandlePtr, or one of these.
 struct Saved {};
 struct PackedElsewhere {
   hooks::Packed packed;
@@ -49,7 +49,7 @@ class DropHooks final : public hooks::SavedTensorHooks {
   }
 
   at::Tensor unpack(hooks::Packed& packed, const hooks::UnpackInfo& info) override {
-    if (const auto* place = std::any_cast<PlacePtr>(&packed.state)) return (*place)->fetch();
+    if (const auto* handle = std::any_cast<HandlePtr>(&packed.state)) return (*handle)->fetch();
     if (auto* elsewhere = std::any_cast<PackedElsewhere>(&packed.state)) {
       return packer().unpack(elsewhere->packed, info);
     }

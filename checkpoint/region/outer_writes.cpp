@@ -196,9 +196,10 @@ OuterValuesScope::~OuterValuesScope() {
 }
 
 at::Tensor apart_from_outer_writes(const at::Tensor& tensor) {
-  if (WriteWatch::innermost() == nullptr || !tensor.defined() || !tensor.has_storage()) return tensor;
-  for (const WriteWatch* watch = WriteWatch::innermost(); watch != nullptr; watch = watch->outer()) {
-    const auto* undoing = dynamic_cast<const OuterWrites::Undoing*>(watch);
+  if (WriteObserver::innermost() == nullptr || !tensor.defined() || !tensor.has_storage()) return tensor;
+  for (const WriteObserver* observer = WriteObserver::innermost(); observer != nullptr;
+       observer = observer->outer()) {
+    const auto* undoing = dynamic_cast<const OuterWrites::Undoing*>(observer);
     if (undoing != nullptr && undoing->has_touched(storage_of(tensor))) return tensor.clone();
   }
   return tensor;

@@ -4,7 +4,7 @@
 // out writes that record a gradient, writes in a backward inside the function, and writes on other threads.
 #pragma once
 
-#include "checkpoint/region/write_watch.h"
+#include "checkpoint/region/write_observer.h"
 #include "engine/base/torch_types.h"
 
 #include <cstdint>
@@ -74,7 +74,7 @@ class OuterWrites {
 };
 
 // The first run.
-class OuterWrites::Noting final : public WriteWatch {
+class OuterWrites::Noting final : public WriteObserver {
  public:
   explicit Noting(OuterWrites& writes) : writes_(writes) {}
   ~Noting() { forget_dead(); }
@@ -88,7 +88,7 @@ class OuterWrites::Noting final : public WriteWatch {
 };
 
 // A later run: at the end everything is as before.
-class OuterWrites::Undoing final : public WriteWatch {
+class OuterWrites::Undoing final : public WriteObserver {
  public:
   explicit Undoing(const OuterWrites& writes) : writes_(writes) {}
   ~Undoing();

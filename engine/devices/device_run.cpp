@@ -120,7 +120,7 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
 // `first` loses its run when it was taken. An error leaves `first` to the caller.
 void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) try {
   ThreadContext& context = thread_context();
-  ThreadState state(ThreadState::Watch::kUserCode, grad_mode_, &options_.task->thread_locals_);
+  ThreadState state(ThreadState::Code::kUser, grad_mode_, &options_.task->thread_locals_);
   base::variable_list inputs;
   host::NodeBits* const current_node =
       options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(context.frames);

@@ -68,10 +68,10 @@ std::shared_ptr<Worker> WorkerGroup::take_one(HostEngine& engine, c10::Device de
     at::init_num_threads();
     after_fork_ = false;
   }
-  Place& place = places_[{device.type(), device.index()}];
-  if (place.worker == nullptr) place = {std::make_shared<Worker>(engine, device)};
-  ++place.users;
-  return place.worker;
+  Entry& entry = entries_[{device.type(), device.index()}];
+  if (entry.worker == nullptr) entry = {std::make_shared<Worker>(engine, device)};
+  ++entry.users;
+  return entry.worker;
 }
 
 void WorkerGroup::give_back(const Workers& workers) {
@@ -87,11 +87,11 @@ void WorkerGroup::give_back(const Workers& workers) {
 
 // One user less: true when it was the last of a worker that is to end.
 bool WorkerGroup::ends_without(const Worker& worker) {
-  const auto at = places_.find({worker.device().type(), worker.device().index()});
+  const auto at = entries_.find({worker.device().type(), worker.device().index()});
   // Not there in a child of fork().
-  if (at == places_.end() || at->second.worker.get() != &worker) return false;
+  if (at == entries_.end() || at->second.worker.get() != &worker) return false;
   if (--at->second.users != 0 || !at->second.retired) return false;
-  places_.erase(at);
+  entries_.erase(at);
   return true;
 }
 
@@ -99,11 +99,11 @@ void WorkerGroup::retire() {
   std::vector<std::shared_ptr<Worker>> ended;
   {
     MutexLock lock(mutex_);
-    for (auto at = places_.begin(); at != places_.end();) {
-      Place& place = at->second;
-      place.retired = true;
-      if (place.users == 0 && place.worker != nullptr) ended.push_back(std::move(place.worker));
-      at = place.users == 0 ? places_.erase(at) : std::next(at);
+    for (auto at = entries_.begin(); at != entries_.end();) {
+      Entry& entry = at->second;
+      entry.retired = true;
+      if (entry.users == 0 && entry.worker != nullptr) ended.push_back(std::move(entry.worker));
+      at = entry.users == 0 ? entries_.erase(at) : std::next(at);
     }
   }
   for (const auto& worker : ended) worker->stop();
@@ -111,9 +111,9 @@ void WorkerGroup::retire() {
 
 // The objects stay where they are: their locks may be held by threads that are gone.
 void WorkerGroup::start_afresh() {
-  auto* const lost = new Places;
+  auto* const lost = new Entries;
   const MutexLock lock(mutex_);
-  lost->swap(places_);
+  lost->swap(entries_);
   after_fork_ = true;
   Participants::forget_all();
 }

@@ -29,7 +29,7 @@ class WorkerGroup {
   static void retire_all();
 
  private:
-  struct Place {
+  struct Entry {
     std::shared_ptr<Worker> worker;
     int users = 0;
     bool retired = false;
@@ -38,13 +38,13 @@ class WorkerGroup {
   std::shared_ptr<Worker> take_one(HostEngine& engine, c10::Device device) OVERDRIVE_REQUIRES(mutex_);
   bool ends_without(const Worker& worker) OVERDRIVE_REQUIRES(mutex_);
 
-  using Places = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Place>;
+  using Entries = std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Entry>;
 
   // In a child of fork(), which has none of the threads.
   void start_afresh() OVERDRIVE_EXCLUDES(mutex_);
 
   base::ProcessMutex mutex_{"workers", [] { get().start_afresh(); }};
-  Places places_ OVERDRIVE_GUARDED_BY(mutex_);
+  Entries entries_ OVERDRIVE_GUARDED_BY(mutex_);
   bool after_fork_ OVERDRIVE_GUARDED_BY(mutex_) = false;  // in a child, until its first worker starts
 };
 

@@ -1,9 +1,8 @@
-// The tensors that an operator was called with, for a start callback of LibTorch's RecordFunction. Reads a
+// The arguments that an operator was called with, for a start callback of LibTorch's RecordFunction. Reads a
 // private field of LibTorch's: RecordFunction::inputs() asks a flag first in builds without NDEBUG, and a
 // LibTorch that was built with NDEBUG never sets the flag (docs/host_contract.md). No state, any thread.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
 namespace overdrive::engine::host {
@@ -23,14 +22,7 @@ template struct Reveal<&at::RecordFunction::inputs_>;
 
 }  // namespace op_inputs
 
-// Calls `note` with each tensor, those in lists too.
-template <typename Note>
-void for_each_input(const at::RecordFunction& op, Note&& note) {
-  for (const c10::IValue& input : op.*place(op_inputs::Field())) {
-    if (input.isTensor()) note(input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) note(tensor);
-  }
-}
+// Returns the arguments of the operator.
+inline op_inputs::Inputs inputs_of(const at::RecordFunction& op) { return op.*place(op_inputs::Field()); }
 
 }  // namespace overdrive::engine::host

@@ -18,10 +18,10 @@
 
 namespace overdrive::engine {
 
-// The places of this thread's modes that can be read in place. Looked up once a run, because a look-up of a
+// This thread's modes that can be read in place. Looked up once a run, because a look-up of a
 // thread-local costs more than a read.
-struct ThreadPlaces {
-  ThreadPlaces();
+struct ThreadLocals {
+  ThreadLocals();
 
   const c10::impl::PODLocalDispatchKeySet& keys;
   c10::AutogradState& autograd;
@@ -47,7 +47,7 @@ struct ThreadModes {
   const void* functorch = nullptr;
   c10::WarningHandler* warning_handler = nullptr;
 
-  static ThreadModes read(const ThreadPlaces& places);
+  static ThreadModes read(const ThreadLocals& locals);
   static uint64_t mark_of(const at::RecordFunctionTLS& record_function) {
     uint64_t mark = 0;
     for (const auto& callback : record_function.sorted_tls_callbacks_) {
@@ -77,14 +77,14 @@ struct ThreadModes {
 
 class ThreadState {
  public:
-  enum class Watch {
-    kHostCode,  // dispatch keys and autograd modes: enough where only LibTorch's own nodes run
-    kUserCode,  // everything that stock restores
+  enum class Code {
+    kHost,  // dispatch keys and autograd modes: enough where only LibTorch's own nodes run
+    kUser,  // everything that stock restores
   };
 
   // Takes the current modes, with `grad_mode`, as the run's modes, and enters that grad mode. `whole`: a copy
   // of the same state that outlives the run, if the caller has one.
-  ThreadState(Watch watch, bool grad_mode, const at::ThreadLocalState* whole = nullptr);
+  ThreadState(Code code, bool grad_mode, const at::ThreadLocalState* whole = nullptr);
   // Restores the caller's grad mode. When an error passes, restores all other modes too.
   ~ThreadState();
   ThreadState(const ThreadState&) = delete;
@@ -113,8 +113,8 @@ class ThreadState {
 
  private:
   bool quick_look_differs() const {
-    return places_.keys.included_ != modes_.included_keys || places_.keys.excluded_ != modes_.excluded_keys ||
-           ThreadModes::bits_of(places_.autograd) != modes_.autograd_bits;
+    return locals_.keys.included_ != modes_.included_keys || locals_.keys.excluded_ != modes_.excluded_keys ||
+           ThreadModes::bits_of(locals_.autograd) != modes_.autograd_bits;
   }
   // Whether the run is inside a functorch layer. A layer that user code leaves on top lies in the same object,
   // under the same keys, so a comparison does not find it.
@@ -124,8 +124,8 @@ class ThreadState {
   }
   void repair();
 
-  const ThreadPlaces places_;
-  const Watch watch_;
+  const ThreadLocals locals_;
+  const Code code_;
   const bool grad_mode_;
   const bool grad_mode_before_;
   const int exceptions_before_;

@@ -13,7 +13,7 @@ inline constexpr c10::DispatchKey kAboveAll = c10::DispatchKey::TESTING_ONLY_Gen
 // For the same tests. Rules of forward mode: before functorch's layers (forward_ad/rules/).
 inline constexpr c10::DispatchKey kForwardRules = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 // Of an extension that is no longer developed. Writes, before autograd gives a tensor its next version
-// (checkpoint/region/write_watch.h).
+// (checkpoint/region/write_observer.h).
 inline constexpr c10::DispatchKey kWrites = c10::DispatchKey::DeferredInit;
 // For a mode of Python's programs. Recordings: below autograd and the keys of views and Python's, above the
 // choice of a backend (replay/record/recorder.cpp).

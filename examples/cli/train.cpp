@@ -252,7 +252,7 @@ void add_train(Program& program) {
                       "(transformer).");
   command->add_option(
       "--memory", arguments->memory,
-      "Draw the CPU memory of the last step into this page: the peak, its owners, and remedies.");
+      "Draw the CPU memory of the last step into this page: its course, the peak, and its owners.");
   command->add_option("--profile", arguments->profile,
                       "Draw the time of the last step into this page: types of node and the dearest nodes.");
   command->add_option("--trace", arguments->trace,

@@ -2,6 +2,7 @@
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/operators/tensors_in.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
@@ -44,12 +45,10 @@ std::atomic<const void*> node_around = nullptr;
 const void* node_here() { return torch::autograd::get_current_node().get(); }
 
 bool has_derivatives(const c10::IValue& argument) {
-  if (argument.isTensor()) return derivatives_of(argument.toTensor()) != nullptr;
-  if (!argument.isList()) return false;
-  for (const c10::IValue& element : argument.toListRef()) {
-    if (element.isTensor() && derivatives_of(element.toTensor()) != nullptr) return true;
-  }
-  return false;
+  bool any = false;
+  engine::for_each_tensor(argument,
+                          [&](const at::Tensor& tensor) { any = any || derivatives_of(tensor) != nullptr; });
+  return any;
 }
 
 Rules all_rules() {

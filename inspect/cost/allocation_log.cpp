@@ -77,12 +77,6 @@ AllocationLog::~AllocationLog() {
 
 uint32_t& AllocationLog::owner() { return current_owner; }
 
-size_t AllocationLog::position() {
-  Written& all = written();
-  const base::MutexLock lock(all.mutex);
-  return all.list.size();
-}
-
 std::vector<Allocation> AllocationLog::take() {
   std::vector<Allocation> list;
   Written& all = written();

@@ -67,8 +67,6 @@ class AllocationLog {
   // The owner of this thread's allocations from now on; 0 at first.
   static uint32_t& owner();
   std::vector<Allocation> take();
-  // How many changes are written down by now; 0 without a log.
-  static size_t position();
 
  private:
   LiveBytes live_bytes_;

@@ -18,19 +18,6 @@ std::string json_of(const MemoryTimeline::Owner& owner) {
          ", \"tensors\": " + std::to_string(owner.tensors) + "}";
 }
 
-std::string json_of(const Remedy& remedy) {
-  constexpr const char* kKinds[] = {"int8", "checkpoint", "checkpoints"};
-  return std::string("{\"kind\": \"") + kKinds[remedy.kind] +
-         "\", \"name\": " + base::json_quoted(remedy.name) +
-         ", \"peak_bytes\": " + std::to_string(remedy.peak_bytes) + ", \"segments\": " +
-         base::json_list(remedy.segments,
-                         [](const auto& one) {
-                           return std::string("[") + std::to_string(one.first) + "," +
-                                  std::to_string(one.second) + "]";
-                         }) +
-         "}";
-}
-
 std::string json_of(const Profile::Type& type) {
   return std::string("{\"name\": ") + base::json_quoted(type.name) +
          ", \"count\": " + std::to_string(type.count) + ", \"own_nodes\": " + std::to_string(type.own_nodes) +
@@ -70,7 +57,6 @@ std::string to_json(const MemoryTimeline& timeline) {
          ",\n\"peak_at\": " + base::json_quoted(timeline.peak_at) +
          ",\n\"kinds\": [\"other\", \"activations\", \"saved copies\", \"gradients\"]" +
          ",\n\"owners\": " + base::json_list(timeline.owners, element, ",\n") +
-         ",\n\"remedies\": " + base::json_list(timeline.remedies, element, ",\n") +
          ",\n\"points\": " + base::json_list(timeline.points, element, ",\n") + "}";
 }
 

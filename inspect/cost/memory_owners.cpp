@@ -2,9 +2,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/operators/forward_observer.h"
-#include "engine/run/watchers.h"
 #include "inspect/cost/allocation_log.h"
-#include "inspect/cost/step_recorder.h"
 
 #include <map>
 
@@ -34,7 +32,6 @@ namespace {
 // The operators of the thread that measures. Their callbacks are plain functions.
 struct MeasuredThread {
   OwnerNumbers* numbers = nullptr;
-  StepRecorder* recorder = nullptr;
   engine::ForwardObserver observer;
   int depth = 0;  // operators inside each other
 };
@@ -47,7 +44,6 @@ std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& o
   if (thread.numbers == nullptr) return nullptr;
   if (thread.depth++ == 0) {
     AllocationLog::owner() = thread.numbers->number_of(MemoryKind::kActivations, op.name());
-    if (thread.recorder != nullptr) thread.recorder->op_begins(op);
   }
   return std::make_unique<Counted>();
 }
@@ -55,16 +51,12 @@ void operator_ends(const at::RecordFunction&, at::ObserverContext* context) {
   MeasuredThread& thread = measured_thread;
   if (context == nullptr || --thread.depth != 0) return;
   AllocationLog::owner() = 0;
-  if (thread.recorder != nullptr) thread.recorder->op_ends();
 }
 
 class OwnersRun final : public engine::RunWatch {
  public:
-  OwnersRun(std::shared_ptr<OwnerNumbers> numbers, std::shared_ptr<StepRecorder> recorder,
-            const engine::RunFacts& facts)
-      : numbers_(std::move(numbers)), recorder_(std::move(recorder)) {
+  explicit OwnersRun(std::shared_ptr<OwnerNumbers> numbers) : numbers_(std::move(numbers)) {
     measured_thread.observer.pause();
-    if (recorder_ != nullptr) first_ = recorder_->run_begins(facts);
   }
   ~OwnersRun() override {
     AllocationLog::owner() = around_;
@@ -73,61 +65,40 @@ class OwnersRun final : public engine::RunWatch {
 
   void before_node(const engine::NodeFacts& facts) override {
     AllocationLog::owner() = numbers_->number_of(MemoryKind::kGradients, facts.node.name());
-    if (recorder_ != nullptr) recorder_->node_begins(first_ + facts.index);
-  }
-  void after_node(const engine::NodeFacts& facts, const base::variable_list&, bool) override {
-    if (recorder_ != nullptr) recorder_->node_ends(first_ + facts.index);
   }
   // Sums of gradients come after the node that brought the last one, and are that node's.
 
  private:
   const std::shared_ptr<OwnerNumbers> numbers_;
-  const std::shared_ptr<StepRecorder> recorder_;
-  size_t first_ = 0;                                // place of the run's nodes in the record
   const uint32_t around_ = AllocationLog::owner();  // of a node that this backward is nested in
 };
 
 class OwnersWatcher final : public engine::Watcher {
  public:
-  OwnersWatcher(std::shared_ptr<OwnerNumbers> numbers, std::shared_ptr<StepRecorder> recorder)
-      : numbers_(std::move(numbers)), recorder_(std::move(recorder)) {}
-  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts& facts) override {
-    return std::make_unique<OwnersRun>(numbers_, recorder_, facts);
+  explicit OwnersWatcher(std::shared_ptr<OwnerNumbers> numbers) : numbers_(std::move(numbers)) {}
+  std::unique_ptr<engine::RunWatch> watch(const engine::RunFacts&) override {
+    return std::make_unique<OwnersRun>(numbers_);
   }
 
  private:
   const std::shared_ptr<OwnerNumbers> numbers_;
-  const std::shared_ptr<StepRecorder> recorder_;
 };
 
 }  // namespace
 
-struct MemoryOwners::Parts {
-  explicit Parts(StepRecord* record)
-      : recorder(record != nullptr ? std::make_shared<StepRecorder>(*record) : nullptr) {}
-  ~Parts() {
-    if (recorder != nullptr) recorder->stop();
-  }
-  const std::shared_ptr<OwnerNumbers> numbers = std::make_shared<OwnerNumbers>();
-  const std::shared_ptr<StepRecorder> recorder;
-  const engine::WatcherScope watching{std::make_shared<OwnersWatcher>(numbers, recorder)};
-};
-
-MemoryOwners::MemoryOwners(StepRecord* record) : parts_(std::make_shared<Parts>(record)) {
-  measured_thread.numbers = parts_->numbers.get();
-  measured_thread.recorder = parts_->recorder.get();
+MemoryOwners::MemoryOwners()
+    : numbers_(std::make_shared<OwnerNumbers>()), watching_(std::make_shared<OwnersWatcher>(numbers_)) {
+  measured_thread.numbers = numbers_.get();
   measured_thread.depth = 0;
-  measured_thread.observer.start(
-      at::RecordFunctionCallback(&operator_begins, &operator_ends).needsInputs(record != nullptr));
+  measured_thread.observer.start(at::RecordFunctionCallback(&operator_begins, &operator_ends));
 }
 
 MemoryOwners::~MemoryOwners() {
   measured_thread.observer.stop();
   measured_thread.numbers = nullptr;
-  measured_thread.recorder = nullptr;
   AllocationLog::owner() = 0;
 }
 
-std::vector<MemoryOwners::Owner> MemoryOwners::owners() const { return parts_->numbers->owners(); }
+std::vector<MemoryOwners::Owner> MemoryOwners::owners() const { return numbers_->owners(); }
 
 }  // namespace overdrive::inspect

@@ -3,8 +3,8 @@
 // operators.
 #pragma once
 
+#include "engine/run/watchers.h"
 #include "inspect/cost/memory_kind.h"
-#include "inspect/cost/step_record.h"
 
 #include <memory>
 #include <string>
@@ -13,10 +13,12 @@
 
 namespace overdrive::inspect {
 
+class OwnerNumbers;
+
 class MemoryOwners {
  public:
-  // Numbers are given from here on. `record`, or null, gets the operators and nodes.
-  explicit MemoryOwners(StepRecord* record = nullptr);
+  // Numbers are given from here on.
+  MemoryOwners();
   ~MemoryOwners();
   MemoryOwners(const MemoryOwners&) = delete;
   MemoryOwners& operator=(const MemoryOwners&) = delete;
@@ -26,8 +28,8 @@ class MemoryOwners {
   std::vector<Owner> owners() const;
 
  private:
-  struct Parts;
-  const std::shared_ptr<Parts> parts_;
+  const std::shared_ptr<OwnerNumbers> numbers_;
+  const engine::WatcherScope watching_;
 };
 
 }  // namespace overdrive::inspect

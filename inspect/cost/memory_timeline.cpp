@@ -5,7 +5,6 @@
 #include "inspect/cost/allocation_log.h"
 #include "inspect/cost/memory_owners.h"
 #include "inspect/cost/printed.h"
-#include "inspect/cost/remedies.h"
 
 #include <c10/util/ApproximateClock.h>
 
@@ -47,14 +46,13 @@ const char* name_of(MemoryKind kind) {
 MemoryTimeline memory_timeline(const std::function<void()>& step) {
   engine::check_installed("A memory timeline names the memory of backwards on Overdrive");
   MemoryTimeline timeline;
-  StepRecord record;
-  std::vector<Allocation>& allocations = record.allocations;
+  std::vector<Allocation> allocations;
   std::vector<MemoryOwners::Owner> owners;
   const auto begin = std::chrono::steady_clock::now();
   const auto begin_ticks = static_cast<uint64_t>(c10::getApproximateTime());
   {
     AllocationLog log(&inside_hook, kInHook);
-    const MemoryOwners named(&record);
+    const MemoryOwners named;
     step();
     allocations = log.take();
     owners = named.owners();
@@ -85,7 +83,6 @@ MemoryTimeline memory_timeline(const std::function<void()>& step) {
   }
   std::stable_sort(timeline.owners.begin(), timeline.owners.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  timeline.remedies = remedies_for(record);
   return timeline;
 }
 
@@ -108,13 +105,6 @@ std::ostream& operator<<(std::ostream& out, const MemoryTimeline& timeline) {
         << "\n";
   }
   if (rest != 0) out << left("and others", 47) << right(bytes_text(rest), 8) << "\n";
-
-  if (!timeline.remedies.empty()) out << "\nwith a remedy, predicted\n";
-  for (const Remedy& remedy : timeline.remedies) {
-    out << left(remedy.name, 47) << right(bytes_text(remedy.peak_bytes), 8)
-        << right(percent(static_cast<double>(remedy.peak_bytes), static_cast<double>(timeline.peak_bytes)), 5)
-        << "\n";
-  }
 
   out << "\nover the step: A activations, S saved copies, G gradients\n";
   const size_t a_bar = std::max<size_t>(1, (timeline.points.size() + kBars - 1) / kBars);

@@ -5,7 +5,6 @@
 
 #include "engine/base/export.h"
 #include "inspect/cost/memory_kind.h"
-#include "inspect/cost/remedy.h"
 
 #include <array>
 #include <cstdint>
@@ -34,21 +33,19 @@ struct MemoryTimeline {  // What memory_timeline() returns.
   double seconds = 0;  // of the step
   int64_t peak_bytes = 0;
   double peak_seconds = 0;
-  std::string peak_at;           // the operator or node that reached the peak
-  std::vector<Owner> owners;     // at the peak, the largest first
-  std::vector<Remedy> remedies;  // the lowest peak first; none where the step ran no backward
-  std::vector<Point> points;     // at most 1,000; each is the highest moment of its part of the step
+  std::string peak_at;        // the operator or node that reached the peak
+  std::vector<Owner> owners;  // at the peak, the largest first
+  std::vector<Point> points;  // at most 1,000; each is the highest moment of its part of the step
 };
 
-// Reads the saved tensors of the step's graphs. A tensor that a hook has packed, or that a node of Python
-// saved, is not known to the remedies.
+// Runs the step once. What packing or a checkpoint gives is the difference to the timeline of a step that has
+// it.
 OVERDRIVE_API MemoryTimeline memory_timeline(const std::function<void()>& step);
 // 60 columns: the peak and its owners, and the course of the step as bars.
 OVERDRIVE_API std::ostream& operator<<(std::ostream& out, const MemoryTimeline& timeline);
 
 OVERDRIVE_API std::string to_json(const MemoryTimeline& timeline);  // With every field.
-// One page that needs no network: the course of the step, the owners of the peak, and what each remedy would
-// give.
+// One page that needs no network: the course of the step and the owners of the peak.
 OVERDRIVE_API std::string to_html(const MemoryTimeline& timeline, const std::string& title = "step");
 
 }  // namespace overdrive::inspect

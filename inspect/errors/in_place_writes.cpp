@@ -2,8 +2,8 @@
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
-#include "engine/host/op_inputs.h"
 #include "engine/operators/forward_observer.h"
+#include "engine/operators/tensors_in.h"
 #include "engine/run/watchers.h"
 
 #include <ATen/core/DimVector.h>
@@ -91,7 +91,7 @@ void note_tensor(Inputs& inputs, const at::Tensor& tensor) {
 std::unique_ptr<at::ObserverContext> notes_versions(const at::RecordFunction& op) {
   if (recorded_thread.depth++ != 0) return std::make_unique<Inputs>();
   auto inputs = std::make_unique<Inputs>();
-  engine::host::for_each_input(op, [&](const at::Tensor& tensor) { note_tensor(*inputs, tensor); });
+  engine::for_each_input(op, [&](const at::Tensor& tensor) { note_tensor(*inputs, tensor); });
   return inputs;
 }
 

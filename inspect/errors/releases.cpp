@@ -8,7 +8,7 @@
 namespace overdrive::inspect {
 namespace {
 
-// A table with one place for each hash: a later release takes the place of an earlier one.
+// A table with one entry for each hash: a later release overwrites an earlier one.
 class Releases {
  public:
   static Releases& get() {
@@ -17,28 +17,28 @@ class Releases {
   }
   void add(const base::Node& node, uint64_t backward) OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
-    places_[place_of(node)] = {&node, node.sequence_nr(), backward};
+    entries_[index_of(node)] = {&node, node.sequence_nr(), backward};
   }
   // 0: not known.
   uint64_t find(const base::Node& node) OVERDRIVE_EXCLUDES(mutex_) {
     const base::MutexLock lock(mutex_);
-    const Place& place = places_[place_of(node)];
-    return place.node == &node && place.sequence_nr == node.sequence_nr() ? place.backward : 0;
+    const Entry& entry = entries_[index_of(node)];
+    return entry.node == &node && entry.sequence_nr == node.sequence_nr() ? entry.backward : 0;
   }
 
  private:
-  struct Place {
+  struct Entry {
     const base::Node* node = nullptr;  // never read through
     uint64_t sequence_nr = 0;
     uint64_t backward = 0;
   };
-  static constexpr size_t kPlaces = size_t{1} << 16;
-  static size_t place_of(const base::Node& node) {
+  static constexpr size_t kEntries = size_t{1} << 16;
+  static size_t index_of(const base::Node& node) {
     return (reinterpret_cast<uintptr_t>(&node) >> 4) * 0x9E3779B97F4A7C15ull >> 48;
   }
 
   base::ProcessMutex mutex_{"releases"};
-  std::vector<Place> places_ OVERDRIVE_GUARDED_BY(mutex_) = std::vector<Place>(kPlaces);
+  std::vector<Entry> entries_ OVERDRIVE_GUARDED_BY(mutex_) = std::vector<Entry>(kEntries);
 };
 
 class RecordReleases final : public engine::RunWatch {

@@ -1,5 +1,6 @@
 #include "engine/base/json_text.h"
 #include "inspect/graph/graph.h"
+#include "inspect/page/page.h"
 
 namespace overdrive::inspect {
 namespace {
@@ -129,6 +130,11 @@ std::string to_dot(const Graph& graph) {
     dot += "  n" + std::to_string(edge.from) + " -> n" + std::to_string(edge.to) + ";\n";
   }
   return dot + "}\n";
+}
+
+std::string to_html(const Graph& graph, const std::string& title) {
+  const std::string json = "{\"title\": " + base::json_quoted(title) + ", \"graph\": " + to_json(graph) + "}";
+  return page_of("Overdrive: graph of " + title, kGraphStyle, kGraphScript, json);
 }
 
 }  // namespace overdrive::inspect

@@ -1,5 +1,5 @@
-// Draws the memory of a step from the JSON in #data: its course by kind, the owners of the peak, and what remedies
-// would give. Nothing is fetched. The arrow keys move over the course as the pointer does.
+// Draws the memory of a step from the JSON in #data: its course by kind and the owners of the peak.
+// Nothing is fetched. The arrow keys move over the course as the pointer does.
 
 const ORDER = [1, 2, 3, 0]; // from the bottom: activations, saved copies, gradients, other
 
@@ -80,9 +80,4 @@ function draw({ title, memory }) {
   page.append(drawCourse(memory));
   page.append(element("h2", {}, "Alive at the peak"), table("owners", ["made by", "kind", "tensors", "bytes", "share"],
     memory.owners.map((owner) => [[owner.name, bar(owner.bytes, peak)], owner.kind, `${owner.tensors}`, size(owner.bytes), share(owner.bytes, peak)])));
-  page.append(element("h2", {}, "What a remedy would give"));
-  if (memory.remedies.length === 0) page.append(element("p", { class: "soft" }, "The step ran no backward, so there is nothing to predict."));
-  else page.append(element("p", { class: "soft" }, "Predicted from this step. Numbers behind # are sequence numbers of nodes, as in the graph and in a trace."),
-    table("remedies", ["remedy", "peak", "of now", "saves"], memory.remedies.map((remedy) =>
-      [[remedy.name, bar(remedy.peak_bytes, peak)], size(remedy.peak_bytes), share(remedy.peak_bytes, peak), remedy.peak_bytes < peak ? size(peak - remedy.peak_bytes) : "nothing"])));
 }

@@ -51,9 +51,9 @@ void write(const AuxiliarySpan& work) noexcept {
     TraceRecord record = record_of(work);
     for (const auto& file : files) {
       if (!file->began_before(work.begin)) continue;
-      Lane& lane = file->lane();
-      record.name = file->name_number(lane, work.name);
-      file->push(lane, record);
+      RecordRing& ring = file->ring();
+      record.name = file->name_number(ring, work.name);
+      file->push(ring, record);
     }
   } catch (...) {  // memory: the work itself is done
   }

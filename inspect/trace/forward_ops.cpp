@@ -43,9 +43,9 @@ void op_ends(const at::RecordFunction& op, at::ObserverContext* context) {
     record.sequence = number;
   }
   for (const auto& file : *ops.files) {
-    Lane& lane = file->lane();
-    record.name = file->name_number(lane, op.name());
-    file->push(lane, record);
+    RecordRing& ring = file->ring();
+    record.name = file->name_number(ring, op.name());
+    file->push(ring, record);
   }
 }
 

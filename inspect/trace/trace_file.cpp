@@ -53,17 +53,17 @@ uint64_t next_serial() {
   return last.fetch_add(1) + 1;
 }
 
-// The lanes that this thread used last, by the serial number of their file. A number is never used twice, so an
+// The rings that this thread used last, by the serial number of their file. A number is never used twice, so an
 // entry of a file that is gone is found by nobody.
-struct RecentLanes {
+struct RecentRings {
   struct Entry {
     uint64_t file = 0;
-    Lane* lane = nullptr;
+    RecordRing* ring = nullptr;
   };
   Entry entries[4];
   unsigned next = 0;
 };
-thread_local RecentLanes recent_lanes;
+thread_local RecentRings recent_rings;
 
 std::string name_of_thread(pthread_t thread) {
   char name[32] = "";
@@ -101,42 +101,42 @@ TraceFile::TraceFile(const char* source, std::string path)
 
 TraceFile::~TraceFile() { finish(); }
 
-Lane& TraceFile::lane() {
-  for (const auto& entry : recent_lanes.entries) {
-    if (entry.file == serial_) return *entry.lane;
+RecordRing& TraceFile::ring() {
+  for (const auto& entry : recent_rings.entries) {
+    if (entry.file == serial_) return *entry.ring;
   }
-  return add_lane();
+  return add_ring();
 }
 
-Lane& TraceFile::add_lane() {
-  Lane* found = nullptr;
+RecordRing& TraceFile::add_ring() {
+  RecordRing* found = nullptr;
   const auto thread = static_cast<int64_t>(syscall(SYS_gettid));  // gettid() is a function of glibc 2.30
   {
     const base::MutexLock lock(mutex_);
-    for (const auto& lane : lanes_) {
-      if (lane->thread == thread) found = lane.get();  // also of a thread that is gone, whose number came again
+    for (const auto& ring : rings_) {
+      if (ring->thread == thread) found = ring.get();  // also of a thread that is gone, whose number came again
     }
     if (found == nullptr) {
-      lanes_.push_back(std::make_unique<Lane>(thread, name_of_thread(pthread_self())));
-      found = lanes_.back().get();
+      rings_.push_back(std::make_unique<RecordRing>(thread, name_of_thread(pthread_self())));
+      found = rings_.back().get();
     }
   }
-  recent_lanes.entries[recent_lanes.next++ % 4] = {serial_, found};
+  recent_rings.entries[recent_rings.next++ % 4] = {serial_, found};
   return *found;
 }
 
-void TraceFile::push(Lane& lane, const TraceRecord& record) {
-  while (!lane.has_room()) {
+void TraceFile::push(RecordRing& ring, const TraceRecord& record) {
+  while (!ring.has_room()) {
     if (closed_.load(std::memory_order_relaxed) || getpid() != process_) return;  // nobody would make room
     ask_for_drain();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (lane.push(record) % (Lane::kRecords / 8) == 0) ask_for_drain();
+  if (ring.push(record) % (RecordRing::kRecords / 8) == 0) ask_for_drain();
 }
 
-uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
-  const auto known = lane.names.find(name);
-  if (known != lane.names.end()) return known->second;
+uint32_t TraceFile::name_number(RecordRing& ring, const std::string& name) {
+  const auto known = ring.names.find(name);
+  if (known != ring.names.end()) return known->second;
   uint32_t number = 0;
   {
     const base::MutexLock lock(mutex_);
@@ -147,7 +147,7 @@ uint32_t TraceFile::name_number(Lane& lane, const std::string& name) {
     }
     number = static_cast<uint32_t>(names_.size()) - 1;
   }
-  if (lane.names.size() < kMostNames) lane.names.emplace(name, number);
+  if (ring.names.size() < kMostNames) ring.names.emplace(name, number);
   return number;
 }
 
@@ -181,52 +181,52 @@ void TraceFile::drain() {
 // The heads are read before the forward operators are looked for. So an operator is known when a node that was
 // pushed after the operator is written, from whichever thread.
 void TraceFile::drain_lanes() {
-  std::vector<Lane*> lanes;
+  std::vector<RecordRing*> rings;
   {
     const base::MutexLock lock(mutex_);
-    for (const auto& lane : lanes_) lanes.push_back(lane.get());
+    for (const auto& ring : rings_) rings.push_back(ring.get());
   }
   std::vector<uint64_t> heads;
-  for (const Lane* lane : lanes) heads.push_back(lane->head());
+  for (const RecordRing* ring : rings) heads.push_back(ring->head());
   {
     const base::MutexLock lock(mutex_);
     for (size_t i = known_names_.size(); i < names_.size(); ++i) known_names_.push_back(&names_[i]);
-    for (size_t i = lanes.size(); i < lanes_.size(); ++i) {
-      lanes.push_back(lanes_[i].get());
+    for (size_t i = rings.size(); i < rings_.size(); ++i) {
+      rings.push_back(rings_[i].get());
       heads.push_back(0);
     }
   }
-  for (Lane* lane : lanes) {
-    const uint64_t head = lane->head();
-    for (uint64_t at = lane->looked_at; at < head; ++at) {
-      const TraceRecord& record = (*lane)[at];
+  for (RecordRing* ring : rings) {
+    const uint64_t head = ring->head();
+    for (uint64_t at = ring->looked_at; at < head; ++at) {
+      const TraceRecord& record = (*ring)[at];
       const bool begins_arrow =
           record.kind == TraceRecord::Kind::kForward || record.kind == TraceRecord::Kind::kFetch;
       if (begins_arrow && record.sequence != kNoSequence) {
         traced_[record.forward_thread].add(record.sequence);
       }
     }
-    lane->looked_at = head;
+    ring->looked_at = head;
   }
-  for (; lanes_named_ < lanes.size(); ++lanes_named_) {
-    text_.thread_name(pending_, lanes[lanes_named_]->thread, lanes[lanes_named_]->thread_name);
+  for (; rings_named_ < rings.size(); ++rings_named_) {
+    text_.thread_name(pending_, rings[rings_named_]->thread, rings[rings_named_]->thread_name);
   }
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Lane& lane = *lanes[i];
-    for (uint64_t at = lane.tail(); at < heads[i]; ++at) {
-      const TraceRecord& record = lane[at];
+  for (size_t i = 0; i < rings.size(); ++i) {
+    RecordRing& ring = *rings[i];
+    for (uint64_t at = ring.tail(); at < heads[i]; ++at) {
+      const TraceRecord& record = ring[at];
       bool has_arrow = false;
       if (record.sequence != kNoSequence && record.kind != TraceRecord::Kind::kBackward) {
         const auto traced = traced_.find(record.forward_thread);
         has_arrow = traced != traced_.end() && traced->second.has(record.sequence);
       }
-      text_.event(pending_, record, *known_names_[record.name], lane.thread, has_arrow);
+      text_.event(pending_, record, *known_names_[record.name], ring.thread, has_arrow);
       if (pending_.size() < kWriteAtOnce) continue;
-      lane.drained_to(at + 1);
+      ring.drained_to(at + 1);
       write(pending_);
       pending_.clear();
     }
-    lane.drained_to(heads[i]);
+    ring.drained_to(heads[i]);
   }
 }
 

@@ -1,12 +1,12 @@
 // The file of one trace, and the records on their way to it. The scope and the backwards that it watches own it
-// together. Any thread pushes records into its own lane; a thread of the file formats and writes them. The file
+// together. Any thread pushes records into its own ring; a thread of the file formats and writes them. The file
 // on the disk is whole JSON after every write. Knows nothing of nodes.
 #pragma once
 
 #include "engine/base/job_thread.h"
 #include "engine/base/mutex.h"
 #include "inspect/trace/event_text.h"
-#include "inspect/trace/lane.h"
+#include "inspect/trace/record_ring.h"
 
 #include <atomic>
 #include <memory>
@@ -26,10 +26,10 @@ class TraceFile {
   TraceFile& operator=(const TraceFile&) = delete;
 
   // Of the calling thread.
-  Lane& lane();
+  RecordRing& ring();
   // Waits where the thread is a whole ring ahead of the disk.
-  void push(Lane& lane, const TraceRecord& record);
-  uint32_t name_number(Lane& lane, const std::string& name);
+  void push(RecordRing& ring, const TraceRecord& record);
+  uint32_t name_number(RecordRing& ring, const std::string& name);
   // Whether the trace had begun at a moment in ticks.
   bool began_before(uint64_t moment) const { return begun_ <= moment; }
   // Has pushed records written soon, unless a call asked for that a short time ago. `now`: in ticks.
@@ -40,7 +40,7 @@ class TraceFile {
   std::string finish();
 
  private:
-  Lane& add_lane() OVERDRIVE_EXCLUDES(mutex_);
+  RecordRing& add_ring() OVERDRIVE_EXCLUDES(mutex_);
   void ask_for_drain();
   void drain() OVERDRIVE_EXCLUDES(drain_mutex_);
   void drain_lanes() OVERDRIVE_REQUIRES(drain_mutex_);
@@ -58,7 +58,7 @@ class TraceFile {
   std::atomic<uint64_t> last_flush_{0};
 
   base::Mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> lanes_ OVERDRIVE_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<RecordRing>> rings_ OVERDRIVE_GUARDED_BY(mutex_);
   std::deque<std::string> names_ OVERDRIVE_GUARDED_BY(mutex_);  // as JSON text; elements stay where they are
 
   base::Mutex drain_mutex_;
@@ -66,7 +66,7 @@ class TraceFile {
   std::string pending_ OVERDRIVE_GUARDED_BY(drain_mutex_);
   std::vector<const std::string*> known_names_ OVERDRIVE_GUARDED_BY(drain_mutex_);
   std::map<uint64_t, Sequences> traced_ OVERDRIVE_GUARDED_BY(drain_mutex_);  // by forward thread
-  size_t lanes_named_ OVERDRIVE_GUARDED_BY(drain_mutex_) = 0;
+  size_t rings_named_ OVERDRIVE_GUARDED_BY(drain_mutex_) = 0;
   int64_t written_ OVERDRIVE_GUARDED_BY(drain_mutex_) = 0;  // bytes, without the end
   int error_ OVERDRIVE_GUARDED_BY(drain_mutex_) = 0;        // errno of the first write that failed
 

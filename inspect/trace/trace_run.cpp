@@ -31,23 +31,23 @@ TraceRun::TraceRun(std::shared_ptr<TraceFile> file, const engine::RunFacts& fact
 TraceRun::~TraceRun() { ForwardOps::resume(); }
 
 // A type of LibTorch's has one name. Another type may give each node its own.
-uint32_t TraceRun::name_of(Lane& lane, const base::Node& node) const {
+uint32_t TraceRun::name_of(RecordRing& ring, const base::Node& node) const {
   const void* const vtable = vtable_of(node);
-  Lane::KnownType& known = lane.types[(reinterpret_cast<uintptr_t>(vtable) >> 5) % lane.types.size()];
+  RecordRing::KnownType& known = ring.types[(reinterpret_cast<uintptr_t>(vtable) >> 5) % ring.types.size()];
   if (known.vtable == vtable) return known.name;
-  const uint32_t name = file_->name_number(lane, node.name());
+  const uint32_t name = file_->name_number(ring, node.name());
   if (engine::host::kind_of(node) != engine::host::NodeKind::kForeign) known = {vtable, name};
   return name;
 }
 
 void TraceRun::before_node(const engine::NodeFacts& facts) {
   const base::Node& node = facts.node;
-  Lane& lane = file_->lane();
-  lane.open.push_back({.backward = number_, .index = facts.index, .record = {}});
-  TraceRecord& record = lane.open.back().record;
+  RecordRing& ring = file_->ring();
+  ring.open.push_back({.backward = number_, .index = facts.index, .record = {}});
+  TraceRecord& record = ring.open.back().record;
   record.sequence = node.sequence_nr();
   record.forward_thread = node.thread_id();
-  record.name = name_of(lane, node);
+  record.name = name_of(ring, node);
   record.bytes_in = bytes_of(facts.inputs);
   if (node.num_inputs() != 0 && !node.input_metadata(0).was_default_constructed()) {
     const c10::Device device = node.input_metadata(0).device();
@@ -61,22 +61,22 @@ void TraceRun::before_node(const engine::NodeFacts& facts) {
 
 void TraceRun::after_node(const engine::NodeFacts& facts, const base::variable_list& outputs, bool native) {
   const uint64_t now = ticks();
-  finish(file_->lane(), facts.index, now, bytes_of(outputs), native, false);
+  finish(file_->ring(), facts.index, now, bytes_of(outputs), native, false);
 }
 
 void TraceRun::node_failed(const engine::NodeFacts& facts) noexcept {
   try {
-    finish(file_->lane(), facts.index, ticks(), 0, false, true);
+    finish(file_->ring(), facts.index, ticks(), 0, false, true);
   } catch (...) {  // memory: the error of the node matters more than its place in the trace
   }
 }
 
-void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool native,
+void TraceRun::finish(RecordRing& ring, uint32_t index, uint64_t now, int64_t bytes_out, bool native,
                       bool failed) const {
   // Above it lie nodes whose before_node() threw here.
-  while (!lane.open.empty()) {
-    const Lane::Open open = lane.open.back();
-    lane.open.pop_back();
+  while (!ring.open.empty()) {
+    const RecordRing::Open open = ring.open.back();
+    ring.open.pop_back();
     if (open.backward != number_ || open.index != index) continue;
     TraceRecord record = open.record;
     record.end = now;
@@ -84,7 +84,7 @@ void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_ou
     record.native = native;
     record.failed = failed;
     if (live_bytes_) record.live = LiveBytes::now();
-    file_->push(lane, record);
+    file_->push(ring, record);
     break;
   }
   const uint32_t first = plan_.nodes[index].first_edge;
@@ -95,16 +95,16 @@ void TraceRun::finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_ou
 }
 
 void TraceRun::end(const std::exception_ptr& error) {
-  Lane& lane = file_->lane();
-  while (!lane.open.empty() && lane.open.back().backward == number_) lane.open.pop_back();
+  RecordRing& ring = file_->ring();
+  while (!ring.open.empty() && ring.open.back().backward == number_) ring.open.pop_back();
   TraceRecord record{.begin = begin_,
                      .end = ticks(),
                      .bytes_in = static_cast<int64_t>(nodes_),
                      .bytes_out = static_cast<int64_t>(number_),
                      .kind = TraceRecord::Kind::kBackward,
                      .failed = error != nullptr};
-  record.name = file_->name_number(lane, "backward");
-  file_->push(lane, record);
+  record.name = file_->name_number(ring, "backward");
+  file_->push(ring, record);
   file_->flush_now_and_then(record.end);
 }
 

@@ -1,5 +1,5 @@
 // Writes the nodes of one backward into a trace. A RunWatch: the run owns it, and the threads of the run call
-// it at once. What a thread knows of its running nodes lies in the thread's lane.
+// it at once. What a thread knows of its running nodes lies in the thread's ring.
 #pragma once
 
 #include "engine/node/run_watch.h"
@@ -21,8 +21,9 @@ class TraceRun final : public engine::RunWatch {
   void end(const std::exception_ptr& error) override;
 
  private:
-  uint32_t name_of(Lane& lane, const base::Node& node) const;
-  void finish(Lane& lane, uint32_t index, uint64_t now, int64_t bytes_out, bool native, bool failed) const;
+  uint32_t name_of(RecordRing& ring, const base::Node& node) const;
+  void finish(RecordRing& ring, uint32_t index, uint64_t now, int64_t bytes_out, bool native,
+              bool failed) const;
 
   const std::shared_ptr<TraceFile> file_;
   const engine::Plan& plan_;

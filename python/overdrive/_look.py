@@ -144,8 +144,8 @@ def profile(step: Callable[[], object], title: str = "step") -> Profile:
 
 
 class MemoryTimeline(_Page):
-    """The CPU memory of a step. ``print()`` shows its peak and the owners; ``data`` has the same as numbers, with what
-    each remedy would give; ``to_html()`` is a page that needs no network."""
+    """The CPU memory of a step. ``print()`` shows its peak and the owners; ``data`` has the same as numbers;
+    ``to_html()`` is a page that needs no network."""
 
     @property
     def peak_bytes(self) -> int:
@@ -153,7 +153,7 @@ class MemoryTimeline(_Page):
 
 
 def memory_timeline(step: Callable[[], object], title: str = "step") -> MemoryTimeline:
-    """Runs ``step`` once and tells how high the peak of CPU memory is, where, whose it is, and what would lower it.
+    """Runs ``step`` once and tells how high the peak of CPU memory is, where, and whose it is.
 
     >>> import overdrive, torch
     >>> x = torch.ones(1000, requires_grad=True)

@@ -1,5 +1,5 @@
-#include "engine/kernels/max_pool.h"
 #include "replay/direct/direct_step.h"
+#include "replay/direct/max_pool.h"
 
 #include <ATen/Parallel.h>
 
@@ -21,27 +21,26 @@ Pair pair_of(const c10::IValue& argument, Pair otherwise) {
   return {list.front(), list.back()};
 }
 
-std::optional<kernels::PoolShape> shape_of(DirectCall& call, const at::Tensor& in) {
+std::optional<PoolShape> shape_of(DirectCall& call, const at::Tensor& in) {
   const Pair window = pair_of(call.constant(1), {1, 1}), step = pair_of(call.constant(2), window),
              pad = pair_of(call.constant(3), {0, 0}), dilation = pair_of(call.constant(4), {1, 1});
   if (dilation.down != 1 || dilation.right != 1) return std::nullopt;
-  const kernels::PoolShape shape{.height = in.size(-2),
-                                 .width = in.size(-1),
-                                 .out_height = call.out.size(-2),
-                                 .out_width = call.out.size(-1),
-                                 .window_height = window.down,
-                                 .window_width = window.right,
-                                 .step_down = step.down,
-                                 .step_right = step.right,
-                                 .pad_top = pad.down,
-                                 .pad_left = pad.right};
+  const PoolShape shape{.height = in.size(-2),
+                        .width = in.size(-1),
+                        .out_height = call.out.size(-2),
+                        .out_width = call.out.size(-1),
+                        .window_height = window.down,
+                        .window_width = window.right,
+                        .step_down = step.down,
+                        .step_right = step.right,
+                        .pad_top = pad.down,
+                        .pad_left = pad.right};
   // Places within a plane are counted in as many bits as an element has.
   return shape.height * shape.width < std::numeric_limits<int32_t>::max() ? std::optional(shape) : std::nullopt;
 }
 
 template <typename T>
-Step pool_step(const at::Tensor& out, const at::Tensor& places, const at::Tensor& in,
-               const kernels::PoolShape& shape) {
+Step pool_step(const at::Tensor& out, const at::Tensor& places, const at::Tensor& in, const PoolShape& shape) {
   const int64_t in_plane = shape.height * shape.width, out_plane = shape.out_height * shape.out_width,
                 planes = in.numel() / in_plane,
                 grain = std::max<int64_t>(1, at::internal::GRAIN_SIZE / out_plane);
@@ -49,7 +48,7 @@ Step pool_step(const at::Tensor& out, const at::Tensor& places, const at::Tensor
                   from = in.const_data_ptr<T>(), shape, in_plane, out_plane, planes, grain] {
     at::parallel_for(0, planes, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        kernels::max_pool(to + i * out_plane, at_places + i * out_plane, from + i * in_plane, shape);
+        max_pool(to + i * out_plane, at_places + i * out_plane, from + i * in_plane, shape);
       }
     });
   });

@@ -470,14 +470,14 @@ class Checker {
       TORCH_CHECK(update.parameter < optimizer.parameters.size(), "an optimizer's parameter does not exist.");
       const auto& parameter = optimizer.parameters[update.parameter];
       const auto wanted = numbers_of_update(optimizer, parameter.group, 1);
-      for (const StoredPlace& place : update.places) {
-        TORCH_CHECK(is_index(place.op, program_.operators.size()) && place.in_update < wanted.size(),
+      for (const StoredUse& use : update.uses) {
+        TORCH_CHECK(is_index(use.op, program_.operators.size()) && use.in_update < wanted.size(),
                     "a number of an optimizer has no place.");
-        const Operator& op = program_.operators[place.op];
-        TORCH_CHECK(is_index(place.argument, op.in.size()) &&
-                        op.in[place.argument].kind == Argument::Kind::kConstant &&
-                        op.in[place.argument].constant.isDouble() && wanted[place.in_update].has_number &&
-                        op.name.substr(0, op.name.find('.')) == wanted[place.in_update].name,
+        const Operator& op = program_.operators[use.op];
+        TORCH_CHECK(is_index(use.argument, op.in.size()) &&
+                        op.in[use.argument].kind == Argument::Kind::kConstant &&
+                        op.in[use.argument].constant.isDouble() && wanted[use.in_update].has_number &&
+                        op.name.substr(0, op.name.find('.')) == wanted[use.in_update].name,
                     "a number of an optimizer stands where none belongs.");
       }
     }

@@ -57,9 +57,9 @@ LoadedProgram::LoadedProgram(StoredStep& step, const StoredProgram& stored, Prog
     list.resize(size);
     std::iota(list.begin(), list.end(), 0);
   };
-  all(places_.values, stored.values.size());
-  all(places_.memories, stored.memories.size());
-  all(places_.operators, stored.operators.size());
+  all(indices_.values, stored.values.size());
+  all(indices_.memories, stored.memories.size());
+  all(indices_.operators, stored.operators.size());
   make_buffers();
   give_memory(program, tensors);
   shared_ = SharedMemory(program);
@@ -187,17 +187,17 @@ void LoadedProgram::give_back(const std::vector<at::Tensor>& inputs) const {
 }
 
 uint64_t LoadedProgram::try_operators() {
-  const Snapshot start = state_of(*run_, stored_, places_, step_.generators);
+  const Snapshot start = state_of(*run_, stored_, indices_, step_.generators);
   uint64_t outcome = 0;
   try {
     updates_.declare(*run_);
     run_->run_checked();
-    outcome = outcome_of(*run_, stored_, places_, step_.generators);
+    outcome = outcome_of(*run_, stored_, indices_, step_.generators);
     updates_.bind(*run_);
     start.restore();
     updates_.set_for_next_step();
     run_->run_again();
-    TORCH_CHECK(outcome == outcome_of(*run_, stored_, places_, step_.generators),
+    TORCH_CHECK(outcome == outcome_of(*run_, stored_, indices_, step_.generators),
                 "two replays of one call leave other bits.");
   } catch (const OtherAnswer& other) {
     start.restore();
@@ -216,12 +216,12 @@ uint64_t LoadedProgram::try_operators() {
 
 std::string LoadedProgram::prove() {
   if (!stored_.call) return "";
-  const Snapshot before = state_of(*run_, stored_, places_, step_.generators);
+  const Snapshot before = state_of(*run_, stored_, indices_, step_.generators);
   std::string text;
   try {
     fill_buffers(*stored_.call);
     if (draws(*run_)) set_states(step_.generators, step_.generator_states);
-    const Snapshot start = state_of(*run_, stored_, places_, step_.generators);
+    const Snapshot start = state_of(*run_, stored_, indices_, step_.generators);
     if (try_operators() != stored_.call->outcome) text = first_difference(start);
   } catch (...) {
     before.restore();
@@ -233,7 +233,7 @@ std::string LoadedProgram::prove() {
 
 std::string LoadedProgram::first_difference(const Snapshot& start) {
   start.restore();
-  const std::vector<uint64_t> now = digests_of_operators(*run_, stored_, places_);
+  const std::vector<uint64_t> now = digests_of_operators(*run_, stored_, indices_);
   const std::string largest = largest_difference();
   for (size_t i = 0; i < now.size(); ++i) {
     // One of the two sides leaves it out.
@@ -246,7 +246,7 @@ std::string LoadedProgram::first_difference(const Snapshot& start) {
 std::string LoadedProgram::largest_difference() const {
   double largest = 0;
   bool known = false;
-  const std::vector<std::string> now = small_results(*run_, stored_, places_);
+  const std::vector<std::string> now = small_results(*run_, stored_, indices_);
   for (size_t i = 0; i < now.size(); ++i) {
     const std::string_view then = stored_.call->results[i];
     if (stored_.results[i] < 0 || then.empty() || then.size() != now[i].size()) continue;

@@ -63,7 +63,7 @@ class LoadedProgram {
 
   StoredStep& step_;
   const StoredProgram& stored_;
-  Places places_;
+  ProgramIndices indices_;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> outside_;
   std::vector<std::pair<std::string, at::Tensor>> left_;

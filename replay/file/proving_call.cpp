@@ -48,33 +48,33 @@ void set_states(const std::vector<at::Generator>& generators, const std::vector<
   }
 }
 
-Snapshot state_of(const ReplayRun& run, const StoredProgram& stored, const Places& places,
+Snapshot state_of(const ReplayRun& run, const StoredProgram& stored, const ProgramIndices& indices,
                   const std::vector<at::Generator>& generators) {
   Snapshot result;
   for (size_t i = 0; i < stored.memories.size(); ++i) {
-    const Memory& memory = run.program().memories[places.memories[i]];
+    const Memory& memory = run.program().memories[indices.memories[i]];
     const bool made = memory.origin == Origin::kMade && memory.lives;
     const bool written =
         (memory.origin == Origin::kInput || memory.origin == Origin::kOutside) && memory.written;
-    if (made || written) result.add(run.bound().storage(places.memories[i]).unsafeGetStorageImpl());
+    if (made || written) result.add(run.bound().storage(indices.memories[i]).unsafeGetStorageImpl());
   }
   if (!draws(run)) return result;
   for (const at::Generator& generator : generators) result.add(generator);
   return result;
 }
 
-uint64_t outcome_of(const ReplayRun& run, const StoredProgram& stored, const Places& places,
+uint64_t outcome_of(const ReplayRun& run, const StoredProgram& stored, const ProgramIndices& indices,
                     const std::vector<at::Generator>& generators) {
   uint64_t digest = 0;
   for (const int32_t result : stored.results) {
-    if (result >= 0) digest = digest_of_elements(run.bound().tensor(places.values[result]), digest);
+    if (result >= 0) digest = digest_of_elements(run.bound().tensor(indices.values[result]), digest);
   }
   for (size_t i = 0; i < stored.memories.size(); ++i) {
     const StoredMemory& memory = stored.memories[i];
     if (memory.left_value >= 0) {
-      digest = digest_of_elements(run.bound().tensor(places.values[memory.left_value]), digest);
-    } else if (memory.origin == Origin::kOutside && run.program().memories[places.memories[i]].written) {
-      const c10::Storage& storage = run.bound().storage(places.memories[i]);
+      digest = digest_of_elements(run.bound().tensor(indices.values[memory.left_value]), digest);
+    } else if (memory.origin == Origin::kOutside && run.program().memories[indices.memories[i]].written) {
+      const c10::Storage& storage = run.bound().storage(indices.memories[i]);
       digest = digest_of({static_cast<const char*>(storage.data()), storage.nbytes()}, digest);
     }
   }
@@ -84,11 +84,11 @@ uint64_t outcome_of(const ReplayRun& run, const StoredProgram& stored, const Pla
 }
 
 std::vector<uint64_t> digests_of_operators(const ReplayRun& run, const StoredProgram& stored,
-                                           const Places& places) {
+                                           const ProgramIndices& indices) {
   const auto& operators = run.program().operators;
   std::vector<uint64_t> digests(stored.operators.size());
   std::vector<int> numbers(operators.size(), -1);
-  for (size_t i = 0; i < places.operators.size(); ++i) numbers[places.operators[i]] = static_cast<int>(i);
+  for (size_t i = 0; i < indices.operators.size(); ++i) numbers[indices.operators[i]] = static_cast<int>(i);
   const at::AutoDispatchBelowADInplaceOrView below;
   const at::AutoGradMode mode(at::GradMode::is_enabled());
   for (const ReplayStep& step : run.steps()) {
@@ -112,12 +112,12 @@ std::vector<uint64_t> digests_of_operators(const ReplayRun& run, const StoredPro
 }
 
 std::vector<std::string> small_results(const ReplayRun& run, const StoredProgram& stored,
-                                       const Places& places) {
+                                       const ProgramIndices& indices) {
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<std::string> results;
   for (const int32_t result : stored.results) {
     const at::Tensor tensor =
-        result < 0 ? at::Tensor() : run.bound().tensor(places.values[result]).contiguous();
+        result < 0 ? at::Tensor() : run.bound().tensor(indices.values[result]).contiguous();
     const bool kept = tensor.defined() && tensor.nbytes() <= kMostResultBytes;
     results.emplace_back(kept ? bytes_of(tensor) : std::string_view());
   }

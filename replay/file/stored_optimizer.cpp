@@ -138,7 +138,7 @@ void UpdatesOfRun::each_number(const Visit& visit) const {
       computed = &parameter;
       computed_of = update.optimizer;
     }
-    for (const StoredPlace& each : update.places) {
+    for (const StoredUse& each : update.uses) {
       TORCH_CHECK(each.in_update < numbers.size() && numbers[each.in_update].has_number,
                   "an optimizer's options ask for other operators than the program has.");
       visit(place++, each, numbers[each.in_update].number);
@@ -150,9 +150,9 @@ UpdatesOfRun::UpdatesOfRun(std::vector<StoredOptimizer>& optimizers, const std::
     : optimizers_(optimizers), updates_(updates), ranges_(optimizers.size(), {INT32_MAX, -1}) {
   for (const StoredUpdate& update : updates) {
     auto& [first, last] = ranges_[update.optimizer];
-    for (const StoredPlace& place : update.places) {
-      first = std::min(first, place.op);
-      last = std::max(last, place.op);
+    for (const StoredUse& use : update.uses) {
+      first = std::min(first, use.op);
+      last = std::max(last, use.op);
     }
   }
 }
@@ -164,23 +164,22 @@ bool UpdatesOfRun::is_update(size_t op) const {
 }
 
 void UpdatesOfRun::declare(ReplayRun& run) const {
-  each_number([&](size_t, const StoredPlace& place, double number) {
-    run.state_of(place.op).set_number(place.argument, number);
-    run.declare_number(place.op, place.argument, number);
+  each_number([&](size_t, const StoredUse& use, double number) {
+    run.state_of(use.op).set_number(use.argument, number);
+    run.declare_number(use.op, use.argument, number);
   });
 }
 
 void UpdatesOfRun::bind(ReplayRun& run) {
   states_.clear();
   for (const StoredUpdate& update : updates_) {
-    for (const StoredPlace& place : update.places) states_.push_back(&run.state_of(place.op));
+    for (const StoredUse& use : update.uses) states_.push_back(&run.state_of(use.op));
   }
 }
 
 void UpdatesOfRun::set_for_next_step() const {
-  each_number([&](size_t i, const StoredPlace& place, double number) {
-    states_[i]->set_number(place.argument, number);
-  });
+  each_number(
+      [&](size_t i, const StoredUse& use, double number) { states_[i]->set_number(use.argument, number); });
 }
 
 void UpdatesOfRun::count_step() const {

@@ -279,10 +279,10 @@ void program(Io& io, StoredProgram& program) {
   io.list(program.updates, 12, [&](StoredUpdate& update) {
     io.number(update.optimizer);
     io.number(update.parameter);
-    io.list(update.places, 12, [&](StoredPlace& place) {
-      io.number(place.op);
-      io.number(place.argument);
-      io.number(place.in_update);
+    io.list(update.uses, 12, [&](StoredUse& use) {
+      io.number(use.op);
+      io.number(use.argument);
+      io.number(use.in_update);
     });
   });
   if (io.has_version(2)) {

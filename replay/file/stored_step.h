@@ -71,7 +71,7 @@ struct StoredOperator {
 };
 
 // Where a number of an optimizer of LibTorch stands in a program.
-struct StoredPlace {
+struct StoredUse {
   int32_t op = 0;
   int32_t argument = 0;
   uint32_t in_update = 0;
@@ -79,7 +79,7 @@ struct StoredPlace {
 struct StoredUpdate {
   uint32_t optimizer = 0;
   uint32_t parameter = 0;
-  std::vector<StoredPlace> places = {};
+  std::vector<StoredUse> uses = {};
 };
 
 // One call: what came in, and digests of what came out of it. The tensors and generators of the file are those

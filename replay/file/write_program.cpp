@@ -32,12 +32,12 @@ std::vector<int64_t> list_of(c10::IntArrayRef numbers) { return numbers.vec(); }
 // What is left of a program when operators without a step are left out: new numbers, and -1 for the others.
 struct ProgramWriter::Numbering {
   std::vector<int> values, memories, operators;
-  Places places;
+  ProgramIndices indices;
 
-  static int add(std::vector<int>& numbers, std::vector<int>& places, int index) {
+  static int add(std::vector<int>& numbers, std::vector<int>& all, int index) {
     if (numbers[index] < 0) {
-      numbers[index] = static_cast<int>(places.size());
-      places.push_back(index);
+      numbers[index] = static_cast<int>(all.size());
+      all.push_back(index);
     }
     return numbers[index];
   }
@@ -81,16 +81,16 @@ void ProgramWriter::note_used(const Program& program, Numbering& numbering) cons
   std::vector<bool> touched(program.memories.size());
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) continue;
-    Numbering::add(numbering.values, numbering.places.values, static_cast<int>(i));
+    Numbering::add(numbering.values, numbering.indices.values, static_cast<int>(i));
     touched[program.values[i].memory] = true;
   }
   for (size_t i = 0; i < touched.size(); ++i) {
-    if (touched[i]) Numbering::add(numbering.memories, numbering.places.memories, static_cast<int>(i));
+    if (touched[i]) Numbering::add(numbering.memories, numbering.indices.memories, static_cast<int>(i));
   }
   // An operator that is left out stands for the next one that is not.
   for (size_t i = 0; i < program.operators.size(); ++i) {
     if (!program.operators[i].vanishes)
-      Numbering::add(numbering.operators, numbering.places.operators, static_cast<int>(i));
+      Numbering::add(numbering.operators, numbering.indices.operators, static_cast<int>(i));
   }
   for (size_t i = program.operators.size(); i-- > 0;) {
     if (numbering.operators[i] < 0) numbering.operators[i] = numbering.operators[i + 1];
@@ -236,14 +236,13 @@ void ProgramWriter::write_optimizer(const OptimizerNumbers& numbers, const Numbe
     if (added)
       parameters.push_back({static_cast<uint32_t>(parameter.group), numbers.steps_of(parameter.tensor)});
     StoredUpdate update{.optimizer = static_cast<uint32_t>(index), .parameter = known->second};
-    for (const OptimizerNumbers::Place& place : parameter.places)
-      update.places.push_back(
-          {numbering.operators[place.op], place.argument, static_cast<uint32_t>(place.in_update)});
+    for (const OptimizerNumbers::Use& use : parameter.uses)
+      update.uses.push_back({numbering.operators[use.op], use.argument, static_cast<uint32_t>(use.in_update)});
     stored.updates.push_back(std::move(update));
   }
 }
 
-std::pair<StoredProgram, Places> ProgramWriter::write(const ProgramToSave& given) {
+std::pair<StoredProgram, ProgramIndices> ProgramWriter::write(const ProgramToSave& given) {
   const Program& program = given.run.program();
   TORCH_CHECK(!program.is_part(), "a captured part has a graph around it; capture the whole step.");
   Numbering numbering;
@@ -261,19 +260,19 @@ std::pair<StoredProgram, Places> ProgramWriter::write(const ProgramToSave& given
                              .alignment = signature.alignment,
                              .same_as = static_cast<uint32_t>(signature.same_as)});
   }
-  for (const int index : numbering.places.values) {
+  for (const int index : numbering.indices.values) {
     Value value = program.values[index];
     value.memory = numbering.memories[value.memory];
     stored.values.push_back(std::move(value));
   }
-  for (const int index : numbering.places.memories) stored.memories.push_back(memory(given, index, numbering));
-  for (const int index : numbering.places.operators)
+  for (const int index : numbering.indices.memories) stored.memories.push_back(memory(given, index, numbering));
+  for (const int index : numbering.indices.operators)
     stored.operators.push_back(operator_of(program.operators[index], numbering));
   for (const int result : program.results) stored.results.push_back(result < 0 ? -1 : numbering.values[result]);
   if (given.numbers) {
     for (const OptimizerNumbers& each : given.numbers->all()) write_optimizer(each, numbering, stored);
   }
-  return {std::move(stored), std::move(numbering.places)};
+  return {std::move(stored), std::move(numbering.indices)};
 }
 
 }  // namespace overdrive::replay

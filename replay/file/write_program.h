@@ -17,7 +17,7 @@ class ProgramWriter {
   ProgramWriter(StoredStep& step, const SaveOptions& options);
 
   // The tables, and where everything stands in the run's program.
-  std::pair<StoredProgram, Places> write(const ProgramToSave& given);
+  std::pair<StoredProgram, ProgramIndices> write(const ProgramToSave& given);
 
  private:
   struct Numbering;

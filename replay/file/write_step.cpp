@@ -38,18 +38,18 @@ double seconds_of(ReplayRun& run) {
 }
 
 // Makes one call on what lies in the buffers, and puts everything back.
-StoredCall prove(const ProgramToSave& given, const StoredProgram& stored, const Places& places,
+StoredCall prove(const ProgramToSave& given, const StoredProgram& stored, const ProgramIndices& indices,
                  const StoredStep& step, KeptCall& kept) {
   StoredCall call;
   const auto& buffers = given.run.bound().buffers();
   for (size_t i = 0; i < buffers.size(); ++i)
     kept.inputs.emplace_back(stored.inputs[i].same_as < i ? std::string_view() : bytes_of_input(buffers[i]));
-  const Snapshot before = state_of(given.run, stored, places, step.generators);
+  const Snapshot before = state_of(given.run, stored, indices, step.generators);
   try {
     if (given.numbers) given.numbers->set_for_next_step();
-    call.operators = digests_of_operators(given.run, stored, places);
-    call.outcome = outcome_of(given.run, stored, places, step.generators);
-    kept.results = small_results(given.run, stored, places);
+    call.operators = digests_of_operators(given.run, stored, indices);
+    call.outcome = outcome_of(given.run, stored, indices, step.generators);
+    kept.results = small_results(given.run, stored, indices);
     before.restore();
     call.seconds = seconds_of(given.run);
   } catch (...) {
@@ -123,16 +123,16 @@ void write_step(const std::string& path, const std::vector<FunctionToSave>& func
                 const SaveOptions& options) {
   StoredStep step = header();
   ProgramWriter writer(step, options);
-  std::vector<std::vector<Places>> places;
+  std::vector<std::vector<ProgramIndices>> indices;
   for (const FunctionToSave& function : functions) {
     step.functions.push_back({.name = function.name});
-    places.emplace_back();
+    indices.emplace_back();
     for (const ProgramToSave& program : function.programs) {
       if (const char* reason = program.run.guard().difference())
         TORCH_CHECK(false, "The step cannot be saved: ", reason, "; call it once more.");
-      auto [stored, places_of_program] = writer.write(program);
+      auto [stored, indices_of_program] = writer.write(program);
       step.functions.back().programs.push_back(std::move(stored));
-      places.back().push_back(std::move(places_of_program));
+      indices.back().push_back(std::move(indices_of_program));
     }
   }
   for (const at::Generator& generator : step.generators) step.generator_states.push_back(state_text(generator));
@@ -141,7 +141,7 @@ void write_step(const std::string& path, const std::vector<FunctionToSave>& func
     for (size_t p = 0; p < functions[f].programs.size(); ++p) {
       kept.push_back(std::make_unique<KeptCall>());
       StoredProgram& stored = step.functions[f].programs[p];
-      stored.call = prove(functions[f].programs[p], stored, places[f][p], step, *kept.back());
+      stored.call = prove(functions[f].programs[p], stored, indices[f][p], step, *kept.back());
     }
   }
   for (StoredTensor& tensor : step.tensors) {

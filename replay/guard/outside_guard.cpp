@@ -40,7 +40,7 @@ OutsideGuard::OutsideGuard(const BoundProgram& bound) {
     const int memory = program.values[outside.value].memory;
     has_owner[memory] = true;
     if (is_leaf_with_gradient(tensor)) leaf_memories_.push_back(memory);
-    watch(outside.weak, outside.version_after - outside.version_before);
+    add(outside.weak, outside.version_after - outside.version_before);
   }
   for (size_t i = 0; i < program.memories.size(); ++i) {
     const Memory& memory = program.memories[i];
@@ -54,12 +54,12 @@ OutsideGuard::OutsideGuard(const BoundProgram& bound) {
   }
   watch_gradients(program);
   watch_flags(program);
-  targets_.resize(watched_.size());
+  targets_.resize(tensors_.size());
 }
 
-void OutsideGuard::watch(const WeakTensor& weak, int64_t bumps) {
+void OutsideGuard::add(const WeakTensor& weak, int64_t bumps) {
   const at::Tensor tensor = tensor_of(weak);
-  watched_.push_back({.weak = weak,
+  tensors_.push_back({.weak = weak,
                       .tensor = tensor.unsafeGetTensorImpl(),
                       .storage = tensor.storage().unsafeGetStorageImpl(),
                       .address = tensor.storage().data(),
@@ -92,8 +92,9 @@ void OutsideGuard::watch_gradients(const Program& program) {
                             .is_left_alone = true});
       continue;
     }
-    const bool used = std::any_of(watched_.begin(), watched_.end(),
-                                  [&](const Watched& watched) { return watched.tensor == gradient.before; });
+    const bool used = std::any_of(tensors_.begin(), tensors_.end(), [&](const GuardedTensor& guarded) {
+      return guarded.tensor == gradient.before;
+    });
     gradients_.push_back({.weak = gradient.leaf,
                           .leaf = gradient.raw,
                           .defined_before = gradient.defined_before,
@@ -114,25 +115,25 @@ void OutsideGuard::watch_gradients(const Program& program) {
     }
     if (!stays && makes_memory_of(program, after)) kept_.add(gradient, after);
     const auto* impl = after.unsafeGetTensorImpl();
-    if (std::none_of(watched_.begin(), watched_.end(),
-                     [&](const Watched& watched) { return watched.tensor == impl; })) {
+    if (std::none_of(tensors_.begin(), tensors_.end(),
+                     [&](const GuardedTensor& guarded) { return guarded.tensor == impl; })) {
       // The next call overwrites it; a counter says so to whoever saved it.
-      watch(WeakTensor(after.getIntrusivePtr()), 1);
+      add(WeakTensor(after.getIntrusivePtr()), 1);
     }
   }
 }
 
 bool OutsideGuard::may_fit_again() const {
-  return std::all_of(watched_.begin(), watched_.end(),
-                     [](const Watched& each) { return each.may_fit_again(); });
+  return std::all_of(tensors_.begin(), tensors_.end(),
+                     [](const GuardedTensor& each) { return each.may_fit_again(); });
 }
 
-bool OutsideGuard::Watched::may_fit_again() const {
+bool OutsideGuard::GuardedTensor::may_fit_again() const {
   const char* const text = difference();
   return !text || (!weak.expired() && tensor->requires_grad() != requires_grad);
 }
 
-const char* OutsideGuard::Watched::difference() const {
+const char* OutsideGuard::GuardedTensor::difference() const {
   if (weak.expired()) return "a tensor that the step uses was destroyed";
   if (tensor->storage().unsafeGetStorageImpl() != storage || storage->data() != address) {
     return "a tensor that the step uses has other memory";
@@ -150,7 +151,7 @@ const char* OutsideGuard::Watched::difference() const {
 
 void OutsideGuard::watch_flags(const Program& program) {
   std::unordered_set<const c10::TensorImpl*> known;
-  for (const Watched& each : watched_) known.insert(each.tensor);
+  for (const GuardedTensor& each : tensors_) known.insert(each.tensor);
   for (const WeakTensor& weak : program.leaves) {
     const at::Tensor leaf = tensor_of(weak);
     if (leaf.defined() && leaf.layout() == at::kStrided && known.insert(leaf.unsafeGetTensorImpl()).second)
@@ -158,7 +159,7 @@ void OutsideGuard::watch_flags(const Program& program) {
   }
 }
 
-const char* OutsideGuard::WatchedGradient::difference() const {
+const char* OutsideGuard::GuardedGradient::difference() const {
   if (weak.expired()) return nullptr;
   const at::Tensor& now = leaf->grad();
   if (now.defined() != defined_before) return "a gradient was set or taken away";
@@ -167,10 +168,10 @@ const char* OutsideGuard::WatchedGradient::difference() const {
 }
 
 const char* OutsideGuard::difference() const {
-  for (const Watched& watched : watched_) {
-    if (const char* text = watched.difference()) return text;
+  for (const GuardedTensor& guarded : tensors_) {
+    if (const char* text = guarded.difference()) return text;
   }
-  for (const WatchedGradient& gradient : gradients_) {
+  for (const GuardedGradient& gradient : gradients_) {
     if (const char* text = gradient.difference()) return text;
   }
   for (const LeafFlag& flag : flags_) {
@@ -181,26 +182,26 @@ const char* OutsideGuard::difference() const {
 
 bool OutsideGuard::only_gradients_come_or_go() const {
   return std::none_of(flags_.begin(), flags_.end(), [](const LeafFlag& each) { return each.difference(); }) &&
-         std::none_of(watched_.begin(), watched_.end(),
-                      [](const Watched& each) { return each.difference(); }) &&
+         std::none_of(tensors_.begin(), tensors_.end(),
+                      [](const GuardedTensor& each) { return each.difference(); }) &&
          std::all_of(gradients_.begin(), gradients_.end(),
-                     [](const WatchedGradient& each) { return each.is_left_alone || !each.difference(); });
+                     [](const GuardedGradient& each) { return each.is_left_alone || !each.difference(); });
 }
 
 void OutsideGuard::finish_call() {
-  for (size_t i = 0; i < watched_.size(); ++i) {
-    if (watched_[i].bumps > 0) {
-      if (kept_.is_kept(watched_[i].tensor)) continue;
-      targets_[i] = watched_[i].tensor->version_counter().current_version() + watched_[i].bumps;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].bumps > 0) {
+      if (kept_.is_kept(tensors_[i].tensor)) continue;
+      targets_[i] = tensors_[i].tensor->version_counter().current_version() + tensors_[i].bumps;
     }
   }
   // Several tensors may share one counter; the first of them takes it to the target.
-  for (size_t i = 0; i < watched_.size(); ++i) {
-    if (watched_[i].bumps <= 0 || kept_.is_kept(watched_[i].tensor)) continue;
-    while (watched_[i].tensor->version_counter().current_version() < targets_[i])
-      watched_[i].tensor->bump_version();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].bumps <= 0 || kept_.is_kept(tensors_[i].tensor)) continue;
+    while (tensors_[i].tensor->version_counter().current_version() < targets_[i])
+      tensors_[i].tensor->bump_version();
   }
-  for (const WatchedGradient& gradient : gradients_) {
+  for (const GuardedGradient& gradient : gradients_) {
     if (gradient.stays || gradient.weak.expired()) continue;
     at::Tensor& now = gradient.leaf->mutable_grad();
     if (now.unsafeGetTensorImpl() != gradient.after.unsafeGetTensorImpl()) now = gradient.after;

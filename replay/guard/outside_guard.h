@@ -45,13 +45,13 @@ class OutsideGuard {
   void put_back() { kept_.put_back(); }
   // Leaves version counters and gradients as an eager call does.
   void finish_call();
-  // Why the tensors cannot be watched; empty when they can.
+  // Why the tensors cannot be guarded; empty when they can.
   const std::string& refusal() const { return refusal_; }
   // Parameters and the like: leaves that require a gradient, by memory.
   const std::vector<int>& leaf_memories() const { return leaf_memories_; }
 
  private:
-  struct Watched {
+  struct GuardedTensor {
     WeakTensor weak;
     c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
@@ -68,7 +68,7 @@ class OutsideGuard {
     const char* difference() const;
     bool may_fit_again() const;
   };
-  struct WatchedGradient {
+  struct GuardedGradient {
     // It may be a leaf that no operator uses, and die.
     WeakTensor weak;
     c10::TensorImpl* leaf;
@@ -82,13 +82,13 @@ class OutsideGuard {
 
     const char* difference() const;
   };
-  void watch(const WeakTensor& tensor, int64_t bumps);
+  void add(const WeakTensor& tensor, int64_t bumps);
   void watch_gradients(const Program& program);
   void watch_flags(const Program& program);
 
   std::string refusal_;
-  std::vector<Watched> watched_;
-  std::vector<WatchedGradient> gradients_;
+  std::vector<GuardedTensor> tensors_;
+  std::vector<GuardedGradient> gradients_;
   // Of tensors that no operator uses.
   std::vector<LeafFlag> flags_;
   KeptGradients kept_;

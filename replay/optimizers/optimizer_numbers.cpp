@@ -88,7 +88,7 @@ OptimizerNumbers::Update OptimizerNumbers::update_now(const Parameter& parameter
 bool OptimizerNumbers::match(const Program& program, const std::vector<int>& kept, size_t at,
                              const Update& update, int memory, Parameter& parameter) const {
   if (at + update.size() > kept.size()) return false;
-  parameter.places.clear();
+  parameter.uses.clear();
   for (size_t i = 0; i < update.size(); ++i) {
     const Operator& op = program.operators[kept[at + i]];
     if (without_overload(op.name) != update[i].name) return false;
@@ -98,7 +98,7 @@ bool OptimizerNumbers::match(const Program& program, const std::vector<int>& kep
         !same_bits(op.in[argument].constant.toDouble(), update[i].number)) {
       return false;
     }
-    parameter.places.push_back({kept[at + i], argument, i});
+    parameter.uses.push_back({kept[at + i], argument, i});
   }
   const auto& writes = program.operators[kept[at + update.size() - 1]].writes;
   return writes.size() == 1 && writes[0] == memory;
@@ -123,7 +123,7 @@ std::vector<OptimizerNumbers::Expected> OptimizerNumbers::expect(const Program& 
   return expected;
 }
 
-// Stops at the second place: that one is a refusal.
+// Stops at the second use: that one is a refusal.
 size_t OptimizerNumbers::search(const Program& program, std::vector<Expected>& expected) {
   const std::vector<int> kept = operators_of_steps(program);
   size_t found = 0;
@@ -164,8 +164,8 @@ std::string OptimizerNumbers::find(const Program& program) {
 
 bool OptimizerNumbers::may_differ(size_t op, size_t argument) const {
   for (const Parameter& parameter : parameters_) {
-    for (const Place& place : parameter.places) {
-      if (place.op == static_cast<int>(op) && place.argument == static_cast<int>(argument)) return true;
+    for (const Use& use : parameter.uses) {
+      if (use.op == static_cast<int>(op) && use.argument == static_cast<int>(argument)) return true;
     }
   }
   return false;
@@ -174,22 +174,22 @@ bool OptimizerNumbers::may_differ(size_t op, size_t argument) const {
 void OptimizerNumbers::declare(ReplayRun& run) const {
   for (const Parameter& parameter : parameters_) {
     const Update update = update_now(parameter, 0);
-    for (const Place& place : parameter.places) {
-      run.state_of(place.op).set_number(place.argument, update[place.in_update].number);
-      run.declare_number(place.op, place.argument, update[place.in_update].number);
+    for (const Use& use : parameter.uses) {
+      run.state_of(use.op).set_number(use.argument, update[use.in_update].number);
+      run.declare_number(use.op, use.argument, update[use.in_update].number);
     }
   }
 }
 
 void OptimizerNumbers::bind(ReplayRun& run) {
   for (Parameter& parameter : parameters_) {
-    for (Place& place : parameter.places) place.step = &run.state_of(place.op);
+    for (Use& use : parameter.uses) use.step = &run.state_of(use.op);
   }
 }
 
 void OptimizerNumbers::set(const Parameter& parameter, const Update& update) const {
-  for (const Place& place : parameter.places) {
-    place.step->set_number(place.argument, update[place.in_update].number);
+  for (const Use& use : parameter.uses) {
+    use.step->set_number(use.argument, update[use.in_update].number);
   }
 }
 

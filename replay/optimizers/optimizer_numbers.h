@@ -13,7 +13,7 @@ namespace overdrive::replay {
 
 class OptimizerNumbers {
  public:
-  struct Place {
+  struct Use {
     int op;
     int argument;
     size_t in_update;
@@ -22,7 +22,7 @@ class OptimizerNumbers {
   struct Parameter {
     c10::TensorImpl* tensor;
     size_t group;
-    std::vector<Place> places;
+    std::vector<Use> uses;
     // Of its state, after the recorded call; none without a state.
     std::vector<const c10::TensorImpl*> state_tensors = {};
     // Valid from difference() to the end of the call.
@@ -74,7 +74,7 @@ class OptimizerNumbers {
 
   // By the options and counts of the call. Notes the idle parameters.
   std::vector<Expected> expect(const Program& program);
-  // How often these updates stand in the program, one after the other. Notes the first place.
+  // How often these updates stand in the program, one after the other. Notes the first use.
   size_t search(const Program& program, std::vector<Expected>& expected);
   torch::optim::OptimizerParamState* state_of(c10::TensorImpl* tensor) const;
   Update update_now(const Parameter& parameter, int64_t ahead) const;

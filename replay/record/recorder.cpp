@@ -1,8 +1,8 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
-#include "engine/host/op_inputs.h"
 #include "engine/operators/keys.h"
+#include "engine/operators/tensors_in.h"
 #include "replay/record/active_recorder.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/kept_casts.h"
@@ -82,7 +82,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function)
   if (recorder && at::autocast::is_autocast_enabled(at::kCPU)) recorder->note_autocast();
   const auto schema = function.operator_schema();
   if (!recorder || !schema || schema->is_mutable()) return nullptr;
-  engine::host::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
+  engine::for_each_input(function, [&](const at::Tensor& tensor) { recorder->note_given(tensor); });
   return nullptr;
 }
 

@@ -108,14 +108,14 @@ int CallNumbers::number_of(double before, double now) const {
 }
 
 std::string CallNumbers::find_arguments(const Program& before, Program& now, const MayDiffer& is_others) {
-  for (const Place& place : arguments_) {
+  for (const Use& use : arguments_) {
     auto& operators = now.operators;
-    if (place.op < static_cast<int>(operators.size()) && is_double(operators[place.op].in[place.argument]) &&
-        same_bits(operators[place.op].in[place.argument].constant.toDouble(), now_[place.number])) {
-      operators[place.op].in[place.argument].number = static_cast<int>(place.number);
+    if (use.op < static_cast<int>(operators.size()) && is_double(operators[use.op].in[use.argument]) &&
+        same_bits(operators[use.op].in[use.argument].constant.toDouble(), now_[use.number])) {
+      operators[use.op].in[use.argument].number = static_cast<int>(use.number);
       continue;
     }
-    return c10::str("A number of ", before.operators[place.op].name,
+    return c10::str("A number of ", before.operators[use.op].name,
                     " comes from another argument in each call.");
   }
   for (size_t i = 0; i < std::min(before.operators.size(), now.operators.size()); ++i) {
@@ -166,37 +166,37 @@ void CallNumbers::forget(Program& now) {
 }
 
 bool CallNumbers::is_number(size_t op, size_t argument) const {
-  return std::any_of(arguments_.begin(), arguments_.end(), [&](const Place& place) {
-    return place.op == static_cast<int>(op) && place.argument == static_cast<int>(argument);
+  return std::any_of(arguments_.begin(), arguments_.end(), [&](const Use& use) {
+    return use.op == static_cast<int>(op) && use.argument == static_cast<int>(argument);
   });
 }
 
 bool CallNumbers::is_read_by(size_t op) const {
   return std::any_of(arguments_.begin(), arguments_.end(),
-                     [&](const Place& place) { return place.op == static_cast<int>(op); });
+                     [&](const Use& use) { return use.op == static_cast<int>(op); });
 }
 
 void CallNumbers::declare(ReplayRun& run) const {
-  for (const Place& place : arguments_) {
-    run.state_of(place.op).set_number(place.argument, now_[place.number]);
-    run.declare_number(place.op, place.argument, now_[place.number]);
+  for (const Use& use : arguments_) {
+    run.state_of(use.op).set_number(use.argument, now_[use.number]);
+    run.declare_number(use.op, use.argument, now_[use.number]);
   }
 }
 
 void CallNumbers::bind(ReplayRun& run) {
-  for (Place& place : arguments_) place.step = &run.state_of(place.op);
+  for (Use& use : arguments_) use.step = &run.state_of(use.op);
   for (Wrapped& wrapped : wrapped_)
     wrapped.place = static_cast<double*>(run.bound().storage(wrapped.memory).mutable_data());
 }
 
 void CallNumbers::set_for_this_call() const {
-  for (const Place& place : arguments_) place.step->set_number(place.argument, given_.values[place.number]);
+  for (const Use& use : arguments_) use.step->set_number(use.argument, given_.values[use.number]);
   for (const Wrapped& wrapped : wrapped_) *wrapped.place = given_.values[wrapped.number];
 }
 
 void CallNumbers::explain(std::ostream& out) const {
   std::set<size_t> numbers;
-  for (const Place& place : arguments_) numbers.insert(place.number);
+  for (const Use& use : arguments_) numbers.insert(use.number);
   for (const Wrapped& wrapped : wrapped_) numbers.insert(wrapped.number);
   if (!numbers.empty())
     out << numbers.size() << " numbers of the call are values of the program, in "

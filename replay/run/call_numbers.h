@@ -1,6 +1,6 @@
 // Numbers that the caller gives with each call, as an argument `beta` is: values of the program. Two recordings
 // with other numbers show where each stands: a constant that differs has in both recordings the bits of one
-// given number. Owned by a Recording; one thread at a time. Knows places of operators that do the same for
+// given number. Owned by a Recording; one thread at a time. Knows uses in operators that do the same for
 // every such number; a number elsewhere is a difference of the recordings, as ever.
 #pragma once
 
@@ -49,7 +49,7 @@ class CallNumbers {
 
  private:
   // An operator's argument, and the number that it is.
-  struct Place {
+  struct Use {
     int op;
     int argument;
     size_t number;
@@ -69,12 +69,12 @@ class CallNumbers {
   int number_of(double before, double now) const;
 
   const GivenNumbers& given_;
-  std::vector<Place> arguments_;
+  std::vector<Use> arguments_;
   std::vector<Wrapped> wrapped_;
   // Those of the last recording, and of the one that is looked at.
   std::vector<double> before_;
   std::vector<double> now_;
-  // Whether two recordings have shown all places.
+  // Whether two recordings have shown all uses.
   bool is_proven_ = false;
 };
 

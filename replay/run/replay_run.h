@@ -6,11 +6,11 @@
 #include "replay/bind/snapshot.h"
 #include "replay/guard/outside_guard.h"
 #include "replay/run/boxed_step.h"
-#include "replay/run/step_runner.h"
 
 #include <atomic>
 #include <iosfwd>
 #include <memory>
+#include <string>
 #include <unordered_set>
 
 namespace overdrive::replay {
@@ -26,6 +26,22 @@ struct ReplayStep {
   int filled = -1;
 };
 
+// What runs the steps of a replay in the place of one loop on the calling thread. Owned by its ReplayRun, and
+// made after it. How the steps are divided is the runner's to know (lanes/).
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+
+  // Runs all steps. False: not this time, and no step has run. Throws the error of the first step, in the
+  // program's order, that throws. `done` is its place then, and `changed` whether a step has begun that changes
+  // what cannot be put back.
+  virtual bool run(size_t& done, bool& changed) = 0;
+  // How the steps are divided, as a line of text.
+  virtual void explain(std::ostream& out) const = 0;
+  // The same as JSON, with the time of each step and where it waits.
+  virtual std::string to_json() const = 0;
+};
+
 class ReplayRun {
  public:
   ReplayRun(Program program, Passes passes, const std::vector<at::Tensor>& buffers);
@@ -39,8 +55,6 @@ class ReplayRun {
   OutsideGuard& guard() { return guard_; }
   const OutsideGuard& guard() const { return guard_; }
   const std::vector<ReplayStep>& steps() const { return steps_; }
-  // Those that make constants, before the first run.
-  const std::vector<ReplayStep>& constant_steps() const { return constant_steps_; }
   // Why it cannot be replayed; empty when it can.
   const std::string& refusal() const;
 

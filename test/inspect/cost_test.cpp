@@ -1,10 +1,13 @@
 // profile() and memory_timeline(): their sums against counts that are known, and the width of their print.
 #include "inspect/inspect.h"
 
+#include "checkpoint/checkpoint.h"
 #include "hooks/hooks.h"
 #include "test/support/engines.h"
 #include "test/support/error_of.h"
 #include "test/support/graph.h"
+
+#include <nlohmann/json.hpp>
 
 #include <functional>
 #include <sstream>
@@ -123,6 +126,48 @@ TEST_F(Costs, TellSavedCopies) {
   EXPECT_TRUE(std::any_of(memory.owners.begin(), memory.owners.end(), [](const auto& owner) {
     return owner.kind == MemoryKind::kSavedCopies && owner.name == "aten::exp" && owner.bytes > 4096;
   }));
+}
+
+// {x} -- Sin -- Sin -- ... -- Sin --> {sum}, sixteen of them; the peak is what the graph keeps.
+TEST_F(Costs, ShowWhatPackingAndACheckpointGive) {
+  const auto sines = [](Tensor value) {
+    for (int i = 0; i < 16; ++i) value = value.sin();
+    return value;
+  };
+  const auto peak_of = [&](const std::function<Tensor()>& forward) {
+    x_.mutable_grad() = Tensor();
+    return memory_timeline([&] { forward().sum().backward(); }).peak_bytes;
+  };
+  const int64_t plain = peak_of([&] { return sines(x_); });
+  const int64_t packed = peak_of([&] {
+    const hooks::ScopedHooks scope(hooks::quantise({.min_bytes = 0}));
+    return sines(x_);
+  });
+  const int64_t halves = peak_of([&] {
+    Tensor value = x_;
+    for (int half = 0; half < 2; ++half) {
+      value = checkpointed(
+          [](Tensor inner) {
+            for (int i = 0; i < 8; ++i) inner = inner.sin();
+            return inner;
+          },
+          value);
+    }
+    return value;
+  });
+  EXPECT_GE(plain, 15 * 16384);
+  EXPECT_LT(packed, plain / 2);
+  EXPECT_LT(halves, plain * 3 / 4);
+}
+
+TEST_F(Costs, OfMemoryAreNumbersAndOnePage) {
+  const MemoryTimeline memory = memory_timeline([&] { x_.exp().sin().sum().backward(); });
+  const nlohmann::json numbers = nlohmann::json::parse(to_json(memory));
+  EXPECT_EQ(numbers["peak_bytes"], memory.peak_bytes);
+  EXPECT_EQ(numbers["points"].size(), memory.points.size());
+  EXPECT_EQ(numbers["points"][0].size(), 1 + inspect::kMemoryKinds);
+  EXPECT_EQ(numbers["owners"][0]["name"], memory.owners[0].name);
+  EXPECT_THAT(to_html(memory, "a </script> name"), testing::HasSubstr("a \\u003c/script> name"));
 }
 
 TEST_F(Costs, AreMeasuredOneAtATime) {

@@ -109,12 +109,11 @@ def test_a_profile_counts_the_nodes_of_the_step(tmp_path):
     assert "AddmmBackward0" in str(profile) and max(map(len, str(profile).splitlines())) <= 60
 
 
-def test_the_memory_of_a_step_and_what_would_lower_it(tmp_path):
+def test_the_memory_of_a_step_and_who_owns_it(tmp_path):
     net, data = model(), torch.randn(256, 64)
     memory = overdrive.memory_timeline(lambda: net(data).square().mean().backward(), title="a net")
     assert memory.peak_bytes >= 256 * 256 * 4
     assert sum(owner["bytes"] for owner in memory.data["owners"]) == memory.peak_bytes
-    assert {one["kind"] for one in memory.data["remedies"]} >= {"int8", "checkpoint"}
     assert "peak" in str(memory)
     memory.save(tmp_path / "memory.html")
     page = (tmp_path / "memory.html").read_text()

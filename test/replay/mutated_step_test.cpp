@@ -326,10 +326,10 @@ class Damage {
       case 3: {
         if (program.updates.empty()) break;
         StoredUpdate& update = program.updates[below(program.updates.size())];
-        if (update.places.empty()) break;
-        StoredPlace& place = update.places[below(update.places.size())];
-        place = {static_cast<int32_t>(number(place.op)), static_cast<int32_t>(number(place.argument)),
-                 static_cast<uint32_t>(number(place.in_update))};
+        if (update.uses.empty()) break;
+        StoredUse& use = update.uses[below(update.uses.size())];
+        place = {static_cast<int32_t>(number(use.op)), static_cast<int32_t>(number(use.argument)),
+                 static_cast<uint32_t>(number(use.in_update))};
         break;
       }
       case 4:

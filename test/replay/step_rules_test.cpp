@@ -147,7 +147,7 @@ TEST_F(StepRules, MemoryIsFilledBeforeItIsUsed) {
                   if (&each != &program.memories.back() && each.host_filled >= 0) ++each.host_filled;
                 }
                 for (StoredUpdate& update : program.updates) {
-                  for (StoredPlace& place : update.places) ++place.op;
+                  for (StoredUse& use : update.uses) ++use.op;
                 }
                 program.call.reset();
               }),

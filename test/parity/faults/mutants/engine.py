@@ -29,8 +29,8 @@ BASE_AND_HOST = [
           "  if (event_ != nullptr && !FAULT) wait_for(",
           tests("hooks_offload_test", "*")),
     Fault("keep_grad_mode", "the grad mode of a run stays for its caller", "engine/host/thread_state.cpp",
-          "  places_.autograd.set_grad_mode(grad_mode_before_);",
-          "  if (!FAULT) places_.autograd.set_grad_mode(grad_mode_before_);",
+          "  locals_.autograd.set_grad_mode(grad_mode_before_);",
+          "  if (!FAULT) locals_.autograd.set_grad_mode(grad_mode_before_);",
           tests(STATE, "*/Overdrive.*")),
     Fault("write_into_shared", "a gradient that others own too may be written", "engine/host/gradient_tensors.cpp",
           "  if (!has_one_owner(gradient)) return false;", "  if (!has_one_owner(gradient) && !FAULT) return false;",
@@ -62,10 +62,6 @@ PLAN = [
 ]
 
 KERNELS_AND_NODE = [
-    Fault("later_maximum", "of two equal elements the later one is the largest", "engine/kernels/max_pool.cpp",
-          "    const bool wins = (value > known) | (value != value);",
-          "    const bool wins = (FAULT ? value >= known : value > known) | (value != value);",
-          tests("replay_tests", "*CaptureDirect.*")),
     Fault("no_nan_there", "a NaN is not noticed", "engine/kernels/elementwise.inl",
           "  return found != 0;", "  return found != 0 && !FAULT;", own("Mul", "Sigmoid")),
     Fault("relu_at_zero", "the gradient of relu passes where the result is zero", "engine/kernels/elementwise.inl",

@@ -6,7 +6,7 @@ STOP = tests("inspect_graph_tests", "Stopping.*")
 NAN = tests("inspect_graph_tests", "NanWatching.*:ValueRange.*")
 NOTES = tests("inspect_graph_tests", "ErrorNote.*:ForwardFrames.*")
 TRACES = tests("inspect_tests", "Traces.*:AuxiliaryTraces.*")
-COSTS = tests("inspect_tests", "Costs.*:Remedies*")
+COSTS = tests("inspect_tests", "Costs.*")
 
 INSPECT = [
     Fault("bytes_twice", "a tensor that two nodes hold counts twice", "inspect/graph/graph_reader.cpp",

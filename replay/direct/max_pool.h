@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace overdrive::kernels {
+namespace overdrive::replay {
 
 // Windows without dilation that begin inside the plane or its padding and end inside the plane, its padding or
 // beyond.
@@ -20,4 +20,4 @@ struct PoolShape {
 template <typename T>
 void max_pool(T* out, int64_t* places, const T* plane, const PoolShape& shape);
 
-}  // namespace overdrive::kernels
+}  // namespace overdrive::replay

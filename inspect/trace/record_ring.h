@@ -14,11 +14,11 @@
 
 namespace overdrive::inspect {
 
-class Lane {
+class RecordRing {
  public:
   static constexpr uint64_t kRecords = uint64_t{1} << 16;  // 5 MiB
 
-  Lane(int64_t system_thread, std::string name_of_thread)
+  RecordRing(int64_t system_thread, std::string name_of_thread)
       : thread(system_thread), thread_name(std::move(name_of_thread)), ring_(new TraceRecord[kRecords]) {}
 
   // Of the owning thread.

@@ -1,11 +1,11 @@
-#include "engine/kernels/max_pool.h"
+#include "replay/direct/max_pool.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
-namespace overdrive::kernels {
+namespace overdrive::replay {
 
 namespace {
 
@@ -158,4 +158,4 @@ void max_pool(T* out, int64_t* places, const T* plane, const PoolShape& shape) {
 template void max_pool(float*, int64_t*, const float*, const PoolShape&);
 template void max_pool(double*, int64_t*, const double*, const PoolShape&);
 
-}  // namespace overdrive::kernels
+}  // namespace overdrive::replay

@@ -1,8 +1,9 @@
-#include "checkpoint/region/write_watch.h"
+#include "checkpoint/region/write_observer.h"
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 #include "engine/operators/keys.h"
+#include "engine/operators/tensors_in.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -18,7 +19,7 @@ namespace overdrive::checkpoint {
 
 namespace {
 
-thread_local WriteWatch* tls_innermost = nullptr;
+thread_local WriteObserver* tls_innermost = nullptr;
 
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, engine::keys::kWrites);
 
@@ -39,21 +40,12 @@ bool is_in_place(const c10::FunctionSchema& schema) {
                      [](const c10::Argument& value) { return value.alias_info() != nullptr; });
 }
 
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  }
-}
-
 bool any_requires_grad(at::ArrayRef<c10::IValue> values) {
   bool any = false;
-  for (const c10::IValue& value : values) {
-    for_each_tensor(
-        value, [&](const at::Tensor& tensor) { any = any || (tensor.defined() && tensor.requires_grad()); });
-  }
+  const auto look_at = [&](const at::Tensor& tensor) {
+    any = any || (tensor.defined() && tensor.requires_grad());
+  };
+  for (const c10::IValue& value : values) engine::for_each_tensor(value, look_at);
   return any;
 }
 
@@ -72,21 +64,22 @@ void tell(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> values) {
   if (at::GradMode::is_enabled() && is_in_place(schema) && any_requires_grad(values)) return;
   const auto one = [](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage() || tensor.requires_grad()) return;
-    for (WriteWatch* watch = WriteWatch::innermost(); watch != nullptr; watch = watch->outer()) {
-      if (watch->is_for_now()) watch->will_write(tensor);
+    for (WriteObserver* observer = WriteObserver::innermost(); observer != nullptr;
+         observer = observer->outer()) {
+      if (observer->is_for_now()) observer->will_write(tensor);
     }
   };
   for (size_t i = 0; i < values.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     if (is_declared_written(argument) ||
         (is_running_statistic(argument) && updates_statistics(schema, values))) {
-      for_each_tensor(values[i], one);
+      engine::for_each_tensor(values[i], one);
     }
   }
 }
 
-void run_watched(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (WriteWatch::innermost() != nullptr) {
+void run_observed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (WriteObserver::innermost() != nullptr) {
     tell(op.schema(), torch::jit::last(*stack, op.schema().arguments().size()));
   }
   op.redispatchBoxed(keys & kBelow, stack);
@@ -94,7 +87,7 @@ void run_watched(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 
 // Operators that change nothing but a tensor's metadata are left alone, and those that take names of
 // dimensions: these cannot be called by way of a stack.
-bool is_watched(const c10::OperatorHandle& op) {
+bool is_observed(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string_view name = schema.name();
   if (op.hasTag(at::Tag::inplace_view) || schema.overload_name().find("name") != std::string::npos)
@@ -159,10 +152,10 @@ class Kernels final {
       found.swap(new_);
     }
     for (const c10::OperatorHandle& op : found) {
-      if (!is_watched(op)) continue;
+      if (!is_observed(op)) continue;
       handles_.push_back(c10::Dispatcher::singleton().registerImpl(
-          op.operator_name(), engine::keys::kWrites, c10::KernelFunction::makeFromBoxedFunction<&run_watched>(),
-          std::nullopt, nullptr, "Overdrive"));
+          op.operator_name(), engine::keys::kWrites,
+          c10::KernelFunction::makeFromBoxedFunction<&run_observed>(), std::nullopt, nullptr, "Overdrive"));
     }
     const base::MutexLock lock(mutex_);
     has_new_ = !new_.empty();
@@ -171,17 +164,17 @@ class Kernels final {
   bool is_refused_ = false;
   std::atomic<bool> has_new_{false};
   base::ProcessMutex adding_{
-      "kernels that watch writes"};  // the first watch of another thread waits until the kernels are there
+      "kernels that observe writes"};  // the first observer of another thread waits until the kernels are there
   std::vector<c10::RegistrationHandleRAII> handles_ OVERDRIVE_GUARDED_BY(adding_);
-  base::ProcessMutex mutex_{"new operators to watch"};
+  base::ProcessMutex mutex_{"new operators to observe"};
   std::vector<c10::OperatorHandle> new_ OVERDRIVE_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-WriteWatch* WriteWatch::innermost() { return tls_innermost; }
+WriteObserver* WriteObserver::innermost() { return tls_innermost; }
 
-WriteWatch::WriteWatch()
+WriteObserver::WriteObserver()
     : outer_(tls_innermost),
       graph_task_(torch::autograd::get_current_graph_task_id()),
       included_(Kernels::get().are_there() ? c10::DispatchKeySet(engine::keys::kWrites)
@@ -189,8 +182,8 @@ WriteWatch::WriteWatch()
   tls_innermost = this;
 }
 
-WriteWatch::~WriteWatch() { tls_innermost = outer_; }
+WriteObserver::~WriteObserver() { tls_innermost = outer_; }
 
-bool WriteWatch::is_for_now() const { return graph_task_ == torch::autograd::get_current_graph_task_id(); }
+bool WriteObserver::is_for_now() const { return graph_task_ == torch::autograd::get_current_graph_task_id(); }
 
 }  // namespace overdrive::checkpoint
