@@ -104,6 +104,9 @@ class CallNumbers:
         self._left: list[str] = []
         # Why each value has a recording of its own, or, with counters, why none is replayed.
         self.refusal = ""
+        # Whether a counter has come to rest since the first recording, as a rate does after a warm-up: a call that finds and leaves the
+        # same value cannot show its place.
+        self.stands_still = False
 
     @property
     def doubt(self) -> int:
@@ -197,6 +200,10 @@ class CallNumbers:
         if self._runs == 1 and not recorded and not self._recordings:
             now = [counter.now() for counter in self.counters]
             self._fixed = {first + index: value for index, value in enumerate(now) if same_value(value, self._values[first + index])}
+        if not recorded and self._texts is not None and not self.is_proven:
+            self.stands_still = any(
+                index not in self._fixed and same_value(self._values[index], self._recorded[index]) and same_value(self._values[index], counter.now())
+                for index, counter in enumerate(self.counters, first))
         # Other sizes are in another recording, with the same texts.
         is_another = recorded and self.is_proven
         if recorded and (is_another or book is None) and not self._is_left_as_before(book):

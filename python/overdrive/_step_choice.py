@@ -105,6 +105,9 @@ class StepChoice(StepTexts):
     def _drop_open(self, variant: _Variant) -> None:
         assert variant.numbers is not None
         self._not_open[variant.numbers.places] = variant.numbers.refusal
+        self._drop(variant)
+
+    def _drop(self, variant: _Variant) -> None:
         if variant in self._variants:
             self._variants.remove(variant)
         if self._variant is variant:

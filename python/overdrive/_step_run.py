@@ -73,6 +73,8 @@ class StepRun(StepLearning):
             # A run that has found a counter has no recording: the next call begins with it.
             if numbers is not None and numbers.refusal and not numbers.counters and variant in self._variants:
                 self._drop_open(variant)
+            if numbers is not None and numbers.stands_still:
+                self._drop(variant)
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
                 self._structure = Reads([*structure_of(self._modules),

@@ -171,3 +171,31 @@ def test_an_argument_that_the_function_keeps_is_a_plain_float():
     for i in range(12):
         step(torch.ones(2), 0.1 + i / 100)
         assert type(optimizer.param_groups[0]["lr"]) is float
+
+
+@pytest.mark.parametrize("most", [1, 1.0], ids=["whole", "float"])
+def test_a_rate_that_comes_to_rest_after_a_warm_up(most):
+    """Two recordings that found and left the same rate could not show where it stands, and calls were eager from then on."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        opt = torch.optim.Adam(net.parameters(), 0.01)
+        state = types.SimpleNamespace(calls=0)
+
+        def function(x, net=net, opt=opt, state=state):
+            state.calls += 1
+            for group in opt.param_groups:
+                group["lr"] = 0.1 * min(most, state.calls / 10)
+            opt.zero_grad()
+            net(x).square().mean().backward()
+            opt.step()
+
+        step = overdrive.capture(function, optimizer=opt) if captured else function
+        seen = []
+        for _ in range(40):
+            step(torch.randn(4, 3))
+            seen.append((net.weight.tolist(), opt.param_groups[0]["lr"], state.calls))
+        sides.append(seen)
+    assert sides[0] == sides[1]
+    assert step.stats()["replayed"] >= 20, step.explain()

@@ -328,8 +328,8 @@ class Damage {
         StoredUpdate& update = program.updates[below(program.updates.size())];
         if (update.uses.empty()) break;
         StoredUse& use = update.uses[below(update.uses.size())];
-        place = {static_cast<int32_t>(number(use.op)), static_cast<int32_t>(number(use.argument)),
-                 static_cast<uint32_t>(number(use.in_update))};
+        use = {static_cast<int32_t>(number(use.op)), static_cast<int32_t>(number(use.argument)),
+               static_cast<uint32_t>(number(use.in_update))};
         break;
       }
       case 4:

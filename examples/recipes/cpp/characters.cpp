@@ -74,7 +74,7 @@ void train(recipe::Run& run) {
         optimizer.zero_grad();
         loss.backward();
         nn::utils::clip_grad_norm_(model->parameters(), 1.0);
-        run.captured ? update.step() : void(optimizer.step());  // overdrive
+        run.captured ? update.step() : optimizer.step();  // overdrive
         h = next_h.detach(), c = next_c.detach();
       });
       if (begin % 1024 == 0) TORCH_CHECK(std::isfinite(loss.item<float>()), "window ", begin / kWindow);
