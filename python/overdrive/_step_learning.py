@@ -67,19 +67,35 @@ class StepLearning(StepChoice):
             if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now()) or is_empty_container(read.now())):
                 self._begin_to_assign(place, read)
                 self._refuse_kept_container(place, read)
+                if read.expected is NOTHING and place not in self._assigned:
+                    self._look_from_now_on(place)
                 continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
                 if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
                     self._begin_to_leave(place, read)
-                elif read.kind not in IN_CONTAINERS and _is_another_object(read.expected, read.now()):
-                    _refuse(f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep one object, and "
-                            "change the tensors and numbers in it.")
+                elif read.kind not in IN_CONTAINERS:
+                    self._note_object(place, read)
             elif is_tensor:
                 _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
                         "(copy_).")
         self._take_written()
         self._let_go_of_old(changed)
+
+    def _note_object(self, place: tuple[int, int, Any], read: Read) -> None:
+        """What has no tensors, and does not go on as a number does."""
+        before, now = read.expected, read.now()
+        if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
+            self._look_from_now_on(place)
+        elif _is_another_object(before, now):
+            _refuse(f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep one object, and "
+                    "change the tensors and numbers in it.")
+
+    def _look_from_now_on(self, place: tuple[int, int, Any]) -> None:
+        """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
+        self._own.pop(place, None)
+        self._variants.clear()
+        self._variant = None
 
     def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""

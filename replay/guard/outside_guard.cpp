@@ -168,11 +168,12 @@ const char* OutsideGuard::GuardedGradient::difference() const {
 }
 
 const char* OutsideGuard::difference() const {
-  for (const GuardedTensor& guarded : tensors_) {
-    if (const char* text = guarded.difference()) return text;
-  }
+  // First, since a gradient that was taken away is also a tensor that was destroyed.
   for (const GuardedGradient& gradient : gradients_) {
     if (const char* text = gradient.difference()) return text;
+  }
+  for (const GuardedTensor& guarded : tensors_) {
+    if (const char* text = guarded.difference()) return text;
   }
   for (const LeafFlag& flag : flags_) {
     if (const char* text = flag.difference()) return text;

@@ -11,6 +11,11 @@ namespace overdrive::replay {
 
 namespace {
 
+// The way out where gradients come and go.
+constexpr const char* kOfGradients =
+    "; where it accumulates over several calls, end them by zero_grad(false) (Python: set_to_none=False), or "
+    "capture the model alone, captured(model).";
+
 // The first watched number, by which a caller knows its functions apart.
 int64_t number_of(const std::vector<WatchedValue>& watched) {
   return watched.empty() ? 0 : watched.front().as_number();
@@ -220,7 +225,9 @@ void Recording::outdated(std::string reason) {
   phase_ = Phase::kFirst;
   if (patience_.is_outdated(replays_)) {
     refuse("What the step uses from outside changes in nearly every call: " + outdated_reason_ +
-           (outdated_reason_.ends_with('.') ? "" : "."));
+           (outdated_reason_.starts_with("a gradient was") ? kOfGradients
+            : outdated_reason_.ends_with('.')              ? ""
+                                                           : "."));
   }
 }
 

@@ -199,3 +199,54 @@ def test_a_rate_that_comes_to_rest_after_a_warm_up(most):
         sides.append(seen)
     assert sides[0] == sides[1]
     assert step.stats()["replayed"] >= 20, step.explain()
+
+
+@pytest.mark.parametrize("hides", [True, False], ids=["of the class", "of the object"])
+def test_a_scale_of_the_loss_that_doubles(hides):
+    """It hid that of the class in a recorded call, and nothing looked at it from then on."""
+    sides = []
+    for captured in (False, True):
+        class State:
+            scale, good = 1024.0, 0
+
+        state, w = State(), torch.ones(1, requires_grad=True)
+        if not hides:
+            state.scale = 1024.0
+        opt = torch.optim.SGD([w], 0.001)
+
+        def function(x, state=state, w=w, opt=opt):
+            opt.zero_grad()
+            loss = (w * x).sum() * state.scale
+            loss.backward()
+            opt.step()
+            state.good += 1
+            if state.good == 5:
+                state.scale *= 2
+                state.good = 0
+            return loss
+
+        step = overdrive.capture(function) if captured else function
+        sides.append([(step(torch.ones(1)).item(), state.scale, state.good, w.grad.item(), w.item()) for _ in range(40)])
+    assert sides[0] == sides[1]
+
+
+def test_an_object_that_a_recorded_call_makes_is_looked_at():
+    """As a cache of settings is made when it is first asked for, in a rare branch."""
+    sides = []
+    for captured in (False, True):
+        net = types.SimpleNamespace(settings=None)
+
+        def function(x, net=net):
+            if x.numel() > 2 and net.settings is None:
+                net.settings = types.SimpleNamespace(factor=2.0)
+            return x * (1.0 if net.settings is None else net.settings.factor)
+
+        step, seen = overdrive.capture(function) if captured else function, []
+        for call in range(60):
+            if call == 40:
+                net.settings = types.SimpleNamespace(factor=5.0)
+            if call == 50:
+                net.settings = None
+            seen.append(step(torch.ones(3 if call > 9 else 2)).tolist())
+        sides.append(seen)
+    assert sides[0] == sides[1]
