@@ -130,8 +130,8 @@ class ThreadState {
   const bool grad_mode_before_;
   const int exceptions_before_;
   ThreadModes modes_{};
-  std::optional<c10::AutogradState> autograd_before_;  // kHostCode
-  const at::ThreadLocalState* whole_ = nullptr;        // kUserCode
+  std::optional<c10::AutogradState> autograd_before_;  // Code::kHost
+  const at::ThreadLocalState* whole_ = nullptr;        // Code::kUser
   std::optional<at::ThreadLocalState> own_;
 };
 

@@ -103,7 +103,7 @@ def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
         return _Node(kind, context, lambda parts: known.unflatten_fn(parts, context)), list(parts)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
-        if set(vars(value)) == set(names):
+        if hasattr(value, "__dict__") and set(vars(value)) == set(names):
             return _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), [vars(value)[name] for name in names]
     return None
 

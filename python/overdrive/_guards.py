@@ -180,6 +180,10 @@ class Read:
         return text + (f", read at {self.where}" if self.where else "")
 
 
+def as_it_is_now(read: Read) -> Read:
+    return Read(read.kind, read.holder, read.key, read.name, read.where)
+
+
 def _is_told_by_a_version(read: Read) -> bool:
     is_nothing = read.expected is NOTHING and read.kind != ENTRY
     return not is_nothing and isinstance(read.holder, dict) and (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive._code import Met, Watcher
-from overdrive._guards import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, Reads, is_number
+from overdrive._guards import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, Reads, as_it_is_now, is_number
 from overdrive._walk import Walk
 from overdrive._walk_names import KnownNames
 from overdrive._walk_places import has_attributes
@@ -52,7 +52,7 @@ class LastWalk:
             return None
         changed = []
         for read in self._reads.drop_changed().values() if self._reads.changed() is not None else ():
-            now = Read(read.kind, read.holder, read.key, read.name, read.where)
+            now = as_it_is_now(read)
             if not is_one_number(read) or not is_one_number(now) or self.walk.goes_by_strings() and isinstance(now.expected, str):
                 return None
             changed.append(now)

@@ -16,7 +16,7 @@ from overdrive._capture_results import filled, form_of, form_of_results, others_
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
 from overdrive._facts import SUBCLASS
-from overdrive._guards import Read, is_scripted
+from overdrive._guards import as_it_is_now, is_scripted
 from overdrive._left import Left, can_be_left, putter_of
 from overdrive._library import call, whole_number
 from overdrive._methods import itself
@@ -235,7 +235,7 @@ class CapturedPart(CapturedStep):
         if not call("Recording.is_active"):
             # Another call is recorded after this one, and looks at them, too. Recordings that there are go by what was before.
             is_recorded = self._variant.recordings > 0
-            self._variant.reads.add(read if is_recorded else _as_it_is_now(read) for read in changed.values())
+            self._variant.reads.add(read if is_recorded else as_it_is_now(read) for read in changed.values())
             return
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):
@@ -245,15 +245,11 @@ class CapturedPart(CapturedStep):
             else:
                 _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
         # A call that does not change them may be recorded later, and is only good for what it has found there.
-        self._variant.reads.add(_as_it_is_now(read) for place, read in changed.items() if place not in self._left)
+        self._variant.reads.add(as_it_is_now(read) for place, read in changed.items() if place not in self._left)
         self._let_go_of_old(changed)
 
     def _count_run(self) -> None:
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
-
-
-def _as_it_is_now(read: Read) -> Read:
-    return Read(read.kind, read.holder, read.key, read.name, read.where)
 
 
 class _ModuleCall:

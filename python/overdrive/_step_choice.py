@@ -6,7 +6,7 @@ from typing import Any
 
 from overdrive._call_numbers import CallNumbers, opened
 from overdrive._capture_texts import other_number
-from overdrive._guards import CELL, ENTRY, Read
+from overdrive._guards import CELL, ENTRY, as_it_is_now
 from overdrive._left import Setting, tensors_in
 from overdrive._library import OverdriveError, call
 from overdrive._optimizers import Optimizers
@@ -64,7 +64,7 @@ class StepChoice(StepTexts):
                 del self._variants[0]
             self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
-            settings = [Read(read.kind, read.holder, read.key, read.name, read.where) for read in self._settings.values()]
+            settings = [as_it_is_now(read) for read in self._settings.values()]
             variant = _Variant(next(self._numbers), key, [*training, *settings])
             variant.settings = {read.place: Setting(read) for read in settings}
             variant.numbers = numbers
@@ -184,6 +184,8 @@ class StepChoice(StepTexts):
         self._own.clear()
         self._gradients.clear()
         self._left.clear()
+        self._appearances.clear()
+        self._changes_setting = ""
         self._unsure.clear()
         self._counters.clear()
         self._written_ahead.clear()

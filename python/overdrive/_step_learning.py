@@ -13,8 +13,8 @@ from overdrive._capture_results import form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, decides, is_counted, is_only_written
-from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, bytes_of, is_all_numbers, is_array, is_number,
-                               same_value)
+from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, as_it_is_now, bytes_of, is_all_numbers, is_array,
+                               is_number)
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
 from overdrive._library import call
@@ -24,8 +24,10 @@ from overdrive._tracked import Tracked, TrackedWhole
 from overdrive._walk import Walk
 
 
-# Py_TPFLAGS_HAVE_GC: Python finds who has objects of such classes. An array of NumPy's is none.
+# Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
 _IN_CYCLES = 1 << 14
+# Calls that make or take away one value, after which that is a refusal.
+_MOST_APPEARANCES = 3
 
 
 class StepLearning(StepChoice):
@@ -68,7 +70,7 @@ class StepLearning(StepChoice):
                 self._begin_to_assign(place, read)
                 self._refuse_kept_container(place, read)
                 if read.expected is NOTHING and place not in self._assigned:
-                    self._look_from_now_on(place)
+                    self._look_from_now_on(place, read)
                 continue
             is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
             if not self._is_made_of_the_old(read):
@@ -86,16 +88,32 @@ class StepLearning(StepChoice):
         """What has no tensors, and does not go on as a number does."""
         before, now = read.expected, read.now()
         if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
-            self._look_from_now_on(place)
+            self._look_from_now_on(place, read)
         elif _is_another_object(before, now):
-            _refuse(f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep one object, and "
-                    "change the tensors and numbers in it.")
+            self._refuse_change(place, read, f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep "
+                                "one object, and change the tensors and numbers in it.")
+        else:
+            self._guard_as_it_is_now(place, read)
 
-    def _look_from_now_on(self, place: tuple[int, int, Any]) -> None:
+    def _look_from_now_on(self, place: tuple[int, int, Any], read: Read) -> None:
         """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
+        self._appearances[place] = self._appearances.get(place, 0) + 1
+        if self._appearances[place] > _MOST_APPEARANCES:
+            self._refuse_change(place, read, f"The function makes {read.told()}, or takes it away, in each call; keep it, and change what is in it.")
+            return
         self._own.pop(place, None)
         self._variants.clear()
         self._variant = None
+
+    def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
+        """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
+        self._guard_as_it_is_now(place, read)
+        _refuse(reason)
+
+    def _guard_as_it_is_now(self, place: tuple[int, int, Any], read: Read) -> None:
+        self._own.pop(place, None)
+        if self._variant is not None:
+            self._variant.reads.add([as_it_is_now(read)])
 
     def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
@@ -117,7 +135,7 @@ class StepLearning(StepChoice):
                        for each in changed.values())
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
                 continue
-            _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+            self._refuse_change(place, read, f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
 
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
@@ -142,7 +160,7 @@ class StepLearning(StepChoice):
             return
         if not can_be_put(read):
             if read.kind not in IN_CONTAINERS:
-                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+                self._refuse_change(place, read, f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
             return
         if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
@@ -248,7 +266,10 @@ def _is_another_object(before: Any, now: Any) -> bool:
         return False
     if is_array(before) and is_array(now):
         return bytes_of(before) != bytes_of(now)
-    return not same_value(before, now) and form_of(before, [], []) != form_of(now, [], [])
+    try:
+        return bool(form_of(before, [], []) != form_of(now, [], []))
+    except Exception:  # noqa: BLE001 - objects of the program that cannot be compared
+        return True
 
 
 def _length(value: Any) -> int:

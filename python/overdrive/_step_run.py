@@ -133,8 +133,9 @@ class StepRun(StepLearning):
             self._note_written(before)
             if drawn is not None and drawn != states_of(variant.generators):
                 _refuse(RANDOM_NUMBERS)
-            if reason := changed_since(around):
-                _refuse(reason)
+            self._changes_setting = self._changes_setting or changed_since(around)
+            if self._changes_setting:
+                _refuse(self._changes_setting)
         finally:
             if variant.numbers is not None:
                 variant.numbers.settle()

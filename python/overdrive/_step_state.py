@@ -72,6 +72,10 @@ class StepState:
         self._known_names: KnownNames | None = None
         # Containers that code which runs apart has changed in the last run.
         self._changed_apart: set[tuple[int, int, Any]] = set()
+        # How often a call has made a value, or taken it away.
+        self._appearances: dict[tuple[int, int, Any], int] = {}
+        # Why no call may be recorded, once one has changed a setting: another may find it as it leaves it.
+        self._changes_setting = ""
         # Values of tensors that changed between two calls, which the function may write before it reads them.
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.

@@ -65,7 +65,7 @@ def _may_change(value: Any) -> bool:
 
 
 def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
-    """A function of the class in C is replaced by an entry in the class in Python, which then is larger."""
+    """A function of the class in C is replaced by an entry in the class in Python, which then is larger. Their backward() calls another one."""
     import torch
 
     entries = entries_of(torch.Tensor)

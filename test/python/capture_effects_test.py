@@ -10,13 +10,16 @@ import torch
 
 import overdrive
 
-IMPORTS = "import collections, contextvars, datetime, decimal, gc, os, queue, random, torch, warnings\nfrom torch import nn\n"
+IMPORTS = "import collections, contextvars, datetime, decimal, gc, os, queue, random, torch, types, warnings\nfrom torch import nn\nspace = types.SimpleNamespace\n"
 BEGIN = ("L, D, t = [torch.zeros(2)], {}, torch.ones(6)\ndq, qu = collections.deque([torch.zeros(2)], maxlen=9), queue.Queue()\n"
          "torch.set_printoptions(precision=4), torch.autograd.set_detect_anomaly(False), gc.enable(), warnings.simplefilter('ignore')\n"
          "net = nn.Linear(6, 6)\no = torch.optim.SGD(net.parameters(), 0.1)\n"
          "class At:\n    def __init__(self, n):\n        self.n = n\n"
+         "class Like(At):\n    def __eq__(self, other):\n        return True\n"
+         "class Slotted:\n    __slots__ = ('n',)\n    def __init__(self, n):\n        self.n = n\n"
          "CONTEXT, DAY = contextvars.ContextVar('c'), datetime.date(2026, 1, 1)\nCONTEXT.set(0)\n"
-         "net.k, net.day, net.seen, net.cost, net.at, net.raw = 1, DAY, frozenset(), decimal.Decimal(1), At(0), bytearray(2)\nK = 1\n")
+         "net.k, net.day, net.seen, net.cost, net.at, net.raw = 1, DAY, frozenset(), decimal.Decimal(1), At(0), bytearray(2)\nK = 1\n"
+         "net.like, net.p, net.slotted, net.info = Like(0), None, Slotted(0), space(loss=t)\n")
 # What the function does, what shows it, and what the program does in some calls.
 LEFT = {
     "an item": ("L[0] = h.detach()", "L[0].sum().item()", "L[0] = torch.zeros(2)"),
@@ -48,6 +51,10 @@ REFUSED = {
     "another set": ("net.seen |= {len(net.seen)}", "net.seen", "net.seen = frozenset()", "another object"),
     "another decimal number": ("net.cost += 1", "net.cost", "net.cost *= 2", "another object"),
     "another object of a class": ("net.at = At(net.at.n + 1)", "net.at.n", "net.at = At(0)", "another object"),
+    "an object that is compared by its class": ("net.like = Like(net.like.n + 1)", "net.like.n", "net.like = Like(0)", "another object"),
+    "an object and none": ("net.p = At(1) if net.p is None else None", "net.p is None", "net.p = None", "or takes it away"),
+    "an object with slots": ("net.slotted = Slotted(net.slotted.n + 1)", "net.slotted.n", "net.slotted = Slotted(0)", "another object"),
+    "objects of tensors that do not compare": ("net.info = space(loss=h.detach())", "net.info.loss.sum().item()", "net.info = space(loss=t)", "another object"),
     "bytes in place": ("net.raw[0] += 1", "net.raw[0]", "net.raw[0] = 0", "content of net.raw"),
     "a variable of the context": ("CONTEXT.set(CONTEXT.get() + 1)", "CONTEXT.get()", "CONTEXT.set(0)", "CONTEXT.get()"),
     "grad mode": ("torch.set_grad_enabled(False)", "torch.is_grad_enabled(), bool(torch.set_grad_enabled(True))", "0", "another setting"),
@@ -68,15 +75,15 @@ def settings():
     warnings.filters[:] = filters
 
 
-def outcome(change, look, between, capture):
+def outcome(change, look, between, capture, rows=(4,)):
     torch.manual_seed(0)
     random.seed(0)
     program = {"__name__": "program", "N": [1.0] * 99, "R": random.Random(5).getstate()}
     exec(f"{IMPORTS}{BEGIN}def function(x):\n    h = net(x)\n    {change}\n    return h.sum()\n", program)
     function, when, seen = program["function"], random.Random(1), []
     captured = capture(function) if capture else function
-    for _ in range(18):
-        result = captured(torch.randn(4, 6))
+    for call in range(18):
+        result = captured(torch.randn(rows[call % len(rows)], 6))
         if result.requires_grad:
             torch.autograd.grad(result, program["net"].weight)
         seen.append((result.item(), eval(look, program)))
@@ -115,6 +122,18 @@ def test_another_effect_is_refused_by_its_name(row, capture, monkeypatch):
     assert want == got
     if capture is overdrive.capture:
         assert name in captured.refusal()
+
+
+@pytest.mark.parametrize("rows", [(4,), (4, 5, 6), (4,) * 10 + (5,)], ids=["one size", "sizes in turn", "a late size"])
+@pytest.mark.parametrize("eager_calls", [1, 3])
+@pytest.mark.parametrize("row", REFUSED)
+def test_a_recording_that_has_not_seen_the_change_is_none_either(row, eager_calls, rows, monkeypatch):
+    """The change was seen in one recording, and nothing looked at the place in the next ones."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_CHECK", "0")
+    *scenario, _ = REFUSED[row]
+    want, _ = outcome(*scenario, None, rows)
+    got, _ = outcome(*scenario, lambda function: overdrive.capture(function, eager_calls=eager_calls), rows)
+    assert want == got
 
 
 def test_what_is_left_shares_memory_with_the_results_of_recorded_calls():

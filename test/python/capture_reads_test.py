@@ -137,4 +137,4 @@ def test_an_error_that_the_function_catches_decides_in_each_call(capture):
     for call in range(24):
         a = good * (-1 if call < 12 else 1) * (call + 1)
         assert torch.equal(captured(a), function(a))
-    assert "throws an error that the function catches" in captured.refusal() or captured.stats()["replayed"] > 0, captured.explain()
+    assert "throws an error that the function catches" in captured.refusal() or capture is overdrive.captured, captured.explain()
