@@ -66,6 +66,8 @@ class Optimizer:
         states = self.optimizer.state.values()
         if _overlap([tensor for state in states for tensor in state.values() if isinstance(tensor, torch.Tensor)]):
             return f"Two parameters of {name} share a tensor of their state, and a captured step updates each for itself."
+        if any(_has_another_type(state, parameter) for parameter, state in self.optimizer.state.items()):
+            return f"A state of {name} has another type than its parameter, which is an error of step(); change the type before the optimizer is made."
         for group in self.optimizer.param_groups:
             for flag in _PLAIN:
                 if group.get(flag):
@@ -333,6 +335,14 @@ def _share_memory(these: list[Any], those: list[Any]) -> bool:
         if at and known[at - 1][1] > begin:
             return True
     return False
+
+
+def _has_another_type(state: Any, parameter: Any) -> bool:
+    """Of what has an element for each of the parameter's. The count of steps is a float in any case."""
+    import torch
+
+    return any(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and tensor.shape == parameter.shape and tensor.dtype != parameter.dtype
+               for tensor in state.values())
 
 
 def _is_of_full_precision(parameter: Any) -> bool:

@@ -977,3 +977,23 @@ def test_a_flag_that_an_error_leaves_set(asks):
             seen.append(box.failed)
         sides.append(seen)
     assert sides[0] == sides[1]
+
+
+def test_an_update_that_throws_for_the_type_of_its_state():
+    """Adam counts its steps before the error; recorded updates threw first, from the second error on."""
+    sides = []
+    for wrap in (lambda o: o, overdrive.captured):
+        torch.manual_seed(0)
+        w, seen = torch.nn.Parameter(torch.ones(2)), []
+        update = wrap(torch.optim.Adam([w], 0.01))
+        for call in range(30):
+            if call in (12, 20):
+                w.data = w.data.to(torch.float64 if call == 12 else torch.float32)
+            w.grad = torch.randn(2).to(w.dtype)
+            try:
+                update.step()
+            except RuntimeError as error:
+                seen.append(str(error))
+            seen.append((w.tolist(), update.state[w]["step"].item()))
+        sides.append(seen)
+    assert sides[0] == sides[1]
