@@ -67,7 +67,7 @@ class Optimizer:
         if _overlap([tensor for state in states for tensor in state.values() if isinstance(tensor, torch.Tensor)]):
             return f"Two parameters of {name} share a tensor of their state, and a captured step updates each for itself."
         if any(_has_another_type(state, parameter) for parameter, state in self.optimizer.state.items()):
-            return f"A state of {name} has another type than its parameter, which is an error of step(); change the type before the optimizer is made."
+            return f"A state of {name} has another type than its parameter, an error of step(); change the type before the optimizer is made."
         for group in self.optimizer.param_groups:
             for flag in _PLAIN:
                 if group.get(flag):

@@ -26,6 +26,8 @@ from overdrive._walk import Walk
 
 # Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
 _IN_CYCLES = 1 << 14
+# Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
+_WRITTEN_FIRST = {"_last_op": "tensordict"}
 # Calls that make or take away one value, after which that is a refusal.
 _MOST_APPEARANCES = 3
 
@@ -87,6 +89,8 @@ class StepLearning(StepChoice):
     def _note_object(self, place: tuple[int, int, Any], read: Read) -> None:
         """What has no tensors, and does not go on as a number does."""
         before, now = read.expected, read.now()
+        if _WRITTEN_FIRST.get(read.key) in sys.modules:
+            return
         if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
             self._look_from_now_on(place, read)
         elif _is_another_object(before, now):

@@ -3,6 +3,7 @@ program changes it between the calls, so that a value which is left once is not 
 import gc
 import os
 import random
+import sys
 import warnings
 
 import pytest
@@ -234,3 +235,19 @@ def test_a_number_that_is_another_one_in_each_call_is_refused_by_its_name():
         step(torch.ones(2))
         assert box.last == call
     assert "gives `box.last` another number in each call" in step.refusal()
+
+
+def test_what_a_library_writes_before_it_reads_it_is_no_state(monkeypatch):
+    """tensordict notes in ``_last_op`` how to leave a context, another object in each call."""
+    monkeypatch.setitem(sys.modules, "tensordict", torch)
+    box = type("Box", (), {})()
+    box._last_op = None
+
+    def function(x):
+        box._last_op = ("to_module", object())
+        return x * len(box._last_op)
+
+    step = overdrive.capture(function)
+    for call in range(20):
+        assert step(torch.full((2,), float(call))).tolist() == [2.0 * call] * 2
+    assert step.stats()["replayed"] > 10, step.refusal()
