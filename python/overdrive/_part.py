@@ -20,6 +20,7 @@ from overdrive._guards import as_it_is_now, is_scripted
 from overdrive._left import Left, can_be_left, putter_of
 from overdrive._library import call, whole_number
 from overdrive._methods import itself
+from overdrive._step_learning import NOT_CHANGED_BY_REPLAYS
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096
@@ -243,7 +244,7 @@ class CapturedPart(CapturedStep):
             elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
             else:
-                _refuse(f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+                _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
         # A call that does not change them may be recorded later, and is only good for what it has found there.
         self._variant.reads.add(as_it_is_now(read) for place, read in changed.items() if place not in self._left)
         self._let_go_of_old(changed)

@@ -113,6 +113,11 @@ class StepChoice(StepTexts):
         if self._variant is variant:
             self._variant = None
 
+    def _drop_all(self) -> None:
+        """What is known now, no recording so far knows."""
+        self._variants.clear()
+        self._variant = None
+
     def _weigh_recordings(self, reason: str) -> None:
         """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
         made = self.stats()

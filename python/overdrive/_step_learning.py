@@ -24,6 +24,7 @@ from overdrive._tracked import Tracked, TrackedWhole
 from overdrive._walk import Walk
 
 
+NOT_CHANGED_BY_REPLAYS = "The function changes {}, which a replay would not; change it outside of the function."
 # Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
 _IN_CYCLES = 1 << 14
 # Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
@@ -94,8 +95,8 @@ class StepLearning(StepChoice):
         if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
             self._look_from_now_on(place, read)
         elif _is_another_object(before, now):
-            self._refuse_change(place, read, f"The function gives {read.told()}, another object in each call, which a replay cannot make; keep "
-                                "one object, and change the tensors and numbers in it.")
+            self._refuse_change(place, read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
+                                "change the tensors and numbers in it.")
         else:
             self._guard_as_it_is_now(place, read)
 
@@ -103,16 +104,15 @@ class StepLearning(StepChoice):
         """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
         self._appearances[place] = self._appearances.get(place, 0) + 1
         if self._appearances[place] > _MOST_APPEARANCES:
-            self._refuse_change(place, read, f"The function makes {read.told()}, or takes it away, in each call; keep it, and change what is in it.")
+            self._refuse_change(place, read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
             return
         self._own.pop(place, None)
-        self._variants.clear()
-        self._variant = None
+        self._drop_all()
 
     def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
         self._guard_as_it_is_now(place, read)
-        _refuse(reason)
+        _refuse(reason.format(read.told()))
 
     def _guard_as_it_is_now(self, place: tuple[int, int, Any], read: Read) -> None:
         self._own.pop(place, None)
@@ -139,7 +139,7 @@ class StepLearning(StepChoice):
                        for each in changed.values())
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
                 continue
-            self._refuse_change(place, read, f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+            self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
 
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
@@ -164,7 +164,7 @@ class StepLearning(StepChoice):
             return
         if not can_be_put(read):
             if read.kind not in IN_CONTAINERS:
-                self._refuse_change(place, read, f"The function changes {read.told()}, which a replay would not; change it outside of the function.")
+                self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
             return
         if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
             self._count(place, read)
@@ -174,15 +174,13 @@ class StepLearning(StepChoice):
     def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
         """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
         if place not in self._left and self._forms:
-            self._variants.clear()
-            self._variant = None
+            self._drop_all()
         self._left[place] = read
 
     def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
         if can_be_put(read) and place not in self._assigned and is_only_written(read, self._codes):
             self._assigned.add(place, read)
-            self._variants.clear()
-            self._variant = None
+            self._drop_all()
 
     def _count_options(self) -> None:
         """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
@@ -194,8 +192,7 @@ class StepLearning(StepChoice):
     def _count(self, place: tuple[int, int, Any], read: Read) -> None:
         self._counters[place] = Counter(read)
         self._written_ahead = [] if self._optimizer is None else self._optimizer.places_of(list(self._counters.values()))
-        self._variants.clear()
-        self._variant = None
+        self._drop_all()
 
     def _take_settings(self, changed: dict[Any, Read]) -> None:
         """Takes out flags, texts and tuples of numbers: a call leaves one in the place of another, and its recording is for that other one."""
