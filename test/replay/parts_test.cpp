@@ -254,12 +254,18 @@ TEST(Part, AnOutputThatNobodyUses) {
   EXPECT_GT(both.part().stats().again, 0u);
 }
 
+// Two nets with the same parameters.
+std::pair<Sequential, Sequential> twins() {
+  Sequential stock(Linear(6, 8), Tanh(), Linear(8, 2));
+  Sequential ours(Linear(6, 8), Tanh(), Linear(8, 2));
+  for (size_t i = 0; i < 4; ++i) ours->parameters()[i].detach().copy_(stock->parameters()[i].detach());
+  return {stock, ours};
+}
+
 TEST(Part, UpdatesOfAnOptimizer) {
   for (const MakeOptimizer& make : {sgd(), adam()}) {
     torch::manual_seed(5);
-    Sequential stock(Linear(6, 8), Tanh(), Linear(8, 2));
-    Sequential ours(Linear(6, 8), Tanh(), Linear(8, 2));
-    for (size_t i = 0; i < 4; ++i) ours->parameters()[i].detach().copy_(stock->parameters()[i].detach());
+    auto [stock, ours] = twins();
     const auto of_stock = make(stock->parameters()), of_ours = make(ours->parameters());
     auto net = captured(ours);
     CapturedOptimizer update = captured(*of_ours);
@@ -286,9 +292,7 @@ TEST(Part, ClosuresOfOptimizers) {
     return std::make_unique<torch::optim::LBFGS>(parameters, torch::optim::LBFGSOptions(0.1).max_iter(5));
   };
   for (const MakeOptimizer& make : {sgd(), adam(), lbfgs}) {
-    Sequential stock(Linear(6, 8), Tanh(), Linear(8, 2));
-    Sequential ours(Linear(6, 8), Tanh(), Linear(8, 2));
-    for (size_t i = 0; i < 4; ++i) ours->parameters()[i].detach().copy_(stock->parameters()[i].detach());
+    auto [stock, ours] = twins();
     const auto of_stock = make(stock->parameters()), of_ours = make(ours->parameters());
     auto net = captured(ours);
     CapturedOptimizer update = captured(*of_ours);
