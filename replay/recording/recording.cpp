@@ -131,18 +131,21 @@ std::vector<at::Tensor> Recording::record_first(const Tensors& inputs) {
     refuse(program->refusal);
     return results;
   }
-  if (Part* const part = function_.part()) {
-    if (program->is_part()) part->function().gradients().learn(*program);
-  } else {
-    note_gradients_left(*program);
-  }
+  if (!function_.part()) note_gradients_left(*program);
   flags_ = LeafFlags(*program);
-  recorded_ = std::move(program);
+  begin_proof(std::move(program));
   numbers_.begin();
-  note_memory(*recorded_);
   inputs_.forget();
   phase_ = Phase::kSecond;
   return results;
+}
+
+// What calls before it have met says nothing about the program.
+void Recording::begin_proof(std::unique_ptr<Program> program) {
+  recorded_ = std::move(program);
+  if (Part* const part = function_.part(); part && recorded_->is_part())
+    part->function().gradients().learn(*recorded_);
+  note_memory(*recorded_);
 }
 
 std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
@@ -176,8 +179,7 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
     inputs_.forget();
     if (call.program) {
       call.results = copies_of(call.results);
-      recorded_ = std::move(call.program);
-      note_memory(*recorded_);
+      begin_proof(std::move(call.program));
     } else {
       phase_ = Phase::kFirst;
     }

@@ -80,6 +80,8 @@ class Recording {
   Tensors call_phase(const Tensors& inputs);
   Tensors eager(const Tensors& inputs);
   Tensors record_first(const Tensors& inputs);
+  // The next recording is compared with this one.
+  void begin_proof(std::unique_ptr<Program> program);
   Tensors record_second(const Tensors& inputs);
   Tensors check(const Tensors& inputs);
   // Calls are eager for good.

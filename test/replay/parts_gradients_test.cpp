@@ -81,6 +81,24 @@ TEST(PartGradients, ByZeroGrad) {
   EXPECT_EQ(both.run(60), "") << both.part().explain();
 }
 
+// A recording that met the gradient differs from the next one, which met none, and counts no more: replays that
+// are compared have the operators of zero_grad().
+TEST(PartGradients, ThatOneRecordingAloneHasMet) {
+  for (int early = 0; early < 8; ++early) {
+    const auto program = [early] {
+      return taking([](TwoLayersImpl& model) { model.zero_grad(); },
+                    [early](TwoLayersImpl& model, const at::Tensor& y, int i) {
+                      y.square().sum().backward();
+                      model.zero_grad();
+                      if (i == early || i >= 10) model.other->weight.square().sum().backward();
+                    });
+    };
+    PartBesideEager both(program, {.check_every = 5});
+    EXPECT_EQ(both.run(40), "") << "in call " << early << "\n" << both.part().explain();
+    EXPECT_GT(both.part().stats().replayed, 15u) << "in call " << early << "\n" << both.part().explain();
+  }
+}
+
 TEST(PartGradients, WithoutAGraph) {
   PartBesideEager both([] {
     return taking(
