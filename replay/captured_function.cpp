@@ -143,6 +143,7 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   if (rests_.take_call()) return eager(inputs, rests_.reason());
   choose_numbers();
+  gradients_.look();
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
   if (!recording) return eager(inputs, eager_reason_);
@@ -150,7 +151,15 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = recording->call(inputs);
   if (stats_.recorded != recorded) weigh_recordings();
+  if (const auto leaves = recording->take_leaves_in_turn(); !leaves.empty()) tell_apart_by(leaves);
   return results;
+}
+
+void CapturedFunction::tell_apart_by(const std::vector<WeakTensor>& leaves) {
+  const bool is_first = !gradients_.is_used();
+  if (!gradients_.learn(leaves)) return;
+  if (is_first) watched_.emplace_back(&gradients_.pattern(), sizeof(uint64_t));
+  recordings_.clear();
 }
 
 void CapturedFunction::choose_numbers() {
@@ -179,6 +188,7 @@ void CapturedFunction::weigh_recordings() {
 bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
   const Busy busy(busy_, std::try_to_lock);
   if (!busy.is_first() || !is_on_ || Recorder::active() || reason_to_run_eagerly()) return false;
+  gradients_.look();
   Recording* recording = recordings_.find(inputs, stats_.calls);
   return recording && recording->would_replay(inputs);
 }

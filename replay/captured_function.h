@@ -4,6 +4,7 @@
 #pragma once
 
 #include "replay/number_arguments.h"
+#include "replay/recording/gradients_in_turn.h"
 #include "replay/recording/kept_recordings.h"
 #include "replay/recording/rests.h"
 
@@ -49,6 +50,7 @@ class CapturedFunction {
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
   void choose_numbers();
   void weigh_recordings();
+  void tell_apart_by(const std::vector<WeakTensor>& leaves);
 
   const Function function_;
   const CaptureOptions options_;
@@ -63,6 +65,7 @@ class CapturedFunction {
   GivenNumbers given_;
   // Of a function that takes numbers, from its first call on.
   std::unique_ptr<NumberArguments> arguments_;
+  GradientsInTurn gradients_;
   KeptRecordings recordings_;
   Rests rests_;
   uint64_t current_ = 0;

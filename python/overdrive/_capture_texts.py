@@ -234,8 +234,6 @@ def in_python(text: str) -> str:
     if text.startswith("aten::lift_fresh uses memory"):
         return ("torch.tensor(), torch.from_numpy() or an index makes a tensor of an array of more than 1 MiB in the middle of the step; "
                 "make the tensor outside of the function.")
-    if text.startswith("aten::add_.Tensor uses memory that was there before the call and died in it"):
-        text += " Where it is a gradient that accumulates over several calls, end them by zero_grad(set_to_none=False)."
     text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
     text = re.sub(r"^(the step|anomaly mode|autocast|hooks on|a forward-mode|called inside)", r"The last call was eager: \1",
                   text)

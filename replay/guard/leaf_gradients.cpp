@@ -82,4 +82,19 @@ std::string gradient_difference(const std::vector<LeafGradient>& before, std::ve
   return others_are_left ? "" : kOtherGradients;
 }
 
+std::vector<WeakTensor> leaves_that_take_turns(const std::vector<LeafGradient>& before,
+                                               const std::vector<LeafGradient>& now) {
+  std::unordered_map<const c10::TensorImpl*, bool> had_one;
+  for (const LeafGradient& gradient : before) had_one.emplace(gradient.raw, gradient.defined_before);
+  std::vector<WeakTensor> leaves;
+  bool any = false;
+  for (const LeafGradient& gradient : now) {
+    if (gradient.is_left_alone()) continue;
+    leaves.push_back(gradient.leaf);
+    const auto known = had_one.find(gradient.raw);
+    any |= known != had_one.end() && known->second != gradient.defined_before;
+  }
+  return any ? leaves : std::vector<WeakTensor>();
+}
+
 }  // namespace overdrive::replay

@@ -32,5 +32,9 @@ void note_gradients_left(Program& program);
 // Whether two recordings treat the gradients alike; a sentence otherwise. Notes in the later one which
 // gradients may come and go.
 std::string gradient_difference(const std::vector<LeafGradient>& before, std::vector<LeafGradient>& now);
+// The leaves whose gradients the later one does not leave alone, where the two found some in one call and not
+// in the other; else none.
+std::vector<WeakTensor> leaves_that_take_turns(const std::vector<LeafGradient>& before,
+                                               const std::vector<LeafGradient>& now);
 
 }  // namespace overdrive::replay

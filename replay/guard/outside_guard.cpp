@@ -189,6 +189,17 @@ bool OutsideGuard::only_gradients_come_or_go() const {
                      [](const GuardedGradient& each) { return each.is_left_alone || !each.difference(); });
 }
 
+std::vector<WeakTensor> OutsideGuard::leaves_that_take_turns() const {
+  std::vector<WeakTensor> leaves;
+  bool any = false;
+  for (const GuardedGradient& gradient : gradients_) {
+    if (gradient.is_left_alone || gradient.weak.expired()) continue;
+    leaves.push_back(gradient.weak);
+    any |= gradient.leaf->grad().defined() != gradient.defined_before;
+  }
+  return any ? leaves : std::vector<WeakTensor>();
+}
+
 void OutsideGuard::finish_call() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].bumps > 0) {

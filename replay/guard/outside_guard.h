@@ -37,6 +37,8 @@ class OutsideGuard {
   // Whether nothing differs but gradients that the program leaves alone: some are there now and were not, or
   // the other way.
   bool only_gradients_come_or_go() const;
+  // The leaves whose gradients the program does not leave alone, where some of these came or went; else none.
+  std::vector<WeakTensor> leaves_that_take_turns() const;
   // Whether what differs may be as it was again: a gradient, or whether tensors require one.
   bool may_fit_again() const;
   // Before a replay: gradients of an earlier call that somebody holds are kept.

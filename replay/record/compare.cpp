@@ -125,9 +125,7 @@ std::string memory_difference(const Program& a, const Program& b) {
     }
     if (x.origin == Origin::kOutside && x.raw != y.raw) {
       if (b.is_gradient(static_cast<int>(i))) {
-        return str(name,
-                   " adds to a gradient that was there before the call, another one in each call; take it away "
-                   "before the call, or keep it: zero_grad(false), in each step that leaves it.");
+        return str(name, kOtherGradient);
       }
       return str(name,
                  " uses a tensor that was there before the call, another one in each call; "

@@ -510,9 +510,11 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     if (memory.constant.empty() || memory.written) {
       const std::string& name = program_.operators[std::max(memory.first, 0)].name;
-      return refuse(c10::str(name,
-                             " uses memory that was there before the call and died in it, as from_blob() or "
-                             "a tensor that was replaced; keep the tensor and copy new values into it."));
+      return refuse(
+          c10::str(name, gradients_before_.contains(memory.raw)
+                             ? kGradientDied
+                             : " uses memory that was there before the call and died in it, as from_blob() or "
+                               "a tensor that was replaced; keep the tensor and copy new values into it."));
     }
     memory.origin = Origin::kConstant;
   }

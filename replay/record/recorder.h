@@ -127,6 +127,8 @@ class Recorder {
   std::unordered_set<const c10::TensorImpl*> outside_seen_;
   // Leaves from outside that required a gradient when the call first used them.
   std::vector<WeakTensor> required_;
+  // The memory of the gradients that such leaves had then.
+  std::unordered_set<const c10::StorageImpl*> gradients_before_;
   bool switches_off_a_leaf() const;
   // Of each input's memory: the bytes of its storage that the input's elements span.
   struct Span {

@@ -123,7 +123,12 @@ int Recorder::memory(const at::Tensor& tensor, bool result, bool* fresh) {
 void Recorder::note_outside(const at::Tensor& tensor, int value) {
   auto* impl = tensor.unsafeGetTensorImpl();
   if (!outside_seen_.insert(impl).second) return;
-  if (tensor.requires_grad() && tensor.is_leaf()) required_.emplace_back(tensor.getIntrusivePtr());
+  if (tensor.requires_grad() && tensor.is_leaf()) {
+    required_.emplace_back(tensor.getIntrusivePtr());
+    const at::Tensor& gradient = tensor.grad();
+    if (gradient.defined() && gradient.has_storage())
+      gradients_before_.insert(gradient.storage().unsafeGetStorageImpl());
+  }
   if (is_in_autocast_context_ && tensor.requires_grad() && !tensor.is_leaf()) note_cast_from_before(tensor);
   program_.outside.push_back({.weak = WeakTensor(tensor.getIntrusivePtr()),
                               .raw = impl,

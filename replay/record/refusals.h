@@ -9,6 +9,11 @@
 
 namespace overdrive::replay {
 
+// How a recorder's reason goes on behind an operator's name.
+constexpr const char* kGradientDied =
+    " uses a gradient that was there before the call and that the call takes away; capture what makes it, too, "
+    "or keep it: zero_grad(false) (Python: set_to_none=False).";
+
 // Of an operator before it runs. Empty when nothing is against the operator.
 std::string refusal_of(const std::string& name);
 // Of a tensor among an operator's arguments or results; empty for a tensor that a recording understands.

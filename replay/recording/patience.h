@@ -11,6 +11,9 @@ class Patience {
   // Each notes one failure more. True: that was the last one.
   // A recording differs from the one before.
   bool differs() { return ++differences_ >= kMostDifferences; }
+  // It uses a gradient that another recording's calls leave, and that is another tensor each time until these
+  // are replayed.
+  bool waits_for_others() { return ++waits_ >= kMostWaits; }
   // What the recording needs from outside has changed.
   bool is_outdated(uint64_t replays) { return ++outdated_ >= kMostOutdated && replays < 2 * outdated_; }
   // Of a part: what its last recorded call made lives still, and the recording proves nothing yet.
@@ -34,6 +37,7 @@ class Patience {
 
  private:
   static constexpr uint64_t kMostDifferences = 4;
+  static constexpr uint64_t kMostWaits = 12;
   static constexpr uint64_t kMostOutdated = 8;
   static constexpr uint64_t kMostUndone = 16;
   // When there are not twice as many replays.
@@ -44,6 +48,7 @@ class Patience {
   static constexpr uint64_t kAlike = 4;
 
   uint64_t differences_ = 0;
+  uint64_t waits_ = 0;
   uint64_t outdated_ = 0;
   uint64_t held_ = 0;
   uint64_t undone_in_a_row_ = 0;

@@ -3,6 +3,8 @@
 #include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
 #include "replay/record/apart_call.h"
+#include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 #include "replay/recording/eager_time.h"
 
 #include <atomic>
@@ -128,7 +130,7 @@ std::vector<at::Tensor> Recording::record_first(const Tensors& inputs) {
   if (learns_casts(*program)) return results;
   if (program->refusal.empty()) program->refusal = refusal_of_written_inputs(*program);
   if (!program->refusal.empty()) {
-    refuse(program->refusal);
+    refuse_recorded(program->refusal);
     return results;
   }
   if (!function_.part()) note_gradients_left(*program);
@@ -170,7 +172,7 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
   note_recording();
   CheckedCall call = checked_call(inputs);
   if (!call.refusal.empty()) {
-    refuse(std::move(call.refusal));
+    refuse_recorded(std::move(call.refusal));
   } else if (call.difference.empty()) {
     adopt(std::move(call.run));
     doubts_ = Doubts(run_->program(), run_->bound().buffers());
@@ -178,6 +180,8 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
   } else {
     inputs_.forget();
     if (call.program) {
+      if (!function_.part())
+        leaves_in_turn_ = leaves_that_take_turns(recorded_->gradients, call.program->gradients);
       call.results = copies_of(call.results);
       begin_proof(std::move(call.program));
     } else {
@@ -191,7 +195,7 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
 // The program replays already, other data than those that it was recorded with.
 std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
   if (const char* reason = outside_difference()) {
-    outdated(reason);
+    outdated_by_guard(reason);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
@@ -201,7 +205,7 @@ std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
   if (!call) return eager_after_throw(inputs, run_->other_answer());
   ++stats_.checked;
   if (!call->refusal.empty()) {
-    refuse(std::move(call->refusal));
+    refuse_recorded(std::move(call->refusal));
   } else if (call->difference.empty()) {
     begin_replays(std::move(call->run));
   } else {
@@ -219,6 +223,13 @@ void Recording::refuse(std::string reason) {
   function_.forget();
 }
 
+void Recording::refuse_recorded(std::string reason) {
+  if (!reason.ends_with(kGradientDied) || patience_.waits_for_others()) return refuse(std::move(reason));
+  run_.reset();
+  outdated_reason_ = std::move(reason);
+  phase_ = Phase::kFirst;
+}
+
 // This call runs eagerly: a value that changed now may have yet another value in the next call.
 void Recording::outdated(std::string reason) {
   ++stats_.outdated;
@@ -233,9 +244,16 @@ void Recording::outdated(std::string reason) {
   }
 }
 
+void Recording::outdated_by_guard(std::string reason) {
+  if (!function_.part()) leaves_in_turn_ = run_->guard().leaves_that_take_turns();
+  outdated(std::move(reason));
+}
+
 void Recording::note_difference(std::string text) {
   outdated_reason_ = std::move(text);
-  if (patience_.differs()) refuse(outdated_reason_);
+  const bool is_last =
+      outdated_reason_.ends_with(kOtherGradient) ? patience_.waits_for_others() : patience_.differs();
+  if (is_last) refuse(outdated_reason_);
 }
 
 }  // namespace overdrive::replay

@@ -46,6 +46,9 @@ class Recording {
   // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
   bool declines();
   bool is_ready() const { return phase_ == Phase::kReady; }
+  // The leaves whose gradients matter to the function, where the last call found some of them in another state
+  // than the recording; else none.
+  std::vector<WeakTensor> take_leaves_in_turn() { return std::exchange(leaves_in_turn_, {}); }
   // Whether a recording says which leaves require a gradient in calls that belong here.
   bool has_flags() const { return phase_ == Phase::kSecond || phase_ == Phase::kCheck; }
   // Of the program's memory, and about those of its tables.
@@ -86,8 +89,12 @@ class Recording {
   Tensors check(const Tensors& inputs);
   // Calls are eager for good.
   void refuse(std::string reason);
+  // A recorder has a reason, which may be gone in a later call.
+  void refuse_recorded(std::string reason);
   // The recording fits no more, and the next call is recorded.
   void outdated(std::string reason);
+  // The same for what the guards of the run have found.
+  void outdated_by_guard(std::string reason);
   // A recorded call differs from the one before.
   void note_difference(std::string text);
 
@@ -161,6 +168,8 @@ class Recording {
   LeafFlags flags_;
   // Whether the function looks at gradients that the program leaves alone, as zero_grad() does.
   bool gradients_matter_ = false;
+  // Of the last call.
+  std::vector<WeakTensor> leaves_in_turn_;
 
   // The phase, with the last recording before the proof, and the run after it.
   Phase phase_ = Phase::kWarm;

@@ -1,6 +1,7 @@
 // Calls whose replay is in doubt: something may matter to the function that no recording shows, the replay was
 // taken back, or its turn has come to be compared.
 #include "replay/record/compare.h"
+#include "replay/record/refusals.h"
 #include "replay/recording/recording.h"
 
 namespace overdrive::replay {

@@ -18,7 +18,7 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
     if (!gradients_matter_ && run_->guard().only_gradients_come_or_go() && !numbers_.difference() &&
         !doubts_.difference(inputs))
       return doubted_gradients(inputs, reason);
-    outdated(reason);
+    outdated_by_guard(reason);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || is_known_leaf(run_->program(), inputs)) return eager(inputs);

@@ -113,6 +113,71 @@ TEST(Capture, AccumulatesOverSmallBatches) {
   EXPECT_GT(both.step().stats().replayed, 50u) << both.step().explain();
 }
 
+// The optimizer's update and zero_grad() are the program's, after so many calls.
+Training accumulation() {
+  Training training = small_mlp();
+  training.updates_between = true;
+  auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(training.model);
+  training.step = [net](const Tensors& inputs) {
+    at::Tensor loss = torch::mse_loss(net->forward(inputs[0]), inputs[1]) / 4;
+    loss.backward();
+    return loss;
+  };
+  return training;
+}
+
+TEST(Capture, AccumulatesOverCalls) {
+  for (const int calls : {2, 3, 4, 9}) {
+    for (const bool set_to_none : {true, false}) {
+      SideBySide both(accumulation);
+      const auto update = [=](Training& training, int i) {
+        if (i % calls > 0) return;
+        training.optimizer->step();
+        training.optimizer->zero_grad(set_to_none);
+      };
+      EXPECT_EQ(both.run(100, update), "") << calls << " calls\n" << both.step().explain();
+      EXPECT_GT(both.step().stats().replayed, 55u) << calls << " calls\n" << both.step().explain();
+    }
+  }
+}
+
+// Over two calls for a while, then over three, and the last one of an epoch alone.
+TEST(Capture, AccumulatesOverOtherNumbersOfCalls) {
+  SideBySide both(accumulation);
+  const auto update = [=](Training& training, int i) {
+    if (i % (i < 50 ? 2 : 3) > 0 && i % 11 > 0) return;
+    training.optimizer->step();
+    training.optimizer->zero_grad();
+  };
+  EXPECT_EQ(both.run(140, update), "") << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 90u) << both.step().explain();
+}
+
+TEST(Capture, AccumulatesInAModelThatIsFrozenInTurns) {
+  SideBySide both(accumulation);
+  const auto update = [=](Training& training, int i) {
+    if (i % 20 == 0) training.model->parameters()[0].requires_grad_(i % 40 == 0);
+    if (i % 3 > 0) return;
+    training.optimizer->step();
+    training.optimizer->zero_grad();
+  };
+  EXPECT_EQ(both.run(160, update), "") << both.step().explain();
+  EXPECT_GT(both.step().stats().replayed, 60u) << both.step().explain();
+}
+
+// Who holds the gradients has another tensor in each call that adds to them.
+TEST(Capture, AccumulatesGradientsThatSomebodyKeeps) {
+  Tensors kept;
+  SideBySide both(accumulation);
+  const auto update = [&](Training& training, int i) {
+    if (i % 3 == 1) kept.push_back(training.model->parameters()[0].grad());
+    if (i % 3 > 0) return;
+    training.optimizer->step();
+    training.optimizer->zero_grad();
+  };
+  EXPECT_EQ(both.run(60, update), "") << both.step().explain();
+}
+
 TEST(Capture, ChangesAnInputInPlace) {
   auto step = capture([](at::Tensor x) {
     x.mul_(2);

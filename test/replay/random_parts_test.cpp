@@ -912,7 +912,8 @@ void try_seed(uint64_t seed, Count& count, bool passes = true) {
     std::cerr << "; outputs";
     for (const auto& [index, form] : program.recipes[k].outputs) std::cerr << " " << form;
     std::cerr << "; takes " << program.takes[k] << "; gives " << program.gives
-              << (program.chained ? "; chained" : "") << (program.input_requires_grad ? "; of inputs" : "") << "\n";
+              << (program.chained ? "; chained" : "") << (program.input_requires_grad ? "; of inputs" : "")
+              << "\n";
   }
   const auto eager = made(program, false, passes), captured = made(program, true, passes);
   CaptureStats stats;

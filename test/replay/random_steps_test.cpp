@@ -2,8 +2,8 @@
 // (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
 // call in which an operator throws. Replays run on one lane and on several, with delays between their
 // operators, some of which are divided. A third of the steps take two numbers, which go on, stay, swap, come
-// again or are 0 and 1. OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every
-// run of the suite tries.
+// again or are 0 and 1; in a sixth the gradients of several calls add up. OVERDRIVE_CAPTURE_FUZZ=first:count
+// runs others than the few that every run of the suite tries.
 #include "forward_ad/forward_ad.h"
 #include "replay/apart.h"
 #include "replay/lanes/lane_trial.h"
@@ -51,8 +51,11 @@ struct RandomStep {
   int numbers = -1;
   // What is made a second time: nothing, something for a sum with the first, or something that nobody reads.
   int repeats;
+  // Over how many calls gradients add up until the program around steps the optimizer and takes them away; 0:
+  // the function does both in each call.
+  int accumulates;
 
-  explicit RandomStep(uint64_t seed) {
+  explicit RandomStep(uint64_t seed) : accumulates(seed % 6 == 1 ? 2 + static_cast<int>(seed / 6 % 3) : 0) {
     Random random(seed * 7919 + 17);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
     rows = 1 + below(5);
@@ -368,18 +371,19 @@ Training training_of(const RandomStep& random) {
   const Tensors state{torch::ones({random.rows, random.columns}), torch::randn({random.rows, random.columns}),
                       torch::zeros({random.columns}), torch::ones({random.columns})};
   training.optimizer = optimizer_of(random.optimizer, leaves);
+  training.updates_between = random.accumulates > 0;
   auto* optimizer = training.optimizer.get();
   training.state = leaves;
   training.state.insert(training.state.end(), state.begin(), state.end());
   training.numbers = [random](int i) { return random.numbers_of(i); };
   training.numbered = [=](const Tensors& inputs, const std::vector<Number>& given) {
-    optimizer->zero_grad(random.set_to_none);
+    if (random.accumulates == 0) optimizer->zero_grad(random.set_to_none);
     if (random.touch_input) at::Tensor(inputs[1]).add_(0.125);
     at::Tensor loss = random.loss(leaves, state, inputs, given);
     loss.backward();
     if (random.twice) random.loss(leaves, state, inputs, given).mul(0.5).backward();
     if (random.clip) torch::nn::utils::clip_grad_value_(leaves, 0.02);
-    optimizer->step();
+    if (random.accumulates == 0) optimizer->step();
     return loss + random.throwing_end(inputs);
   };
   if (random.numbers < 0) {
@@ -425,8 +429,14 @@ void try_seed(uint64_t seed, Count& count, bool passes, int lanes) {
                                                         .check_every = random.check_every,
                                                         .passes = passes,
                                                         .lanes = lanes});
-  const std::string difference = both.run(random.numbers < 0 ? 14 : 24, [&](Training& training, int i) {
+  const int calls = random.accumulates > 0 ? 40 : random.numbers < 0 ? 14 : 24;
+  const std::string difference = both.run(calls, [&](Training& training, int i) {
     const torch::NoGradGuard no_grad;
+    // Now and then in another call.
+    if (random.accumulates > 0 && (i % random.accumulates == 0) == (i % 13 != 5)) {
+      training.optimizer->step();
+      training.optimizer->zero_grad(random.set_to_none);
+    }
     if (i == 11 || seed % 5 == 0) {
       for (auto& group : training.optimizer->param_groups()) group.options().set_lr(0.03 / (1 + i));
     }

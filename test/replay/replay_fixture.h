@@ -48,6 +48,8 @@ struct Training {
   // Of a step that takes numbers, in the place of `step`: those of call i.
   std::function<at::Tensor(const Tensors&, const std::vector<Number>&)> numbered = {};
   std::function<std::vector<Number>(int)> numbers = {};
+  // Whether the program between the calls steps the optimizer, and not the step.
+  bool updates_between = false;
 
   at::Tensor call(int i) const { return numbered ? numbered(inputs(i), numbers(i)) : step(inputs(i)); }
   // Of a captured call.
@@ -77,7 +79,7 @@ class SideBySide {
 
   explicit SideBySide(const Make& make, CaptureOptions options = {})
       : eager_(made(make)), captured_(made(make)) {
-    if (!options.optimizer) options.optimizer = captured_.optimizer.get();
+    if (!options.optimizer && !captured_.updates_between) options.optimizer = captured_.optimizer.get();
     if (options.modules.empty() && captured_.model) options.modules = {captured_.model};
     step_ = std::make_unique<CapturedStep>(
         [this](const Tensors& inputs) { return Tensors{captured_.recorded(inputs)}; }, options);
