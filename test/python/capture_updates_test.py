@@ -112,21 +112,6 @@ def test_gradients_that_accumulate_over_calls_have_a_recording_with_an_update_an
         assert_same(want, got)
 
 
-def test_gradients_that_are_taken_away_to_none_tell_what_to_write():
-    net = torch.nn.Linear(4, 4)
-
-    def function(x, last):
-        net(x).square().mean().backward()
-        if last:
-            net.zero_grad()
-        return x * 2
-
-    step = overdrive.capture(function)
-    for call in range(40):
-        step(torch.randn(3, 4), call % 4 == 3)
-    assert "zero_grad(set_to_none=False)" in step.refusal()
-
-
 WRITES = {
     "the argument": lambda groups, lr: [group.update(lr=lr) for group in groups],
     "of the argument": lambda groups, lr: [group.update(lr=lr * factor) for group, factor in zip(groups, (1.5, 0.5))],
