@@ -20,6 +20,7 @@ enum Kind : int64_t {
   kCode = 7,    // what the function has
   kDefaults = 8,
   kKeywordDefaults = 9,
+  kDict = 11,    // the dict of the object's attributes
   kVersion = 10  // the next `key` values look at this dict, and hold as long as its version is `expected`
 };
 // Objects of Python, by address, which live as long as this does.
@@ -48,6 +49,7 @@ struct Python {
   void (*release)(void*) = find<void (*)(void*)>("Py_DecRef");
   void* (*code)(void*) = find<void* (*)(void*)>("PyFunction_GetCode");
   void* (*defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetDefaults");
+  void* (*dict)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_GenericGetDict");
   void* (*keyword_defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetKwDefaults");
 };
 
@@ -87,6 +89,12 @@ bool holds(const Python& python, const Value& value) {
       void* type = python.type(value.holder);
       python.release(type);
       return type == value.expected;
+    }
+    case kDict: {
+      void* dict = python.dict(value.holder, nullptr);
+      // The object still holds it.
+      python.release(dict);
+      return dict == value.expected;
     }
     case kCode:
       return python.code(value.holder) == value.expected;

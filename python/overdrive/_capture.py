@@ -137,6 +137,10 @@ class CapturedStep(Method, StepRun):
         return self._plainly(inputs)
 
     def _plainly(self, inputs: Sequence[Any]) -> Any:
+        import torch
+
+        if torch._C._functorch.maybe_current_level() is not None:
+            return self._apply(inputs)  # torch.func.grad() goes on with the results
         leaves: list[Any] = []
         form = form_of_results(self._apply(inputs), leaves)
         return filled(form, iter([leaf.detach() for leaf in leaves]))

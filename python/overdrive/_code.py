@@ -105,6 +105,12 @@ def is_standard(file: str) -> bool:
     return file.startswith(_folders()[3])
 
 
+def file_of(module: Any) -> str:
+    """Of a module, or of what stands in the place of one. A ``__getattr__()`` of its own is not asked."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) else ""
+
+
 def name_of(function: Any, value: Any) -> Read | None:
     """The name under which a function has a value, if one of its own variables is it."""
     function = getattr(function, "__func__", function)

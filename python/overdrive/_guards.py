@@ -17,7 +17,7 @@ from typing import Any
 from overdrive._library import under_the_gil
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT = range(14)
+ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT = range(15)
 _OF_C = ctypes._SimpleCData.__mro__[1]
 _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
@@ -30,7 +30,7 @@ _NO_NUMBERS = frozenset((type, types.FunctionType, types.BuiltinFunctionType, ty
 # Of what a container has, beside single items.
 IN_CONTAINERS = (SIZE, KEYS, CONTENTS, BYTES)
 # Of C alone.
-_C_KEYS, _C_CODE, _C_VERSION = 6, 7, 10
+_C_KEYS, _C_CODE, _C_VERSION, _C_DICT = 6, 7, 10, 11
 _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
 # Kinds that always look at a dict where their holder is one.
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
@@ -146,6 +146,8 @@ class Read:
                 return NOTHING
         if kind == KIND:
             return type(holder)
+        if kind == DICT:
+            return holder.__dict__
         if kind == CONTEXT:
             return holder.get(NOTHING)
         if kind == CONTENTS:
@@ -198,6 +200,8 @@ def _c_kind(read: Read) -> int | None:
         return read.kind
     if read.kind in (CONTENTS, KEYS) and not read.expected:
         return SIZE
+    if read.kind == DICT:
+        return _C_DICT
     if type(read.holder) is types.FunctionType:
         return _C_CODE if read.kind == CODE else _C_OF_FUNCTIONS.get(read.key) if read.kind == ATTRIBUTE else None
     return None
@@ -261,6 +265,12 @@ class Absent(Read):
     def leave_out(self, keys: Iterable[Any]) -> None:
         """Those that are values of their own."""
         self._left_out.update(keys)
+
+    def without(self, keys: Iterable[Any]) -> Absent:
+        """For one set of values: others, in which the keys are missing, share this guard."""
+        found = Absent(self.holder, [*self._left_out, *keys])
+        found._names, found._tables, found._had = dict(self._names), dict(self._tables), self._had
+        return found
 
     def come(self) -> list[Read]:
         """Those that are there now, each as a value that there was not."""
@@ -457,13 +467,13 @@ class Reads:
         places = {place: read for place, read in self._all.items() if id(read) in others} if others else {}
         if places:
             self._all = {place: read for place, read in self._all.items() if place not in places}
-            for absent in [read for read in places.values() if isinstance(read, Absent)]:
+            absents = [read for read in places.values() if isinstance(read, Absent)]
+            self._take_out(places.values())
+            for absent in absents:
                 come = {read.place: read for read in absent.come()}
                 del places[absent.place]
                 places.update(come)
-                absent.leave_out(read.key for read in come.values())
-                self._all[absent.place] = absent
-            self._take_out(places.values())
+                self.add([absent.without(read.key for read in come.values())])
         return places
 
     def has(self, read: Read) -> bool:

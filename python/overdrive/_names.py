@@ -29,7 +29,7 @@ _FINDS = ("__getattr__", "__getattribute__")
 _PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO")
 _MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split")
 # What may go through a dict in its order.
-_GOES_THROUGH = ("iter", "list", "tuple", "items", "values", "keys", "enumerate", "zip", "map", "reversed", "sum", "next")
+_GOES_THROUGH = ("iter", "list", "tuple", "items", "values", "keys", "enumerate", "zip", "map", "reversed", "sum", "next", "popitem")
 _GOES_THROUGH_CODE = ("GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "DICT_MERGE", "DICT_UPDATE", "LIST_EXTEND")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_OP")
 _COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")

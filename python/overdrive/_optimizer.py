@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive._counters import Counter
-from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, entries_of, hooks_of, same_value
+from overdrive._guards import ENTRY, ITEM, SIZE, VALUES, Read, entries_of, hooks_of, is_scalar, same_value
 from overdrive._optimizer_rules import has_constants, is_pytorchs, kind_of_optimizer, rule_of
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._tracked import plain
@@ -77,6 +77,8 @@ class Optimizer:
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) or key == "betas" and any(torch.is_tensor(b) for b in value):
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
+                if any(is_scalar(number) and not isinstance(number, float) for number in (value if key == "betas" else (value,))):
+                    return f"{name} has a number of NumPy's as {key}, whose arithmetic rounds otherwise than Python's; give float({key})."
             if _overlap([parameter for each in self.optimizer.param_groups for parameter in each["params"]]):
                 return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):

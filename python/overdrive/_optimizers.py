@@ -22,7 +22,7 @@ class Optimizers:
         self.add(optimizers, function)
 
     def add(self, optimizers: Iterable[Any], function: Any) -> None:
-        new = [Optimizer(optimizer, self._with_constants) for optimizer in optimizers]
+        new = [Optimizer(optimizer, self._with_constants) for optimizer in optimizers if not self.knows(optimizer)]
         self._names += [name_of(function, one.optimizer) for one in new]
         self._all += new
 
@@ -51,11 +51,16 @@ class Optimizers:
         import torch
 
         found = False
-        for index, (one, name) in enumerate(zip(self._all, self._names)):
+        for one, name in list(zip(self._all, self._names)):
             now = None if name is None else name.now()
-            if isinstance(now, torch.optim.Optimizer) and now is not one.optimizer:
+            if not isinstance(now, torch.optim.Optimizer) or now is one.optimizer:
+                continue
+            found = True
+            index = self._all.index(one)
+            if self.knows(now):  # it was found beside
+                del self._all[index], self._names[index]
+            else:
                 self._all[index] = Optimizer(now, self._with_constants)
-                found = True
         return found
 
     def knows(self, optimizer: Any) -> bool:
@@ -98,7 +103,7 @@ class Optimizers:
             one.begin(counts)
 
     def end(self) -> None:
-        for one in self._all:
+        for one in reversed(self._all):
             one.end()
 
     def note_update(self, optimizer: Any) -> None:

@@ -78,12 +78,13 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
 
 def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes) -> Iterator[Read]:
     """Functions that ran, and numbers and flags that stand in the class."""
-    has_forward = False
+    # Called without their names.
+    called = {key for key in ("forward", "__call__") if hasattr(kind, key)}
     for each in kind.__mro__:
         entries = entries_of(each)
-        if not has_forward and hasattr(kind, "forward") and each is not object:
-            yield Read(ENTRY, entries, "forward", f"{each.__name__}.forward")
-            has_forward = "forward" in entries
+        for key in sorted(called) if each is not object else ():
+            yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
+        called -= entries.keys()
         functions = []
         for key, value in list(entries.items()) if is_torchs(each.__module__) else ():
             code = getattr(getattr(value, "fget", None) or getattr(value, "__func__", value), "__code__", None)

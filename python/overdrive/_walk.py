@@ -39,6 +39,10 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
+# Methods that C made of an object's class, with the object, and what goes through a dict.
+_METHODS_OF_C = (types.BuiltinMethodType, types.MethodWrapperType)
+_DICTS: tuple[dict[Any, Any], ...] = {}, collections.OrderedDict()
+_VIEWS = tuple(type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items()))
 # Functions that Python makes, calls and drops: nothing leads to them, and a search of the whole heap would find none.
 _OF_ONE_LINE = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 
@@ -147,6 +151,11 @@ class Walk(Containers):
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
+        elif kind in _METHODS_OF_C:
+            if not isinstance(value.__self__, (types.ModuleType, type)):
+                self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
+        elif kind in _VIEWS:
+            self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
         elif kind in _GETTERS:
             for text in value.__reduce__()[1]:
                 for part in text.split(".") if isinstance(text, str) else ():
@@ -161,6 +170,7 @@ class Walk(Containers):
             for part in (value.func, value.args, value.keywords):
                 self._into(part, name, where, depth + 1)
             self._entries(value.__dict__, self._attributes, name, depth)
+            self._absent_in(value.__dict__).add_table(self._optional, name)
         elif is_number(value):
             self._object(value, name, where, depth)
         elif isinstance(value, dict):

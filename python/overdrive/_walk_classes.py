@@ -6,8 +6,8 @@ import types
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from overdrive._code import is_standard
-from overdrive._guards import ATTRIBUTE, ENTRY, SIZE, entries_of
+from overdrive._code import file_of, is_standard
+from overdrive._guards import ATTRIBUTE, DICT, ENTRY, SIZE, Read, entries_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
 from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON, is_pythons_own
@@ -98,6 +98,14 @@ class Classes(Globals):
             names = {**names, **dict.fromkeys(getattr(kind, "__match_args__", ()), where)}
         return names
 
+    def _same_dict(self, value: Any, name: str) -> None:
+        """That no other dict comes in the place of an object's own."""
+        kind = type(value)
+        found = next((vars(each)["__dict__"] for each in kind.__mro__ if "__dict__" in vars(each)), None)
+        if isinstance(found, types.GetSetDescriptorType):  # and no property
+            read = Read(DICT, value, None, f"the attributes of {name}")
+            self.reads.setdefault(read.place, read)
+
     def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
         """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
         pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
@@ -174,6 +182,8 @@ class Classes(Globals):
     def _values_of_owner(self, owner: type, name: str, depth: int) -> dict[str, str]:
         """Those that stand in one class."""
         members, entries = self._members_of(owner), entries_of(owner)
+        # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
+        self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", DEEPEST)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and code in self._codes]
@@ -217,7 +227,7 @@ class Classes(Globals):
 
 def _is_of_the_library(name: str) -> bool:
     """Whether a module, by its name, is of Python's library, and its objects have attributes of their own."""
-    return name not in _OF_NO_OBJECT and is_standard(getattr(sys.modules.get(name), "__file__", None) or "")
+    return name not in _OF_NO_OBJECT and is_standard(file_of(sys.modules.get(name)))
 
 
 def _has(kind: type, key: str) -> bool:

@@ -1,7 +1,9 @@
 """Dicts, lists and arrays, up to a size."""
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +12,7 @@ from overdrive._walk_classes import MOST_ITEMS
 from overdrive._walk_places import DEEPEST
 from overdrive._walk_torch import OfTorch
 
+_CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 # Bytes of an array that are looked at.
 _MOST_BYTES = 16 << 10
 
@@ -17,7 +20,7 @@ _MOST_BYTES = 16 << 10
 class Containers(OfTorch):
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
         keys = list(value)
-        if self._goes_through and len(keys) <= MOST_ITEMS:
+        if (self._goes_through or isinstance(value, collections.OrderedDict)) and len(keys) <= MOST_ITEMS:
             self._read(KEYS, value, None, f"the keys of {name}", where, DEEPEST)
         else:
             self._read(SIZE, value, None, f"len({name})", where, depth)
@@ -52,6 +55,12 @@ class Containers(OfTorch):
 
     def _too_long(self, values: Iterable[Any], count: int, name: str) -> None:
         self.notes.give_up()
-        if is_number(next(iter(values))):
+        if _has_numbers(next(iter(values))):
             self.refusals.append(f"The function reads `{name}`, which has {count} items, and no more than {MOST_ITEMS} are looked "
                                  "at; give the numbers as a tensor, or promise by guards=\"promised\" that they do not change.")
+
+
+def _has_numbers(item: Any) -> bool:
+    """Whether it is one, or has some, as a pair of a tensor and its label has."""
+    inside = item.values() if isinstance(item, dict) else item if isinstance(item, _CONTAINERS) else getattr(item, "__dict__", {}).values()
+    return is_number(item) or any(map(is_number, itertools.islice(inside, MOST_ITEMS)))

@@ -53,7 +53,7 @@ class Globals(Places):
     def _globals(self, names: Names, variables: dict[str, Any]) -> None:
         for name, where in names.globals.items():
             self._read(ENTRY, variables, name, name, where, 0)
-            if name not in variables and not _is_pythons_own(vars(builtins).get(name)):
+            if name not in variables and not (name in vars(builtins) and _is_pythons_own(vars(builtins)[name])):
                 self._read(ENTRY, vars(builtins), name, name, where, 0)
         for text in names.strings if "globals" in names.globals else ():
             if text.isidentifier():

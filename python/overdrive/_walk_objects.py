@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from overdrive._code import kind_of
+from overdrive._code import file_of, kind_of
 from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_classes import MOST_ITEMS, Classes
@@ -53,7 +53,7 @@ class Objects(Classes):
         if isinstance(value, types.ModuleType):
             if is_torchs(value.__name__) and value.__name__ != "torch._C":
                 self._entries(vars(value), self._attributes, name, depth)
-            elif value.__name__ not in sys.builtin_module_names and kind_of(getattr(value, "__file__", None) or "") == "user":
+            elif value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
                 self._entries(vars(value), self._attributes, name, depth)
                 for key, place in self._optional.items():
                     self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
@@ -84,6 +84,7 @@ class Objects(Classes):
         names = self._names_for(kind)
         own = entries if isinstance(entries, dict) else None
         if own is not None:
+            self._same_dict(value, name)
             if kind.__module__.startswith("torch.utils.data"):
                 self._lengths(own, names, name)
             self._entries(own, names, name, depth)
@@ -113,6 +114,8 @@ class Objects(Classes):
             return  # more names lead to nothing more
         self._named[id(function)] = (function, name, "", depth)
         self._entries(function.__dict__, self._attributes, name, depth)
+        if self._optional:
+            self._absent_in(function.__dict__).add_table(self._optional, name)
         if not has_run:
             self._decorated(function, name, depth)
             return

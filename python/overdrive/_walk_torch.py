@@ -6,7 +6,7 @@ import sys
 from collections.abc import Container
 from typing import Any
 
-from overdrive._code import kind_of
+from overdrive._code import file_of, kind_of
 from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, is_number
 from overdrive._optimizer_rules import is_of_the_program
 from overdrive._torch_reads import reads_of_torch
@@ -65,6 +65,7 @@ class OfTorch(Objects):
         if self._names_of_modules is None:
             self._names_of_modules = {key: where for key, where in self._nn_attributes.items() if key not in own}
         self._entries(entries, self._names_of_modules, name, depth)
+        self._same_dict(module, name)
         if functions := self._functions_of_torch(kind):
             self._absent_in(entries).add_table(functions, name)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
@@ -79,7 +80,7 @@ class OfTorch(Objects):
         if asked := self._asked_of(kind):
             known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
             self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
-        if kind_of(getattr(sys.modules.get(kind.__module__), "__file__", None) or "") == "user":
+        if kind_of(file_of(sys.modules.get(kind.__module__))) == "user":
             self._whole_of(kind, entries, own, {piece: where for piece, where in self._whole.items() if piece}, name, depth)
             self._class_values(kind, entries, name, depth)
 

@@ -267,7 +267,7 @@ void PartFunction::note_autocast() {
 std::vector<at::Tensor> PartFunction::again(
     const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
     const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted, bool create_graph,
-    const std::function<void(const std::vector<at::Tensor>&)>& check) const {
+    const std::function<void(const std::vector<at::Tensor>&)>& check, bool* frees) const {
   const at::AutoGradMode with_graph(true);
   const uint64_t first_node = at::sequence_number::peek();
   std::vector<at::Tensor> given = inputs;
@@ -291,7 +291,15 @@ std::vector<at::Tensor> PartFunction::again(
       "The backward of a captured part needs its function once more, and the function makes another graph now "
       "than in the forward: what it reads was changed in between. ",
       graph.refusal());
-  return graph.pull(gradients, wanted, create_graph, create_graph);
+  std::vector<at::Tensor> result = graph.pull(gradients, wanted, create_graph, create_graph);
+  if (!frees) return result;
+  try {
+    (void)graph.pull(gradients, wanted, /*keep_graph=*/false, /*create_graph=*/false);
+    *frees = false;
+  } catch (const c10::Error&) {
+    *frees = true;
+  }
+  return result;
 }
 
 }  // namespace overdrive::replay

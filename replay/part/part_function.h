@@ -89,11 +89,12 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // After a backward with create_graph.
   void refuse_second_derivatives();
   // The gradients of the uses by the function itself, in a backward. `check` looks at the outputs first. Throws
-  // where the graph is another one now.
+  // where the graph is another one now. `frees`: where not null, whether the backward has freed something.
   std::vector<at::Tensor> again(const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
                                 const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                                 bool create_graph,
-                                const std::function<void(const std::vector<at::Tensor>&)>& check) const;
+                                const std::function<void(const std::vector<at::Tensor>&)>& check,
+                                bool* frees) const;
   // Whether again() runs on this thread. To it, another part in the function is its function.
   static bool is_running_again();
   // The number of the function that does; -1: none.

@@ -434,8 +434,12 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
   if (create_graph) function_->refuse_second_derivatives();
   const PutBack left(before_, outside_, *plan_);
   const FlagsOfForward flags(inputs_, outside_, *plan_);
-  return function_->again(inputs_, plan_->uses, gradients, wanted, create_graph,
-                          [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); });
+  // The recorded forms have not shown what this one needs.
+  const bool may_free = !saves_ && !create_graph && !torch::autograd::get_current_graph_task_keep_graph();
+  return function_->again(
+      inputs_, plan_->uses, gradients, wanted, create_graph,
+      [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); },
+      may_free ? &saves_ : nullptr);
 }
 
 // As eager's nodes: those that ran are freed, and another output may have others.

@@ -246,7 +246,7 @@ def test_an_index_of_an_array_in_a_part(np, kind):
 
 
 @pytest.mark.parametrize(("body", "reason"), [
-    ("t = torch.from_numpy(a); t.add_(x); return x * 2", "writes to an array"),
+    ("t = torch.from_numpy(a); t.add_(x); return x * 2", "the content of a"),
     ("b = np.ones(4, 'f4'); t = torch.from_numpy(b); b[1] = 5; return x + t", "changes after it has become a tensor"),
     ("b = np.ones(4, 'f4'); t = torch.from_numpy(b); y = x + t; b[1] = 5; return y + t.sum()", "changes after it has become a tensor"),
     ("t = torch.from_numpy(a); return t", "clone()"),
@@ -296,3 +296,33 @@ def test_another_mask_of_an_array_is_recorded_anew(np):
             values.mask[1] = True
         assert step(*row(i))[1].item() == (i + 1) * (3.0 if i < 8 else 1.0)
     assert step.stats()["replayed"] > 4
+
+
+@pytest.mark.parametrize("wrap", ["step", "part"])
+def test_a_learning_rate_of_numpy_that_rounds_otherwise_is_refused(np, wrap):
+    """NumPy computes with a float32 and Python with a float64."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 6)
+        opt = torch.optim.Adam(net.parameters(), lr=0.01)
+        if captured and wrap == "part":
+            overdrive.captured(opt)
+
+        def function(x, net=net, opt=opt):
+            opt.zero_grad()
+            net(x).square().mean().backward()
+            opt.step()
+            return x
+
+        step = overdrive.capture(function) if captured and wrap == "step" else function
+        weights = []
+        for call in range(40):
+            if call >= 20:
+                opt.param_groups[0]["lr"] = np.float32(0.01 / (call + 1))
+            step(torch.randn(5, 4))
+            weights.append(net.weight.detach().clone())
+        sides.append(weights)
+    assert all(map(torch.equal, *sides))
+    if wrap == "step":
+        assert "a number of NumPy's as lr" in step.refusal()

@@ -1,0 +1,138 @@
+"""What a program changes after the first replays where no value that was read is another one: names and methods that come, go and come again,
+and items of containers that are too long to be looked at."""
+import os
+import types
+
+import pytest
+import torch
+
+import overdrive
+
+
+def _calls(function, change, calls=24, at=(12,)):
+    """What each call gives, with a change before some of them."""
+    given = []
+    for call in range(calls):
+        if call in at:
+            change(call)
+        try:
+            given.append(function(torch.ones(1) * (call + 1)).item())
+        except RuntimeError as error:
+            given.append(str(error))
+    return given
+
+
+WRAPS = [overdrive.capture, overdrive.captured]
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+@pytest.mark.parametrize("make", [lambda: [[1.0] for _ in range(2000)], lambda: [types.SimpleNamespace(k=1.0) for _ in range(2000)],
+                                  lambda: {index: {"k": 1.0} for index in range(2000)}], ids=["lists", "objects", "dicts"])
+def test_values_in_a_long_container_are_refused(make, wrap):
+    values = make()
+
+    def function(x):
+        item = values[1500]
+        return x * (item[0] if isinstance(item, list) else item["k"] if isinstance(item, dict) else item.k)
+
+    captured = wrap(function)
+    for call in range(12):
+        assert captured(torch.ones(1)).item() == 1.0
+    assert "has 2000 items, and no more than 1024 are looked at" in captured.refusal()
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+@pytest.mark.parametrize("name", ["__call__", "forward"])
+@pytest.mark.parametrize("owner", [torch.nn.Tanh, torch.nn.Sequential])
+def test_a_method_of_a_class_of_modules_that_comes_and_goes(owner, name, wrap):
+    net = torch.nn.Sequential(torch.nn.Tanh())
+    own = vars(owner).get(name)
+
+    def other(module, x):
+        return x * 7
+
+    def change(call):
+        if call % 20:
+            setattr(owner, name, other)
+        elif own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+    sides = []
+    for function in (lambda x: net(x), wrap(lambda x: net(x))):
+        sides.append(_calls(function, change, calls=60, at=(10, 20, 30, 40)))
+    assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("wrap", WRAPS, ids=["step", "part"])
+def test_a_name_that_comes_twice(wrap):
+    program = {"__name__": "program"}
+    exec("import os\ndef function(x):\n try:\n  return x * late\n except NameError:\n  return x * float(os.environ.get('OD_TEST_LATE', '2'))", program)
+
+    def change(call):
+        if call % 20:
+            program["late"], os.environ["OD_TEST_LATE"] = 5.0, "7"
+        else:
+            del program["late"]
+            if call == 40:
+                del os.environ["OD_TEST_LATE"]
+
+    try:
+        sides = [_calls(function, change, calls=50, at=(10, 20, 30, 40)) for function in (program["function"], wrap(program["function"]))]
+    finally:
+        os.environ.pop("OD_TEST_LATE", None)
+    assert sides[0] == sides[1]
+    assert len(set(sides[0][10:20]) & set(sides[0][20:30])) < 10
+
+
+def test_an_optimizer_keeps_its_step_after_calls_that_raise():
+    """A new model and optimizer come under the same names."""
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(3)
+        has: dict = {}
+        seen: list = []
+
+        def make(has=has):
+            has["net"] = torch.nn.Linear(4, 2)
+            has["opt"] = torch.optim.AdamW(has["net"].parameters(), lr=0.01)
+
+        def function(x, has=has):
+            net, opt = has["net"], has["opt"]
+            opt.zero_grad()
+            y = torch.tanh(net(x))
+            if has["raises"]:
+                y.mul_(2)
+            loss = y.square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        make()
+        step = overdrive.capture(function) if captured else function
+        for call in range(60):
+            has["raises"] = 20 <= call < 28
+            if call == 28:
+                make()
+            if call == 40:
+                has["opt"].register_step_post_hook(lambda *_, seen=seen: seen.append(1))
+            try:
+                step(torch.randn(5, 4))
+            except RuntimeError:
+                assert has["raises"]
+        assert "step" not in vars(has["opt"])
+        sides.append((len(seen), has["net"].weight.tolist()))
+    assert sides[0] == sides[1]
+
+
+def test_a_captured_step_under_a_transform_is_its_function():
+    weight = torch.ones(3)
+    step = overdrive.capture(lambda x: (x * weight).sum().square())
+    for call in range(20):
+        x = torch.randn(3)
+        if call % 7 == 6:
+            assert torch.equal(torch.func.grad(step)(x), 2 * x.sum() * weight)
+        else:
+            assert torch.equal(step(x), (x * weight).sum().square())
+    assert step.stats()["replayed"] > 8
