@@ -264,10 +264,12 @@ void PartFunction::note_autocast() {
   refuse("Nearly every backward runs under autocast; call backward() outside of the context.");
 }
 
-std::vector<at::Tensor> PartFunction::again(
-    const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
-    const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted, bool create_graph,
-    const std::function<void(const std::vector<at::Tensor>&)>& check, bool* frees) const {
+std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& inputs,
+                                            const std::vector<PartUse>& uses,
+                                            const std::vector<at::Tensor>& gradients,
+                                            const std::vector<bool>& wanted, bool create_graph,
+                                            const std::function<void(const std::vector<at::Tensor>&)>& check,
+                                            bool* frees) const {
   const at::AutoGradMode with_graph(true);
   const uint64_t first_node = at::sequence_number::peek();
   std::vector<at::Tensor> given = inputs;

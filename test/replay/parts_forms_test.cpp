@@ -249,22 +249,21 @@ TEST(PartForms, ASecondBackwardOfAFormThatIsNotRecorded) {
   for (const bool saves : {true, false}) {
     PartBesideEager both([saves] {
       auto net = Linear(6, 6);
-      return PartProgram{
-          .model = net.ptr(),
-          .function =
-              [=](const Tensors& in) mutable {
-                const at::Tensor first = saves ? net(in[0]).tanh() : net->weight + in[0].sum();
-                return Tensors{first, net->bias.sum()};
-              },
-          .step =
-              [=](const PartFunction& part, int i) mutable {
-                net->zero_grad();
-                const Tensors y = part({batch_of(i, {4, 6}, {1})[0]});
-                const at::Tensor loss = i < 12 ? y[1] * 2 : y[0].sum() + y[1];
-                loss.backward();
-                if (i >= 12) loss.backward();
-                return Tensors{loss};
-              }};
+      return PartProgram{.model = net.ptr(),
+                         .function =
+                             [=](const Tensors& in) mutable {
+                               const at::Tensor first = saves ? net(in[0]).tanh() : net->weight + in[0].sum();
+                               return Tensors{first, net->bias.sum()};
+                             },
+                         .step =
+                             [=](const PartFunction& part, int i) mutable {
+                               net->zero_grad();
+                               const Tensors y = part({batch_of(i, {4, 6}, {1})[0]});
+                               const at::Tensor loss = i < 12 ? y[1] * 2 : y[0].sum() + y[1];
+                               loss.backward();
+                               if (i >= 12) loss.backward();
+                               return Tensors{loss};
+                             }};
     });
     EXPECT_EQ(both.run(16), "") << saves << both.part().explain();
     EXPECT_GT(both.part().stats().again, 0u) << saves << both.part().explain();
