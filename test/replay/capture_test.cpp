@@ -141,6 +141,16 @@ TEST(Capture, AccumulatesOverCalls) {
   }
 }
 
+TEST(Capture, ASaveOfAStepWhoseGradientsComeAndGoSaysWhatToWrite) {
+  SideBySide both(accumulation);
+  const auto update = [](Training& training, int i) {
+    if (i % 3 == 0) training.optimizer->zero_grad();
+  };
+  EXPECT_EQ(both.run(60, update), "");
+  both.captured().optimizer->zero_grad();
+  EXPECT_THAT(error_of([&] { both.step().save("/dev/null"); }), testing::HasSubstr("zero_grad(false)"));
+}
+
 // Over two calls for a while, then over three, and the last one of an epoch alone.
 TEST(Capture, AccumulatesOverOtherNumbersOfCalls) {
   SideBySide both(accumulation);
