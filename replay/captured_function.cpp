@@ -257,9 +257,9 @@ FunctionToSave CapturedFunction::to_save(std::string name) {
   const std::string reason =
       last && last->wants_casts()
           ? "it is called inside of an autocast context; enter the context in the function."
-      : gradients_.is_used()
-          ? "it finds gradients in some calls and none in others; zero_grad(false) (Python: set_to_none=False) keeps them."
-          : refusal();
+      : gradients_.is_used() ? "it finds gradients in some calls and none in others; zero_grad(false) (Python: "
+                               "set_to_none=False) keeps them."
+                             : refusal();
   TORCH_CHECK(
       !function.programs.empty(), "The step cannot be saved: ",
       reason.empty() ? "no call of it is replayed yet; call it until stats().replayed counts." : reason);

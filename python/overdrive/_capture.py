@@ -60,7 +60,7 @@ class CapturedStep(Method, StepRun):
         if self._found_optimizers:
             self._take_found_optimizers()
         optimizer = self._optimizer
-        if optimizer is not None and (reason := optimizer.write_numbers()):
+        if optimizer is not None and (reason := optimizer.begin_call()):
             self._given_up = reason
             return self._eager(inputs, reason)
         if optimizer is not None and optimizer.take_crossed():

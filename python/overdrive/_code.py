@@ -251,7 +251,7 @@ class Watcher:
     def __init__(self, refuse: Callable[[str], None] | None, met: Met, stepped: Callable[[Any], None]) -> None:
         self._refuse = refuse
         self._met = met
-        # Is told of each optimizer whose step() has run.
+        # Is told of each optimizer and scheduler whose step() has run.
         self._stepped = stepped
         self.codes: dict[tuple[types.CodeType, int], dict[str, Any]] = {}
         # Code of PyTorch's modules and their like with its globals, and the classes whose methods these are.
@@ -381,7 +381,7 @@ class Watcher:
     def _note_step(self, optimizer: Any) -> None:
         import torch
 
-        if isinstance(optimizer, torch.optim.Optimizer):
+        if isinstance(optimizer, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)):
             self._stepped(optimizer)
 
     def keep(self, values: Iterable[Any]) -> None:

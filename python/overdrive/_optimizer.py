@@ -37,6 +37,10 @@ class Optimizer:
         self._rule = rule_of(kind)
         self._has_constants = with_constants and has_constants(kind)
         self._numbers: list[Any] = []
+        # Options of the call, and those that a scheduler has left which stepped apart in it; whether the recorded function called it.
+        self.scheduled: list[dict[str, Any]] | None = None
+        self.left_by_scheduler: list[dict[str, Any]] | None = None
+        self.is_scheduled_here = False
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
         # Options before the recorded function ran, and those that it has given other floats before its step().
@@ -120,15 +124,32 @@ class Optimizer:
 
     def has_written_options(self) -> bool:
         """Whether the options are those that write_numbers() has put into tensors."""
-        groups = self.optimizer.param_groups
+        groups = self._groups_of_call()
         rule = self._rule
         return rule is None or len(groups) == len(self._written) and all(
             _are_same(rule.numbers(_plain_options(group)), written) for group, written in zip(groups, self._written))
 
+    def has_left_options(self) -> bool:
+        """The same when the function has run, or those that a scheduler has left."""
+        return self.has_written_options() if self.left_by_scheduler is None else same_value(self.options(), self.left_by_scheduler)
+
+    def carries_options(self) -> bool:
+        return self._rule is not None
+
+    def options(self) -> list[dict[str, Any]]:
+        return [{key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups]
+
+    def _groups_of_call(self) -> list[dict[str, Any]]:
+        """With the options that the call began with."""
+        groups: list[dict[str, Any]] = self.optimizer.param_groups
+        if self.scheduled is None:
+            return groups
+        return [{**group, **before} for group, before in zip(groups, self.scheduled)]
+
     def _take_options(self) -> bool:
         """Options that the function has written are numbers of the call, if they are floats and this is its first step()."""
         groups = self.optimizer.param_groups
-        if not self._counts or self._rule is None or self.steps > 1 or len(groups) != len(self._options):
+        if self.scheduled is not None or not self._counts or self._rule is None or self.steps > 1 or len(groups) != len(self._options):
             return False
         written = []
         for index, (group, before) in enumerate(zip(groups, self._options)):
@@ -193,6 +214,7 @@ class Optimizer:
         self._options = [{key: plain(group[key]) for key in carried if key in group} for group in self.optimizer.param_groups]
         self._counts = counts
         self.written_inside.clear()
+        self.is_scheduled_here = False
         self.steps, self._thread = 0, threading.get_ident()
         self._before = self.optimizer.__dict__.get("step")
         self.optimizer.step = self._step
@@ -209,6 +231,10 @@ class Optimizer:
         if threading.get_ident() != self._thread:
             return self._kind.step(self.optimizer, closure)  # that thread's call is not recorded
         self.steps += 1
+        if self.is_scheduled_here:
+            _refuse("The function calls step() of the optimizer after that of its scheduler, in one call; call the scheduler last.")
+            self._run_pytorchs(self._kind.step)
+            return None
         self.optimizer._opt_called = True  # for the warning of schedulers
         loss = None
         if closure is not None:
@@ -223,7 +249,7 @@ class Optimizer:
             self._run_pytorchs(getattr(self._kind.step, "__wrapped__", self._kind.step))  # without hooks
             return loss
         with torch.no_grad():
-            for index, group in enumerate(self.optimizer.param_groups):
+            for index, group in enumerate(self._groups_of_call()):
                 self._update(_plain_options(group), self._numbers[index])
         return loss
 

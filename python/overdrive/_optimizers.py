@@ -19,6 +19,8 @@ class Optimizers:
         self._all: list[Optimizer] = []
         # Under which names the function has them.
         self._names: list[Read | None] = []
+        # Whether a scheduler has stepped apart in the call.
+        self._is_scheduled = False
         self.add(optimizers, function)
 
     def add(self, optimizers: Iterable[Any], function: Any) -> None:
@@ -28,6 +30,33 @@ class Optimizers:
 
     def all(self) -> list[Optimizer]:
         return self._all
+
+    def begin_call(self) -> str:
+        """A refusal, or ""."""
+        if self._is_scheduled:
+            self._is_scheduled = False
+            for one in self._all:
+                one.scheduled = one.left_by_scheduler = None
+        return self.write_numbers()
+
+    def carries_options_of(self, optimizer: Any) -> bool:
+        """Whether a change of its options asks for no other recording."""
+        return any(one.optimizer is optimizer and one.carries_options() for one in self._all)
+
+    def note_scheduler(self) -> None:
+        """The function that is recorded steps one now."""
+        for one in self._all:
+            one.is_scheduled_here = True
+
+    def keep_options(self) -> None:
+        """A scheduler is about to step, maybe in a replay which the function runs after."""
+        self._is_scheduled = True
+        for one in self._all:
+            one.scheduled = one.scheduled or one.options()
+
+    def note_options_left(self) -> None:
+        for one in self._all:
+            one.left_by_scheduler = one.options()
 
     def write_numbers(self) -> str:
         return next((reason for one in self._all if (reason := one.write_numbers())), "")
@@ -119,9 +148,9 @@ class Optimizers:
             if one.steps == 0 and all_step:
                 _refuse(f"The function does not call step() of the optimizer that was given ({type(one.optimizer).__name__}); call it, or "
                         "leave it out of optimizer=.")
-            elif not one.has_written_options():
+            elif not one.has_left_options():
                 _refuse(CHANGED_OPTIONS)
 
 
-CHANGED_OPTIONS = ("The function changes the optimizer's options, as a scheduler's step() does; call it outside the "
-                   "function.")
+CHANGED_OPTIONS = ("The function changes the optimizer's options after its step(), as a scheduler's step(epoch) does; call it outside "
+                   "the function.")

@@ -10,6 +10,7 @@ from overdrive._guards import CELL, ENTRY, as_it_is_now
 from overdrive._left import Setting, tensors_in
 from overdrive._library import OverdriveError, call
 from overdrive._optimizers import Optimizers
+from overdrive._schedulers import is_scheduler
 from overdrive._step_texts import StepTexts
 from overdrive._step_variant import _Variant
 
@@ -153,10 +154,12 @@ class StepChoice(StepTexts):
         return True
 
     def _take_found_optimizers(self) -> None:
-        """Those that the function was seen to step are the step's from here on, as if they had been named."""
+        """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers."""
         if self._optimizer is None:
             self._optimizer = Optimizers([], self._function, self._with_constants)
-        self._optimizer.add(self._found_optimizers, self._function)
+        for scheduler in filter(is_scheduler, self._found_optimizers):
+            self._schedulers.add(scheduler)
+        self._optimizer.add([each for each in self._found_optimizers if not is_scheduler(each)], self._function)
         self._found_optimizers.clear()
         self._forget()
 

@@ -19,6 +19,7 @@ from overdrive._library import call
 from overdrive._places import Before, Places
 from overdrive._optimizer import NOT_UNDERSTOOD
 from overdrive._optimizer_rules import is_of_the_program, is_understood
+from overdrive._schedulers import is_scheduler
 from overdrive._step_learning import StepLearning
 from overdrive._step_variant import _Form, _Variant
 from overdrive._surroundings import changed_since, surroundings
@@ -123,7 +124,7 @@ class StepRun(StepLearning):
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]
-            with watcher:
+            with self._schedulers.apart(self._optimizer), watcher:
                 value = run(inputs)
             watcher.keep(self._objects)
             self._objects = ()
@@ -202,7 +203,11 @@ class StepRun(StepLearning):
         return hooks
 
     def _note_optimizer(self, optimizer: Any) -> None:
-        """An optimizer of PyTorch's has made a step. The next call knows it, where none was named."""
+        """An optimizer of PyTorch's has made a step, or a scheduler. The next call knows it, where none was named."""
+        if is_scheduler(optimizer):
+            if self._guarded and not self._is_part and optimizer not in self._schedulers:
+                self._found_optimizers[optimizer] = None
+            return
         if not self._looks_at_steps:
             return
         if self._optimizer is not None and self._optimizer.knows(optimizer):

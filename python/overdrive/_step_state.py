@@ -24,6 +24,7 @@ from overdrive._guards import ENTRY, Read, Reads, is_scripted
 from overdrive._last_walk import LastWalk
 from overdrive._library import address_of, call, function as function_of
 from overdrive._modes import counts_of_modes
+from overdrive._schedulers import Schedulers
 from overdrive._step_variant import _Variant
 from overdrive._swap import let_go_before_swaps
 from overdrive._walk_names import KnownNames
@@ -44,8 +45,9 @@ class StepState:
         self._with_constants = constant_numbers or guarded
         known = [optimizer for optimizer in optimizers if is_part or not is_of_the_program(optimizer)]
         self._optimizer = Optimizers(known, function, self._with_constants) if known else None
-        # Those whose step() the function has called, although nobody has named them.
+        # Those whose step() the function has called, although nobody has named them, and schedulers.
         self._found_optimizers: dict[Any, None] = {}
+        self._schedulers = Schedulers()
         self._roots = list(modules)
         self._modules = self._named_modules()
         self._watch = watch
