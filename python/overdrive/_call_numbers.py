@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from overdrive._capture_texts import Number
@@ -98,7 +98,7 @@ class CallNumbers:
         self._recorded: list[Any] = []
         # Counters by their index in the values that the first run did not change, and what they are.
         self._fixed: dict[int, Any] = {}
-        self._recordings = self._runs = 0
+        self._recordings = self._runs = self._replays = 0
         self._texts: _Texts | None = None
         self._book: Book | None = None
         self._left: list[str] = []
@@ -193,8 +193,9 @@ class CallNumbers:
     def book(self) -> Book | None:
         return self._book if self.has_floats else None
 
-    def end(self, recorded: bool) -> None:
-        """After the function has run, and nothing of the call is alive but what the program keeps."""
+    def end(self, recorded: bool, replays: Callable[[], int]) -> None:
+        """After the function has run, and nothing of the call is alive but what the program keeps. ``replays``: how many there were, those
+        that were compared among them."""
         book, self._book = self._book, None
         first = len(self.places)
         if self._runs == 1 and not recorded and not self._recordings:
@@ -216,7 +217,9 @@ class CallNumbers:
             if not is_another:
                 self._note(book)
         if self._runs > _MOST_RUNS and not self.counters:
-            self.refusal = self.refusal or "the recordings do not show where it stands"
+            before, self._replays, self._runs = self._replays, replays(), 0
+            if self._replays == before:
+                self.refusal = self.refusal or "the recordings do not show where it stands"
         if self.refusal:
             self._give([])
 

@@ -56,7 +56,7 @@ class StepRun(StepLearning):
                 if any(is_of_a_class(leaf) for leaf in leaves):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
-                    numbers.end(recorded)
+                    numbers.end(recorded, self._count_replays)
                     self._tell_refusal(variant, numbers, recorded)
                 if recorded:
                     self._check_form(entry)
@@ -201,6 +201,10 @@ class StepRun(StepLearning):
         if ours is not None or self._optimizer is None:
             hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
         return hooks
+
+    def _count_replays(self) -> int:
+        made = self.stats()
+        return int(made["replayed"] + made["checked"])
 
     def _note_optimizer(self, optimizer: Any) -> None:
         """An optimizer of PyTorch's has made a step, or a scheduler. The next call knows it, where none was named."""

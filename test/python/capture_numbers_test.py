@@ -201,3 +201,17 @@ def test_a_step_with_open_numbers_is_not_for_a_file(tmp_path):
     _, step = train(mixed, RAMP, True)
     with pytest.raises(RuntimeError, match="it was called with a number"):
         step.save(str(tmp_path / "step.od"))
+
+
+@pytest.mark.parametrize("check_every", [1, 2, 5])
+def test_replays_that_are_compared_have_the_numbers_of_their_call(check_every):
+    net, _ = net_and_optimizer()
+
+    def function(x, y, beta):
+        return mixed(net, x, y, beta).detach()
+
+    step = overdrive.capture(function, check_every=check_every)
+    for i, beta in enumerate(RAMP):
+        assert torch.equal(step(*batch(i), beta), function(*batch(i), beta)), i
+    made = step.stats()
+    assert made["checked"] + made["replayed"] > 25, step.refusal()
