@@ -26,7 +26,7 @@ from overdrive._tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 # Recorded runs after which the numbers stand in the program, and runs without a replay after which they never will.
-_PROOF, _MOST_RUNS = 2, 8
+_PROOF, _MOST_RUNS = 2, 32
 
 
 def is_any(value: float) -> bool:

@@ -93,3 +93,28 @@ def test_an_update_alone_that_takes_away_what_eager_code_leaves():
         net(torch.randn(3, 4)).square().mean().backward()
         update()
     assert "uses a gradient that was there before the call and that the call takes away" in update.refusal()
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_with_a_weight_that_is_another_in_each_call(set_to_none):
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 2)
+        opt = torch.optim.SGD(net.parameters(), 0.1)
+
+        def function(x, weight, net=net):
+            loss = net(x).square().mean() * weight
+            loss.backward()
+            return loss
+
+        step = overdrive.capture(function) if captured else function
+        seen = []
+        for call in range(CALLS):
+            seen.append([step(torch.randn(3, 4), 0.1 + 0.01 * call).item(), net.weight.tolist()])
+            if call % 4 == 3:
+                opt.step()
+                opt.zero_grad(set_to_none=set_to_none)
+        sides.append(seen)
+    assert sides[0] == sides[1]
+    assert step.stats()["replayed"] > 80, step.refusal()

@@ -123,7 +123,7 @@ def of_a_class(net, x, y, beta):
 
 @pytest.mark.parametrize("loss", [truncated, exponential, stepwise, dropped, power, of_a_class])
 def test_what_cannot_be_followed_has_a_recording_for_each_value(loss):
-    step = same(loss, [*RAMP[:16], *[0.3, 0.6] * 8])
+    step = same(loss, [*RAMP, *[0.3, 0.6] * 12])
     assert step.stats()["replayed"] > 0 or "there is another value of argument 3" in step.refusal()
 
 
