@@ -20,8 +20,8 @@ enum Kind : int64_t {
   kCode = 7,    // what the function has
   kDefaults = 8,
   kKeywordDefaults = 9,
-  kDict = 11,    // the dict of the object's attributes
-  kVersion = 10  // the next `key` values look at this dict, and hold as long as its version is `expected`
+  kVersion = 10,  // the next `key` values look at this dict, and hold as long as its version is `expected`
+  kDict = 11      // the dict of the object's attributes
 };
 // Objects of Python, by address, which live as long as this does.
 struct Value {
