@@ -313,6 +313,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
     }
   }
   saves_ = form < 0 ? plan_->any.saves : plan_->reads[form].saves;
+  saves_for_arrived_ = false;
   if (std::any_of(view_versions_.begin(), view_versions_.end(),
                   [](const VersionCheck& version) { return !version.is_current(); }))
     function_->refuse_changed_views();
@@ -436,6 +437,7 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
   const FlagsOfForward flags(inputs_, outside_, *plan_);
   // The recorded forms have not shown what this one needs.
   const bool may_free = !saves_ && !create_graph && !torch::autograd::get_current_graph_task_keep_graph();
+  saves_for_arrived_ = may_free;
   return function_->again(
       inputs_, plan_->uses, gradients, wanted, create_graph,
       [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); },
@@ -449,7 +451,7 @@ void PartNode::release_variables() {
     if (!saves_) return;
     for (size_t i = 0; i < arrived_.size(); ++i) {
       for (size_t k = 0; arrived_[i] && k < freed_.size(); ++k)
-        freed_[k] = freed_[k] || plan_->shared_nodes[i][k];
+        freed_[k] = freed_[k] || (saves_for_arrived_ ? i == k : plan_->shared_nodes[i][k]);
     }
     for (size_t i = 0; i < freed_.size(); ++i) {
       if (plan_->differentiable[i] && !freed_[i]) return;

@@ -139,6 +139,8 @@ class PartNode final : public base::HoldingNode {
   std::vector<bool> freed_;
   std::vector<bool> arrived_;
   bool saves_ = false;
+  // Whether saves_ was seen of those that arrived together, and says nothing of another output.
+  bool saves_for_arrived_ = false;
   std::optional<Lease> lease_;
   std::vector<Kept> outside_;
   std::vector<at::Tensor> inputs_;
