@@ -44,11 +44,15 @@ class Training:
         self.opt = OPTIMIZERS[optimizer](self.net.parameters())
         self.scheduler = scheduler(self.opt)
 
-    def step(self, x):
+    def update(self, x):
         self.opt.zero_grad()
         loss = self.net(x).square().mean()
         loss.backward()
         self.opt.step()
+        return loss
+
+    def step(self, x):
+        loss = self.update(x)
         self.scheduler.step()
         return loss
 
@@ -88,10 +92,7 @@ def test_rates_of_every_call(kind, optimizer, check_every):
 
 def test_a_plateau_is_given_the_loss():
     def train(training, x):
-        training.opt.zero_grad()
-        loss = training.net(x).square().mean()
-        loss.backward()
-        training.opt.step()
+        loss = training.update(x)
         training.scheduler.step(loss)
         return loss
 
@@ -113,10 +114,7 @@ def test_another_scheduler_and_one_that_is_set_back():
 
 def test_in_some_calls_alone():
     def train(training, x):
-        training.opt.zero_grad()
-        loss = training.net(x).square().mean()
-        loss.backward()
-        training.opt.step()
+        loss = training.update(x)
         if training.ends:
             training.scheduler.step()
         return loss
@@ -181,11 +179,8 @@ def test_an_optimizer_whose_rate_is_a_guard():
 
 
 def test_an_error_of_a_scheduler_is_the_programs():
-    def train(training, x):
-        return training.step(x)
-
     training = Training("sgd", lambda opt: schedulers.OneCycleLR(opt, 0.1, total_steps=30))
-    step = overdrive.capture(lambda x: train(training, x))
+    step = overdrive.capture(lambda x: training.step(x))
     with pytest.raises(ValueError, match="total steps"):
         for _ in range(40):
             step(torch.randn(5, 4))
