@@ -231,17 +231,15 @@ class Optimizer:
         if threading.get_ident() != self._thread:
             return self._kind.step(self.optimizer, closure)  # that thread's call is not recorded
         self.steps += 1
-        if self.is_scheduled_here:
-            _refuse("The function calls step() of the optimizer after that of its scheduler, in one call; call the scheduler last.")
-            self._run_pytorchs(self._kind.step)
-            return None
         self.optimizer._opt_called = True  # for the warning of schedulers
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if not self.has_written_options() and not self._take_options():
-            _refuse("The function changes the optimizer's options before it calls step(); change them outside the function.")
+        if self.is_scheduled_here or not self.has_written_options() and not self._take_options():
+            _refuse("The function calls step() of the optimizer after that of its scheduler, in one call; call the scheduler last."
+                    if self.is_scheduled_here else
+                    "The function changes the optimizer's options before it calls step(); change them outside the function.")
             self._run_pytorchs(self._kind.step)
             return loss
         self.note_idle()

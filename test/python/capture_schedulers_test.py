@@ -155,9 +155,20 @@ def test_two_optimizers_with_a_scheduler_each():
     assert step.stats()["replayed"] > 55, step.refusal()
 
 
+def closure_of(training):
+    """A backward that the update itself calls for."""
+    def closure():
+        training.opt.zero_grad()
+        loss = training.net.weight.square().sum() + training.net.bias.square().sum()
+        loss.backward()
+        return loss
+
+    return closure
+
+
 @pytest.mark.parametrize("last", [
-    lambda training: training.opt.step(), lambda training: training.opt.param_groups[0].update(lr=0.05),
-    lambda training: training.opt.param_groups[0].update(lr=training.opt.param_groups[0]["lr"] * 0.5)], ids=["an update", "a rate", "half of it"])
+    lambda training: training.opt.step(), lambda training: training.opt.step(closure_of(training)), lambda training: training.opt.param_groups[0].update(lr=0.05),
+    lambda training: training.opt.param_groups[0].update(lr=training.opt.param_groups[0]["lr"] * 0.5)], ids=["an update", "an update by a closure", "a rate", "half of it"])
 def test_what_comes_after_the_scheduler_is_as_eager_has_it(last):
     def train(training, x):
         loss = training.step(x)
