@@ -69,7 +69,7 @@ cmake --build "$out" -j "$jobs"
 
 failed=()
 # Many at a time, each with few threads; those that need the device run alone afterwards, and so do the measurements.
-OMP_NUM_THREADS=2 ctest --test-dir "$out" -j $(((jobs + 1) / 2)) --output-on-failure --output-junit "$out/tests.xml" || failed+=(tests)
+OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive ctest --test-dir "$out" -j $(((jobs + 1) / 2)) --output-on-failure --output-junit "$out/tests.xml" || failed+=(tests)
 "$out/bin/engine_cuda_test" --gtest_output="json:$out/cuda_tests.json" || failed+=(cuda_tests)
 "$out/bin/overdrive_gpu_bench" >"$out/gpu_bench.json" || failed+=(gpu_bench)
 "$out/bin/overdrive" bench engine --quick --json "$out/engine_bench.json" || failed+=(engine_bench)
