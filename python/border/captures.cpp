@@ -3,6 +3,7 @@
 #include "replay/apart.h"
 #include "replay/optimizers/python_optimizers.h"
 #include "replay/part/part_function.h"
+#include "replay/record/apart_call.h"
 #include "replay/record/recorder.h"
 #include "replay/recording/eager_time.h"
 
@@ -190,6 +191,8 @@ void add_captures(torch::Library& library) {
       .def_static("on_operator", [](int64_t told) { Recorder::on_operator(told_at<Told>(told)); });
   library.class_<ApartCalls>("Apart")
       .def_static("call", &call_apart)
+      // Inside of such a function, which has changed what the step looks at.
+      .def_static("outdated", &replay::note_outdated_by_apart)
       // `called` is called by a function's number, as a captured function; `forgotten` is told when it is used
       // no more.
       .def_static("on_call", [](int64_t called, int64_t forgotten) {

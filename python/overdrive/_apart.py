@@ -2,24 +2,30 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
-from overdrive._capture_texts import run_under_way
+from overdrive._capture_texts import run_under_way, step_under_way
 from overdrive._code import unwatched
 from overdrive._library import address_of, call, function as function_of
+
+if TYPE_CHECKING:
+    from overdrive._step_apart import Change
 
 _numbers = itertools.count(1)
 # Functions that a recording keeps, or that are called now.
 _functions: dict[int, Callable[..., Any]] = {}
 # Of those that a recording keeps: in which run of a captured function it was made.
 _runs: dict[int, Any] = {}
+# Of those, the captured step.
+_steps: dict[int, Any] = {}
 # By the code of the function, the structure of its last result.
 _forms: dict[Any, Any] = {}
 
@@ -43,11 +49,11 @@ class _Calls(threading.local):
     def __init__(self) -> None:
         # Of the apart() under way: its number, and the structure of what its function returned.
         self.number, self.form = 0, _NONE
-        # Of the last replay: numbers, code and structures, in turn, and the run that was recorded.
-        self.replayed: list[tuple[int, Any, Any]] = []
+        # Of the last replay: numbers, code, structures and what was changed, in turn, and the run that was recorded.
+        self.replayed: list[tuple[int, Any, Any, list[Change]]] = []
         self.run: Any = None
 
-    def note(self, number: int, code: Any, form: Any) -> None:
+    def note(self, number: int, code: Any, form: Any, changes: list[Change]) -> None:
         if number == self.number:
             self.form = form
             return
@@ -55,13 +61,15 @@ class _Calls(threading.local):
         if run != self.run or self.replayed and number <= self.replayed[-1][0]:
             self.replayed.clear()
         self.run = run
-        self.replayed.append((number, code, form))
+        self.replayed.append((number, code, form, changes))
 
     def next_replayed(self, code: Any) -> Any:
-        """The structure of the first result of this code that was not asked for."""
-        for index, (_, each, form) in enumerate(self.replayed):
+        """The structure of the first result of this code that was not asked for. What it has changed is changed again."""
+        for index, (_, each, form, changes) in enumerate(self.replayed):
             if each is code:
                 del self.replayed[index]
+                for put, _before, now in changes:
+                    put(now)
                 return form
         return _forms.get(code)
 
@@ -98,12 +106,14 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
             raise TypeError(f"apart() takes a function and tensors, and was given {type(tensor).__name__}; let the function name it.")
     _register()
     number, code = next(_numbers), _code_of(function)
-    _functions[number], _runs[number] = function, run_under_way()
+    _functions[number], _runs[number], _steps[number] = function, run_under_way(), step_under_way()
     around, _calls.number, _calls.form = _calls.number, number, _NONE
     try:
-        with unwatched(), _Unrecorded():
+        with _around(_steps[number]()), unwatched(), _Unrecorded():
             _refuse_made(function)
             results = function_of("Apart.call")(number, id(code), list(tensors))
+            if _calls.form is _NONE:
+                _calls.form = _calls.next_replayed(code)
     except BaseException as raised:
         # Of this call, or of the replay that was taken back for it.
         error, _failed.error = _failed.error, None
@@ -112,8 +122,11 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
         raise error from None
     finally:
         form, _calls.number, _calls.form = _calls.form, around, _NONE
-    form = _calls.next_replayed(code) if form is _NONE else form
     return filled(form, iter(results)) if form is not None else None
+
+
+def _around(step: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if step is None else step.around_apart()
 
 
 def _code_of(function: Any) -> Any:
@@ -163,14 +176,22 @@ def _run(number: int) -> int:
     _failed.error = None
     try:
         function = _functions[number]
+        step = None if number == _calls.number else _steps[number]()
+        changes_of = None if step is None else step.around_replayed()
         value = function(*call("Recording.inputs"))
+        changes, goes_on = ([], True) if changes_of is None else changes_of()
+        if not goes_on:
+            # The replay is taken back, and the function runs with what it would have found.
+            for put, before, _ in changes:
+                put(before)
+            call("Apart.outdated")
         leaves: list[Any] = []
         form = form_of(value, leaves)
         if not only_tensors(form):
             raise TypeError("The function that is given to apart() returns something that is not a tensor; return tensors, or None.")
         code = _code_of(function)
         _forms[code] = form
-        _calls.note(number, code, form)
+        _calls.note(number, code, form, changes)
         call("Recording.results", leaves)
         return 1
     except BaseException as error:  # apart() raises it
@@ -181,6 +202,7 @@ def _run(number: int) -> int:
 def _forget(number: int) -> None:
     _functions.pop(number, None)
     _runs.pop(number, None)
+    _steps.pop(number, None)
 
 
 _callbacks = (ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)(_run), ctypes.CFUNCTYPE(None, ctypes.c_int64)(_forget))

@@ -2,7 +2,7 @@
 ``self.batch_size = len(x)`` and ``self.log = []``. A replay gives them what its recording has, and a new container each time."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from overdrive._guards import Read, is_all_numbers, same_value
@@ -41,6 +41,9 @@ class Assigned:
         self._marks: dict[_Place, tuple[Any, Any]] = {}
         # What the last recorded call has written.
         self.written: dict[_Place, Any] = {}
+
+    def reads(self) -> Iterable[Read]:
+        return self._reads.values()
 
     def __contains__(self, place: _Place) -> bool:
         return place in self._reads

@@ -24,6 +24,9 @@ from overdrive._guards import same_value
 from overdrive._names import names_of
 from overdrive._tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 
+# What code that runs apart leaves in a counter: no number of the call's.
+_APART = "None"
+_ALSO_APART = "code that runs apart changes it, and so does the function, or it is a float"
 _SMALLEST, _LARGEST = 1e-30, 1e30
 # Recorded runs after which the numbers stand in the program, and runs without a replay after which they never will.
 _PROOF, _MOST_RUNS = 2, 32
@@ -102,6 +105,8 @@ class CallNumbers:
         self._texts: _Texts | None = None
         self._book: Book | None = None
         self._left: list[str] = []
+        # Of the run under way: of counters that code which runs apart has changed, what is told since.
+        self._after_apart: dict[int, Book] = {}
         # Why each value has a recording of its own, or, with counters, why none is replayed.
         self.refusal = ""
         # Whether a counter has come to rest since the first recording, as a rate does after a warm-up: a call that finds and leaves the
@@ -151,12 +156,14 @@ class CallNumbers:
     def begin(self, recorded: bool) -> tuple[Any, ...]:
         """The template of the call that runs, with its numbers; in the first recordings tracked ones."""
         self._runs += 1
+        self._after_apart.clear()
         is_tracked = recorded and not self.refusal and (not self.is_proven or bool(self.counters))
         self._book = Book() if is_tracked else None
         values = [value if self._book is None or index in self._fixed else self._book.tracked(value, f"v[{index}]")
                   for index, value in enumerate(self._values)]
         for counter, value in zip(self.counters, values[len(self.places):]):
-            if self._book is not None:
+            # A replay that is taken back has left there what code that runs apart has.
+            if self._book is not None or counter.is_apart:
                 counter.put(value)
         if not self.places:
             return self.template
@@ -165,12 +172,41 @@ class CallNumbers:
             parts[place] = Number(value)
         return tuple(parts)
 
+    def enter_apart(self) -> list[Any]:
+        """Code that runs apart finds plain numbers. What stood there."""
+        found = [counter.now() for counter in self.counters]
+        for counter, before in zip(self.counters, found):
+            counter.put(plain(before))
+        return found
+
+    def leave_apart(self, found: Sequence[Any]) -> None:
+        """What it has changed tells whether the function uses it afterwards."""
+        for index, (counter, before) in enumerate(zip(self.counters, found), len(self.places)):
+            now = counter.now()
+            if same_value(now, plain(before)) and not counter.is_apart:
+                counter.put(before)
+                continue
+            if self._book is None:
+                continue
+            # Operators do not tell where they get a float from.
+            is_of_call = isinstance(before, TrackedWhole) and before.text == f"v[{index}]" or index in self._after_apart
+            if type(now) is not int or not is_of_call:
+                self.refusal = self.refusal or _ALSO_APART
+            book = self._after_apart[index] = Book()
+            counter.put(book.tracked(now, _APART))
+
     def settle(self) -> None:
         """After the function has run, or has thrown: plain numbers stand in the places of counters."""
         self._left = []
-        for counter in self.counters:
+        for index, counter in enumerate(self.counters, len(self.places)):
             now = counter.now()
-            if isinstance(now, (Tracked, TrackedWhole)):
+            if (book := self._after_apart.get(index)) is not None:
+                is_left = isinstance(now, (Tracked, TrackedWhole)) and now.book is book and now.text == _APART
+                if not is_left:
+                    self.refusal = self.refusal or _ALSO_APART
+                counter.put(plain(now))
+                self._left.append(_APART)
+            elif isinstance(now, (Tracked, TrackedWhole)):
                 counter.put(plain(now))
                 self._left.append(now.text)
             else:
@@ -197,18 +233,22 @@ class CallNumbers:
         """After the function has run, and nothing of the call is alive but what the program keeps. ``replays``: how many there were, those
         that were compared among them."""
         book, self._book = self._book, None
+        for after in self._after_apart.values():
+            after.close()
+            if after.is_used():
+                self.refusal = self.refusal or "the function uses it after code that runs apart has changed it"
         first = len(self.places)
         if self._runs == 1 and not recorded and not self._recordings:
             now = [counter.now() for counter in self.counters]
-            self._fixed = {first + index: value for index, value in enumerate(now) if same_value(value, self._values[first + index])}
+            # A whole number tells by itself whether the function uses it.
+            self._fixed = {first + index: value for index, value in enumerate(now)
+                           if type(value) is float and same_value(value, self._values[first + index])}
         if not recorded and self._texts is not None and not self.is_proven:
-            self.stands_still = any(
-                index not in self._fixed and same_value(self._values[index], self._recorded[index]) and same_value(self._values[index], counter.now())
-                for index, counter in enumerate(self.counters, first))
+            self.stands_still = any(self._stands_still(index, counter) for index, counter in enumerate(self.counters, first))
         # Other sizes are in another recording, with the same texts.
         is_another = recorded and self.is_proven
         if recorded and (is_another or book is None) and not self._is_left_as_before(book):
-            self.refusal = self.refusal or "the function makes other numbers of it in calls with other sizes"
+            self.refusal = self.refusal or "the function makes other numbers of it in another recording"
         if recorded:
             self._recordings += 1
             self._recorded = list(self._values)
@@ -223,9 +263,14 @@ class CallNumbers:
         if self.refusal:
             self._give([])
 
+    def _stands_still(self, index: int, counter: Counter) -> bool:
+        value = self._values[index]
+        return (type(value) is float and index not in self._fixed and same_value(value, self._recorded[index])
+                and same_value(value, counter.now()))
+
     def _is_left_as_before(self, book: Book | None) -> bool:
         """Whether the counters have what the texts make of the call's numbers, and, where this is told, by the same texts."""
-        if not all(map(same_value, [counter.now() for counter in self.counters], self.left())):
+        if not all(left is None or same_value(counter.now(), left) for counter, left in zip(self.counters, self.left())):
             return False
         return book is None or bool(book.looked) or self._texts is None or self._left_texts() == self._texts.left
 
@@ -240,12 +285,22 @@ class CallNumbers:
     def replayed(self) -> None:
         self._runs = 0
         for counter, value in zip(self.counters, self.left()):
-            counter.put(value)
+            if value is not None:
+                counter.put(value)
+
+    def _let_go_of_unused(self, book: Book) -> None:
+        """Whole numbers that the function leaves as they are, and makes nothing of."""
+        for index in range(len(self.places), len(self._values)):
+            text = f"v[{index}]"
+            made = [*book.wholes, *book.floats, *book.answers, *self._left]
+            if text in book.wholes and sum(text in each for each in made) <= 1 + (self._left[index - len(self.places)] == text):
+                del book.wholes[text]
 
     def _note(self, book: Book) -> None:
         if book.looked or not all(map(is_any, book.floats.values())) or not all(self._left):
             self.refusal = book.looked or "the function makes 0, 1 or -1 of it"
             return
+        self._let_go_of_unused(book)
         texts = _Texts(book, self._left_texts())
         if self._texts is not None and not self._texts.are_those_of(texts):
             self.refusal = "the function makes other numbers of it in each call"

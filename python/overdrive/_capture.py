@@ -108,6 +108,8 @@ class CapturedStep(Method, StepRun):
         for optimizer, places in self._written_ahead if left else ():
             ahead: dict[int, dict[str, Any]] = {}
             for group, key, number in places:
+                if left[number] is None:
+                    continue
                 ahead.setdefault(group, {})[key] = left[number]
             optimizer.write_numbers(ahead)
 

@@ -182,6 +182,15 @@ def run_under_way() -> Any:
     return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
 
 
+def step_under_way() -> Any:
+    """A weak reference to it, or to nothing."""
+    return weakref.ref(_told.step) if _told.step is not None else _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
 def _take(unraisable: Any) -> None:
     """The error of a signal's handler, which a callback of C cannot raise, for the end of the block."""
     callback = unraisable.object

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._guards import CELL, ENTRY, Read, Reads, is_number
+from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
 
@@ -233,11 +233,9 @@ def unwatched() -> Iterator[None]:
         yield
         return
     watcher.look(False)
-    before = watcher.reads.contents()
     try:
         yield
     finally:
-        watcher.changed_apart |= {place for place, value in watcher.reads.contents().items() if before.get(place) != value}
         watcher.look(True)
 
 
@@ -264,9 +262,6 @@ class Watcher:
         self.unseen = ""
         # Of a call whose numbers are tracked (_call_numbers.py).
         self.book: Any = None
-        # Values that are looked at, and those of them that code which runs apart has changed.
-        self.reads = Reads()
-        self.changed_apart: set[tuple[int, int, Any]] = set()
         # Whether it notes the code that runs now.
         self.looks = False
         self._found = Found()

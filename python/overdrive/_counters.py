@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable
@@ -11,6 +12,7 @@ from typing import Any
 from overdrive._guards import CELL, Read
 from overdrive._left import putter_of
 from overdrive._names import line_of, steps_of
+from overdrive._optimizer_rules import is_of_optimizers
 from overdrive._tracked import plain
 
 _LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
@@ -21,6 +23,12 @@ _TWO_OTHERS = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
 _CONSTANTS = _OTHERS[:2]
 _MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
 _JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
+_CALLED = (("LOAD_FAST", "CALL_FUNCTION_EX"), ("LOAD_FAST", "BUILD_MAP", "LOAD_FAST", "DICT_MERGE", "CALL_FUNCTION_EX"))
+_WORDS = re.compile(r"\w+")
+# Instructions and functions that look into a container.
+_LOOKS = ("GET_ITER", "TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF", "CONTAINS_OP", "COMPARE_OP")
+_LOOKERS = ("len", "sum", "min", "max", "any", "all", "bool", "sorted", "reversed", "list", "tuple", "set", "dict", "zip", "enumerate", "iter",
+            "next", "str", "repr", "mean")
 # Attributes of tensors whose items are no counters.
 _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
@@ -39,31 +47,56 @@ class Counter:
     """One place that has a number, before and after each call."""
 
     def __init__(self, read: Read) -> None:
-        self._read = read
+        self.read = read
+        # Whether code that runs apart changes it, too.
+        self.is_apart = False
         self.put: Callable[[Any], None] = putter_of(read)
 
     def now(self) -> Any:
-        return self._read.now()
+        return self.read.now()
 
     def is_at(self, holder: Any, key: Any) -> bool:
-        return self._read.holder is holder and bool(self._read.key == key)
+        return self.read.holder is holder and bool(self.read.key == key)
 
     def told(self) -> str:
-        return f"`{self._read.name}`"
+        return f"`{self.read.name}`"
 
     def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
         if type(self.now()) is not int:
             return ""
-        uses = (_use_of(code, _key_of(self._read)) for code in codes)
+        uses = (_use_of(code, _key_of(self.read)) for code in _without_optimizers(self.read, codes))
         return next((f"the function uses it for something else than arithmetic and comparisons ({where})"
                      for use, where in uses if use == _OTHER), "")
+
+
+def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these load what has the name, and not only write it or make a closure of it."""
+    key = _key_of(read)
+    return not isinstance(key, str) or any(_loads(code, key) for code in _without_optimizers(read, codes))
+
+
+def looks_into(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these look into a container, and do not only pass it on or call a method that adds to it."""
+    words = _WORDS.findall(read.name)
+    return not words or any(_looks_into(code, words[-1]) for code in codes)
+
+
+def _without_optimizers(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types.CodeType]:
+    """PyTorch's optimizers have no attributes that count, but a state["step"], and its schedulers step apart."""
+    is_attribute = read.name.endswith(f".{read.key}")
+    return (code for code in codes if not (is_attribute and is_of_optimizers(code)))
 
 
 def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
     """Whether these use the number, as `self.n = 4 if c else self.n` does, too, and do not only count."""
     return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
+
+
+def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    key = _key_of(read)
+    return any(_writes(code, key) for code in _without_optimizers(read, codes))
 
 
 def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
@@ -117,16 +150,41 @@ def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
     worst, worst_line = _PUT, line
     for index, step in enumerate(steps):
         line = line_of(step, line)
-        if step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) or _is_item(steps, index, key):
+        is_named = step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) and not _is_called(steps, index)
+        if is_named or _is_item(steps, index, key):
             use = _becomes(steps, index)
             if use > worst:
                 worst, worst_line = use, line
     return worst, f"{file}:{worst_line}"
 
 
+@functools.lru_cache(maxsize=8192)
+def _looks_into(code: types.CodeType, name: str) -> bool:
+    steps = _steps_naming(code, name)
+    for index, step in enumerate(steps):
+        if step.opname not in _LOADS or step.argval != name or index + 1 == len(steps):
+            continue
+        before = steps[index - 1 if step.opname != "LOAD_ATTR" else index - 2] if index > 1 else step
+        following = steps[index + 1:index + 3]
+        if following[0].opname.startswith(_LOOKS) or any(map(_is_subscript, following)) and not following[0].opname.startswith("CALL"):
+            return True
+        if following[0].opname.startswith("CALL") and before.opname in _LOADS and before.argval in _LOOKERS:
+            return True
+    return False
+
+
 def _is_of_a_method(step: Any) -> bool:
     """Whether what it loads is called, as no number is."""
     return bool(sys.version_info >= (3, 12) and step.opname == "LOAD_ATTR" and step.arg & 1)
+
+
+def _is_called(steps: list[Any], index: int) -> bool:
+    """Whether ``(*arguments)`` or ``(*arguments, **keywords)`` follows what it loads."""
+    for names in _CALLED:
+        following = steps[index + 1:index + 1 + len(names)]
+        if len(following) == len(names) and all(step.opname.startswith(name) for step, name in zip(following, names)):
+            return True
+    return False
 
 
 def _is_subscript(step: Any) -> bool:

@@ -324,9 +324,8 @@ class Reads:
             elif known is not read and isinstance(known, Absent) and isinstance(read, Absent):
                 known.merge(read)
 
-    def contents(self) -> dict[tuple[int, int, Any], Any]:
-        """Of containers what they have now."""
-        return {place: read.now() for place, read in self._all.items() if read.kind in IN_CONTAINERS}
+    def all(self) -> Iterable[Read]:
+        return self._all.values()
 
     def leave_out(self, places: Iterable[tuple[int, int, Any]]) -> None:
         """Values at these places are not looked for where there are none."""
@@ -422,10 +421,10 @@ class Reads:
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
-        other = next(self._others(), None)
+        other = next(self.others(), None)
         return other.come()[0] if isinstance(other, Absent) else other
 
-    def _others(self) -> Iterator[Read]:
+    def others(self) -> Iterator[Read]:
         """Those that are others now."""
         if self._new or not self._is_laid_out:
             self._look_at_new()
@@ -463,7 +462,7 @@ class Reads:
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
         """Forgets those that are others now. Returns them."""
-        others = set(map(id, self._others()))
+        others = set(map(id, self.others()))
         places = {place: read for place, read in self._all.items() if id(read) in others} if others else {}
         if places:
             self._all = {place: read for place, read in self._all.items() if place not in places}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,14 +56,19 @@ def is_of_the_program(optimizer: Any) -> bool:
     return is_pytorchs(kind_of_optimizer(optimizer).step) is False
 
 
-def is_pytorchs(step: Any) -> bool | None:
-    """Whether the code of a step(), behind what wraps it, is that of PyTorch's optimizers; None: it has no code."""
+def is_of_optimizers(code: types.CodeType) -> bool:
+    """Whether it is that of PyTorch's optimizers and schedulers."""
     import torch
 
+    return os.path.dirname(code.co_filename) == os.path.dirname(str(torch.optim.__file__))
+
+
+def is_pytorchs(step: Any) -> bool | None:
+    """Whether the code of a step(), behind what wraps it, is that of PyTorch's optimizers; None: it has no code."""
     while hasattr(step, "__wrapped__"):
         step = step.__wrapped__
     code = getattr(step, "__code__", None)
-    return None if code is None else os.path.dirname(code.co_filename) == os.path.dirname(torch.optim.__file__)
+    return None if code is None else is_of_optimizers(code)
 
 
 def _shared(group: dict[str, Any]) -> dict[str, Any]:

@@ -49,12 +49,10 @@ class StepChoice(StepTexts):
         elif before is not None and before.key[3] != key[3]:
             reason = self._facts.told()
         self._shared.count = 0
-        fitting = [variant for variant in self._variants if variant.key == key and variant.reads.changed() is None]
-        for variant in sorted(fitting, key=lambda each: each.doubt):
-            if variant.takes(key[0]):
-                self._variants.remove(variant)
-                self._variants.append(variant)  # the last used one comes last
-                break
+        variant = self._known_variant(key)
+        if variant is not None:
+            self._variants.remove(variant)
+            self._variants.append(variant)  # the last used one comes last
         else:
             numbers = self._open_numbers(key)
             if numbers is not None:
@@ -81,6 +79,18 @@ class StepChoice(StepTexts):
         self._shared.variant = variant.number
         return variant
 
+    def _known_variant(self, key: tuple[Any, ...]) -> _Variant | None:
+        """One whose recordings are those of the call: the surest, and the one that was used last. To look at all of them takes long."""
+        unsure = []
+        for variant in reversed(self._variants):
+            if variant.key != key or variant.reads.changed() is not None:
+                continue
+            if variant.doubt > 1:
+                unsure.append(variant)
+            elif variant.takes(key[0]):
+                return variant
+        return next((variant for variant in sorted(unsure, key=lambda each: each.doubt) if variant.takes(key[0])), None)
+
     def _open_numbers(self, key: tuple[Any, ...]) -> CallNumbers | None:
         """Floats that differ from those of an earlier call become values of a program, which takes whatever they are; so do the
         function's own counters."""
@@ -88,7 +98,8 @@ class StepChoice(StepTexts):
             return None
         for template in [*self._opened(key), *([key[0]] if self._counters else [])]:
             numbers = CallNumbers(template, list(self._counters.values()), self._shared)
-            alike = sum(other.numbers is not None and other.numbers.places == numbers.places for other in self._variants)
+            alike = sum(other.numbers is not None and other.numbers.places == numbers.places and other.reads.changed() is None
+                        for other in self._variants)
             most = _MOST_WAYS if self._counters else _MOST_BRANCHES
             if numbers.places not in self._not_open and alike < most and numbers.take(key[0]):
                 return numbers
@@ -190,6 +201,7 @@ class StepChoice(StepTexts):
         self._variants.clear()
         self._forms.clear()
         self._own.clear()
+        self._held.clear()
         self._gradients.clear()
         self._left.clear()
         self._appearances.clear()
@@ -207,6 +219,7 @@ class StepChoice(StepTexts):
         """Forgets every recording: for changes that nothing looks at."""
         self._forget()
         self._not_open.clear()
+        self._given_by_both = ""
         self._given_up = ""
         self._resets = self._new_variants = self._rest = 0
 

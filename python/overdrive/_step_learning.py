@@ -111,7 +111,13 @@ class StepLearning(StepChoice):
 
     def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
-        self._guard_as_it_is_now(place, read)
+        self._has_refused_change = True
+        if self._variant is not None and self._variant.recordings:
+            # They have met the value of before.
+            self._own.pop(place, None)
+            self._variant.reads.add([read])
+        else:
+            self._guard_as_it_is_now(place, read)
         _refuse(reason.format(read.told()))
 
     def _guard_as_it_is_now(self, place: tuple[int, int, Any], read: Read) -> None:
@@ -122,7 +128,8 @@ class StepLearning(StepChoice):
     def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
         before = read.expected
-        if place not in self._assigned and is_empty_container(before) and before is not read.now() and self._is_held(before):
+        if (place not in self._assigned and is_empty_container(before) and before is not read.now() and call("Recording.is_active")
+                and self._is_held(before)):
             _refuse(f"The function gives {read.told()}, another {type(before).__name__} in each call, and the program keeps the one before, which "
                     "would be the same one in replays; clear() it, or make it outside of the function.")
 
@@ -133,13 +140,22 @@ class StepLearning(StepChoice):
         for place, read in changed.items():
             if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self._changed_apart:
                 continue
-            if any(read.holder is state for state in states) or not self._is_held(read.holder):
+            if any(read.holder is state for state in states) or not self._is_held_in_call(place, read.holder):
                 continue
             come = sum(each.kind == ENTRY and each.holder is read.holder and each.expected is NOTHING and can_be_left(each)
                        for each in changed.values())
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
                 continue
             self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
+
+    def _is_held_in_call(self, place: tuple[int, int, Any], container: Any) -> bool:
+        """To ask takes milliseconds, and what an eager call has found needs no answer in each that follows."""
+        if place in self._held and not call("Recording.is_active"):
+            return True
+        is_held = self._is_held(container)
+        if is_held:
+            self._held.add(place)
+        return is_held
 
     def _is_held(self, container: Any) -> bool:
         """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
@@ -212,10 +228,12 @@ class StepLearning(StepChoice):
         return is_number(now) and is_number(read.expected) and not is_counted(read.expected, now)
 
     def _note_settings(self, variant: _Variant) -> None:
-        for setting in variant.settings.values():
+        for place, setting in variant.settings.items():
+            if place in self._changed_apart:
+                continue  # it is refused
             if not setting.note(variant.recordings == 0):
                 _refuse(f"The function changes {setting.before.told()}, and leaves another value in each call; change it outside of the function.")
-        variant.recordings += 1
+        variant.recordings += not self._has_refused_change
 
     def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
         """What the program has dropped must die as it would: a recording looks at what is held."""

@@ -20,12 +20,12 @@ from overdrive._places import Before, Places
 from overdrive._optimizer import NOT_UNDERSTOOD
 from overdrive._optimizer_rules import is_of_the_program, is_understood
 from overdrive._schedulers import is_scheduler
-from overdrive._step_learning import StepLearning
+from overdrive._step_apart import StepApart
 from overdrive._step_variant import _Form, _Variant
 from overdrive._surroundings import changed_since, surroundings
 
 
-class StepRun(StepLearning):
+class StepRun(StepApart):
     """The library calls ``_run()``."""
 
     def _run(self) -> int:
@@ -76,6 +76,9 @@ class StepRun(StepLearning):
                 self._drop_open(variant)
             if numbers is not None and numbers.stands_still:
                 self._drop(variant)
+            if self._is_outdated:
+                self._is_outdated = False
+                self._drop_all()
             if self._structure is None or self._structure.changed() is not None or recorded:
                 variant.reads.add(self._training())
                 self._structure = Reads([*structure_of(self._modules),
@@ -112,7 +115,7 @@ class StepRun(StepLearning):
         run = self._record if recorded else self._apply
         if not self._guarded:
             return run(inputs) if recorded else self._timed(inputs)
-        self._changed_apart = set()
+        self._changed_apart, self._has_refused_change = set(), False
         if recorded:
             self._assigned.begin()
         try:
@@ -120,7 +123,6 @@ class StepRun(StepLearning):
                 return self._timed(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
             watcher.book = None if variant.numbers is None else variant.numbers.book
-            watcher.reads, watcher.changed_apart = variant.reads, self._changed_apart
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]
@@ -141,11 +143,13 @@ class StepRun(StepLearning):
             if variant.numbers is not None:
                 variant.numbers.settle()
             self._assigned.end()
-            if variant.reads.changed() is not None:
+            if self._changed_apart or variant.reads.changed() is not None:
                 changed = variant.reads.drop_changed()
+                apart = self._take_changed_apart(changed)
                 if not all(map(is_one_number, changed.values())):
                     self._last_walk = None
                 self._note_own(changed)
+                self._note_changed_apart(apart)
             if recorded:
                 self._note_settings(variant)
         with _Unrecorded():
@@ -162,6 +166,8 @@ class StepRun(StepLearning):
         return value
 
     def _record(self, inputs: Sequence[Any]) -> Any:
+        if self._given_by_both:
+            _refuse(self._given_by_both)
         ours = self._optimizer
         if ours is not None and (reason := ours.refusal()):
             _refuse(reason)

@@ -30,6 +30,10 @@ from overdrive._swap import let_go_before_swaps
 from overdrive._walk_names import KnownNames
 
 
+# Calls without a replay after which a warning tells why.
+MOST_SILENT = 20
+
+
 class StepState:
     """Everything that a captured step keeps from call to call."""
 
@@ -72,8 +76,16 @@ class StepState:
         self._own: dict[tuple[int, int, Any], Read] = {}
         self._last_walk: LastWalk | None = None
         self._known_names: KnownNames | None = None
-        # Containers that code which runs apart has changed in the last run.
+        # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.
+        self._is_apart = False
         self._changed_apart: set[tuple[int, int, Any]] = set()
+        self._is_outdated = False
+        # Whether the run under way may not be recorded, since it changes what a replay would not.
+        self._has_refused_change = False
+        # Why nothing may be recorded, once the function and such code were seen to give one place values.
+        self._given_by_both = ""
+        # Containers that it changes, and of which an answer is known that the program has them still.
+        self._held: set[tuple[int, int, Any]] = set()
         # How often a call has made a value, or taken it away.
         self._appearances: dict[tuple[int, int, Any], int] = {}
         # Why no call may be recorded, once one has changed a setting: another may find it as it leaves it.
@@ -134,6 +146,7 @@ class StepState:
         self.lines: dict[str, dict[str, None]] = {}
         self._python_calls = 0
         self._runs_of_python = 0
+        self._silent_runs = MOST_SILENT
         steps.add(self)
         let_go_before_swaps()
 

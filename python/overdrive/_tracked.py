@@ -53,6 +53,10 @@ class Book:
             self.answers[text] = answer
         return answer
 
+    def is_used(self) -> bool:
+        """Whether more was made of its one number than a place in which it stands."""
+        return bool(self.looked or self.answers or len(self.floats) + len(self.wholes) > 1)
+
     def close(self) -> None:
         """After the call. What the program keeps of the numbers becomes plain."""
         for made in _kept(self._made):

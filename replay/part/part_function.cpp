@@ -186,6 +186,8 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   for (const at::Tensor& leaf : graph.inner_leaves()) inner_leaves_.emplace_back(leaf.getIntrusivePtr());
   make_placeholders(results);
   const size_t outputs = results.size();
+  // A backward is called outside of the context, or runs the function once more (PartNode).
+  const AutocastMode::Scope without_autocast(AutocastMode::off());
   try {
     for (const PartForm& form : *forms_.recorded()) {
       recorder.begin_backward(outputs, form.placeholders);
@@ -259,9 +261,13 @@ void PartFunction::note_failed(const std::vector<at::Tensor>& gradients, const s
   if (any_seen_) wants_recording_ = true;
 }
 
-void PartFunction::note_autocast() {
+void PartFunction::note_other_modes() {
   if (forms_.missed_extraordinary() != MetForms::Wish::kRefusal) return;
-  refuse("Nearly every backward runs under autocast; call backward() outside of the context.");
+  refuse(is_under_other_settings()
+             ? "Nearly every backward runs under other settings than the forward (deterministic algorithms, "
+               "precision, "
+               "backends); call backward() where they are those of the forward."
+             : "Nearly every backward runs under autocast; call backward() outside of the context.");
 }
 
 std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& inputs,
@@ -276,6 +282,7 @@ std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& input
   const std::vector<at::Tensor> outputs = [&] {
     const RunningAgain scope(number_);
     const AutocastMode::Scope as_in_the_forward(autocast_);
+    const KernelSettingsScope set_as_in_the_forward(settings_);
     const PartGradients::PutBack gradients_as_they_are(gradients_, inputs);
     std::vector<at::Tensor> casts = made_casts(casts_);
     for (size_t i = 0; i < casts.size() && inputs_before_casts_ + i < given.size(); ++i)

@@ -7,6 +7,7 @@
 #include "replay/part/part_form.h"
 #include "replay/part/part_gradients.h"
 #include "replay/part/part_graph.h"
+#include "replay/record/environment.h"
 #include "replay/record/kept_casts.h"
 #include "replay/record/recorder.h"
 
@@ -78,8 +79,10 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // A backward could not run the function once more: what it needs was changed since. Its form is the next
   // recording's.
   void note_failed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
-  // A backward ran under autocast.
-  void note_autocast();
+  // Whether LibTorch's settings are others than in the calls.
+  bool is_under_other_settings() const { return settings_ != KernelSettings::now(); }
+  // A backward ran under autocast, or under other settings than the calls.
+  void note_other_modes();
   // Whether the next recording has other forms of gradients than the last one.
   bool wants_recording() const { return wants_recording_; }
   // Whether calls shall run eagerly from now on, because of what backwards have met, and why.
@@ -111,6 +114,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   const int64_t number_;
   // Of the calls.
   const AutocastMode autocast_ = AutocastMode::now();
+  const KernelSettings settings_ = KernelSettings::now();
   std::recursive_mutex mutex_;
   size_t inputs_before_casts_ = 0;
   std::vector<KeptCast> casts_;

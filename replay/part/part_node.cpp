@@ -296,12 +296,13 @@ variable_list PartNode::apply(variable_list&& gradients) {
     arrived_.assign(arrived_.size(), false);  // eager frees nothing
     return variable_list(wanted.size());
   }
-  // No recording has casts in its backward that its forward does not make.
-  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
-  const int form = create_graph || is_cast ? -1 : index_of_form(*plan_->forms, arrived, wanted);
+  // No recording has a backward under other modes than its forward, or under autocast.
+  const bool has_other_modes =
+      at::autocast::is_autocast_enabled(at::kCPU) || function_->is_under_other_settings();
+  const int form = create_graph || has_other_modes ? -1 : index_of_form(*plan_->forms, arrived, wanted);
   if (form >= 0) {
     check_saved(plan_->reads[form]);
-  } else if (create_graph || is_cast) {
+  } else if (create_graph || has_other_modes) {
     check_all();
   } else {
     try {
@@ -318,8 +319,8 @@ variable_list PartNode::apply(variable_list&& gradients) {
                   [](const VersionCheck& version) { return !version.is_current(); }))
     function_->refuse_changed_views();
   const std::lock_guard part_lock(function_->mutex());
-  if (is_cast) {
-    function_->note_autocast();
+  if (has_other_modes) {
+    function_->note_other_modes();
   } else if (!create_graph) {
     function_->note_gradients(arrived, wanted);
   }

@@ -16,6 +16,7 @@ namespace overdrive::replay {
 namespace {
 
 thread_local ApartTape* tape_of_thread = nullptr;
+thread_local bool is_outdated = false;
 
 std::vector<at::Tensor> copies_of_all(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_graph;
@@ -98,6 +99,7 @@ std::vector<at::Tensor> ApartTape::run(int64_t place, const std::vector<at::Tens
               "a function that runs apart is not there.");
   if (!is_replay_) return run(*program_->aparts[place], inputs);
   std::vector<at::Tensor> results;
+  is_outdated = false;
   try {
     results = run(*program_->aparts[place], inputs);
   } catch (const std::exception&) {
@@ -110,6 +112,8 @@ std::vector<at::Tensor> ApartTape::run(int64_t place, const std::vector<at::Tens
         {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
         "a function that runs apart changed a tensor that the captured step uses; let it return a "
         "tensor, and let the step copy that (copy_).");
+  if (std::exchange(is_outdated, false))
+    throw std::runtime_error("a function that runs apart changed what the step looks at");
   return results;
 }
 
@@ -158,6 +162,8 @@ std::vector<at::Tensor> run_apart_alone(const ApartFunction& function, const std
   const Outside scope;
   return copies_of_all(function.call(copies_of_all(inputs)));
 }
+
+void note_outdated_by_apart() { is_outdated = true; }
 
 const c10::OperatorHandle& apart_operator() {
   static const base::NoDestructor<torch::Library> library([] {

@@ -76,4 +76,7 @@ std::vector<at::Tensor> run_apart_alone(const ApartFunction& function, const std
 // The operator overdrive::apart, once.
 const c10::OperatorHandle& apart_operator();
 
+// The function that runs apart now has changed what its captured step looks at: a replay is taken back.
+void note_outdated_by_apart();
+
 }  // namespace overdrive::replay

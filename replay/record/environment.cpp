@@ -16,6 +16,8 @@ namespace overdrive::replay {
 
 namespace {
 
+constexpr std::array kPrecise{at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL};
+
 uint64_t settings_of(const at::Context& context) {
   uint64_t bits = 0;
   for (const bool flag : {context.deterministicAlgorithms(), context.deterministicAlgorithmsWarnOnly(),
@@ -26,7 +28,7 @@ uint64_t settings_of(const at::Context& context) {
                           context.allowFP16ReductionCPU(), context.allowFP16BF16ReductionMathSDP()}) {
     bits = bits << 1 | static_cast<uint64_t>(flag);
   }
-  for (const auto op : {at::Float32Op::CONV, at::Float32Op::RNN, at::Float32Op::MATMUL}) {
+  for (const auto op : kPrecise) {
     bits = bits << 4 | static_cast<uint64_t>(context.float32Precision(at::Float32Backend::MKLDNN, op));
   }
   return bits;
@@ -53,6 +55,33 @@ Environment Environment::now() {
 bool Environment::same_settings(const Environment& other) const {
   return settings == other.settings && float_control == other.float_control && threads == other.threads &&
          in_parallel_region == other.in_parallel_region && default_type == other.default_type;
+}
+
+KernelSettings KernelSettings::now() {
+  const at::Context& context = at::globalContext();
+  KernelSettings settings{.deterministic = context.deterministicAlgorithms(),
+                          .warns_only = context.deterministicAlgorithmsWarnOnly(),
+                          .deterministic_mkldnn = context.deterministicMkldnn(),
+                          .mkldnn = context.userEnabledMkldnn(),
+                          .nnpack = context.userEnabledNNPACK(),
+                          .precisions = {}};
+  for (size_t i = 0; i < kPrecise.size(); ++i)
+    settings.precisions[i] = context.float32Precision(at::Float32Backend::MKLDNN, kPrecise[i]);
+  return settings;
+}
+
+void KernelSettings::set() const {
+  const KernelSettings before = now();
+  if (*this == before) return;
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(deterministic, warns_only);
+  context.setDeterministicMkldnn(deterministic_mkldnn);
+  context.setUserEnabledMkldnn(mkldnn);
+  context.setUserEnabledNNPACK(nnpack);
+  for (size_t i = 0; i < kPrecise.size(); ++i) {
+    if (precisions[i] != before.precisions[i])
+      context.setFloat32Precision(at::Float32Backend::MKLDNN, kPrecise[i], precisions[i]);
+  }
 }
 
 bool is_in_autocast_context() {

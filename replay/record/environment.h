@@ -2,9 +2,11 @@
 // value; made on the calling thread in every call of a captured step, compared as a whole.
 #pragma once
 
+#include <ATen/Context.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
 #include <cstdint>
 
 namespace overdrive::replay {
@@ -30,6 +32,30 @@ struct Environment {
   bool operator==(const Environment&) const = default;
   // Apart from modes that an operator is recorded with, as grad mode.
   bool same_settings(const Environment& other) const;
+};
+
+// Settings of LibTorch by which operators of a backward choose their kernels when it runs, whatever the forward
+// has chosen by.
+struct KernelSettings {
+  bool deterministic, warns_only, deterministic_mkldnn, mkldnn, nnpack;
+  std::array<at::Float32Precision, 3> precisions;
+
+  static KernelSettings now();
+  bool operator==(const KernelSettings&) const = default;
+  // Of the process: the setters take effect at once.
+  void set() const;
+};
+
+// Has them in its scope.
+class KernelSettingsScope {
+ public:
+  explicit KernelSettingsScope(const KernelSettings& settings) { settings.set(); }
+  ~KernelSettingsScope() { before_.set(); }
+  KernelSettingsScope(const KernelSettingsScope&) = delete;
+  KernelSettingsScope& operator=(const KernelSettingsScope&) = delete;
+
+ private:
+  const KernelSettings before_ = KernelSettings::now();
 };
 
 // Whether the thread is inside an autocast context, switched on or off. Casts of weights are kept until the

@@ -42,6 +42,12 @@ AutocastMode AutocastMode::now() {
   return mode;
 }
 
+AutocastMode AutocastMode::off() {
+  AutocastMode mode = now();
+  mode.is_enabled_ = false;
+  return mode;
+}
+
 AutocastMode::Scope::Scope(const AutocastMode& mode)
     : before_enabled_(at::autocast::is_autocast_enabled(at::kCPU)),
       before_cache_(at::autocast::is_autocast_cache_enabled()),

@@ -32,6 +32,8 @@ bool is_kept(const KeptCast& cast, uint64_t next_node);
 class AutocastMode {
  public:
   static AutocastMode now();
+  // The same contexts, switched off.
+  static AutocastMode off();
 
   // Is on in its scope. Casts that are kept are those of the context around, or die with the scope.
   class Scope {

@@ -260,3 +260,37 @@ def test_a_backward_under_autocast():
     stats = overdrive.part_of(model).stats()
     assert stats["replayed"] > 10 and stats["again"] > 0
     assert "under autocast" in overdrive.part_of(model).refusal()
+
+
+class Precise(nn.Module):
+    """Computes one product in full precision, wherever it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        with torch.autocast("cpu", enabled=False):
+            return self.second(hidden.float())
+
+
+@pytest.mark.parametrize("make", [Precise, lambda: nn.TransformerEncoderLayer(8, 2, 16)], ids=["a block without", "dropout"])
+def test_a_backward_outside_of_the_context_of_its_part(make):
+    """What the forward computes without autocast, eager's backward does, too: it runs outside."""
+    gradients = []
+    for is_captured in (False, True):
+        torch.manual_seed(0)
+        model = make()
+        if is_captured:
+            overdrive.captured(model)
+        seen = []
+        for i in range(20):
+            model.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(batch(i)[0][None]).square().mean()
+            loss.backward()
+            seen.append([loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+        gradients.append(seen)
+    assert all(all(map(torch.equal, *pair)) for pair in zip(*gradients))
+    assert overdrive.part_of(model).stats()["backwards"] > 8

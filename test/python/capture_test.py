@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -484,3 +485,38 @@ def test_a_step_and_what_it_holds_die():
     del step, model
     gc.collect()
     assert [each() for each in dead] == [None, None]
+
+
+def growing(model):
+    """Gives a list one item more in each call."""
+    losses = []
+
+    def train(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    return overdrive.capture(train), losses
+
+
+def test_a_warning_that_is_an_error_takes_no_call_away(capsys):
+    step, losses = growing(nn.Linear(3, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(30):
+            step(torch.ones(3))
+    assert len(losses) == 30
+    assert capsys.readouterr().err.count("has run 20 calls and replayed none") == 1
+
+
+def test_calls_of_a_refused_step_do_not_search_all_objects(monkeypatch):
+    """To ask who holds a container takes longer than a small step."""
+    step, _ = growing(nn.Linear(3, 1))
+    for _ in range(6):
+        step(torch.ones(3))
+    asked, usual = [], gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda *objects: asked.append(objects) or usual(*objects))
+    for _ in range(20):
+        step(torch.ones(3))
+    assert len(asked) < 3 and "len(losses)" in step.refusal()

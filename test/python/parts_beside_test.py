@@ -182,3 +182,26 @@ def test_a_checkpoint_in_a_step(keeps):
         step(torch.ones(2, 4))
     assert ("give it preserve_rng_state=False" in step.refusal()) == keeps
     assert (step.stats()["replayed"] > 4) != keeps
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_settings_that_a_forward_has_and_its_backward_has_not(inside):
+    """A convolution's backward chooses its kernel by the flags that it finds."""
+    gradients = []
+    for is_captured in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        if is_captured:
+            overdrive.captured(model)
+        seen = []
+        for i in range(30):
+            model.zero_grad()
+            with torch.backends.mkldnn.flags(enabled=inside or i % 8 == 7):
+                loss = model(torch.randn(2, 3, 10, 10)).square().mean()
+            with torch.backends.mkldnn.flags(enabled=not inside or i % 8 == 3):
+                loss.backward()
+            seen.append([loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+        gradients.append(seen)
+    assert all(all(map(torch.equal, *pair)) for pair in zip(*gradients))
+    part = overdrive.part_of(model)
+    assert part.stats()["again"] > 4 and "other settings than the forward" in part.refusal()

@@ -1,0 +1,129 @@
+"""What code that runs apart changes of the values that a captured function looks at, or gives a value itself.
+
+Note [Values changed apart]
+Such code runs in replays too, so what it changes there is changed already, and is no change of the function's that a replay makes up
+for. The function must find what it would find: a number before it, as the call's own (_call_numbers.py); afterwards nothing, for a
+replay goes on as it was recorded. A run that sees such a change is not recorded where that cannot be told, and a replay that
+sees one is taken back: the function runs with the values of before, and ``apart()`` in it leaves those that its function has left.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from overdrive._counters import is_counted, is_used, is_written, looks_into
+from overdrive._guards import IN_CONTAINERS, Read, is_all_numbers, is_number, same_value
+from overdrive._left import can_be_put, putter_of
+from overdrive._recording import _refuse
+from overdrive._step_learning import StepLearning
+
+_ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
+_CHANGED_APART = ("Code that runs apart changes {}, which the function looks at, and a replay goes on as if it had not; let it return a tensor, "
+                  "or look outside of the function.")
+# What a place was given apart, and what stood there before.
+Change = tuple[Callable[[Any], None], Any, Any]
+
+
+def _is_same(before: Any, now: Any) -> bool:
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(_is_same, before, now))
+    return before is now or (is_number(now) or is_all_numbers(now)) and same_value(before, now)
+
+
+def _goes_on(read: Read) -> bool:
+    """Whether it is a whole number, which tells what the function makes of it."""
+    return type(read.now()) is int and is_counted(read.expected, read.now()) and can_be_put(read)
+
+
+class StepApart(StepLearning):
+    """Around such code."""
+
+    def _places_given(self) -> list[Read]:
+        """Places to which the function gives values, at which no guard looks."""
+        return [*self._assigned.reads(), *self._left.values()]
+
+    @contextlib.contextmanager
+    def around_apart(self) -> Iterator[None]:
+        """In a run of the function."""
+        variant = self._variant
+        if variant is None or not self._guarded or self._is_apart:
+            yield
+            return
+        self._is_apart = True
+        numbers = variant.numbers
+        found = [] if numbers is None else numbers.enter_apart()
+        reads = [*variant.reads.all(), *self._places_given(), *(counter.read for counter in self._counters.values())]
+        before = [read.now() for read in reads]
+        try:
+            yield
+        finally:
+            self._changed_apart.update(read.place for read, value in zip(reads, before) if not _is_same(value, read.now()))
+            if numbers is not None:
+                numbers.leave_apart(found)
+            self._is_apart = False
+
+    def around_replayed(self) -> Callable[[], tuple[list[Change], bool]]:
+        """Before such code runs in a replay. Afterwards: what it has changed, and whether the replay may go on."""
+        variant = self._variant
+        assert variant is not None
+        counters = list(self._counters.values())
+        reads = [*self._places_given(), *(counter.read for counter in counters)]
+        before = [read.now() for read in reads]
+
+        def changes() -> tuple[list[Change], bool]:
+            guarded = list(variant.reads.others())
+            given = [(read, value) for read, value in zip(reads, before) if not _is_same(value, read.now())]
+            made = [(putter_of(read), value, read.now()) for read, value in (*((read, read.expected) for read in guarded), *given)
+                    if read.kind not in IN_CONTAINERS and can_be_put(read)]
+            known = {counter.read.place for counter in counters if counter.is_apart}
+            for read in (*guarded, *(read for read, _ in given)):
+                if read.kind not in IN_CONTAINERS and is_written(read, self._codes) and not _goes_on(read):
+                    self._note_given_by_both(read.place, read)
+            new = [counter for counter in counters if not counter.is_apart and any(counter.read is read for read, _ in given)]
+            for counter in new:
+                counter.is_apart = self._is_outdated = True
+            return made, not self._given_by_both and not any(map(self._matters, guarded)) and all(read.place in known for read, _ in given)
+
+        return changes
+
+    def _note_given_by_both(self, place: tuple[int, int, Any], read: Read) -> None:
+        """A call in which such code gives the place what stands there already does not show that it does."""
+        if place not in self._counters:
+            self._given_by_both = self._given_by_both or _ALSO_APART.format(f"`{read.name}`")
+
+    def _matters(self, read: Read) -> bool:
+        """Whether the function uses the value, as far as its code tells."""
+        return looks_into(read, self._codes) if read.kind in IN_CONTAINERS else is_used(read, self._codes)
+
+    def _take_changed_apart(self, changed: dict[Any, Read]) -> dict[Any, Read]:
+        """Takes out what is no change of the function's, but for containers that it does not look into."""
+        apart = {place: read for place, read in changed.items()
+                 if place in self._changed_apart and (read.kind not in IN_CONTAINERS or self._matters(read))}
+        for place in apart:
+            del changed[place]
+        return apart
+
+    def _note_changed_apart(self, apart: dict[Any, Read]) -> None:
+        """The same, and places at which no guard looks."""
+        for read in self._places_given():
+            if read.place in self._changed_apart:
+                self._note_given_by_both(read.place, read)
+                _refuse(self._given_by_both)
+        known = [counter for place, counter in self._counters.items() if place in self._changed_apart and not counter.is_apart]
+        for place, read in apart.items():
+            is_given = read.kind not in IN_CONTAINERS and is_written(read, self._codes)
+            if _goes_on(read) and (is_given or self._matters(read)):
+                self._own[place] = read
+                self._count(place, read)
+                known.append(self._counters[place])
+            elif is_given:
+                self._note_given_by_both(place, read)
+                self._refuse_change(place, read, _ALSO_APART)
+            elif not self._matters(read):
+                self._own[place] = read
+            else:
+                self._refuse_change(place, read, _CHANGED_APART)
+        for counter in known:
+            counter.is_apart = True
+            self._drop_all()

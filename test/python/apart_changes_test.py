@@ -1,0 +1,112 @@
+"""What code that runs apart changes, and the captured function looks at: the same bits, or a refusal."""
+import types
+
+import pytest
+import torch
+
+import overdrive
+
+
+def note_best(s, value):
+    """As early stopping counts: a number that goes on or is 0 again, a float, a flag."""
+    s.seen.append(value)
+    if value < s.best:
+        s.best, s.bad = value, 0
+    else:
+        s.bad += 1
+    s.total += value
+    s.is_late = s.bad > 2
+    s.last = value
+
+
+def halves(s, gradients):
+    for gradient in gradients:
+        gradient.mul_(0.5)
+
+
+def nothing(s, loss):
+    return loss
+
+
+def by_bad(s, loss):
+    return loss * 0.5 if s.bad > 2 else loss
+
+
+def by_flag(s, loss):
+    return loss * 0.5 if s.is_late else loss
+
+
+def by_float(s, loss):
+    return loss * 0.5 if s.total > 40 else loss
+
+
+def by_number(s, loss):
+    return loss * (1.0 + 0.001 * s.total)
+
+
+def counts(s, loss):
+    s.calls += 1
+    return loss * 0.5 if s.bad > 2 and s.calls > 3 else loss
+
+
+def writes(s, loss):
+    s.last = 0.5
+    return loss
+
+
+def writes_flag(s, loss):
+    s.is_late = False
+    return loss
+
+
+def counts_the_same(s, loss):
+    s.bad += 1
+    return loss
+
+
+def after_by(look):
+    return lambda s, gradients: halves(s, gradients) if look(s) else None
+
+
+BEFORE = {"nothing": nothing, "a number": by_bad, "a flag": by_flag, "a float": by_float, "a float as a number": by_number, "beside a counter": counts,
+          "written": writes, "a flag that is written": writes_flag, "counted by both": counts_the_same}
+AFTER = {"nothing": lambda s, gradients: None, "a number": after_by(lambda s: s.bad > 2), "a flag": after_by(lambda s: s.is_late),
+         "a float": after_by(lambda s: s.total > 40), "a list": after_by(lambda s: len(s.seen) > 50),
+         "a list that is empty or not": after_by(lambda s: not s.seen), "items": after_by(lambda s: s.seen and s.seen[-1] > 1)}
+
+
+def trained(before, after, note, is_captured):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    s = types.SimpleNamespace(bad=0, best=1e9, total=0.0, is_late=False, last=0.0, calls=0, seen=[])
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = before(s, (model(x) - y).square().mean())
+        loss.backward()
+        overdrive.apart(lambda loss: note(s, loss.item()), loss)
+        after(s, [parameter.grad for parameter in model.parameters()])
+        optimizer.step()
+        return loss
+
+    run = overdrive.capture(step) if is_captured else step
+    generator = torch.Generator().manual_seed(1)
+    seen = []
+    for i in range(120):
+        x, y = torch.randn(8, 4, generator=generator) * (1 + (i % 17 == 0)), torch.randn(8, 1, generator=generator)
+        loss = run(x, y).item()
+        seen.append((loss, model.weight.sum().item(), s.bad, s.best, s.total, s.is_late, s.last, s.calls, len(s.seen)))
+        if i % 40 == 39:
+            s.best = 1e9
+    return seen, run
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
+def test_values_that_code_apart_changes(before, after):
+    expected, _ = trained(before, after, note_best, False)
+    got, step = trained(before, after, note_best, True)
+    first = next((i for i, pair in enumerate(zip(expected, got)) if pair[0] != pair[1]), None)
+    assert first is None, (first, expected[first], got[first], step.stats(), step.refusal())
+    assert step.stats()["replayed"] > 60 or step.refusal(), step.stats()
