@@ -93,7 +93,7 @@ constexpr std::string_view kNeverThrow =
     "random uniform "
     // Updates of optimizers.
     "_fused_adagrad _fused_adam _fused_adamw _fused_sgd overdrive::sgd_ overdrive::adam_ "
-    "overdrive::adagrad_ overdrive::adamax_ overdrive::nadam_ overdrive::radam_";
+    "overdrive::fused_adam_ overdrive::adagrad_ overdrive::adamax_ overdrive::nadam_ overdrive::radam_";
 
 constexpr std::string_view kThrowOnData =
     "_assert_async _assert_scalar _ctc_loss _embedding_bag _embedding_bag_forward_only "

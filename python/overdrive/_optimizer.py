@@ -67,6 +67,8 @@ class Optimizer:
         if not _is_pytorch_step(self.optimizer):
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
                     "the function.")
+        if any(getattr(self.optimizer, key, None) is not None for key in ("grad_scale", "found_inf")):
+            return f"{name} is stepped by a GradScaler, which scales inside of the update; call scaler.step() outside the function."
         states = self.optimizer.state.values()
         if _overlap([tensor for state in states for tensor in state.values() if isinstance(tensor, torch.Tensor)]):
             return f"Two parameters of {name} share a tensor of their state, and a captured step updates each for itself."
@@ -74,7 +76,7 @@ class Optimizer:
             return f"A state of {name} has another type than its parameter, an error of step(); change the type before the optimizer is made."
         for group in self.optimizer.param_groups:
             for flag in _PLAIN:
-                if group.get(flag):
+                if group.get(flag) and not (flag == "fused" and self._rule is not None and self._rule.fused):
                     return f"{name} has {flag}=True, which is not understood in a captured step; leave it out."
             if self._rule is not None and group.get("foreach") and not (self._rule.foreach and all(map(_is_of_full_precision, group["params"]))):
                 return f"{name} has foreach=True, which rounds otherwise than the captured update; leave it out."
@@ -310,7 +312,7 @@ class Optimizer:
             self._take_changes(gradients, of_gradients)
         if group["maximize"]:
             gradients = [-gradient for gradient in gradients]
-        getattr(torch.ops.overdrive, rule.operator)(parameters, gradients, *states, numbers)
+        getattr(torch.ops.overdrive, rule.fused if group.get("fused") else rule.operator)(parameters, gradients, *states, numbers)
         with _Unrecorded():
             for ours, theirs, before in zip((parameters, *states), copies, versions):
                 for tensor, copy, version in zip(ours, theirs, before):

@@ -25,6 +25,8 @@ class Rule:
     update: Callable[..., None]
     # Whether foreach=True has the same bits in every step.
     foreach: bool = True
+    # The operator of fused=True; "": there is none.
+    fused: str = ""
 
 
 def rule_of(kind: Any) -> Rule | None:
@@ -100,7 +102,7 @@ def _moment_numbers(group: dict[str, Any]) -> tuple[Any, ...]:
 def _adam(group: dict[str, Any], parameters: list[Any], gradients: list[Any], states: list[list[Any]]) -> None:
     from torch.optim.adam import adam
 
-    adam(parameters, gradients, *states, fused=False, amsgrad=group["amsgrad"],
+    adam(parameters, gradients, *states, fused=bool(group.get("fused")), amsgrad=group["amsgrad"],
          decoupled_weight_decay=group.get("decoupled_weight_decay", False), **_moments(group))
 
 
@@ -143,7 +145,7 @@ def _radam(group: dict[str, Any], parameters: list[Any], gradients: list[Any], s
 
 _OF_MOMENTS = ("lr", "betas", "eps", "weight_decay", "decoupled_weight_decay")
 _SGD = Rule("sgd_", 1, _sgd_numbers, ("lr", "momentum", "dampening", "weight_decay", "nesterov"), (1,), _sgd)
-_ADAM = Rule("adam_", 4, _moment_numbers, _OF_MOMENTS, (4, 5), _adam)
+_ADAM = Rule("adam_", 4, _moment_numbers, _OF_MOMENTS, (4, 5), _adam, fused="fused_adam_")
 _ADAGRAD = Rule("adagrad_", 2, _adagrad_numbers, ("lr", "lr_decay", "eps", "weight_decay"), (), _adagrad)
 _ADAMAX = Rule("adamax_", 3, _adamax_numbers, ("lr", "betas", "eps", "weight_decay"), (), _adamax)
 _NADAM = Rule("nadam_", 4, _nadam_numbers, (*_OF_MOMENTS, "momentum_decay"), (4, 5), _nadam, foreach=False)

@@ -3,6 +3,8 @@
 #include "engine/base/no_destructor.h"
 #include "replay/optimizers/python_update.h"
 
+#include <ATen/ops/_fused_adam_cpu_dispatch.h>
+#include <ATen/ops/_fused_adamw_cpu_dispatch.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/addcdiv_cpu_dispatch.h>
 #include <ATen/ops/addcmul_cpu_dispatch.h>
@@ -72,6 +74,28 @@ void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList av
   }
 }
 
+// LibTorch's own kernels, each for one parameter. Negated gradients are what `maximize` makes of them.
+void fused_adam(at::TensorList parameters, at::TensorList gradients, at::TensorList averages,
+                at::TensorList squares, at::TensorList greatest, at::TensorList steps,
+                const at::Tensor& numbers) {
+  check_sizes(parameters, {gradients, averages, squares, steps}, numbers, 6);
+  if (!greatest.empty()) check_sizes(parameters, {greatest}, numbers, 6);
+  const double* n = numbers.const_data_ptr<double>();
+  const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
+  using Kernel = void(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList,
+                      at::TensorList, double, double, double, double, double, bool, bool,
+                      const std::optional<at::Tensor>&, const std::optional<at::Tensor>&);
+  Kernel* const kernel = given.decoupled != 0 ? static_cast<Kernel*>(&at::cpu::_fused_adamw_)
+                                              : static_cast<Kernel*>(&at::cpu::_fused_adam_);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    (void)counted(steps[i]);
+    kernel(parameters.slice(i, 1), gradients.slice(i, 1), averages.slice(i, 1), squares.slice(i, 1),
+           greatest.empty() ? greatest : greatest.slice(i, 1), steps.slice(i, 1), given.rate, given.beta1,
+           given.beta2, given.decay, given.epsilon, !greatest.empty(), /*maximize=*/false, std::nullopt,
+           std::nullopt);
+  }
+}
+
 }  // namespace
 
 double counted(at::Tensor step) {
@@ -103,11 +127,15 @@ void define_python_optimizers() {
     made.def(
         "adam_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] averages, Tensor(c!)[] squares, "
         "Tensor(d!)[] greatest, Tensor(e!)[] steps, Tensor numbers) -> ()");
+    made.def(
+        "fused_adam_(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] averages, Tensor(c!)[] squares, "
+        "Tensor(d!)[] greatest, Tensor(e!)[] steps, Tensor numbers) -> ()");
+    made.impl("fused_adam_", torch::dispatch(c10::DispatchKey::CPU, &fused_adam));
     made.impl("sgd_", torch::dispatch(c10::DispatchKey::CPU, &sgd));
     made.impl("adam_", torch::dispatch(c10::DispatchKey::CPU, &adam));
     define_updates_by_steps(made);
     // Version counters are the caller's to raise, as often as PyTorch's update does.
-    for (const char* name : {"sgd_", "adam_", "adagrad_", "adamax_", "nadam_", "radam_"}) {
+    for (const char* name : {"sgd_", "adam_", "fused_adam_", "adagrad_", "adamax_", "nadam_", "radam_"}) {
       for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}) {
         made.impl(name, torch::dispatch(key, torch::CppFunction::makeFallthrough()));
       }

@@ -291,7 +291,7 @@ def test_refusals_say_what_to_do():
     for given in (sgd, second, None):
         assert "takes a list of several" in refused(stepping(sgd, p, second.step), x, optimizer=given, guards="promised")
     assert "has fused=True" in refused(
-        stepping(other := torch.optim.Adam([p], fused=True), p), x, optimizer=other)
+        stepping(other := torch.optim.SGD([p], 0.1, fused=True), p), x, optimizer=other)
     assert "a tensor as lr" in refused(
         stepping(other := torch.optim.SGD([p], torch.tensor(0.1)), p), x, optimizer=other)
     assert "changes the optimizer's options" in refused(

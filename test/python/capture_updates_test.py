@@ -21,7 +21,8 @@ def assert_same(want, got):
         assert torch.equal(want[name], got[name]), name
 
 
-KINDS = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1)}
+KINDS = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adamw": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+         "fused": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1, fused=True)}
 
 
 @pytest.mark.parametrize("calls_before", [0, 3, 10])
@@ -202,3 +203,39 @@ def test_a_method_that_is_replaced_later(holder, name, monkeypatch):
         assert not captured or step.stats()["replayed"] > 3, step.refusal()
     for want, got in zip(*sides):
         assert_same(want, got)
+
+
+FUSED = {"adam": (torch.optim.Adam, {}), "adamw": (torch.optim.AdamW, {"weight_decay": 0.1}), "amsgrad": (torch.optim.Adam, {"amsgrad": True}),
+         "maximize": (torch.optim.AdamW, {"maximize": True, "weight_decay": 0.1}), "decay": (torch.optim.Adam, {"weight_decay": 0.1})}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", FUSED)
+@pytest.mark.parametrize("as_part", [False, True], ids=["step", "part"])
+def test_fused_updates(as_part, kind, dtype):
+    """fused=True is what Hugging Face's Trainer makes its optimizer with. Its kernel rounds otherwise than the update of single tensors."""
+    make, options = FUSED[kind]
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(5, 33), torch.nn.Tanh(), torch.nn.Linear(33, 3)).to(dtype)
+        opt = make(net.parameters(), lr=0.01, fused=True, **options)
+
+        def train(x, net=net, opt=opt):
+            opt.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        part = overdrive.captured(opt) if captured and as_part else None
+        step = overdrive.capture(train) if captured and not as_part else train
+        seen = []
+        for call in range(24):
+            opt.param_groups[0]["lr"] = 0.01 / (1 + call)
+            step(torch.randn(4, 5, dtype=dtype))
+            seen.append(numbers(net, opt))
+        sides.append(seen)
+    for want, got in zip(*sides):
+        assert_same(want, got)
+    assert (overdrive.part_of(part) if as_part else step).stats()["replayed"] > 10
