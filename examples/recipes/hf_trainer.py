@@ -18,7 +18,7 @@ elif run.compiled:
     model.compile()
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(folder, per_device_train_batch_size=4, num_train_epochs=1, save_strategy="no", report_to=[],
-                                  use_cpu=True, disable_tqdm=True, logging_strategy="no", optim="adamw_torch")
+                                  use_cpu=True, disable_tqdm=True, logging_strategy="no")
     trainer = Trainer(model, arguments, train_dataset=data)
     trainer.create_optimizer()
     if run.captured:

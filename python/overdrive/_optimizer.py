@@ -239,7 +239,7 @@ class Optimizer:
             with torch.enable_grad():
                 loss = closure()
         if self.is_scheduled_here or not self.has_written_options() and not self._take_options():
-            _refuse("The function calls step() of the optimizer after that of its scheduler, in one call; call the scheduler last."
+            _refuse("The function calls step() of an optimizer after that of its scheduler, in one call; call the scheduler last."
                     if self.is_scheduled_here else
                     "The function changes the optimizer's options before it calls step(); change them outside the function.")
             self._run_pytorchs(self._kind.step)

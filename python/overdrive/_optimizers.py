@@ -43,19 +43,23 @@ class Optimizers:
         """Whether a change of its options asks for no other recording."""
         return any(one.optimizer is optimizer and one.carries_options() for one in self._all)
 
-    def note_scheduler(self) -> None:
-        """The function that is recorded steps one now."""
-        for one in self._all:
+    def _scheduled(self, optimizer: Any) -> list[Optimizer]:
+        """That one; all of them for None."""
+        return [one for one in self._all if optimizer is None or one.optimizer is optimizer]
+
+    def note_scheduler(self, optimizer: Any) -> None:
+        """The function that is recorded steps one of this optimizer now."""
+        for one in self._scheduled(optimizer):
             one.is_scheduled_here = True
 
-    def keep_options(self) -> None:
+    def keep_options(self, optimizer: Any) -> None:
         """A scheduler is about to step, maybe in a replay which the function runs after."""
         self._is_scheduled = True
-        for one in self._all:
+        for one in self._scheduled(optimizer):
             one.scheduled = one.scheduled or one.options()
 
-    def note_options_left(self) -> None:
-        for one in self._all:
+    def note_options_left(self, optimizer: Any) -> None:
+        for one in self._scheduled(optimizer):
             one.left_by_scheduler = one.options()
 
     def write_numbers(self) -> str:
@@ -152,5 +156,5 @@ class Optimizers:
                 _refuse(CHANGED_OPTIONS)
 
 
-CHANGED_OPTIONS = ("The function changes the optimizer's options after its step(), as a scheduler's step(epoch) does; call it outside "
-                   "the function.")
+CHANGED_OPTIONS = ("The function changes the optimizer's options after its step(), as a scheduler's step(epoch) does; change them before "
+                   "step(), or outside of the function.")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive._apart import apart
+from overdrive._recording import _refuse
 from overdrive._optimizers import Optimizers
 
 
@@ -44,6 +45,13 @@ class Schedulers:
                 vars(scheduler).pop("step", None)
 
 
+def _scheduled_by(scheduler: Any) -> Any:
+    """The optimizer whose options it changes; None: it may be any. PyTorch's own schedulers change those of their own one."""
+    import torch
+
+    return scheduler.optimizer if type(scheduler).__module__ == torch.optim.lr_scheduler.__name__ else None
+
+
 class _Stepping(threading.local):
     # Some schedulers step others.
     is_inside = False
@@ -62,20 +70,24 @@ class _Apart:
     def __call__(self, *metrics: Any, **keywords: Any) -> Any:
         import torch
 
+        scheduler = self._scheduler()
         is_plain = not keywords and all(isinstance(metric, torch.Tensor) for metric in metrics)
         if not is_plain or _stepping.is_inside or threading.get_ident() != self._thread:
-            scheduler = self._scheduler()
+            if not is_plain and isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                _refuse("The function gives a scheduler's step() a number, and a replay has that of the recording; give it the tensor, "
+                        "scheduler.step(loss).")
             return type(scheduler).step(scheduler, *metrics, **keywords)
-        self._optimizers.note_scheduler()
+        self._optimizers.note_scheduler(_scheduled_by(scheduler))
         return apart(self._step, *metrics)
 
     def _step(self, *metrics: Any) -> None:
         """In each call. Options of the call are those of before."""
         scheduler = self._scheduler()
-        self._optimizers.keep_options()
+        optimizer = _scheduled_by(scheduler)
+        self._optimizers.keep_options(optimizer)
         _stepping.is_inside = True
         try:
             type(scheduler).step(scheduler, *metrics)
         finally:
             _stepping.is_inside = False
-        self._optimizers.note_options_left()
+        self._optimizers.note_options_left(optimizer)

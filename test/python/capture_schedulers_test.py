@@ -155,6 +155,56 @@ def test_two_optimizers_with_a_scheduler_each():
     assert step.stats()["replayed"] > 55, step.refusal()
 
 
+def test_each_optimizer_before_its_own_scheduler():
+    def train(training, x):
+        for opt in training.opts:
+            opt.zero_grad()
+        loss = (training.net(x) - training.other(x)).square().mean()
+        loss.backward()
+        for opt, scheduler in zip(training.opts, training.schedulers):
+            opt.step()
+            scheduler.step()
+        return loss
+
+    step = both(Pair, train)
+    assert step.stats()["replayed"] > 55, step.refusal()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_an_update_in_every_fourth_call_that_the_function_counts_itself(counts):
+    """As accelerate counts micro-batches, and its scheduler the calls that it skips."""
+    def train(training, x):
+        training.calls += 1
+        training.is_last = training.calls % 4 == 0
+        loss = training.net(x).square().mean()
+        loss.backward()
+        if training.is_last:
+            training.opt.step()
+            training.scheduler.step()
+            training.opt.zero_grad()
+        elif counts:
+            training.scheduler._step_count += 1
+        return loss
+
+    def make():
+        training = Training("adamw", KINDS["cosine"])
+        training.calls = 0
+        return training
+
+    step = both(make, train, calls=160)
+    assert step.stats()["replayed"] > 80, step.refusal()
+
+
+def test_a_plateau_that_is_given_a_number_says_what_to_give_it():
+    def train(training, x):
+        loss = training.update(x)
+        training.scheduler.step(loss.item())
+        return loss
+
+    step = both(lambda: Training("adamw", lambda opt: schedulers.ReduceLROnPlateau(opt, patience=3)), train)
+    assert "give it the tensor, scheduler.step(loss)" in step.refusal()
+
+
 def closure_of(training):
     """A backward that the update itself calls for."""
     def closure():
