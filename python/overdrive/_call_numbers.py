@@ -109,6 +109,8 @@ class CallNumbers:
         self._after_apart: dict[int, Book] = {}
         # Why each value has a recording of its own, or, with counters, why none is replayed.
         self.refusal = ""
+        # Whether it is that one recording makes other numbers of them than another one, maybe for other sizes.
+        self.differs = False
         # Whether a counter has come to rest since the first recording, as a rate does after a warm-up: a call that finds and leaves the
         # same value cannot show its place.
         self.stands_still = False
@@ -248,7 +250,7 @@ class CallNumbers:
         # Other sizes are in another recording, with the same texts.
         is_another = recorded and self.is_proven
         if recorded and (is_another or book is None) and not self._is_left_as_before(book):
-            self.refusal = self.refusal or "the function makes other numbers of it in another recording"
+            self.refusal, self.differs = self.refusal or "the function makes other numbers of it in another recording", True
         if recorded:
             self._recordings += 1
             self._recorded = list(self._values)
@@ -303,7 +305,7 @@ class CallNumbers:
         self._let_go_of_unused(book)
         texts = _Texts(book, self._left_texts())
         if self._texts is not None and not self._texts.are_those_of(texts):
-            self.refusal = "the function makes other numbers of it in each call"
+            self.refusal, self.differs = "the function makes other numbers of it in each call", True
             return
         if self._texts is not None:
             texts.keep_what_was_equal(self._texts)

@@ -89,11 +89,6 @@ def _without_optimizers(read: Read, codes: Iterable[types.CodeType]) -> Iterable
     return (code for code in codes if not (is_attribute and is_of_optimizers(code)))
 
 
-def decides(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    """Whether these use the number, as `self.n = 4 if c else self.n` does, too, and do not only count."""
-    return any(_use_of(code, _key_of(read))[0] != _PUT for code in codes)
-
-
 def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
     key = _key_of(read)
     return any(_writes(code, key) for code in _without_optimizers(read, codes))
@@ -218,8 +213,10 @@ def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
             above += 1
         elif name in _TWO_OTHERS:
             above += 2
-        elif name == "LOAD_ATTR" and above > 0 and not _is_of_a_method(step):
+        elif name in ("LOAD_ATTR", "LOAD_METHOD") and above > 0:
             continue
+        elif name == "CALL" and above > step.arg:  # of a value that lies above, as len(x)
+            above -= step.arg
         elif _is_subscript(step) and above >= 2 or name == "COMPARE_OP" and above >= 2:
             above -= 1
         elif name == "COMPARE_OP":

@@ -46,6 +46,8 @@ class Facts:
         self._asked: list[Callable[[Any], Any]] = []
         # Parameters that a part may ask for their gradient.
         self._leaves: list[weakref.ref[Any]] = []
+        # Whether sizes are asked for, too: a function that counts by them, as `self.seen += len(x)` does.
+        self.has_sizes = False
         self._plain, self._parameter = torch.Tensor, torch.nn.Parameter
 
     def ask(self, names: Iterable[str]) -> None:
@@ -66,6 +68,8 @@ class Facts:
                 if kind is not self._parameter:
                     return None
                 found.append(kind)
+            if self.has_sizes:
+                found.append(x.shape)
             if self._asked:
                 found.extend(ask(x) for ask in self._asked)
             if x.__dict__:
@@ -78,6 +82,8 @@ class Facts:
 
     def told(self) -> str:
         asked = sorted({name for name in _KNOWN if name in self._names})
+        if self.has_sizes:
+            asked.append("its sizes")
         if self._leaves:
             asked.append("whether a parameter has a gradient")
         return "a fact about an argument: its class" + (", or " + ", ".join(asked) if asked else "") + ", or an attribute of it"

@@ -12,7 +12,7 @@ from overdrive._recording import _refuse
 from overdrive._capture_results import form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
-from overdrive._counters import Counter, decides, is_counted, is_only_written
+from overdrive._counters import Counter, is_counted, is_only_written
 from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, as_it_is_now, bytes_of, is_all_numbers, is_array,
                                is_number)
 from overdrive._last_walk import LastWalk
@@ -174,18 +174,17 @@ class StepLearning(StepChoice):
                 self._begin_to_leave(place, self._assigned.drop(place))
 
     def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
-        """A number by which the function decides something goes on in replays. No recording so far knows what it makes of it. One that
-        only counts counts the runs of Python."""
+        """It goes on in replays, where it is no constant that the function gives it. No recording so far knows what it makes of it."""
         if not self._guarded or place in self._counters:
             return
         if not can_be_put(read):
             if read.kind not in IN_CONTAINERS:
                 self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
             return
-        if decides(read, self._codes) or isinstance(read.now(), (Tracked, TrackedWhole)):
-            self._count(place, read)
-        else:
+        if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self._codes):
             self._begin_to_assign(place, read)
+        else:
+            self._count(place, read)
 
     def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
         """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""

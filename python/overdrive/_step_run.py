@@ -57,7 +57,10 @@ class StepRun(StepApart):
                     self._given_up = RESULT_OF_A_CLASS
                 if numbers is not None:
                     numbers.end(recorded, self._count_replays)
-                    self._tell_refusal(variant, numbers, recorded)
+                    if numbers.differs and numbers.counters and not self._facts.has_sizes:
+                        self._facts.has_sizes = self._is_outdated = True
+                    else:
+                        self._tell_refusal(variant, numbers, recorded)
                 if recorded:
                     self._check_form(entry)
             with _Unrecorded():

@@ -15,7 +15,8 @@ from typing import Any, Union
 from overdrive._code import line_of_caller
 
 _LARGEST = 1e30
-MOST_NUMBERS, _LONGEST_TEXT = 32, 400
+# Floats go to the library, whole numbers do not.
+MOST_NUMBERS, _MOST_WHOLES, _LONGEST_TEXT = 32, 1024, 400
 
 
 class Book:
@@ -39,7 +40,7 @@ class Book:
         if not self.is_open or self.looked:
             return value
         numbers: dict[str, Any] = self.floats if type(value) is float else self.wholes
-        if len(text) > _LONGEST_TEXT or len(numbers) >= MOST_NUMBERS:
+        if len(text) > _LONGEST_TEXT or len(numbers) >= (MOST_NUMBERS if type(value) is float else _MOST_WHOLES):
             self.look("the function makes very many numbers of it")
             return value
         numbers[text] = value

@@ -147,17 +147,24 @@ def test_an_error_leaves_a_plain_number():
     assert results == [f"after {n}" if n > 4 and n % 5 == 0 else (2.0 if n % 5 == 0 else 4.0) / (1 if n % 7 else 2) for n in range(1, 31)]
 
 
-def test_what_only_counts_counts_the_runs_of_python():
-    state = types.SimpleNamespace(n=0)
+@pytest.mark.parametrize("how_many", [1, 60])
+def test_what_only_counts_goes_on(how_many):
+    """The program reads it elsewhere, as the number of steps after which it saves a checkpoint."""
+    states = [types.SimpleNamespace(n=0, seen=0, total=0.0) for _ in range(how_many)]
 
     def function(x):
-        state.n += 1
+        for state in states:
+            state.n += 1
+            state.seen += len(x)
+        states[0].total += 0.5
         return x * 2
 
     step = overdrive.capture(function)
-    for _ in range(20):
-        step(torch.ones(2))
-    assert state.n == 4 and step.stats()["replayed"] == 16
+    for call in range(40):
+        step(torch.ones(2 + call % 2))
+        assert [state.n for state in states] == [call + 1] * how_many
+    assert states[-1].seen == 100 and states[0].total == 20.0
+    assert step.stats()["replayed"] > 20, step.refusal()
 
 
 def test_an_argument_that_the_function_keeps_is_a_plain_float():

