@@ -74,18 +74,23 @@ class StepApart(StepLearning):
         def changes() -> tuple[list[Change], bool]:
             guarded = list(variant.reads.others())
             given = [(read, value) for read, value in zip(reads, before) if not _is_same(value, read.now())]
-            made = [(putter_of(read), value, read.now()) for read, value in (*((read, read.expected) for read in guarded), *given)
-                    if read.kind not in IN_CONTAINERS and can_be_put(read)]
-            known = {counter.read.place for counter in counters if counter.is_apart}
-            for read in (*guarded, *(read for read, _ in given)):
-                if read.kind not in IN_CONTAINERS and is_written(read, self._codes) and not _goes_on(read):
-                    self._note_given_by_both(read.place, read)
-            new = [counter for counter in counters if not counter.is_apart and any(counter.read is read for read, _ in given)]
-            for counter in new:
-                counter.is_apart = self._is_outdated = True
-            return made, not self._given_by_both and not any(map(self._matters, guarded)) and all(read.place in known for read, _ in given)
+            both = [*((read, read.expected) for read in guarded), *given]
+            made = [(putter_of(read), value, read.now()) for read, value in both if read.kind not in IN_CONTAINERS and can_be_put(read)]
+            known = [counter.read for counter in counters if counter.is_apart]
+            is_known = all(any(read is one for one in known) for read, _ in given)
+            self._learn_of_changes([read for read, _ in both])
+            return made, is_known and not self._given_by_both and not any(map(self._matters, guarded))
 
         return changes
+
+    def _learn_of_changes(self, reads: list[Read]) -> None:
+        """That such code was seen to make in a replay."""
+        for read in reads:
+            if read.kind not in IN_CONTAINERS and is_written(read, self._codes) and not _goes_on(read):
+                self._note_given_by_both(read.place, read)
+        for counter in self._counters.values():
+            if not counter.is_apart and any(counter.read is read for read in reads):
+                counter.is_apart = self._is_outdated = True
 
     def _note_given_by_both(self, place: tuple[int, int, Any], read: Read) -> None:
         """A call in which such code gives the place what stands there already does not show that it does."""

@@ -91,7 +91,12 @@ class Writer:
             f"torch.tanh({t}) * 2 + torch.tanh({t}) * 2", f"{t} + torch.ones(4) * 2", f"helper({t}) * helper({t})",
             f"torch.full_like({t}, {self.value()})", f"{t} @ torch.eye(4)[index]", f"{t} * torch.tensor({self.value()})",
             f"{t} + overdrive.apart(lambda v: v * v.mean().item(), {u})", f"{t} * overdrive.apart(torch.rand_like, {u})",
-            f"{t} + overdrive.apart(lambda v: (v * {self.value()})[0], {u})")
+            f"{t} + overdrive.apart(lambda v: (v * {self.value()})[0], {u})", f"{t} * (2.0 if {self.number()} else 1.0)",
+            f"({t} if {self.number()} else {u})")
+
+    def number(self):
+        """A question to what the function, or code apart, changes."""
+        return self.pick("obj.calls % 3 == 0", "box['calls'] > 12", "obj.bad > 1", "obj.late", "obj.total > 2")
 
     def statement(self):
         kind = self.random.random()
@@ -115,7 +120,8 @@ class Writer:
             self.say(f"assert not box['raise'], {self.value()}")
             self.used.append("box['raise'] = {} == 2.0")
         elif kind < 0.95:
-            self.say(self.pick("obj.calls += 1", "box['calls'] += 1", "seen.append(len(seen))"))
+            self.say(self.pick("obj.calls += 1", "box['calls'] += 1", "obj.calls += len(x)", "obj.total += 0.25", "seen.append(len(seen))",
+                               f"overdrive.apart(note, {self.tensor()})", f"overdrive.apart(note, {self.tensor()}[1:])", "obj.late = obj.calls % 4 == 0"))
         else:
             name = f"t{len(self.names)}"
             self.say(f"{name} = {self.tensor()} * 1")
@@ -158,6 +164,7 @@ class Slotted:
 class Object:
     def __init__(self):
         self.a, self.flag, self.calls, self.weight, self.function = 1.0, True, 0, torch.ones(4), torch.tanh
+        self.total, self.bad, self.late, self.last = 0.0, 0, False, 0.0
         self.inner = types.SimpleNamespace(b=1.0)
     def scale(self, t):
         return t * self.inner.b + self.a
@@ -185,6 +192,10 @@ MIDDLE = '''
         local = value
     def helper(t):
         return t * local
+    def note(t):
+        obj.last = t.sum().item()
+        obj.bad = 0 if obj.last > 0 else obj.bad + 1
+        obj.late = obj.bad > 1
     def step(x, y, index):
 '''
 TAIL = '''
@@ -193,7 +204,8 @@ TAIL = '''
                     "dropout": dropout, "model": model, "leaf": leaf, "buffer": buffer, "hooks": hooks, "opt": opt,
                     "write_local": write_local})
     return step, change, opt, lambda: [*model.parameters(), leaf, buffer, counter, *(
-        v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor))]
+        v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor))], lambda: [
+            obj.calls, obj.total, obj.bad, obj.late, repr(obj.last), box["calls"], len(seen)]
 '''
 
 
@@ -203,7 +215,7 @@ class Side:
     def __init__(self, text, train, captured, passes=True):
         variables = {"__name__": "program"}
         exec(compile(text, "<program>", "exec"), variables)
-        self.step, self.change, optimizer, self.state = variables["build"]()
+        self.step, self.change, optimizer, self.state, self.numbers = variables["build"]()
         self.captured = overdrive.capture(self.step, passes=passes, **({"optimizer": optimizer} if train else {})) if captured else None
         self.random = torch.get_rng_state()
 
@@ -252,6 +264,8 @@ def difference(eager, ours, got, want, inputs, others, strict):
         return "results"
     if plain(ours.state(), True) != plain(eager.state(), True):
         return "state"
+    if ours.numbers() != eager.numbers():
+        return f"numbers {ours.numbers()}, eager's are {eager.numbers()}"
     for a, b in zip(ours.state(), eager.state()):
         if a.is_leaf and plain(a.grad, False) != plain(b.grad, False):
             return "gradients"
