@@ -9,6 +9,7 @@ from typing import Any
 
 from overdrive._guards import is_number
 from overdrive._capture_texts import Number
+from overdrive._items import Item
 
 
 # Py_TPFLAGS_HEAPTYPE.
@@ -38,6 +39,9 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
     if value is None:
         return None
     kind = type(value)
+    if kind is Item:
+        leaves.append(value.tensor)
+        return ("item", None)
     if kind in (tuple, list):
         return (kind, tuple(form_of(part, leaves, objects) for part in value))
     if kind is dict:
@@ -121,7 +125,7 @@ def only_tensors(form: Any) -> bool:
 
 def others_in(form: Any) -> Any:
     """The first value that is neither a tensor nor a number nor a container of them; None: there is none."""
-    if form is None or form == "tensor" or form[0] == "number":
+    if form is None or form == "tensor" or form[0] in ("number", "item"):
         return None
     kind, parts = form
     if kind == "other":
@@ -150,6 +154,8 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
     kind, parts = form
     if kind == "number":
         return parts.value
+    if kind == "item":
+        return next(leaves).item()
     if kind == "other":
         return parts
     if kind == "given":

@@ -58,7 +58,7 @@ class StepApart(StepLearning):
         try:
             yield
         finally:
-            self._changed_apart.update(read.place for read, value in zip(reads, before) if not _is_same(value, read.now()))
+            self._changed_apart.update((read.place, read) for read, value in zip(reads, before) if not _is_same(value, read.now()))
             if numbers is not None:
                 numbers.leave_apart(found)
             self._is_apart = False
@@ -116,7 +116,10 @@ class StepApart(StepLearning):
                 self._note_given_by_both(read.place, read)
                 _refuse(self._given_by_both)
         known = [counter for place, counter in self._counters.items() if place in self._changed_apart and not counter.is_apart]
-        for place, read in apart.items():
+        # What the function has changed before, and such code back.
+        back = {place: read for place, read in self._changed_apart.items()
+                if place not in self._counters and read.kind not in IN_CONTAINERS and is_written(read, self._codes)}
+        for place, read in {**back, **apart}.items():
             is_given = read.kind not in IN_CONTAINERS and is_written(read, self._codes)
             if _goes_on(read) and (is_given or self._matters(read)):
                 self._own[place] = read

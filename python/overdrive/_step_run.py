@@ -1,6 +1,7 @@
 """A run of a captured function, recorded or eager."""
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
@@ -13,6 +14,7 @@ from overdrive._capture_results import form_of_results, only_tensors
 from overdrive._capture_texts import gradients_of, is_one_held, telling
 from overdrive._code import RANDOM_NUMBERS, Watcher
 from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
+from overdrive._items import returned_items
 from overdrive._guards import Reads, states_of, structure_of
 from overdrive._last_walk import is_one_number, without_collections
 from overdrive._library import call
@@ -118,7 +120,7 @@ class StepRun(StepApart):
         run = self._record if recorded else self._apply
         if not self._guarded:
             return run(inputs) if recorded else self._timed(inputs)
-        self._changed_apart, self._has_refused_change = set(), False
+        self._changed_apart, self._has_refused_change = {}, False
         if recorded:
             self._assigned.begin()
         try:
@@ -181,7 +183,8 @@ class StepRun(StepApart):
         if ours is not None:
             ours.begin(counts=self._guarded and not self._is_part)
         try:
-            value = self._apply(inputs)
+            with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__):
+                value = self._apply(inputs)
         finally:
             if ours is not None:
                 ours.end()

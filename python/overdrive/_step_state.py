@@ -78,7 +78,7 @@ class StepState:
         self._known_names: KnownNames | None = None
         # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.
         self._is_apart = False
-        self._changed_apart: set[tuple[int, int, Any]] = set()
+        self._changed_apart: dict[tuple[int, int, Any], Read] = {}
         self._is_outdated = False
         # Whether the run under way may not be recorded, since it changes what a replay would not.
         self._has_refused_change = False

@@ -59,6 +59,11 @@ def writes_flag(s, loss):
     return loss
 
 
+def writes_the_flag_back(s, loss):
+    s.is_late = True
+    return loss
+
+
 def counts_the_same(s, loss):
     s.bad += 1
     return loss
@@ -69,7 +74,8 @@ def after_by(look):
 
 
 BEFORE = {"nothing": nothing, "a number": by_bad, "a flag": by_flag, "a float": by_float, "a float as a number": by_number, "beside a counter": counts,
-          "written": writes, "a flag that is written": writes_flag, "counted by both": counts_the_same}
+          "written": writes, "a flag that is written": writes_flag, "a flag that is changed back": writes_the_flag_back,
+           "counted by both": counts_the_same}
 AFTER = {"nothing": lambda s, gradients: None, "a number": after_by(lambda s: s.bad > 2), "a flag": after_by(lambda s: s.is_late),
          "a float": after_by(lambda s: s.total > 40), "a list": after_by(lambda s: len(s.seen) > 50),
          "a list that is empty or not": after_by(lambda s: not s.seen), "items": after_by(lambda s: s.seen and s.seen[-1] > 1)}

@@ -143,7 +143,7 @@ class Writer:
         else:
             self.say(f"loss = {self.names[-1]}.sum()")
         last, some = self.names[-1], self.tensor()
-        forms = ["loss", f"(loss, {last})", f"{{'loss': loss, 'last': {last}}}", f"[{last}, (loss, None)]", f"(loss, {some}[:, 1:])"]
+        forms = ["loss", "loss.item()", f"({last}, loss.item())", f"(loss, {last})", f"{{'loss': loss, 'last': {last}}}", f"[{last}, (loss, None)]", f"(loss, {some}[:, 1:])"]
         if self.random.random() < 0.3:
             self.say(f"if {self.flag()}:")
             self.say(f"    return {self.random.choice(forms)}")
@@ -237,7 +237,7 @@ def plain(value, strict):
         return {key: plain(part, strict) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, [plain(part, strict) for part in value])
-    return value
+    return repr(value)
 
 
 def inputs_of(kind, data, index):
