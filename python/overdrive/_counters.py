@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from overdrive._guards import CELL, Read
+from overdrive._guards import CELL, ITEM, Read
 from overdrive._left import putter_of
 from overdrive._names import line_of, steps_of
 from overdrive._optimizer_rules import is_of_optimizers
@@ -27,6 +27,7 @@ _CALLED = (("LOAD_FAST", "CALL_FUNCTION_EX"), ("LOAD_FAST", "BUILD_MAP", "LOAD_F
 _WORDS = re.compile(r"\w+")
 # Instructions and functions that look into a container.
 _LOOKS = ("GET_ITER", "TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF", "CONTAINS_OP", "COMPARE_OP")
+_ADDS = ("append", "appendleft", "add", "extend", "extendleft", "insert", "update", "clear", "discard", "remove")
 _LOOKERS = ("len", "sum", "min", "max", "any", "all", "bool", "sorted", "reversed", "list", "tuple", "set", "dict", "zip", "enumerate", "iter",
             "next", "str", "repr", "mean")
 # Attributes of tensors whose items are no counters.
@@ -74,13 +75,21 @@ class Counter:
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
     """Whether these load what has the name, and not only write it or make a closure of it."""
     key = _key_of(read)
-    return not isinstance(key, str) or any(_loads(code, key) for code in _without_optimizers(read, codes))
+    return not isinstance(key, str) or any(_loads(code, key) or _names(code, key) for code in _without_optimizers(read, codes))
 
 
 def looks_into(read: Read, codes: Iterable[types.CodeType]) -> bool:
     """Whether these look into a container, and do not only pass it on or call a method that adds to it."""
-    words = _WORDS.findall(read.name)
+    words = _WORDS.findall(read.name.rpartition("[")[0] if read.kind == ITEM else read.name)
     return not words or any(_looks_into(code, words[-1]) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _names(code: types.CodeType, key: str) -> bool:
+    """Whether it calls what has the name, or gives the name to a function, as `get()` and `hasattr()` take one."""
+    steps = _steps_naming(code, key)
+    return any(step.opname == "LOAD_METHOD" and step.argval == key or _is_constant(step, key) and not following.opname.startswith("STORE_SUBSCR")
+               for step, following in zip(steps, steps[1:]))
 
 
 def _without_optimizers(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types.CodeType]:
@@ -157,11 +166,13 @@ def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
 def _looks_into(code: types.CodeType, name: str) -> bool:
     steps = _steps_naming(code, name)
     for index, step in enumerate(steps):
-        if step.opname not in _LOADS or step.argval != name or index + 1 == len(steps):
+        if not (step.opname in _LOADS and step.argval == name or _is_item(steps, index, name)) or index + 1 == len(steps):
             continue
         before = steps[index - 1 if step.opname != "LOAD_ATTR" else index - 2] if index > 1 else step
         following = steps[index + 1:index + 3]
         if following[0].opname.startswith(_LOOKS) or any(map(_is_subscript, following)) and not following[0].opname.startswith("CALL"):
+            return True
+        if following[0].opname in ("LOAD_METHOD", "LOAD_ATTR") and following[0].argval not in _ADDS:
             return True
         if following[0].opname.startswith("CALL") and before.opname in _LOADS and before.argval in _LOOKERS:
             return True

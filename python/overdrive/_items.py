@@ -31,7 +31,7 @@ def returned_items(caller: types.CodeType) -> Iterator[None]:
     """Inside, ``item()`` in the function that this code calls gives an Item where the function only returns it."""
     import torch
 
-    thread, usual = threading.get_ident(), torch.Tensor.item
+    thread, usual, around = threading.get_ident(), torch.Tensor.item, vars(torch.Tensor).get("item")
 
     @functools.wraps(usual)
     def item(tensor: Any) -> Any:
@@ -48,7 +48,10 @@ def returned_items(caller: types.CodeType) -> Iterator[None]:
     try:
         yield
     finally:
-        del torch.Tensor.item
+        if around is None:
+            del torch.Tensor.item
+        else:
+            torch.Tensor.item = around
 
 
 @functools.lru_cache(maxsize=1024)

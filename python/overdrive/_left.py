@@ -2,13 +2,14 @@
 makes again and puts there."""
 from __future__ import annotations
 
+import collections
 import gc
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from overdrive._capture_results import filled, form_of, others_in
-from overdrive._guards import ATTRIBUTE, CELL, ENTRY, ITEM, Read, same_value
+from overdrive._guards import ATTRIBUTE, CELL, ENTRY, ITEM, NOTHING, Read, same_value
 
 # Where a tensor comes from: a result of the recording, what it is without a graph, an argument of the call.
 _RESULT, _DETACHED, _INPUT = range(3)
@@ -80,6 +81,40 @@ def putter_of(read: Read) -> Callable[[Any], None]:
     if read.kind == ENTRY and (kind := _class_of(holder)) is not None:
         return lambda value: setattr(kind, key, value)
     return lambda value: holder.__setitem__(key, value)
+
+
+def can_be_put_back(read: Read) -> bool:
+    return read.kind != ITEM and can_be_put(read)
+
+
+def put_back(read: Read, value: Any) -> None:
+    """Gives the place what it had, or takes away what it had not."""
+    if value is not NOTHING:
+        putter_of(read)(value)
+    elif read.kind == CELL:
+        del read.holder.cell_contents
+    elif read.kind == ATTRIBUTE:
+        delattr(read.holder, read.key)
+    elif (kind := _class_of(read.holder)) is not None:
+        delattr(kind, read.key)
+    else:
+        dict.pop(read.holder, read.key, None)
+
+
+def copy_of(container: Any) -> Any:
+    """Of one that ``refill()`` can fill again; None: it cannot."""
+    kinds: Any = (list, dict, set, collections.deque)
+    kind = next((kind for kind in kinds if isinstance(container, kind)), None)
+    return None if kind is None else kind.copy(container)
+
+
+def refill(container: Any, contents: Any) -> None:
+    if isinstance(container, list):
+        container[:] = contents
+        return
+    kind: Any = next(kind for kind in (dict, set, collections.deque) if isinstance(container, kind))
+    kind.clear(container)
+    (kind.extend if kind is collections.deque else kind.update)(container, contents)
 
 
 def _class_of(entries: dict[Any, Any]) -> type | None:

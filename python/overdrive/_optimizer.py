@@ -41,6 +41,8 @@ class Optimizer:
         self.scheduled: list[dict[str, Any]] | None = None
         self.left_by_scheduler: list[dict[str, Any]] | None = None
         self.is_scheduled_here = False
+        # Whether code that runs apart has changed them in the recorded call.
+        self.is_changed_apart = False
         self._written: list[tuple[float, ...]] = []
         self._idle: dict[Any, None] = {}
         # Options before the recorded function ran, and those that it has given other floats before its step().
@@ -141,6 +143,10 @@ class Optimizer:
     def options(self) -> list[dict[str, Any]]:
         return [{key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups]
 
+    def put_options(self, options: list[dict[str, Any]]) -> None:
+        for group, values in zip(self.optimizer.param_groups, options):
+            group.update(values)
+
     def _groups_of_call(self) -> list[dict[str, Any]]:
         """With the options that the call began with."""
         groups: list[dict[str, Any]] = self.optimizer.param_groups
@@ -216,7 +222,7 @@ class Optimizer:
         self._options = [{key: plain(group[key]) for key in carried if key in group} for group in self.optimizer.param_groups]
         self._counts = counts
         self.written_inside.clear()
-        self.is_scheduled_here = False
+        self.is_scheduled_here = self.is_changed_apart = False
         self.steps, self._thread = 0, threading.get_ident()
         self._before = self.optimizer.__dict__.get("step")
         self.optimizer.step = self._step
@@ -238,6 +244,11 @@ class Optimizer:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self.is_changed_apart:
+            _refuse("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or give "
+                    "a plateau's scheduler the tensor, scheduler.step(loss), after step().")
+            self._run_pytorchs(self._kind.step)
+            return loss
         if self.is_scheduled_here or not self.has_written_options() and not self._take_options():
             _refuse("The function calls step() of an optimizer after that of its scheduler, in one call; call the scheduler last."
                     if self.is_scheduled_here else

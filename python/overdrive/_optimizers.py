@@ -6,7 +6,7 @@ from typing import Any
 
 from overdrive._code import name_of
 from overdrive._counters import Counter
-from overdrive._guards import Read
+from overdrive._guards import Read, same_value
 from overdrive._optimizer import Optimizer
 from overdrive._recording import _refuse
 
@@ -61,6 +61,19 @@ class Optimizers:
     def note_options_left(self, optimizer: Any) -> None:
         for one in self._scheduled(optimizer):
             one.left_by_scheduler = one.options()
+
+    def options_unscheduled(self) -> list[tuple[Optimizer, list[dict[str, Any]]]]:
+        """Before code that runs apart: those of optimizers which no scheduler of the function has."""
+        return [(one, one.options()) for one in self._all if one.scheduled is None]
+
+    def options_changed(self, before: Iterable[tuple[Optimizer, list[dict[str, Any]]]]) -> list[tuple[Any, Any, Any]]:
+        """How to put back what such code has changed in a replay, with the values of before and of now."""
+        return [(one.put_options, options, one.options()) for one, options in before
+                if one.scheduled is None and not same_value(one.options(), options)]
+
+    def note_changed_apart(self, before: Iterable[tuple[Optimizer, list[dict[str, Any]]]]) -> None:
+        for one, options in before:
+            one.is_changed_apart |= one.scheduled is None and not same_value(one.options(), options)
 
     def write_numbers(self) -> str:
         return next((reason for one in self._all if (reason := one.write_numbers())), "")

@@ -16,8 +16,8 @@ from overdrive._capture_results import filled, form_of, form_of_results, others_
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
 from overdrive._facts import SUBCLASS
-from overdrive._guards import as_it_is_now, is_scripted
-from overdrive._left import Left, can_be_left, putter_of
+from overdrive._guards import Absent, as_it_is_now, is_scripted
+from overdrive._left import Left, can_be_left, can_be_put_back, put_back, putter_of
 from overdrive._library import call, whole_number
 from overdrive._methods import itself
 from overdrive._step_learning import NOT_CHANGED_BY_REPLAYS
@@ -103,7 +103,7 @@ class CapturedPart(CapturedStep):
                 return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
-            self._templates[variant.number] = template
+            self._templates[variant.number] = template, variant
         self._form = _REPLAYED
         self._given = (inputs, keywords), tensors
         try:
@@ -193,10 +193,18 @@ class CapturedPart(CapturedStep):
 
         before = [(read, read.now()) for read in self._left.values()]
         was_running, _again.is_running = _again.is_running, True
+        template, variant = self._templates[number]
+        changed = [each for read in variant.reads.others() for each in (read.come() if isinstance(read, Absent) else (read,))]
+        values = [(read, read.now()) for read in changed if can_be_put_back(read)]
         try:
+            if len(values) < len(changed):
+                other = next(read for read in changed if not can_be_put_back(read))
+                raise RuntimeError(f"{other.told()}, was changed between the call and its backward")
+            for read, _ in values:  # as they were in the call
+                put_back(read, read.expected)
             tensors = call("Recording.inputs")
             leaves: list[Any] = []
-            without_inputs(form_of_results(self._apply(filled(self._templates[number], iter(tensors))), leaves, []), leaves, tensors)
+            without_inputs(form_of_results(self._apply(filled(template, iter(tensors))), leaves, []), leaves, tensors)
             for read, value in before:
                 if read.now() is not value:
                     Left(read, leaves, tensors)
@@ -208,6 +216,8 @@ class CapturedPart(CapturedStep):
                           stacklevel=2)
             return 0
         finally:
+            for read, value in values:
+                put_back(read, value)
             _again.is_running = was_running
 
     def _form_of(self, value: Any, leaves: list[Any]) -> Any:

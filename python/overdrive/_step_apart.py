@@ -9,14 +9,16 @@ sees one is taken back: the function runs with the values of before, and ``apart
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from overdrive._counters import is_counted, is_used, is_written, looks_into
-from overdrive._guards import IN_CONTAINERS, Read, is_all_numbers, is_number, same_value
-from overdrive._left import can_be_put, putter_of
+from overdrive._guards import ENTRY, IN_CONTAINERS, ITEM, VALUES, Absent, Read, is_all_numbers, is_number, same_value
+from overdrive._left import can_be_put, can_be_put_back, copy_of, put_back, refill
 from overdrive._recording import _refuse
 from overdrive._step_learning import StepLearning
+from overdrive._step_variant import _Variant
 
 _ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
 _CHANGED_APART = ("Code that runs apart changes {}, which the function looks at, and a replay goes on as if it had not; let it return a tensor, "
@@ -34,6 +36,17 @@ def _is_same(before: Any, now: Any) -> bool:
 def _goes_on(read: Read) -> bool:
     """Whether it is a whole number, which tells what the function makes of it."""
     return type(read.now()) is int and is_counted(read.expected, read.now()) and can_be_put(read)
+
+
+def _is_in_a_container(read: Read) -> bool:
+    """And no attribute of an object or variable of a module, whose names are in a dict, too."""
+    return read.kind in (*IN_CONTAINERS, VALUES, ITEM) or read.kind == ENTRY and read.name.endswith("]")
+
+
+def _has_same(container: Any, copy: Any) -> bool:
+    if isinstance(container, dict):
+        return list(container) == list(copy) and all(map(_is_same, container.values(), copy.values()))
+    return len(container) == len(copy) and (container == copy if isinstance(container, set) else all(map(_is_same, container, copy)))
 
 
 class StepApart(StepLearning):
@@ -55,10 +68,13 @@ class StepApart(StepLearning):
         found = [] if numbers is None else numbers.enter_apart()
         reads = [*variant.reads.all(), *self._places_given(), *(counter.read for counter in self._counters.values())]
         before = [read.now() for read in reads]
+        options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
         try:
             yield
         finally:
             self._changed_apart.update((read.place, read) for read, value in zip(reads, before) if not _is_same(value, read.now()))
+            if self._optimizer is not None:
+                self._optimizer.note_changed_apart(options)
             if numbers is not None:
                 numbers.leave_apart(found)
             self._is_apart = False
@@ -70,18 +86,33 @@ class StepApart(StepLearning):
         counters = list(self._counters.values())
         reads = [*self._places_given(), *(counter.read for counter in counters)]
         before = [read.now() for read in reads]
+        copies = [(container, copy_of(container)) for container in self._looked_into(variant)]
+        options = [] if self._optimizer is None else self._optimizer.options_unscheduled()
 
         def changes() -> tuple[list[Change], bool]:
-            guarded = list(variant.reads.others())
+            refilled = [(container, copy) for container, copy in copies if not _has_same(container, copy)]
+            made: list[Change] = [(functools.partial(refill, container), copy, copy_of(container)) for container, copy in refilled]
+            guarded = [each for read in variant.reads.others() for each in (read.come() if isinstance(read, Absent) else (read,))]
             given = [(read, value) for read, value in zip(reads, before) if not _is_same(value, read.now())]
-            both = [*((read, read.expected) for read in guarded), *given]
-            made = [(putter_of(read), value, read.now()) for read, value in both if read.kind not in IN_CONTAINERS and can_be_put(read)]
+            both = [*((read, read.expected) for read in guarded if not any(read.holder is container for container, _ in refilled)), *given]
+            made += [(functools.partial(put_back, read), value, read.now()) for read, value in both
+                     if read.kind not in IN_CONTAINERS and can_be_put_back(read)]
+            changed = [] if self._optimizer is None else self._optimizer.options_changed(options)
+            made += changed
             known = [counter.read for counter in counters if counter.is_apart]
             is_known = all(any(read is one for one in known) for read, _ in given)
             self._learn_of_changes([read for read, _ in both])
-            return made, is_known and not self._given_by_both and not any(map(self._matters, guarded))
+            return made, is_known and not (refilled or changed or self._given_by_both or any(map(self._matters, guarded)))
 
         return changes
+
+    def _looked_into(self, variant: _Variant) -> list[Any]:
+        """Containers of the program that the function looks into."""
+        if variant.looked_into is None or variant.looked_into[0] != len(variant.reads):
+            found = {id(read.holder): read.holder for read in variant.reads.all()
+                     if _is_in_a_container(read) and copy_of(read.holder) is not None and self._matters(read)}
+            variant.looked_into = len(variant.reads), list(found.values())
+        return variant.looked_into[1]
 
     def _learn_of_changes(self, reads: list[Read]) -> None:
         """That such code was seen to make in a replay."""
@@ -99,7 +130,8 @@ class StepApart(StepLearning):
 
     def _matters(self, read: Read) -> bool:
         """Whether the function uses the value, as far as its code tells."""
-        return looks_into(read, self._codes) if read.kind in IN_CONTAINERS else is_used(read, self._codes)
+        is_inside = read.kind in (*IN_CONTAINERS, VALUES, ITEM)
+        return looks_into(read, self._codes) if is_inside else is_used(read, self._codes)
 
     def _take_changed_apart(self, changed: dict[Any, Read]) -> dict[Any, Read]:
         """Takes out what is no change of the function's, but for containers that it does not look into."""

@@ -22,6 +22,8 @@ class _Variant:
         self.settings: dict[tuple[int, int, Any], Setting] = {}
         # Of the walk whose values are among the reads.
         self.walk_number = 0
+        # Containers that the function looks into, of so many reads; None: not asked yet.
+        self.looked_into: tuple[int, list[Any]] | None = None
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
 

@@ -82,12 +82,15 @@ ApartTape::ApartTape()
 
 ApartTape::~ApartTape() { tape_of_thread = around_; }
 
-std::vector<int64_t> ApartTape::versions() const {
+std::vector<int64_t> ApartTape::states() const {
   std::vector<int64_t> result;
   if (!program_) return result;
   const auto add = [&](const WeakTensor& tensor) {
     const auto alive = tensor.lock();
-    result.push_back(!alive || alive->is_inference() ? 0 : alive->version_counter().current_version());
+    if (!alive) return;
+    result.push_back(alive->is_inference() ? 0 : alive->version_counter().current_version());
+    result.push_back(alive->requires_grad() ? 1 : 0);
+    if (alive->has_storage()) result.push_back(reinterpret_cast<int64_t>(alive->storage().data()));
   };
   for (const OutsideTensor& outside : program_->outside) add(outside.weak);
   std::for_each(program_->inputs.begin(), program_->inputs.end(), add);
@@ -112,8 +115,7 @@ std::vector<at::Tensor> ApartTape::run(int64_t place, const std::vector<at::Tens
         {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
         "a function that runs apart changed a tensor that the captured step uses; let it return a "
         "tensor, and let the step copy that (copy_).");
-  if (std::exchange(is_outdated, false))
-    throw std::runtime_error("a function that runs apart changed what the step looks at");
+  if (is_outdated) throw std::runtime_error("a function that runs apart changed what the step looks at");
   return results;
 }
 
@@ -140,7 +142,7 @@ std::vector<at::Tensor> ApartTape::called(const ApartFunction& function, const s
                                           Made& made) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = generator.get_state();
-  const std::vector<int64_t> versions_before = versions();
+  const std::vector<int64_t> states_before = states();
   std::vector<at::Tensor> results;
   try {
     TORCH_CHECK(function.is_there, "An overdrive::Apart is gone that a captured step calls.");
@@ -152,7 +154,7 @@ std::vector<at::Tensor> ApartTape::called(const ApartFunction& function, const s
   const at::Tensor after = generator.get_state();
   if (std::memcmp(before.const_data_ptr(), after.const_data_ptr(), before.nbytes()) != 0)
     made.generator = after;
-  has_changed_ |= versions() != versions_before;
+  has_changed_ |= states() != states_before;
   if (made.error) std::rethrow_exception(made.error);
   made.results = copies_of_all(results);
   return copies_of_all(made.results);
@@ -164,6 +166,8 @@ std::vector<at::Tensor> run_apart_alone(const ApartFunction& function, const std
 }
 
 void note_outdated_by_apart() { is_outdated = true; }
+
+bool take_outdated_by_apart() { return std::exchange(is_outdated, false); }
 
 const c10::OperatorHandle& apart_operator() {
   static const base::NoDestructor<torch::Library> library([] {

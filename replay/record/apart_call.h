@@ -55,7 +55,8 @@ class ApartTape {
     // Where the function has drawn random numbers.
     at::Tensor generator = {};
   };
-  std::vector<int64_t> versions() const;
+  // Of the tensors that the program knows: versions, whether a gradient is wanted, and where they are.
+  std::vector<int64_t> states() const;
   std::vector<at::Tensor> called(const ApartFunction& function, const std::vector<at::Tensor>& copies,
                                  Made& made);
 
@@ -78,5 +79,7 @@ const c10::OperatorHandle& apart_operator();
 
 // The function that runs apart now has changed what its captured step looks at: a replay is taken back.
 void note_outdated_by_apart();
+// Whether that is why the last replay of this thread was taken back.
+bool take_outdated_by_apart();
 
 }  // namespace overdrive::replay

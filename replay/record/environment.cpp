@@ -64,7 +64,8 @@ KernelSettings KernelSettings::now() {
                           .deterministic_mkldnn = context.deterministicMkldnn(),
                           .mkldnn = context.userEnabledMkldnn(),
                           .nnpack = context.userEnabledNNPACK(),
-                          .precisions = {}};
+                          .precisions = {},
+                          .default_type = at::get_default_dtype_as_scalartype()};
   for (size_t i = 0; i < kPrecise.size(); ++i)
     settings.precisions[i] = context.float32Precision(at::Float32Backend::MKLDNN, kPrecise[i]);
   return settings;
@@ -78,6 +79,7 @@ void KernelSettings::set() const {
   context.setDeterministicMkldnn(deterministic_mkldnn);
   context.setUserEnabledMkldnn(mkldnn);
   context.setUserEnabledNNPACK(nnpack);
+  if (default_type != before.default_type) at::set_default_dtype(at::scalarTypeToTypeMeta(default_type));
   for (size_t i = 0; i < kPrecise.size(); ++i) {
     if (precisions[i] != before.precisions[i])
       context.setFloat32Precision(at::Float32Backend::MKLDNN, kPrecise[i], precisions[i]);

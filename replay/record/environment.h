@@ -39,6 +39,7 @@ struct Environment {
 struct KernelSettings {
   bool deterministic, warns_only, deterministic_mkldnn, mkldnn, nnpack;
   std::array<at::Float32Precision, 3> precisions;
+  at::ScalarType default_type;
 
   static KernelSettings now();
   bool operator==(const KernelSettings&) const = default;

@@ -37,8 +37,8 @@ bool is_index_without_mask(const std::string& name, at::ArrayRef<c10::IValue> ar
 
 std::string refusal_of(const std::string& name) {
   if (!name.starts_with("aten::") &&
-      !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_", "overdrive::fused_adam_", "overdrive::adagrad_", "overdrive::adamax_",
-                        "overdrive::nadam_", "overdrive::radam_", "overdrive::apart"})) {
+      !is_one_of(name, {"overdrive::sgd_", "overdrive::adam_", "overdrive::fused_adam_", "overdrive::adagrad_",
+                        "overdrive::adamax_", "overdrive::nadam_", "overdrive::radam_", "overdrive::apart"})) {
     return str(name,
                " is not an operator of LibTorch, so nobody has said what it reads and writes; "
                "leave it outside the captured function.");

@@ -1,5 +1,6 @@
 // Calls whose replay is in doubt: something may matter to the function that no recording shows, the replay was
 // taken back, or its turn has come to be compared.
+#include "replay/record/apart_call.h"
 #include "replay/record/compare.h"
 #include "replay/record/refusals.h"
 #include "replay/recording/recording.h"
@@ -77,7 +78,12 @@ std::vector<at::Tensor> Recording::eager_after_throw(const Tensors& inputs, cons
   ++stats_.undone;
   const bool is_every_call = patience_.is_undone();
   if (other_answer.empty()) {
-    if (is_every_call) refuse("Replays are taken back in every call: an operator throws on the data.");
+    const bool is_apart = take_outdated_by_apart();
+    if (is_every_call) {
+      refuse(c10::str("Replays are taken back in every call: ",
+                      is_apart ? "code that runs apart changes what the function looks at."
+                               : "an operator throws on the data."));
+    }
   } else if (patience_.has_other_answer(replays_)) {
     refuse(c10::str(title_of_answer(other_answer),
                     " tells the program now one thing and now another; make a function of each way, and choose "

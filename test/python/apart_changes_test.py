@@ -116,3 +116,55 @@ def test_values_that_code_apart_changes(before, after):
     first = next((i for i, pair in enumerate(zip(expected, got)) if pair[0] != pair[1]), None)
     assert first is None, (first, expected[first], got[first], step.stats(), step.refusal())
     assert step.stats()["replayed"] > 60 or step.refusal(), step.stats()
+
+
+def note_in(change):
+    """In the tenth call code apart makes a change, once."""
+    def note(s, value):
+        s.calls += 1
+        if s.calls == 10:
+            change(s)
+
+    return note
+
+
+LISTS = {"a list that shrinks": lambda s: s.items.remove(1), "a list that is cleared": lambda s: s.items.clear(), "a list that grows": lambda s: s.items.append(5),
+         "a dict without its key": lambda s: s.table.pop("k"), "a dict with another key": lambda s: s.table.update(other=3), "a set": lambda s: s.names.add("b"),
+         "an attribute that is gone": lambda s: delattr(s, "flag"), "an attribute that comes": lambda s: setattr(s, "late", 1),
+         "another function": lambda s: setattr(s, "function", torch.sigmoid), "a rate": lambda s: s.opt.param_groups[0].update(lr=0.5)}
+
+
+@pytest.mark.parametrize("look", ["before", "after", "both"])
+@pytest.mark.parametrize("row", LISTS)
+def test_a_change_that_comes_in_a_replay(row, look):
+    """What the step looks at is as it was, before, and is put back in the program's own containers."""
+    sides = []
+    for is_captured in (False, True):
+        torch.manual_seed(0)
+        weight = torch.ones(4, requires_grad=True)
+        opt = torch.optim.SGD([weight], 0.1)
+        s = types.SimpleNamespace(calls=0, items=[1, 2], table={"k": 1, "z": 2}, names={"a"}, flag=True, function=torch.tanh, opt=opt)
+
+        def seen(loss, s=s):
+            loss = loss * len(s.items) * (2 if 1 in s.items else 1) * s.table.get("k", 7) * sum(s.table.values()) * (3 if "b" in s.names else 1)
+            return s.function(loss) * getattr(s, "late", 2) * (2 if hasattr(s, "flag") else 1)
+
+        def step(x, s=s, weight=weight, opt=opt, note=note_in(LISTS[row])):
+            opt.zero_grad()
+            loss = (weight * x).square().mean()
+            if look != "after":
+                loss = seen(loss)
+            overdrive.apart(lambda value: note(s, value), loss)
+            if look != "before":
+                loss = seen(loss)
+            loss.backward()
+            opt.step()
+            return loss
+
+        run = overdrive.capture(step, always=True) if is_captured else step
+        found = []
+        for _ in range(20):
+            found.append((run(torch.randn(4)).item(), weight.tolist(), s.items, dict(s.table), s.names, s.calls, sorted(vars(s)), opt.param_groups[0]["lr"]))
+        sides.append([repr(each) for each in found])
+    assert sides[0] == sides[1]
+    assert run.stats()["replayed"] > 3 or run.refusal()
