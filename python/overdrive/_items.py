@@ -26,32 +26,51 @@ class Item:
         self.tensor = tensor
 
 
+class _Recorded(threading.local):
+    # The code that calls the function which is recorded on this thread.
+    caller: types.CodeType | None = None
+
+
+_recorded = _Recorded()
+_lock = threading.Lock()
+# Threads that record, while torch.Tensor has an item() of ours.
+_users = [0]
+
+
+def _item(tensor: Any) -> Any:
+    """Of all threads, as long as one records."""
+    import torch
+
+    frame, usual = sys._getframe(1), torch._C.TensorBase.item
+    around = frame.f_back
+    if _recorded.caller is None or around is None or around.f_code is not _recorded.caller or not _is_returned(frame.f_code, frame.f_lasti):
+        return usual(tensor)
+    with unwatched():
+        with _Unrecorded():
+            usual(tensor)  # its error, where it has one
+        return Item(tensor.detach().clone())
+
+
 @contextlib.contextmanager
 def returned_items(caller: types.CodeType) -> Iterator[None]:
     """Inside, ``item()`` in the function that this code calls gives an Item where the function only returns it."""
     import torch
 
-    thread, usual, around = threading.get_ident(), torch.Tensor.item, vars(torch.Tensor).get("item")
-
-    @functools.wraps(usual)
-    def item(tensor: Any) -> Any:
-        frame = sys._getframe(1)
-        called_by = frame.f_back
-        if threading.get_ident() != thread or called_by is None or called_by.f_code is not caller or not _is_returned(frame.f_code, frame.f_lasti):
-            return usual(tensor)
-        with unwatched():
-            with _Unrecorded():
-                usual(tensor)  # its error, where it has one
-            return Item(tensor.detach().clone())
-
-    torch.Tensor.item = item
+    if "item" in vars(torch.Tensor) and torch.Tensor.item is not _item:  # the program's own
+        yield
+        return
+    before, _recorded.caller = _recorded.caller, caller
+    with _lock:
+        _users[0] += 1
+        torch.Tensor.item = _item  # type: ignore[method-assign]
     try:
         yield
     finally:
-        if around is None:
-            del torch.Tensor.item
-        else:
-            torch.Tensor.item = around
+        _recorded.caller = before
+        with _lock:
+            _users[0] -= 1
+            if _users[0] == 0:
+                del torch.Tensor.item
 
 
 @functools.lru_cache(maxsize=1024)

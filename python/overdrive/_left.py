@@ -84,7 +84,7 @@ def putter_of(read: Read) -> Callable[[Any], None]:
 
 
 def can_be_put_back(read: Read) -> bool:
-    return read.kind != ITEM and can_be_put(read)
+    return can_be_put(read) and (read.kind != ITEM or read.now() is not NOTHING and read.expected is not NOTHING)
 
 
 def put_back(read: Read, value: Any) -> None:

@@ -2,6 +2,7 @@
 // replay. It is made at binding, in memory of its own, when nobody writes there.
 #include "replay/passes/operator_kind.h"
 #include "replay/passes/passes.h"
+#include "replay/record/operator_writes.h"
 
 #include <algorithm>
 
@@ -30,7 +31,7 @@ class ConstantSearch {
     const Operator& each = program_.operators[op];
     if (!is_function(program_, each) || may_throw_on_data(program_, each)) return;
     for (size_t i = 0; i < each.in.size(); ++i) {
-      if (reads_values(each, i) && !is_constant(each.in[i])) return;
+      if (reads_values(each.name, i) && !is_constant(each.in[i])) return;
     }
     for (const Argument& out : each.out) {
       if (out.is_tensor() && !may_be_constant(program_, program_.values[out.values[0]].memory)) return;

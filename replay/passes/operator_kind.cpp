@@ -124,14 +124,6 @@ bool ignores_autograd(const Operator& op) {
   return std::find(std::begin(names), std::end(names), base_name(op.name)) != std::end(names);
 }
 
-bool reads_values(const Operator& op, size_t argument) {
-  static constexpr std::string_view names[]{"zeros_like", "ones_like",    "full_like", "rand_like",
-                                            "randn_like", "randint_like", "new_zeros", "new_ones",
-                                            "new_full",   "empty_like",   "new_empty"};
-  const bool by_sizes = std::find(std::begin(names), std::end(names), base_name(op.name)) != std::end(names);
-  return argument > 0 || !by_sizes;
-}
-
 bool is_passing(const Program& program, int memory) {
   const Memory& each = program.memories[memory];
   return each.origin == Origin::kMade && !each.lives && !program.is_result(memory);

@@ -23,9 +23,6 @@ bool is_loop_over_elements(const Operator& op);
 // Whether its kernel looks neither at the grad mode nor at who requires a gradient, as a convolution's does.
 bool ignores_autograd(const Operator& op);
 
-// Whether the values of the argument matter, and not its sizes alone.
-bool reads_values(const Operator& op, size_t argument);
-
 // Whether nobody but operators of one replay sees the memory, whatever lies in it afterwards.
 bool is_passing(const Program& program, int memory);
 

@@ -4,6 +4,7 @@
 #include "replay/passes/operator_kind.h"
 #include "replay/passes/passes.h"
 #include "replay/record/compare.h"
+#include "replay/record/operator_writes.h"
 
 #include <algorithm>
 #include <string>
@@ -71,7 +72,7 @@ class TwinSearch {
       append(key, each.in[i].kind);
       append(key, each.in[i].values.size());
       for (const int value : each.in[i].values)
-        append_value(key, value, static_cast<int>(op), reads_values(each, i), ignores);
+        append_value(key, value, static_cast<int>(op), reads_values(each.name, i), ignores);
     }
     return key;
   }

@@ -2,6 +2,7 @@
 // may throw, draws random numbers, tells the program something, or writes what lives on is needed.
 #include "replay/passes/operator_kind.h"
 #include "replay/passes/passes.h"
+#include "replay/record/operator_writes.h"
 
 #include <algorithm>
 
@@ -60,7 +61,7 @@ class Needs {
 
   void note_reads(const Operator& op) {
     for (size_t i = 0; i < op.in.size(); ++i) {
-      if (!reads_values(op, i)) continue;
+      if (!reads_values(op.name, i)) continue;
       for (const int value : op.in[i].values) {
         if (value >= 0) read_[passes_.lies_in[program_.values[value].memory]] = true;
       }

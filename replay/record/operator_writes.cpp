@@ -34,4 +34,13 @@ bool overwrites(const std::string& name, const c10::Argument& argument) {
   return argument.is_out() || in_place.contains(name);
 }
 
+bool reads_values(const std::string& name, size_t argument) {
+  static const std::unordered_set<std::string_view> by_sizes{
+      "aten::zeros_like",        "aten::ones_like", "aten::full_like",   "aten::empty_like", "aten::rand_like",
+      "aten::randn_like",        "aten::new_zeros", "aten::new_ones",    "aten::new_full",   "aten::new_empty",
+      "aten::bernoulli.p",       "aten::cauchy",    "aten::exponential", "aten::geometric",  "aten::log_normal",
+      "aten::normal_functional", "aten::random",    "aten::random.from", "aten::random.to",  "aten::uniform"};
+  return argument > 0 || !(by_sizes.contains(name) || name.starts_with("aten::randint_like"));
+}
+
 }  // namespace overdrive::replay

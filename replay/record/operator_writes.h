@@ -14,4 +14,7 @@ bool writes_argument(const c10::Argument& argument);
 // Whether the argument, which the operator writes, is not read.
 bool overwrites(const std::string& name, const c10::Argument& argument);
 
+// Whether the values of the argument matter, and not its sizes alone.
+bool reads_values(const std::string& name, size_t argument);
+
 }  // namespace overdrive::replay

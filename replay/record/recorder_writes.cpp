@@ -48,7 +48,7 @@ void Recorder::note_host_values(const Operator& op) {
   const int now = static_cast<int>(program_.operators.size());
   for (size_t i = 0; i < op.in.size(); ++i) {
     const c10::Argument& declared = op.handle.schema().arguments()[i];
-    if (writes_argument(declared) && overwrites(op.name, declared)) continue;
+    if ((writes_argument(declared) && overwrites(op.name, declared)) || !reads_values(op.name, i)) continue;
     for (const int value : op.in[i].values) {
       if (value < 0) continue;
       Memory& memory = program_.memories[program_.values[value].memory];

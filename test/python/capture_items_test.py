@@ -1,5 +1,6 @@
 """Numbers that a captured function reads out of tensors and only returns: a replay reads them when it has run."""
 import functools
+import threading
 
 import pytest
 import torch
@@ -121,3 +122,24 @@ def test_an_error_of_item_is_eagers():
         with pytest.raises(RuntimeError, match="a Tensor with 2 elements cannot be converted to Scalar"):
             step(torch.ones(2))
     assert step.stats()["replayed"] > 4 and "item" not in vars(torch.Tensor)
+
+
+def test_two_threads_that_record():
+    """Each reads its own numbers, and PyTorch has its item() again."""
+    seen, errors = [[], []], []
+
+    def run(number):
+        try:
+            step = overdrive.capture(lambda x: x.mul(number + 1).sum().item())
+            for call in range(200):
+                seen[number].append(step(torch.full((3,), float(call))))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and "item" not in vars(torch.Tensor)
+    assert seen == [[3.0 * call for call in range(200)], [6.0 * call for call in range(200)]]

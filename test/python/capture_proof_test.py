@@ -111,3 +111,21 @@ def test_recordings_have_numbers_that_no_other_has():
         numbers.append(overdrive._library.call("Capture.current", step._capture))
         step.reset()
     assert 0 not in numbers and len(set(numbers)) == 20, numbers
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x + torch.zeros_like(torch.empty(2, 2)), lambda x: x * torch.bernoulli(torch.empty(2).expand(2, 2), 0.5),
+    lambda x: torch.func.grad(lambda y: F.dropout(y * y, 0.3).sum())(x)], ids=["zeros_like", "bernoulli", "dropout under grad"])
+def test_empty_memory_whose_sizes_alone_are_used(function):
+    """It has other bytes in each call, and nobody reads them."""
+    step, sides = overdrive.capture(function, always=True), []
+    for run in (function, step):
+        torch.manual_seed(0)
+        seen = []
+        for _ in range(40):
+            seen.append(run(torch.randn(2, 2)))
+            junk = [torch.randn(4) for _ in range(3)]
+        sides.append(seen)
+        del junk
+    assert all(map(torch.equal, *sides))
+    assert step.stats()["replayed"] > 20, step.refusal()

@@ -205,3 +205,42 @@ def test_settings_that_a_forward_has_and_its_backward_has_not(inside):
     assert all(all(map(torch.equal, *pair)) for pair in zip(*gradients))
     part = overdrive.part_of(model)
     assert part.stats()["again"] > 4 and "other settings than the forward" in part.refusal()
+
+
+class Weighed(nn.Module):
+    """What it returns does not tell the numbers by which gradients are weighed."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.weight, self.options = nn.Linear(4, 4), 1.0, {"is_on": True}
+
+    def forward(self, x):
+        h = self.linear(x)
+        with torch.set_grad_enabled(self.options["is_on"]):
+            other = torch.tanh(h)
+        return h.detach() + self.weight * (h - h.detach()) + other + torch.randn(4)
+
+
+@pytest.mark.parametrize("change", [lambda model: setattr(model, "weight", 3.0), lambda model: model.options.update(is_on=False),
+                                    lambda model: torch.set_default_dtype(torch.float64)], ids=["a number", "a mode", "the default type"])
+def test_what_a_backward_runs_once_more_reads_what_the_call_has_read(change):
+    gradients = []
+    for is_captured in (False, True):
+        torch.manual_seed(0)
+        model = Weighed()
+        if is_captured:
+            overdrive.captured(model)
+        seen = []
+        for i in range(30):
+            model.zero_grad()
+            x = torch.randn(3, 4)
+            loss = model(x).square().mean()
+            change(model)
+            with torch.autocast("cpu", enabled=i > 12 and i % 2 == 0):
+                loss.backward()
+            torch.set_default_dtype(torch.float32)
+            model.weight, model.options["is_on"] = 1.0, True
+            seen.append([loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+        gradients.append(seen)
+    assert all(all(map(torch.equal, *pair)) for pair in zip(*gradients))
+    assert overdrive.part_of(model).stats()["again"] > 4
