@@ -62,7 +62,7 @@ def returned_items(caller: types.CodeType) -> Iterator[None]:
     before, _recorded.caller = _recorded.caller, caller
     with _lock:
         _users[0] += 1
-        torch.Tensor.item = _item  # type: ignore[method-assign]
+        torch.Tensor.item = _item
     try:
         yield
     finally:
