@@ -111,9 +111,11 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
     try:
         with _around(_steps[number]()), unwatched(), _Unrecorded():
             _refuse_made(function)
-            results = function_of("Apart.call")(number, id(code), list(tensors))
-            if _calls.form is _NONE:
-                _calls.form = _calls.next_replayed(code)
+            try:
+                results = function_of("Apart.call")(number, id(code), list(tensors))
+            finally:
+                if _calls.form is _NONE:
+                    _calls.form = _calls.next_replayed(code)
     except BaseException as raised:
         # Of this call, or of the replay that was taken back for it.
         error, _failed.error = _failed.error, None
@@ -176,20 +178,12 @@ def _run(number: int) -> int:
     _failed.error = None
     try:
         function = _functions[number]
-        step = None if number == _calls.number else _steps[number]()
-        changes_of = None if step is None else step.around_replayed()
-        value = function(*call("Recording.inputs"))
-        changes, goes_on = ([], True) if changes_of is None else changes_of()
-        if not goes_on:
-            # The replay is taken back, and the function runs with what it would have found.
-            for put, before, _ in changes:
-                put(before)
-            call("Apart.outdated")
+        code = _code_of(function)
+        value, changes = _called(number, code, function)
         leaves: list[Any] = []
         form = form_of(value, leaves)
         if not only_tensors(form):
             raise TypeError("The function that is given to apart() returns something that is not a tensor; return tensors, or None.")
-        code = _code_of(function)
         _forms[code] = form
         _calls.note(number, code, form, changes)
         call("Recording.results", leaves)
@@ -197,6 +191,29 @@ def _run(number: int) -> int:
     except BaseException as error:  # apart() raises it
         _failed.error = error
         return 0
+
+
+def _called(number: int, code: Any, function: Callable[..., Any]) -> tuple[Any, list[Change]]:
+    """What it returns, and what it has changed in a replay. One that is taken back has the values of before: the function runs."""
+    if number == _calls.number:
+        _calls.form = None  # it is called now
+        return function(*call("Recording.inputs")), []
+    step, is_done, changes, goes_on = _steps[number](), False, [], True
+    changes_of = None if step is None else step.around_replayed()
+    try:
+        value = function(*call("Recording.inputs"))
+        is_done = True
+    finally:
+        if changes_of is not None:
+            changes, goes_on = changes_of()
+        if not (is_done and goes_on):
+            for put, before, _ in changes:
+                put(before)
+        if not is_done:
+            _calls.note(number, code, None, changes)
+    if not goes_on:
+        call("Apart.outdated")
+    return value, changes
 
 
 def _forget(number: int) -> None:

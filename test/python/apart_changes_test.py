@@ -81,6 +81,13 @@ AFTER = {"nothing": lambda s, gradients: None, "a number": after_by(lambda s: s.
          "a list that is empty or not": after_by(lambda s: not s.seen), "items": after_by(lambda s: s.seen and s.seen[-1] > 1)}
 
 
+def fails_seldom(s, value):
+    """It has counted when it fails."""
+    note_best(s, value)
+    if len(s.seen) % 13 == 12:
+        raise ValueError("a failure")
+
+
 def trained(before, after, note, is_captured):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
@@ -101,7 +108,10 @@ def trained(before, after, note, is_captured):
     seen = []
     for i in range(120):
         x, y = torch.randn(8, 4, generator=generator) * (1 + (i % 17 == 0)), torch.randn(8, 1, generator=generator)
-        loss = run(x, y).item()
+        try:
+            loss = run(x, y).item()
+        except ValueError:
+            loss = -1.0
         seen.append((loss, model.weight.sum().item(), s.bad, s.best, s.total, s.is_late, s.last, s.calls, len(s.seen)))
         if i % 40 == 39:
             s.best = 1e9
@@ -116,6 +126,15 @@ def test_values_that_code_apart_changes(before, after):
     first = next((i for i, pair in enumerate(zip(expected, got)) if pair[0] != pair[1]), None)
     assert first is None, (first, expected[first], got[first], step.stats(), step.refusal())
     assert step.stats()["replayed"] > 60 or step.refusal(), step.stats()
+
+
+@pytest.mark.parametrize("before", [nothing, by_bad, counts, by_flag], ids=["nothing", "a number", "beside a counter", "a flag"])
+def test_code_that_fails_when_it_has_changed_something(before):
+    expected, _ = trained(before, AFTER["nothing"], fails_seldom, False)
+    got, step = trained(before, AFTER["nothing"], fails_seldom, True)
+    first = next((i for i, pair in enumerate(zip(expected, got)) if pair[0] != pair[1]), None)
+    assert first is None, (first, expected[first], got[first], step.stats(), step.refusal())
+    assert sum(each[0] == -1.0 for each in got) == 9
 
 
 def note_in(change):
