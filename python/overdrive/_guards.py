@@ -424,6 +424,10 @@ class Reads:
         other = next(self.others(), None)
         return other.come()[0] if isinstance(other, Absent) else other
 
+    def other_values(self) -> list[Read]:
+        """Those that are others now; of keys that were missing, each that is there."""
+        return [each for read in self.others() for each in (read.come() if isinstance(read, Absent) else (read,))]
+
     def others(self) -> Iterator[Read]:
         """Those that are others now."""
         if self._new or not self._is_laid_out:

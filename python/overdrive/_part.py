@@ -16,7 +16,7 @@ from overdrive._capture_results import filled, form_of, form_of_results, others_
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
 from overdrive._facts import SUBCLASS
-from overdrive._guards import IN_CONTAINERS, Absent, as_it_is_now, is_scripted
+from overdrive._guards import IN_CONTAINERS, as_it_is_now, is_scripted
 from overdrive._left import Left, can_be_left, can_be_put_back, put_back, putter_of
 from overdrive._library import call, whole_number
 from overdrive._methods import itself
@@ -194,7 +194,7 @@ class CapturedPart(CapturedStep):
         before = [(read, read.now()) for read in self._left.values()]
         was_running, _again.is_running = _again.is_running, True
         template, variant = self._templates[number]
-        changed = [each for read in variant.reads.others() for each in (read.come() if isinstance(read, Absent) else (read,))]
+        changed = variant.reads.other_values()
         values = [(read, read.now()) for read in changed if can_be_put_back(read)]
         other = next((read for read in changed if not can_be_put_back(read) and (read.kind not in IN_CONTAINERS or self._matters(read))), None)
         try:

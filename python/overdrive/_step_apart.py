@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from overdrive._counters import is_counted, is_used, is_written, looks_into
-from overdrive._guards import ENTRY, IN_CONTAINERS, ITEM, VALUES, Absent, Read, is_all_numbers, is_number, same_value
+from overdrive._guards import ENTRY, IN_CONTAINERS, ITEM, VALUES, Read, is_all_numbers, is_number, same_value
 from overdrive._left import can_be_put, can_be_put_back, copy_of, put_back, refill
 from overdrive._recording import _refuse
 from overdrive._step_learning import StepLearning
@@ -23,6 +23,7 @@ from overdrive._step_variant import _Variant
 _ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
 _CHANGED_APART = ("Code that runs apart changes {}, which the function looks at, and a replay goes on as if it had not; let it return a tensor, "
                   "or look outside of the function.")
+_INSIDE = (*IN_CONTAINERS, VALUES, ITEM)
 # What a place was given apart, and what stood there before.
 Change = tuple[Callable[[Any], None], Any, Any]
 
@@ -40,7 +41,7 @@ def _goes_on(read: Read) -> bool:
 
 def _is_in_a_container(read: Read) -> bool:
     """And no attribute of an object or variable of a module, whose names are in a dict, too."""
-    return read.kind in (*IN_CONTAINERS, VALUES, ITEM) or read.kind == ENTRY and read.name.endswith("]")
+    return read.kind in _INSIDE or read.kind == ENTRY and read.name.endswith("]")
 
 
 def _has_same(container: Any, copy: Any) -> bool:
@@ -92,7 +93,7 @@ class StepApart(StepLearning):
         def changes() -> tuple[list[Change], bool]:
             refilled = [(container, copy) for container, copy in copies if not _has_same(container, copy)]
             made: list[Change] = [(functools.partial(refill, container), copy, copy_of(container)) for container, copy in refilled]
-            guarded = [each for read in variant.reads.others() for each in (read.come() if isinstance(read, Absent) else (read,))]
+            guarded = variant.reads.other_values()
             given = [(read, value) for read, value in zip(reads, before) if not _is_same(value, read.now())]
             both = [*((read, read.expected) for read in guarded if not any(read.holder is container for container, _ in refilled)), *given]
             made += [(functools.partial(put_back, read), value, read.now()) for read, value in both
@@ -130,8 +131,7 @@ class StepApart(StepLearning):
 
     def _matters(self, read: Read) -> bool:
         """Whether the function uses the value, as far as its code tells."""
-        is_inside = read.kind in (*IN_CONTAINERS, VALUES, ITEM)
-        return looks_into(read, self._codes) if is_inside else is_used(read, self._codes)
+        return looks_into(read, self._codes) if read.kind in _INSIDE else is_used(read, self._codes)
 
     def _take_changed_apart(self, changed: dict[Any, Read]) -> dict[Any, Read]:
         """Takes out what is no change of the function's, but for containers that it does not look into."""
