@@ -437,6 +437,11 @@ bool Recorder::knows_outside(const at::Tensor& tensor) const {
   return outside_seen_.contains(impl) && !views_of_outside_.contains(impl);
 }
 
+bool Recorder::uses_memory_of(const at::Tensor& tensor) const {
+  return outside_seen_.contains(tensor.unsafeGetTensorImpl()) ||
+         (tensor.has_storage() && memories_.contains(tensor.storage().unsafeGetStorageImpl()));
+}
+
 bool Recorder::has_made(const at::Tensor& tensor) const {
   if (!tensor.has_storage()) return false;
   const auto known = memories_.find(tensor.storage().unsafeGetStorageImpl());

@@ -65,6 +65,9 @@ class Recorder {
   // Whether a tensor was there before the call and an operator was given it.
   bool knows_outside(const at::Tensor& tensor) const;
 
+  // Whether an operator of the recording was given the tensor's memory, or has made it.
+  bool uses_memory_of(const at::Tensor& tensor) const;
+
   // Whether an operator of the recording has made the tensor's memory.
   bool has_made(const at::Tensor& tensor) const;
 

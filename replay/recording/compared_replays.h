@@ -15,6 +15,8 @@ class ComparedReplays {
   explicit ComparedReplays(const CaptureOptions& options);
   // `number`: of the replay, from 1.
   bool has(uint64_t number) const;
+  // Whether any is.
+  bool has_any() const { return !every_ || *every_ > 0; }
 
  private:
   // 0: none.

@@ -46,6 +46,10 @@ class Recording {
   // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
   bool declines();
   bool is_ready() const { return phase_ == Phase::kReady; }
+  // Calls with other values are recorded from now on, and may change what this recording found.
+  void note_new_values() {
+    if (compared_beside_new_ < kMostComparedBesideNew) beside_new_ = kComparedBesideNew;
+  }
   // The leaves whose gradients matter to the function, where the last call found some of them in another state
   // than the recording; else none.
   std::vector<WeakTensor> take_leaves_in_turn() { return std::exchange(leaves_in_turn_, {}); }
@@ -74,6 +78,9 @@ class Recording {
   uint64_t number() const { return number_; }
 
  private:
+  // Replays that are compared after calls with other values were recorded, and the most of them.
+  static constexpr uint64_t kComparedBesideNew = 2;
+  static constexpr uint64_t kMostComparedBesideNew = 16;
   enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
   using Tensors = std::vector<at::Tensor>;
 
@@ -139,7 +146,9 @@ class Recording {
   void release_run();
 
   // Guards, recording_state.cpp. Whether the call is one of those that are compared.
-  bool is_compared() const { return compared_.has(replays_ + 1); }
+  bool is_compared() const {
+    return compared_.has(replays_ + 1) || (beside_new_ > 0 && compared_.has_any());
+  }
   // Why the recording does not fit what it uses from outside, or null.
   const char* outside_difference();
   // The same, or what declines() has found.
@@ -183,6 +192,8 @@ class Recording {
   Patience patience_;
   WeighedCalls weighed_;
   uint64_t replays_ = 0;
+  uint64_t beside_new_ = 0;
+  uint64_t compared_beside_new_ = 0;
   uint64_t times_recorded_ = 0;
   // Of calls that were eager.
   EagerCost eager_cost_;

@@ -52,6 +52,10 @@ std::vector<at::Tensor> Recording::doubted_data(const Tensors& inputs, const cha
 
 std::vector<at::Tensor> Recording::compared_replay(const Tensors& inputs) {
   ++replays_;
+  if (beside_new_ > 0) {
+    --beside_new_;
+    ++compared_beside_new_;
+  }
   const auto placeholders = function_.take_placeholders();
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) return eager_after_throw(inputs, run_->other_answer());
