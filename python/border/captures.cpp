@@ -109,6 +109,11 @@ bool knows(const at::Tensor& tensor) {
   return recorder && recorder->knows_outside(tensor);
 }
 
+bool uses(const at::Tensor& tensor) {
+  const Recorder* recorder = Recorder::active();
+  return recorder && recorder->uses_memory_of(tensor);
+}
+
 bool is_made(const at::Tensor& tensor) {
   const Recorder* recorder = Recorder::active();
   return recorder && recorder->has_made(tensor);
@@ -178,6 +183,7 @@ void add_captures(torch::Library& library) {
       .def_static("owners", &note_owners)
       // Whether the call has used memory of the tensor that was there before it.
       .def_static("knows", &knows)
+      .def_static("uses", &uses)
       // Whether the call has made it.
       .def_static("made", &is_made)
       // The call cannot be replayed, and this sentence says why.

@@ -1,11 +1,12 @@
 // Of the events of Python's profile functions, those that a recording needs: a function makes thousands of
 // calls, and a call back into Python for each costs more than the function. Python's functions are found in the
-// process.
+// process. The GIL guards all that is kept.
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
 
 namespace overdrive::python {
 namespace {
@@ -14,22 +15,48 @@ namespace {
 constexpr int kReturn = 3;
 constexpr int kCCall = 4;
 
-// `told` gets every return, and calls of C functions whose names begin with one of `names`, or of all.
+// `told` gets every return, and calls of C functions that are not known to be harmless. `with_numbers`: also of
+// those that are harmless unless they are given a number of the call.
 struct Events {
   int (*told)(void* object, void* frame, int event, void* argument);
-  const char* const* names;
-  size_t count;
-  int every_call;
+  int with_numbers;
 };
 thread_local const Events* watched = nullptr;
 
-bool is_told(const Events& events, void* function) {
-  using Name = const char* (*)(void*);
-  static const auto name_of = reinterpret_cast<Name>(dlsym(RTLD_DEFAULT, "PyEval_GetFuncName"));
-  if (events.every_call || !name_of) return true;
-  const char* name = name_of(function);
-  return std::any_of(events.names, events.names + events.count,
-                     [name](const char* begin) { return std::strncmp(name, begin, std::strlen(begin)) == 0; });
+// A C function, whatever object it is bound to: its code and its name. pybind11 gives all functions one code.
+struct Function {
+  void* code = nullptr;
+  const char* name = nullptr;
+  bool operator==(const Function&) const = default;
+};
+struct Hash {
+  size_t operator()(const Function& function) const {
+    return std::hash<void*>()(function.code) * 31 + std::hash<const void*>()(function.name);
+  }
+};
+
+Function function_of(void* callable) {
+  static const auto code_of = reinterpret_cast<void* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyCFunction_GetFunction"));
+  static const auto name_of = reinterpret_cast<const char* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyEval_GetFuncName"));
+  static const auto clear = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "PyErr_Clear"));
+  if (!code_of || !name_of || !clear) return {};
+  void* code = code_of(callable);
+  if (!code) {  // an object of another class, and an error
+    clear();
+    return {};
+  }
+  return {code, name_of(callable)};
+}
+
+// Harmless functions, and whether they read numbers.
+std::unordered_map<Function, bool, Hash>& known() {
+  static auto& functions = *new std::unordered_map<Function, bool, Hash>;
+  return functions;
+}
+
+bool is_told(const Events& events, void* callable) {
+  const auto found = known().find(function_of(callable));
+  return found == known().end() || (found->second && events.with_numbers);
 }
 
 }  // namespace
@@ -41,7 +68,14 @@ extern "C" __attribute__((visibility("default"))) void overdrive_python_watch_ev
   overdrive::python::watched = events;
 }
 
-// For PyEval_SetProfile() and PyEval_SetTrace().
+// Calls of this C function are told no more, or, where it reads numbers, beside numbers of the call alone.
+extern "C" __attribute__((visibility("default"))) void overdrive_python_know(void* callable, int reads_numbers) {
+  using namespace overdrive::python;
+  const Function function = function_of(callable);
+  if (function.code) known()[function] = reads_numbers != 0;
+}
+
+// For PyEval_SetProfile().
 extern "C" __attribute__((visibility("default"))) int overdrive_python_event(void* object, void* frame,
                                                                              int event, void* argument) {
   using namespace overdrive::python;

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from overdrive._c_functions import is_for_libraries, refusal_of, row_of
 from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
@@ -31,7 +32,7 @@ _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ct
 class _Events(ctypes.Structure):
     """Events of python/border/events.cpp."""
 
-    _fields_ = [("told", _PROFILE), ("names", ctypes.POINTER(ctypes.c_char_p)), ("count", ctypes.c_size_t), ("every_call", ctypes.c_int)]
+    _fields_ = [("told", _PROFILE), ("with_numbers", ctypes.c_int)]
 
 
 # What brings data to the program, or changes how later operators compute, below every operator.
@@ -49,15 +50,14 @@ _HANDS_OVER = (("concurrent", "submit"), ("multiprocessing", "_apply_async"), ("
 _NOTED = {*_HOST, *_SEEDS, *_THREADS}
 _RANDOM = ("random", "getrandbits")
 _NOTED |= {*_RANDOM}
-_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time")
 _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_denormal", "set_default_dtype")
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, which a replay does not; give it preserve_rng_state=False, if "
               "nothing in it draws any, or leave it out.")
-# Of C functions that _note() looks at, how their names begin.
-_BEGINNINGS = (*_NOTED, *_CLOCKS, *_SETTINGS)
+# Files and folders whose code shows something or logs it.
+_SHOWS = {"logging", "warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
 # Modules whose functions read a float below everything that a float can tell.
 _READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
 # Of a logger, what a program may ask. What it does with a message has no effect on a tensor.
@@ -159,6 +159,50 @@ def _is_in_an_import(frame: Any) -> bool:
     return False
 
 
+def _is_output(frame: Any) -> bool:
+    """Whether the code runs because something is shown or logged, and no tensor depends on it."""
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
+        code = frame.f_code
+        if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
+            return True
+        if code.co_name in ("write", "flush") and code.co_varnames and frame.f_locals.get(code.co_varnames[0]) in (sys.stdout, sys.stderr):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _reason_of_call(name: str, function: Any, frame: Any) -> str | None:
+    """Why no recording calls a C function with one of the names that are noted; "": this call is harmless; None: it is another function."""
+    import torch
+
+    itself = getattr(function, "__self__", None)
+    if name in _HOST:
+        # Of tensors alone: dicts and numbers have functions of these names, too.
+        if "dlpack" not in name and not isinstance(itself, torch.Tensor):
+            return None
+        while frame is not None and frame.f_code.co_name in _READERS and kind_of(frame.f_code.co_filename) == "":
+            frame = frame.f_back
+        if frame is None or kind_of(frame.f_code.co_filename) == "":
+            return ""
+        return f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
+    if name in _RANDOM:
+        return RANDOM_NUMBERS if isinstance(itself, random.Random) else None
+    if name in _THREADS:
+        return "The function starts a thread, whose operators no recording sees; start it outside of the function."
+    if name in _SEEDS:
+        if not isinstance(itself, (torch.Generator, random.Random)):
+            return None
+        if _is_called_by(frame, _CHECKPOINT):
+            return CHECKPOINT
+        verb = "asks for the seed" if name == "initial_seed" else "sets the state"
+        return f"The function {verb} of random numbers ({name}), which a replay does not; do it outside of the function."
+    if getattr(function, "__module__", "") not in ("torch._C", "torch", None):
+        return None
+    if name in _HARMLESS:
+        return ""
+    return f"The function changes a setting of the process ({name}), which a replay does not; change it outside of the function."
+
+
 class Found(dict[int, Any]):
     """Objects of the program by their addresses, themselves where no weak reference to them can be made."""
 
@@ -258,8 +302,6 @@ class Watcher:
         self.standard_codes: set[types.CodeType] = set()
         # Code of the program that an error left.
         self.failed: set[types.CodeType] = set()
-        # Why a number may be another one later, though no value that is looked at has changed.
-        self.unseen = ""
         # Of a call whose numbers are tracked (_call_numbers.py).
         self.book: Any = None
         # Whether it notes the code that runs now.
@@ -275,20 +317,17 @@ class Watcher:
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
         self._around, _watching.watcher = _watching.watcher, self
-        # A profiler or a debugger of the program keeps its place: the other of the two is taken.
+        # A profiler of the program keeps its place: the debugger's is taken, where calls of C functions are not seen.
         if sys.getprofile() is None:
             self._set: Any = python.PyEval_SetProfile
-        elif sys.gettrace() is None:
-            self._set = python.PyEval_SetTrace
         else:
-            self._set = None
+            self._set = python.PyEval_SetTrace if sys.gettrace() is None else None
             if self._refuse is not None:
-                self._refuse("A profiler and a debugger both watch this thread, so that a recording does not see what the "
-                             "function reads; take one of them away and call reset().")
-            return self
-        names = (ctypes.c_char_p * len(_BEGINNINGS))(*(name.encode() for name in _BEGINNINGS))
-        count = len(names) if self._refuse is not None else 0
-        self._events = _Events(_PROFILE(self._note), names, count, int(self.book is not None))
+                self._refuse("A profiler watches this thread, so that a recording does not see what the function calls and reads; take it away "
+                             "and call reset().")
+            if self._set is None:
+                return self
+        self._events = _Events(_PROFILE(self._note), int(self.book is not None))
         self._set.argtypes, self._set.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         self.look(True)
         return self
@@ -315,14 +354,7 @@ class Watcher:
             if event == _RETURN:
                 self._returns(frame, argument)
             elif event == _C_CALL and self._refuse is not None:
-                function = ctypes.cast(argument, ctypes.py_object).value
-                name = getattr(function, "__name__", "")
-                if self.book is not None and str(getattr(function, "__module__", "")).partition(".")[0] in _READ_NUMBERS:
-                    self.book.look(f"the function calls {name}(), which may read it")
-                if name in _CLOCKS:
-                    self.unseen = f"the function asks for {name}(), on which the number may depend"
-                elif name in _NOTED or name.startswith(_SETTINGS):
-                    self._calls(name, function, frame)
+                self._note_call(ctypes.cast(argument, ctypes.py_object).value, frame)
         except Exception as error:  # noqa: BLE001 - nobody is there to take ours
             if foreign(error):
                 raise
@@ -397,40 +429,25 @@ class Watcher:
             if self._met.is_first or self._met.has(id(value)):
                 self._found[id(value)] = value
 
-    def _calls(self, name: str, function: Any, frame: Any) -> None:
-        import torch
-
-        if name in _HOST:
-            # Of tensors alone: dicts and numbers have functions of these names, too.
-            if "dlpack" not in name and not isinstance(getattr(function, "__self__", None), torch.Tensor):
-                return
-            while frame is not None and frame.f_code.co_name in _READERS and kind_of(frame.f_code.co_filename) == "":
-                frame = frame.f_back
-            if frame is None or kind_of(frame.f_code.co_filename) == "":
-                return
-            text = f"{_HOST[name]} brings data to the program in the middle of the step; return the tensor and read it outside."
-        elif name in _RANDOM:
-            if not isinstance(getattr(function, "__self__", None), random.Random):
-                return
-            text = RANDOM_NUMBERS
-        elif name in _THREADS:
-            text = "The function starts a thread, whose operators no recording sees; start it outside of the function."
-        elif name in _SEEDS:
-            if not isinstance(getattr(function, "__self__", None), (torch.Generator, random.Random)):
-                return
-            if _is_called_by(frame, _CHECKPOINT):
-                self._refuse(CHECKPOINT)  # type: ignore[misc]
-                return
-            verb = "asks for the seed" if name == "initial_seed" else "sets the state"
-            text = (f"The function {verb} of random numbers ({name}), which a replay does not; do it outside of the "
-                    "function.")
-        else:
-            if name in _HARMLESS or getattr(function, "__module__", "") not in ("torch._C", "torch", None):
-                return
-            text = (f"The function changes a setting of the process ({name}), which a replay does not; change it outside of "
-                    "the function.")
+    def _note_call(self, function: Any, frame: Any) -> None:
+        """Of a C function that is in no row of the table, or whose row depends on more than the function."""
         assert self._refuse is not None
-        self._refuse(text)
+        if frame.f_code.co_filename.startswith(_folders()[2]):
+            return
+        name = str(getattr(function, "__name__", ""))
+        depends = name in _NOTED or name.startswith(_SETTINGS)
+        text = _reason_of_call(name, function, frame) if depends else None
+        row = row_of(function)
+        if text is None and row is None:
+            in_a_library = is_for_libraries(function) and kind_of(frame.f_code.co_filename) != "user"
+            text = "" if in_a_library or _is_in_an_import(frame) or _is_output(frame) else refusal_of(function)
+        if text:
+            self._refuse(text)
+        elif row is not None and not depends:
+            reads_numbers = row.reads == "number"
+            if reads_numbers and self.book is not None:
+                self.book.look(f"the function calls {name}(), which may read it")
+            under_the_gil().overdrive_python_know(ctypes.py_object(function), int(reads_numbers))
 
     def found(self) -> list[Any]:
         """Objects in variables of the frames that have outlived the call, and an earlier one, too."""

@@ -62,8 +62,7 @@ class LastWalk:
 
     def _covers(self, watcher: Watcher) -> bool:
         """Whether no other code ran. Less code is no matter, unless more of it had been in the way."""
-        is_free = not self.walk.refusals and not self.walk.unseen
-        return watcher.saw_no_more_than(self._watcher) and (is_free or self._watcher.saw_no_more_than(watcher))
+        return watcher.saw_no_more_than(self._watcher) and (not self.walk.refusals or self._watcher.saw_no_more_than(watcher))
 
 
 def is_one_number(read: Read) -> bool:

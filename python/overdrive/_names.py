@@ -8,6 +8,7 @@ import dis
 import functools
 import os
 import re
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,9 @@ _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 # Instructions that only make room or note something for the interpreter.
 _NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "COPY_FREE_VARS")
-_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
+_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
+# Of calls before Python 3.11: what they take from the stack beside their arguments.
+_TAKEN_BY_CALLS = {"CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}
 # Handlers of these take an attribute that is missing for an answer.
 _TAKES_MISSING = ("AttributeError", "Exception", "BaseException")
 _OF_PYTHON = ("getattr", "hasattr", "setattr", "delattr", "vars")
@@ -28,9 +31,8 @@ _FILLS_TEXTS = ("format", "format_map", "vformat")
 _FINDS = ("__getattr__", "__getattribute__")
 _PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO")
 _MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split")
-# What may go through a dict in its order.
-_GOES_THROUGH = ("iter", "list", "tuple", "items", "values", "keys", "enumerate", "zip", "map", "reversed", "sum", "next", "popitem")
-_GOES_THROUGH_CODE = ("GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "DICT_MERGE", "DICT_UPDATE", "LIST_EXTEND")
+# Functions that take names: another one that calls them hides which.
+NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_OP")
 _COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
@@ -71,10 +73,12 @@ class Names:
         self.whole: dict[str, str] = {}
         # Where the name of an attribute is a value, as in getattr(o, name); where all fields of a dataclass are read.
         self.by_strings, self.all_fields = "", ""
-        # Where it finds globals by names that it computes.
-        self.any_global = ""
+        # Where it finds globals, and modules, by names that it computes.
+        self.any_global, self.any_module = "", ""
         self.operators: set[str] = set()
-        self.goes_through = False
+        # Names whose value it calls at once; and those whose value it takes, with the line.
+        self.called: set[str] = set()
+        self.passed: dict[str, str] = {}
         self._read(code)
         # Attributes that may not be there, or that are named by a string.
         self.strings_of_attributes: dict[str, str] = {}
@@ -91,7 +95,6 @@ class Names:
         if "suppress" in self.globals or "suppress" in self.attributes:
             self.caught.update(self.attributes if self.catches else {})
             self.asked.update(self.caught)
-        self.goes_through |= any(name in self.globals or name in self.attributes for name in _GOES_THROUGH)
         self.all_fields = next((where for name in _ALL_FIELDS
                                 if (where := self.globals.get(name, self.attributes.get(name, "")))), "")
 
@@ -109,6 +112,11 @@ class Names:
             if line != before:
                 where = f"{file}:{line}"
             name = step.opname
+            if name.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")) and not _leads_on(steps, index):
+                if is_called(steps, index):
+                    self.called.add(str(step.argval))
+                else:
+                    self.passed.setdefault(str(step.argval), where)
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)
                 self._global(steps, index, where)
@@ -118,6 +126,12 @@ class Names:
                     self.caught.setdefault(str(step.argval), where)
                     of_self = has_self and _is_self(steps[index - 1])
                     (self.asked_of_self if of_self else self.asked).setdefault(str(step.argval), where)
+                if step.argval == "modules" and _is_global(steps[index - 1], "sys") and _named_item(steps, index + 1) is None:
+                    self.any_module = self.any_module or where
+                if step.argval == "import_module" and not _is_constant_text(steps, index + 1):
+                    self.any_module = self.any_module or where
+                if step.argval in ("attrgetter", "methodcaller") and not _is_constant_text(steps, index + 1):
+                    self.by_strings = self.by_strings or where
                 if step.argval == "__dict__":
                     self._of_a_dict(steps, index + 1, where, _is_self(steps[index - 1]))
             elif name == "IMPORT_NAME":
@@ -133,7 +147,6 @@ class Names:
                 self._operator(step)
 
     def _operator(self, step: Any) -> None:
-        self.goes_through |= step.opname in _GOES_THROUGH_CODE
         if not step.opname.startswith(_COMPUTES):
             return
         text = "" if step.opname == "UNARY_NEGATIVE" else _OLD_OPERATORS.get(step.opname, str(step.argrepr))
@@ -152,10 +165,16 @@ class Names:
         if after > index + 1:
             self.chains.setdefault((name, *(str(step.argval) for step in steps[index + 1:after])), where)
             return
-        following = steps[after:after + 12]
+        following = steps[after:]
         call = next((at for at, step in enumerate(following) if step.opname in _CALLS), None)
         if call is None:
+            if name in ("getattr", "hasattr", "delattr", "vars"):
+                self.whole.setdefault("", where)
             return
+        if name in ("attrgetter", "methodcaller") and not _is_constant_text(steps, after):
+            self.by_strings = self.by_strings or where
+        if name == "import_module" and not _is_constant_text(steps, after):
+            self.any_module = self.any_module or where
         if name == "globals" and call == 0:
             named = _named_item(steps, after + 1)
             if named is None and not _is(steps, after + 1, "CONTAINS_OP"):
@@ -184,6 +203,40 @@ class Names:
             (self.asked_of_self if of_self else self.asked).setdefault(texts[0], where)
         else:
             self.by_strings = self.by_strings or where
+
+
+def _is_global(step: Any, name: str) -> bool:
+    return bool(step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")) and step.argval == name)
+
+
+def _is_constant_text(steps: list[Any], index: int) -> bool:
+    return _is(steps, index, "LOAD_CONST") and isinstance(steps[index].argval, str)
+
+
+def _leads_on(steps: list[Any], index: int) -> bool:
+    """Whether what it loads is only the way to an attribute."""
+    return _is(steps, index + 1, "LOAD_ATTR", "LOAD_METHOD")
+
+
+def is_called(steps: list[Any], index: int) -> bool:
+    """Whether what it loads is called, by its place on the stack: from Python 3.11 on room for `self` is made beside what will be called."""
+    step = steps[index]
+    if step.opname == "LOAD_METHOD" or sys.version_info >= (3, 12) and step.opname == "LOAD_ATTR":
+        return step.opname == "LOAD_METHOD" or bool(step.arg & 1)
+    if sys.version_info >= (3, 11) and step.opname.startswith("LOAD_GLOBAL"):
+        return bool(step.arg & 1)
+    depth = 1
+    for following in steps[index + 1:]:
+        if following.opname in _TAKEN_BY_CALLS:
+            taken = _TAKEN_BY_CALLS[following.opname] + (following.arg or 0)
+            if taken >= depth:
+                return taken == depth
+            depth -= taken - 1
+        else:
+            depth += dis.stack_effect(following.opcode, following.arg, jump=False)
+        if depth < 1:
+            return False
+    return False
 
 
 def _is_self(step: Any) -> bool:

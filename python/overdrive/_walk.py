@@ -11,6 +11,8 @@ import copy
 import functools
 import gc
 import operator
+import os
+import sys
 import threading
 import types
 import weakref
@@ -18,14 +20,14 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from overdrive._code import Met, Watcher
-from overdrive._guards import ANSWER, CONTENTS, is_array, is_number, is_scripted
+from overdrive._guards import ANSWER, CONTENTS, is_all_numbers, is_array, is_number, is_scripted
 from overdrive._optimizer_rules import is_of_the_program
 from overdrive._walk_classes import MOST_ITEMS
 from overdrive._walk_containers import Containers
 from overdrive._walk_names import KnownNames
 from overdrive._walk_notes import Notes
 from overdrive._walk_objects import CACHED
-from overdrive._walk_places import has_attributes
+from overdrive._walk_places import NOT_FOLLOWED, has_attributes
 
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
             "that it was made of.")
@@ -39,8 +41,7 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
-# Methods that C made of an object's class, with the object, and what goes through a dict.
-_METHODS_OF_C = (types.BuiltinMethodType, types.MethodWrapperType)
+# What goes through a dict.
 _DICTS: tuple[dict[Any, Any], ...] = {}, collections.OrderedDict()
 _VIEWS = tuple(type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items()))
 # Functions that Python makes, calls and drops: nothing leads to them, and a search of the whole heap would find none.
@@ -134,9 +135,9 @@ class Walk(Containers):
             self._postpone(value, lambda walk: walk._behind_proxy(value, name, where, depth))
         elif isinstance(value, torch.Tensor):
             self._tensor(value, name, depth)
-        elif kind is _LOCK:
-            if asked := self._attributes.get("locked", ""):
-                self._read(ANSWER, value.locked, None, f"{name}.locked()", asked, depth)
+        elif kind is _LOCK or kind.__module__ == "_multiprocessing":
+            question = value.locked if kind is _LOCK else value._get_value
+            self._read(ANSWER, question, None, f"{name}.{question.__name__}()", where, NOT_FOLLOWED)
         elif isinstance(value, torch.nn.Module):
             for module in value.modules():
                 self._seen[id(module)] = module
@@ -151,15 +152,20 @@ class Walk(Containers):
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
-        elif kind in _METHODS_OF_C:
-            if not isinstance(value.__self__, (types.ModuleType, type)):
-                self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
+        elif kind is types.BuiltinFunctionType:
+            self._c_function(value, name, where, depth)
+        elif kind is types.MethodWrapperType:
+            self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
         elif kind in _VIEWS:
             self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
         elif kind in _GETTERS:
             for text in value.__reduce__()[1]:
                 for part in text.split(".") if isinstance(text, str) else ():
                     self._note_attribute(part, where)
+        elif value is os.environ:
+            self._dict(value._data, "os.environ", where, depth)
+        elif value is sys.modules:
+            return  # its keys are written in the code (_names.py)
         elif kind is CACHED:
             self._assume(value.__wrapped__, name, _MOST_ASSUMED, depth)
             self._entries(vars(value), self._attributes, name, depth)
@@ -180,11 +186,13 @@ class Walk(Containers):
         elif isinstance(value, list):
             self._list(value, name, where, depth)
         elif isinstance(value, tuple):
+            if len(value) > MOST_ITEMS and not is_all_numbers(value):
+                self._too_long(len(value), name)
             for index, item in enumerate(value[:MOST_ITEMS]):
                 self._into(item, f"{name}[{index}]", where, depth + 1)
         elif isinstance(value, (set, frozenset, collections.deque)):
             if len(value) > MOST_ITEMS:
-                self._too_long(value, len(value), name)
+                self._too_long(len(value), name)
             else:
                 self._read(CONTENTS, value, None, f"the content of {name}", where, depth)
         elif kind is types.CellType:

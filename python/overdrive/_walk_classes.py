@@ -10,7 +10,7 @@ from overdrive._code import file_of, is_standard
 from overdrive._guards import ATTRIBUTE, DICT, ENTRY, SIZE, Read, entries_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
-from overdrive._walk_places import DEEPEST, MADE_IN_PYTHON, is_pythons_own
+from overdrive._walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
 
 # Attributes of an object, and items of a container, that are looked at.
 MOST_ITEMS = 1024
@@ -109,13 +109,17 @@ class Classes(Globals):
     def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
         """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
         pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
-        if not pieces or len(entries) > MOST_ITEMS:
+        if not pieces:
+            return
+        if len(entries) > MOST_ITEMS:
+            self.refusals.append(f"The function finds attributes of `{name}` by names that it computes, of which it has more than {MOST_ITEMS}; write "
+                                 "the names, or promise by guards=\"promised\" that they do not change.")
             return
         self.notes.kinds(entries)
         # An iterator or a file that no code names is no reason to doubt a number.
         keys = [key for key, value in entries.items() if key not in own and not hasattr(type(value), "__next__")]
         found = {key: where for piece, where in pieces.items() for key in keys if piece in key}
-        self._read(SIZE, entries, None, f"the attributes of {name}", next(iter(pieces.values())), DEEPEST)
+        self._read(SIZE, entries, None, f"the attributes of {name}", next(iter(pieces.values())), NOT_FOLLOWED)
         self._entries(entries, found, name, depth)
 
     def _absent(self, kind: type, own: dict[str, Any], names: dict[str, str], name: str, depth: int) -> None:
@@ -165,7 +169,7 @@ class Classes(Globals):
         below: list[type] = []
         is_known = is_torchs(kind.__module__) or _is_of_the_library(kind.__module__)
         if kind.__flags__ & MADE_IN_PYTHON and kind.__bases__ != (object,) and not is_known:
-            self._read(ATTRIBUTE, kind, "__mro__", f"the classes above {kind.__name__}", "", DEEPEST)
+            self._read(ATTRIBUTE, kind, "__mro__", f"the classes above {kind.__name__}", "", NOT_FOLLOWED)
         for owner in kind.__mro__:
             if not is_pythons_own(owner) and owner.__module__ not in ("abc", "typing", "enum") and not is_torchs(owner.__module__):
                 found = self._of_owner.get(owner)
@@ -183,7 +187,7 @@ class Classes(Globals):
         """Those that stand in one class."""
         members, entries = self._members_of(owner), entries_of(owner)
         # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
-        self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", DEEPEST)
+        self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and code in self._codes]

@@ -11,7 +11,7 @@ from overdrive._code import kind_of
 from overdrive._guards import ANSWER, ENTRY
 from overdrive._names import Names, names_of
 from overdrive._walk_names import KnownNames
-from overdrive._walk_places import DEEPEST, Places
+from overdrive._walk_places import NOT_FOLLOWED, Places
 
 
 class Globals(Places):
@@ -21,7 +21,7 @@ class Globals(Places):
         import torch
 
         if where := self._attributes.get("is_warn_always_enabled", ""):
-            self._read(ANSWER, torch.is_warn_always_enabled, None, "torch.is_warn_always_enabled()", where, DEEPEST)
+            self._read(ANSWER, torch.is_warn_always_enabled, None, "torch.is_warn_always_enabled()", where, NOT_FOLLOWED)
         if known is not None:
             self._take_known(known)
         for (code, _), variables in self._watcher.codes.items():
@@ -32,9 +32,11 @@ class Globals(Places):
             self.notes.keys(sys.modules)
             for text in self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
-        if where := self._attributes.get("environ", self._attributes.get("getenv", "")):
-            for text in self._strings:
-                self._read(ENTRY, getattr(os.environ, "_data", {}), os.fsencode(text), f"os.environ[{text!r}]", where, 0)
+        if where := next((names_of(code).any_module for code in self._codes if names_of(code).any_module), ""):
+            self.refusals.append(f"The function finds modules by names that it computes ({where}); write the names.")
+        for name in ("environ", "environb", "getenv", "getenvb"):
+            if where := self._attributes.get(name, self._all_globals.get(name, "")):
+                self._dict(getattr(os.environ, "_data", {}), "os.environ", where, 0)
 
     def _take_known(self, known: KnownNames) -> None:
         for names, more in zip((self._attributes, self._nn_attributes, self._standard_attributes), known.attributes):
@@ -49,6 +51,10 @@ class Globals(Places):
         self._take(code)
         self._take_strings(self._codes)
         self._globals(names_of(code), variables)
+
+    def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
+        """All of it."""
+        raise NotImplementedError
 
     def _globals(self, names: Names, variables: dict[str, Any]) -> None:
         for name, where in names.globals.items():

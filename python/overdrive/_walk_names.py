@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overdrive._code import ASKS_A_LOGGER, Watcher
-from overdrive._names import fields_of, names_of
+from overdrive._names import NAMERS, fields_of, names_of
 
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
@@ -44,7 +44,8 @@ class WalkNames:
         self._whole: dict[str, str] = {}
         self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
         self._by_strings, self._all_fields, self._fills_texts = "", "", ""
-        self._goes_through = False
+        # Functions that the code calls by their names, and gives to no other.
+        self._called: set[str] = set()
         for code in self._codes:
             self._take(code)
         self._take_strings(self._codes)
@@ -86,7 +87,7 @@ class WalkNames:
         if names.asked_of_self:
             self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
         self._strings |= names.strings
-        self._goes_through |= names.goes_through
+        self._called |= names.called - names.passed.keys()
         self._whole.update(names.whole)
         if names.whole_of_self:
             self._whole_of_self[code] = names.whole_of_self
@@ -98,6 +99,10 @@ class WalkNames:
         for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
             for known in (self._attributes, self._nn_attributes, self._standard_attributes):
                 known.setdefault(name, where)
+        for name, line in names.passed.items():
+            if name in NAMERS:
+                self.refusals.append(f"The function gives {name}() to another one ({line}), so that no guard knows which names it takes; write the "
+                                     "names.")
         if names.any_global:
             self.refusals.append(f"The function finds globals by names that it computes ({names.any_global}); write the names, or keep "
                                  "the values in a dict.")
@@ -113,8 +118,9 @@ class WalkNames:
 
     def _note_string(self, text: str) -> None:
         """A value that may be the name of an attribute, as an alias is."""
-        if text.isidentifier():
-            self._note_attribute(text, self._by_strings)
+        for part in text.split("."):
+            if part.isidentifier():
+                self._note_attribute(part, self._by_strings)
 
     def _note_fields(self, text: str) -> None:
         """A text whose fields may name attributes."""

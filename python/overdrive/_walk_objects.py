@@ -7,6 +7,7 @@ import contextvars
 import dataclasses
 import functools
 import gc
+import io
 import os
 import sys
 import types
@@ -14,14 +15,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from overdrive._c_functions import name_of, row_of
 from overdrive._code import file_of, kind_of
 from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
-from overdrive._walk_classes import MOST_ITEMS, Classes
-from overdrive._walk_places import DEEPEST, is_pythons_own
+from overdrive._walk_classes import MOST_ITEMS, Classes, _function_in
+from overdrive._walk_places import NOT_FOLLOWED, is_pythons_own
 
 # Results of a cache that are looked at.
-_MOST_CACHED = 64
+_MOST_CACHED = 1024
+_REFUSED = "The function {}, which no guard looks at; {} and give it as an argument, or promise by guards=\"promised\" that it does not matter."
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
@@ -33,8 +36,6 @@ class Objects(Classes):
         super().__init__(*arguments)
         # Of NumPy, whose functions draw random numbers unseen.
         self.generators: list[Any] = []
-        # Why a number may be another one later, though no value here has changed.
-        self.unseen = ""
         self._leads_by: dict[type, str] = {}
         # Code of functions that were found.
         self._functions: set[types.CodeType] = set()
@@ -51,20 +52,26 @@ class Objects(Classes):
         if leads:
             self._read(ENTRY, vars(value), leads, name, where, depth)
         if isinstance(value, types.ModuleType):
-            if is_torchs(value.__name__) and value.__name__ != "torch._C":
-                self._entries(vars(value), self._attributes, name, depth)
-            elif value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
-                self._entries(vars(value), self._attributes, name, depth)
+            if value.__name__ == "torch._C":
+                return
+            self._entries(vars(value), self._attributes, name, depth)
+            if not is_torchs(value.__name__) and value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
                 for key, place in self._optional.items():
                     self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
+            if "__getattr__" in vars(value):  # what it gives may come in its own place
+                self._absent_in(vars(value)).add_table(self._attributes, name)
         elif isinstance(value, type):
             self._class(value, name, depth)
         elif isinstance(value, weakref.ref):
             self._postpone(value, lambda walk: walk._into(value(), name, where, depth + 1))
         elif kind is contextvars.ContextVar:
             self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
-        elif hasattr(kind, "__next__"):
-            self.unseen = f"the function may take it from `{name}`, an iterator or a file"
+        elif isinstance(value, io.IOBase):
+            if value not in (sys.stdout, sys.stderr) and (value.closed or value.readable()):
+                self.refusals.append(_REFUSED.format(f"may read `{name}`, a file", "read it outside of the function"))
+        elif hasattr(kind, "__next__") and not isinstance(_function_in(kind.__next__), types.FunctionType):
+            self.refusals.append(_REFUSED.format(f"may take values from `{name}`, an iterator that lives on", "take them (next()) outside of the "
+                                                 "function"))
         elif not is_pythons_own(kind):
             self._instance(value, name, depth)
 
@@ -79,7 +86,7 @@ class Objects(Classes):
             if function := getattr(value, "_function", None):
                 self._into(function, name, "", depth + 1)
             return
-        self._read(KIND, value, None, f"the class of {name}", "", DEEPEST)
+        self._read(KIND, value, None, f"the class of {name}", "", NOT_FOLLOWED)
         kind, entries = type(value), getattr(value, "__dict__", None)
         names = self._names_for(kind)
         own = entries if isinstance(entries, dict) else None
@@ -105,7 +112,14 @@ class Objects(Classes):
             if isinstance(value, (list, tuple, dict)) and len(value) > MOST_ITEMS or is_array(value):
                 read = Read(ENTRY, own, key, f"{name}.{key}", names[key])
                 self.reads.setdefault(read.place, read)
-                self._read(SIZE, value, None, f"len({name}.{key})", names[key], DEEPEST)
+                self._read(SIZE, value, None, f"len({name}.{key})", names[key], NOT_FOLLOWED)
+
+    def _c_function(self, function: Any, name: str, where: str, depth: int) -> None:
+        """Its calls are seen, unless another C function makes them: then it is a value of the program, as in ``map(clock, ticks)``."""
+        if row_of(function) is None and name.rpartition(".")[2] not in self._called:
+            self.refusals.append(_REFUSED.format(f"has {name_of(function)}() as a value (`{name}`)", "call it outside"))
+        if not isinstance(function.__self__, (types.ModuleType, type)):
+            self._into(function.__self__, name.rpartition(".")[0] or name, where, depth + 1)
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
@@ -150,6 +164,8 @@ class Objects(Classes):
             self._into(value.__init__.__self__, name, where, depth + 1)
 
     def _behind_cache(self, cached: Any, name: str, where: str, depth: int) -> None:
+        if cached.cache_info().currsize > _MOST_CACHED:
+            self.refusals.append(_REFUSED.format(f"calls {name}(), whose cache has more than {_MOST_CACHED} results", "call it outside"))
         for result in _results_of_a_cache(cached):
             self._into(result, f"{name}()", where, depth + 1)
 

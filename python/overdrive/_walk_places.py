@@ -10,7 +10,8 @@ from overdrive._torch_reads import is_torchs
 from overdrive._walk_names import WalkNames
 from overdrive._walk_notes import Notes
 
-DEEPEST = 32
+# Steps from a name to a value that are followed; of values behind which a walk does not look.
+_DEEPEST, NOT_FOLLOWED = 100, 1 << 20
 # Modules whose objects no program changes: annotations and descriptions of fields.
 _OF_NOBODY = ("dataclasses", "typing", "typing_extensions", "inspect")
 # Py_TPFLAGS_HEAPTYPE.
@@ -81,11 +82,15 @@ class Places(WalkNames):
             self._read(ENTRY, entries, key, f"{owner}.{key}", names[key], depth)
 
     def _into(self, value: Any, name: str, where: str, depth: int) -> None:
-        if id(value) in self._seen or depth > DEEPEST:
+        if id(value) in self._seen or depth >= NOT_FOLLOWED:
             return
         if type(value).__module__ in _OF_NOBODY or isinstance(value, type) and value.__module__ in _OF_NOBODY:
             return
         if is_number(value) and not has_attributes(value):
+            return
+        if depth > _DEEPEST:
+            self.refusals.append(f"The function may read `{name}`, more than {_DEEPEST} steps behind a name, and no guard looks there; name it "
+                                 "nearer, or promise by guards=\"promised\" that it does not change.")
             return
         self._seen[id(value)] = value
         self._look(value, name, where, depth)

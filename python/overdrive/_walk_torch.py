@@ -11,7 +11,7 @@ from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, VALUES, Read, hooks_
 from overdrive._optimizer_rules import is_of_the_program
 from overdrive._torch_reads import reads_of_torch
 from overdrive._walk_objects import Objects
-from overdrive._walk_places import DEEPEST
+from overdrive._walk_places import NOT_FOLLOWED
 
 # How code gets at parameters without their names.
 _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
@@ -102,7 +102,7 @@ class OfTorch(Objects):
         if "defaults" in self._attributes:
             self._read(ENTRY, optimizer.__dict__, "defaults", f"{name}.defaults", self._attributes["defaults"], depth)
         if where := self._attributes.get("state", ""):
-            self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, DEEPEST)
+            self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, NOT_FOLLOWED)
             for key in [key for key in optimizer.state if is_number(key)]:
                 self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)
         if "param_groups" not in self._attributes:

@@ -1,0 +1,171 @@
+"""C functions that a captured function may call: a closed table. A recording refuses what is not in it, because nobody sees what C reads.
+
+Each row says what its functions read of what they are given, what they return, what they change, and whom they call:
+
+  reads    "-": which objects these are, and numbers by their methods, which a tracked number has (_tracked.py). "number": a number, unseen by
+           one that is tracked. "inside": what is in a container or an object, which has guards where a name leads to it.
+  returns  "-": nothing of use. "new": made of what it was given. "item": one of the objects that it was given, or that are in them.
+  changes  "-": nothing. "self": what it is a method of, which the walk compares with what was there. "given": an argument, likewise.
+  calls    "-": nobody. "methods": of classes of the program, by protocols. "given": a function that it was given. Their code is seen;
+           a C function among them is looked at where the walk meets it (_walk_objects.py).
+"""
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any, NamedTuple
+
+
+class Row(NamedTuple):
+    reads: str
+    returns: str
+    changes: str
+    calls: str
+
+
+# Names as name_of() has them; "*": all of a module or a class. test/python/c_functions_test.py changes what each one reads.
+_ROWS = """
+- - - -          | _thread.allocate_lock _thread.get_ident _thread.get_native_id _thread.lock.* _thread.RLock.* _multiprocessing.SemLock.* posix.getpid sys.exc_info sys.intern
+- - - -          | builtins.BaseException.with_traceback builtins.BaseException.add_note gc.collect gc.isenabled gc.enable gc.disable
+- - - -          | builtins.generator.close builtins.generator.throw builtins.frame.clear sys.is_finalizing sys.audit _weakref.proxy
+- new - -        | builtins.id builtins.callable posix.fspath _contextvars.ContextVar.get _abc._abc_init _typing._idfunc builtins.globals builtins.locals
+- new - methods  | builtins.isinstance builtins.issubclass builtins.hash builtins.type.* _abc._abc_instancecheck _abc._abc_subclasscheck
+- new - methods  | builtins.__import__ builtins.__build_class__ builtins.compile builtins.exec builtins.eval
+- item - methods | builtins.getattr builtins.hasattr builtins.iter builtins.property.* builtins.function.* builtins.method.* builtins.vars
+- - given methods | builtins.setattr builtins.delattr builtins.object.__setattr__ builtins.object.__delattr__
+- new - -        | builtins.code.*
+inside new - methods | builtins.object.* builtins.dir builtins.len builtins.any builtins.all builtins.repr builtins.ascii
+inside item - given  | builtins.sorted builtins.min builtins.max
+inside item self methods | builtins.next builtins.generator.send
+inside item self methods | builtins.list.* builtins.dict.* builtins.set.* collections.OrderedDict.* collections.deque.* collections.defaultdict.*
+inside item - methods | builtins.tuple.* builtins.frozenset.* builtins.mappingproxy.* builtins.dict_keys.* builtins.dict_values.* builtins.dict_items.*
+inside item - methods | builtins.enumerate.* builtins.reversed.* builtins.zip.* builtins.map.* builtins.filter.* builtins.slice.* builtins.range.*
+inside item given methods | _bisect.* _heapq.* _collections._count_elements
+inside item - given  | _functools.reduce _functools.cmp_to_key itertools.*
+inside new self -    | builtins.bytearray.* builtins.memoryview.* array.array.*
+- new - methods  | builtins.abs builtins.divmod builtins.pow builtins.round builtins.sum builtins.bin builtins.hex builtins.oct builtins.chr builtins.ord
+- new - methods  | builtins.format builtins.str.* builtins.bytes.* builtins.int.* builtins.float.* builtins.complex.* builtins.bool.* _operator.*
+number new - methods | math.* cmath.* _struct.* _json.* _statistics.* numpy.*
+- new - given    | _sre.* re.* unicodedata.* _string.* _codecs.* zlib.* binascii.*
+number new - -   | datetime.date.* datetime.time.* datetime.timedelta.* datetime.timezone.* datetime.datetime.*
+- - - given      | builtins.print _warnings.warn _warnings.warn_explicit _warnings._filters_mutated
+- - self -       | _io.TextIOWrapper.write _io.TextIOWrapper.flush _io.StringIO.write _io.BytesIO.write _io.BufferedWriter.write _io.BufferedWriter.flush
+"""
+# Of these rows and of PyTorch: what depends on more than is given.
+_NOT = frozenset("""
+builtins.type.__subclasses__ datetime.date.today datetime.date.fromtimestamp datetime.datetime.now datetime.datetime.today datetime.datetime.utcnow
+datetime.datetime.fromtimestamp datetime.datetime.astimezone datetime.datetime.timestamp numpy.fromfile numpy.ndarray.tofile numpy.seterrobj
+torch.from_file torch._C.TensorBase._use_count
+""".split())
+# Called by PyTorch's own Python and Python's library, which ask for what a recording knows by other means, or nothing that a tensor depends on.
+_OF_LIBRARIES = frozenset("""
+sys._getframe sys.getrefcount sys.gettrace sys.getprofile sys.getrecursionlimit sys._current_frames _contextvars.copy_context _contextvars.Context.run
+_weakref.getweakrefcount _weakref._remove_dead_weakref _queue.SimpleQueue.put posix.getcwd _imp.acquire_lock _imp.release_lock _imp.lock_held
+""".split())
+# Functions of PyTorch that are no operators: they ask for what a recording looks at by other means, or change it for a block.
+_OF_TORCH = frozenset("""
+_accelerator_getAccelerator _accelerator_isAllocatorInitialized _are_functorch_transforms_active _autograd_init _can_cast _check_sparse_tensor_invariants
+_dispatch_dump _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_keys _dispatch_key_set _dispatch_tls_is_dispatch_key_excluded
+_dispatch_tls_is_dispatch_key_included _dispatch_isTensorSubclassLike _fix_weakref _functorch _get_accelerator _get_autograd_fallback_mode
+_get_backcompat_broadcast_warn _get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled
+_get_default_device _get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
+_get_dispatch_mode _get_dispatch_stack_at _get_flash_sdp_enabled _get_fp32_precision_getter _get_function_stack_at _get_math_sdp_enabled
+_get_mem_efficient_sdp_enabled _get_mkldnn_enabled _get_nnpack_enabled _get_overrideable_sdp_enabled _get_privateuse1_backend_name _get_schema
+_get_tracing_state _group_tensors_by_device_and_dtype _has_storage _has_torch_function _has_torch_function_unary _has_torch_function_variadic
+_has_mkldnn _has_kleidiai _increment_version _is_any_autocast_enabled _is_alias_of _is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled
+_is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled
+_jit_get_operation _jit_resolve_packet _jit_is_in_scripting _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_metadata
+_log_api_usage_once _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _parse_to _pop_torch_function_stack _push_on_torch_function_stack _record_function_enter_new _record_function_exit _remove_obj_from_tls _stash_obj_in_tls
+_set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled _set_view_replay_enabled _set_autograd_fallback_mode _set_backward
+_should_allow_numbers_as_tensors _unset_dispatch_mode _view_func _view_func_unsafe _rev_view_func_unsafe as_subclass as_tensor asarray autocast_decrement_nesting
+autocast_increment_nesting bfloat16 bool byte can_cast cdouble cfloat char clear_autocast_cache cpu cuda double element_size fallthrough float frombuffer from_numpy
+get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_dtype get_device get_num_threads half has_torch_function
+has_torch_function_unary has_torch_function_variadic int is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_available
+is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled _is_autocast_available is_deterministic_algorithms_warn_only_enabled is_grad_enabled
+is_inference_mode_enabled is_warn_always_enabled long maybe_current_level ndimension nelement new new_tensor nested_tensor peek_interpreter_stack
+queue_callback result_type promote_types run_backward set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled set_autocast_cpu_enabled
+set_autocast_cpu_dtype set_autocast_gpu_dtype set_eval_frame set_skip_guard_eval_unsafe set_grad_enabled short tensor type unpack_dual _make_dual _unpack_dual enter_dual_level
+exit_dual_level _enter_dual_level _exit_dual_level dsmm hsmm saddmm spmm save_for_backward save_for_forward mark_dirty mark_non_differentiable
+set_materialize_grads apply register_hook register_prehook name _register_hook_dict _sequence_nr metadata numel _group_tensors register_multi_grad_hook
+__enter__ __exit__ __setstate__ __init__
+""".split())
+# Classes of PyTorch in C whose methods are all of that kind, and modules of torch.func.
+_CLASSES_OF_TORCH = ("torch._C.DisableTorchFunction", "torch._C._DisableTorch", "torch._C._Disable", "torch._C._AutoDispatch", "torch._C._functorch.", "torch._C.Size.",
+                     "torch.Size.", "torch._C._ExcludeDispatch", "torch._C._IncludeDispatch", "torch._C._SetExclude", "torch._C._ForceDispatch", "torch.dtype.", "torch.device.", "torch.finfo.",
+                     "torch.iinfo.", "torch._C._RecordFunctionFast", "torch._C._Inference", "torch.utils._pytree", "torch._C._autograd.DeviceType",
+                     "torch._C._profiler._RecordFunctionFast", "torch._C._monitor")
+_REASON = {
+    "time": "asks for the time", "datetime": "asks for the time", "posix": "asks the system or changes it", "nt": "asks the system or changes it",
+    "_io": "reads or writes a file", "io": "reads or writes a file", "_socket": "uses the network", "_sqlite3": "asks a database", "_pickle": "reads whole objects",
+    "_random": "draws random numbers of Python", "_contextvars": "changes a variable of the context",
+    "sys": "asks for the state of Python or changes it"}
+
+
+_MADE_BY_C = (types.MethodDescriptorType, types.ClassMethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType, staticmethod)
+
+
+def name_of(function: Any) -> str:
+    """The module or the class of a C function, and its own name."""
+    itself, name = getattr(function, "__self__", None), str(getattr(function, "__name__", ""))
+    module = str(getattr(function, "__module__", None) or "")
+    if itself is None or isinstance(itself, types.ModuleType) or type(itself).__module__ == "pybind11_builtins":
+        return f"{module or getattr(itself, '__name__', '')}.{name}"
+    kind = itself if isinstance(itself, type) else type(itself)
+    owner = next((each for each in (*kind.__mro__, *type(kind).__mro__) if type(vars(each).get(name)) in _MADE_BY_C), kind)
+    return f"{owner.__module__}.{owner.__qualname__}.{name}"
+
+
+@functools.lru_cache(maxsize=1)
+def rows() -> dict[str, Row]:
+    """The table, a row for each name."""
+    found: dict[str, Row] = {}
+    for line in _ROWS.strip().splitlines():
+        columns, names = line.split("|")
+        found.update(dict.fromkeys(names.split(), Row(*columns.split())))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _operators() -> frozenset[str]:
+    import torch
+
+    return frozenset(name.partition("::")[2].partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+
+
+_OPERATOR = Row("-", "new", "self", "-")
+_ASKS = Row("-", "new", "-", "-")
+
+
+def row_of(function: Any) -> Row | None:
+    """What is known of a C function; None: it is in no row."""
+    name = name_of(function)
+    if name in _NOT:
+        return None
+    known = rows()
+    owner = name.rpartition(".")[0]
+    found = known.get(name) or known.get(f"{owner}.*") or known.get(f"{name.partition('.')[0]}.*")
+    return found or (_row_of_torch(name) if name.startswith("torch") else None)
+
+
+def _row_of_torch(name: str) -> Row | None:
+    """An operator is recorded whoever calls it. A name of Python's protocols is one of a tensor's operators, too."""
+    owner, _, short = name.rpartition(".")
+    is_protocol = owner in ("torch._C.TensorBase", "torch.Tensor") and short.startswith("__") and short.endswith("__")
+    if short in _operators() or is_protocol or owner.startswith("torch._ops"):
+        return _OPERATOR
+    return _ASKS if short in _OF_TORCH or name.startswith(_CLASSES_OF_TORCH) else None
+
+
+def is_for_libraries(function: Any) -> bool:
+    """Whether PyTorch and Python's library may call it, and the program may not. PyTorch's Python asks for PyTorch's settings, which a recording has."""
+    name = name_of(function)
+    return name in _OF_LIBRARIES or name.startswith("torch._C.") and name.rpartition(".")[2].lstrip("_").startswith(("is_", "get_", "has_"))
+
+
+def refusal_of(function: Any) -> str:
+    """Why no recording calls a function that is in no row."""
+    name = name_of(function)
+    what = next((reason for module, reason in _REASON.items() if name.startswith(f"{module}.")),
+                "may read what no guard looks at, because it is C")
+    return (f"The function calls {name}(), which {what}; call it outside and give what it returns as an argument, or by watch=, or promise by "
+            "guards=\"promised\" that it does not matter.")
