@@ -98,9 +98,14 @@ class CallNumbers:
         self.places = tuple(i for i, part in enumerate(template) if isinstance(part, Open))
         self._given = given
         self._values: list[Any] = []
+        # Of the last recording, and of the one before.
         self._recorded: list[Any] = []
+        self._recorded_before: list[Any] = []
         # Counters by their index in the values that the first run did not change, and what they are.
         self._fixed: dict[int, Any] = {}
+        # Whole counters by their index that an operator was given without a word, with its line; code of the run under way.
+        self._untold: dict[int, str] = {}
+        self._ran: list[types.CodeType] = []
         self._recordings = self._runs = self._replays = 0
         self._texts: _Texts | None = None
         self._book: Book | None = None
@@ -217,7 +222,8 @@ class CallNumbers:
     def look_at(self, ran: Iterable[types.CodeType], known: Iterable[types.CodeType]) -> None:
         """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
         use a counter where nothing tells."""
-        for code in ran if self.has_floats else ():
+        self._ran = list(ran)
+        for code in self._ran if self.has_floats else ():
             if "type" in names_of(code).globals:
                 self.refusal = self.refusal or f"the function asks for type() ({names_of(code).globals['type']})"
         for counter in self.counters:
@@ -253,9 +259,12 @@ class CallNumbers:
             self.refusal, self.differs = self.refusal or "the function makes other numbers of it in another recording", True
         if recorded:
             self._recordings += 1
-            self._recorded = list(self._values)
+            self._recorded_before, self._recorded = self._recorded, list(self._values)
+        if recorded and any(not same_value(self.counters[index - first].now(), value) for index, value in self._fixed.items()):
+            self.refusal, self.differs = self.refusal or "the function changes it in some of these calls", True
         if book is not None:
             book.close()
+            self._look_for_untold(book)
             if not is_another:
                 self._note(book)
         if self._runs > _MOST_RUNS and not self.counters:
@@ -290,9 +299,18 @@ class CallNumbers:
             if value is not None:
                 counter.put(value)
 
+    def _look_for_untold(self, book: Book) -> None:
+        """Such a counter is a constant of the recording. A call that finds another value there is of another one."""
+        for index, counter in enumerate(self.counters, len(self.places)):
+            where = next((line for text, line in book.untold.items() if f"v[{index}]" in text), "") or counter.untold_use(self._ran, book.sites)
+            if where and index not in self._untold:
+                self._untold[index] = where
+                if self.is_proven and self._recordings > _PROOF:
+                    self.refusal, self.differs = self.refusal or f"an operator is given it that does not tell ({where})", True
+
     def _let_go_of_unused(self, book: Book) -> None:
         """Whole numbers that the function leaves as they are, and makes nothing of."""
-        for index in range(len(self.places), len(self._values)):
+        for index in [index for index in range(len(self.places), len(self._values)) if index not in self._untold]:
             text = f"v[{index}]"
             made = [*book.wholes, *book.floats, *book.answers, *self._left]
             if text in book.wholes and sum(text in each for each in made) <= 1 + (self._left[index - len(self.places)] == text):
@@ -309,6 +327,10 @@ class CallNumbers:
             return
         if self._texts is not None:
             texts.keep_what_was_equal(self._texts)
+            for index, where in self._untold.items():
+                if not same_value(self._values[index], self._recorded_before[index]):
+                    self.refusal = f"an operator is given it that does not tell, as those of tensors and floats are ({where})"
+                    return
         self._texts = texts
         self._give(list(book.floats.values()))
 

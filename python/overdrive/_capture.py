@@ -12,6 +12,7 @@ from overdrive._recording import _refuse
 from overdrive._capture_results import filled, form_of_results
 from overdrive._capture_texts import Number
 from overdrive._facts import SUBCLASS
+from overdrive._guards import frozen
 from overdrive._library import call, whole_number
 from overdrive._methods import Method, itself
 from overdrive._step_run import StepRun
@@ -72,7 +73,7 @@ class CapturedStep(Method, StepRun):
         facts = self._facts.of(tensors)
         if facts is None:
             return self._eager(inputs, SUBCLASS)
-        key = (template, None if self._watch is None else Number(self._watch()),
+        key = (template, None if self._watch is None else Number(frozen(self._watch())),
                () if optimizer is None else optimizer.gradients(), facts)
         variant = self._variant
         if (variant is None or variant.key != key or variant.reads.changed() is not None

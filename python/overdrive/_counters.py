@@ -7,7 +7,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from overdrive._guards import CELL, ITEM, Read
 from overdrive._left import putter_of
@@ -62,14 +62,25 @@ class Counter:
     def told(self) -> str:
         return f"`{self.read.name}`"
 
+    def untold_use(self, codes: Iterable[types.CodeType], told: Collection[tuple[types.CodeType, int]]) -> str:
+        """Where an operator of this code may be given a whole number without a word, as a tensor's and a float's are; "" where none is. What was
+        told: code, and where in it. An operator that has not run tells nothing either."""
+        if type(plain(self.now())) is not int:
+            return ""
+        for code in _without_optimizers(self.read, codes):
+            for site, where in _use_of(code, _key_of(self.read)).sites.items():
+                if (code, site) not in told:
+                    return where
+        return ""
+
     def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
         if type(self.now()) is not int:
             return ""
         uses = (_use_of(code, _key_of(self.read)) for code in _without_optimizers(self.read, codes))
-        return next((f"the function uses it for something else than arithmetic and comparisons ({where})"
-                     for use, where in uses if use == _OTHER), "")
+        return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
+                     for use in uses if use.worst == _OTHER), "")
 
 
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
@@ -142,24 +153,35 @@ def _key_of(read: Read) -> Any:
     return read.name.rpartition(".")[2] if read.kind == CELL else read.key
 
 
+class _Use(NamedTuple):
+    """What becomes of a number in a function, in which line, and operators that are given it, each with its line."""
+
+    worst: int
+    where: str
+    sites: dict[int, str]
+
+
 @functools.lru_cache(maxsize=8192)
-def _use_of(code: types.CodeType, key: Any) -> tuple[int, str]:
-    """What becomes of the number with this name or key in a function, and in which line."""
+def _use_of(code: types.CodeType, key: Any) -> _Use:
+    """Of the number with this name or key."""
     if not any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)):
-        return _PUT, ""
+        return _Use(_PUT, "", {})
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
     if _may_be_in_all(code, key):
-        return _OTHER, f"{file}:{line}"
+        return _Use(_OTHER, f"{file}:{line}", {})
     steps = steps_of(code)
     worst, worst_line = _PUT, line
+    sites: dict[int, str] = {}
     for index, step in enumerate(steps):
         line = line_of(step, line)
         is_named = step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) and not _is_called(steps, index)
         if is_named or _is_item(steps, index, key):
-            use = _becomes(steps, index)
+            met: list[int] = []
+            use = _becomes(steps, index, met)
+            sites.update(dict.fromkeys(met, f"{file}:{line}"))
             if use > worst:
                 worst, worst_line = use, line
-    return worst, f"{file}:{worst_line}"
+    return _Use(worst, f"{file}:{worst_line}", sites)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -211,12 +233,21 @@ def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:
     step = steps[at]
     if step.argrepr in ("/", "/=") or "TRUE_DIVIDE" in step.opname:
         return True
-    other = steps[at - 1] if above else steps[first - 2] if steps[first].opname == "LOAD_ATTR" else steps[first - 1]
+    other = _other(steps, at, first, above)
     return bool(other.opname == "LOAD_CONST" and isinstance(other.argval, float))
 
 
-def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
-    """Follows the number that `steps[first]` loads: how many values lie above it."""
+def _other(steps: list[Any], at: int, first: int, above: int) -> Any:
+    """What loads the other operand."""
+    return steps[at - 1] if above else steps[first - 2] if steps[first].opname == "LOAD_ATTR" else steps[first - 1]
+
+
+def _is_whole(step: Any) -> bool:
+    return step.opname in _CONSTANTS and type(step.argval) is int
+
+
+def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = False) -> int:
+    """Follows the number that `steps[first]` loads: how many values lie above it. `sites`: gets the operators that are given it."""
     above, is_moved, stored = 0, False, _KEPT
     for at in range(first + 1, min(len(steps), first + 40)):
         step, name = steps[at], steps[at].opname
@@ -231,10 +262,16 @@ def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
         elif _is_subscript(step) and above >= 2 or name == "COMPARE_OP" and above >= 2:
             above -= 1
         elif name == "COMPARE_OP":
+            if above == 0 and not _is_whole(_other(steps, at, first, above)):
+                sites.append(step.offset)
             return _TOLD
         elif name.startswith(("BINARY_", "INPLACE_")) and not _is_subscript(step):
-            if above < 2 and _makes_a_float(steps, at, first, above):
-                return _TOLD
+            if above < 2:
+                # A number on the left tells by its own method, and one on the right of a whole number does.
+                if (above == 0 or is_moved) and not _is_whole(_other(steps, at, first, above)):
+                    sites.append(step.offset)
+                if _makes_a_float(steps, at, first, above):
+                    return _TOLD
             stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
         elif name in _MOVES:
@@ -245,7 +282,7 @@ def _becomes(steps: list[Any], first: int, of_local: bool = False) -> int:
             return stored if above >= 2 or is_moved else _OTHER  # else it is the index
         elif name == "STORE_FAST" and above == 0 and not of_local:
             loads = (index for index, load in enumerate(steps) if load.opname in _OTHERS[2:5] and load.argval == step.argval)
-            uses = max((_becomes(steps, index, of_local=True) for index in loads), default=_PUT)
+            uses = max((_becomes(steps, index, sites, of_local=True) for index in loads), default=_PUT)
             return stored if uses == _KEPT else uses
         elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
             return _TOLD if above == 0 and name.startswith(_JUMPS) else _OTHER

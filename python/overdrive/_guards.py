@@ -1,12 +1,11 @@
 """Values of a Python program that a recording depends on, and one quick look at all of them."""
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import enum
 import functools
 import gc
-import math
+import struct
 import sys
 import types
 from array import array
@@ -17,7 +16,7 @@ from typing import Any
 from overdrive._library import under_the_gil
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
-ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT = range(15)
+ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT, ALIKE = range(16)
 _OF_C = ctypes._SimpleCData.__mro__[1]
 _FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
@@ -25,6 +24,8 @@ NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 # Classes of most values, of which is_number() need not ask more.
 _NUMBERS = frozenset((type(None), bool, int, float, str, bytes, complex))
+# Classes whose equal values have the same bits.
+_EQUAL_IS_SAME = frozenset((int, bool, str, bytes, range))
 _NO_NUMBERS = frozenset((type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, dict, list, tuple, set,
                          frozenset, property, classmethod, staticmethod))
 # Of what a container has, beside single items.
@@ -89,6 +90,21 @@ def states_of(generators: Iterable[Any]) -> list[bytes]:
     return [pickle.dumps(state) for state in states]
 
 
+def frozen(value: Any) -> Any:
+    """A value as it is now, which a change in place makes another one."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value, None if value.is_inference() else value._version
+    if is_array(value):
+        return bytes_of(value)
+    if isinstance(value, dict):
+        return type(value), [*value], [frozen(item) for item in value.values()]
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return type(value), [frozen(item) for item in value]
+    return value
+
+
 def is_all_numbers(value: Any) -> bool:
     """Whether it is a tuple that counts by its values."""
     return isinstance(value, tuple) and all(map(is_number, value))
@@ -101,22 +117,33 @@ def is_setting(value: Any) -> bool:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether a program would do the same with both: 0.0 is not -0.0, and 1 is neither 1.0 nor True."""
+    """Whether both have the same class and the same bits. 1 is neither 1.0 nor True, and a class of the program has no say in it (``__eq__``)."""
     if a is b:
         return True
-    if type(a) is not type(b):
+    kind = type(a)
+    if kind is not type(b):
         return False
-    if isinstance(a, float):
-        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    if kind in _EQUAL_IS_SAME:
+        return bool(a == b)
+    if kind is float:
+        return struct.pack("d", a) == struct.pack("d", b)
+    if kind is complex:
+        return struct.pack("dd", a.real, a.imag) == struct.pack("dd", b.real, b.imag)
     if is_scalar(a):
         return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
-    if isinstance(a, (tuple, list)):
+    if isinstance(a, (tuple, list)) or kind in (set, frozenset):
         return len(a) == len(b) and all(map(same_value, a, b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(map(same_value, a.values(), b.values()))
-    with contextlib.suppress(Exception):
-        return bool(a == b)
-    return False
+        return same_value([*a], [*b]) and all(map(same_value, a.values(), b.values()))
+    if kind is slice:
+        return same_value((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return _is_device(a) and bool(a == b)
+
+
+def _is_device(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.device)
 
 
 class Read:
@@ -180,6 +207,31 @@ class Read:
         if is_number(now) and is_number(self.expected):
             text += f" ({self.expected!r}, then {now!r})"
         return text + (f", read at {self.where}" if self.where else "")
+
+
+class Alike(Read):
+    """A place at which some calls leave another tensor, and whose tensor no operator of this call is given: only what Python asks of it counts."""
+
+    __slots__ = ()
+
+    def __init__(self, read: Read) -> None:
+        super().__init__(read.kind, read.holder, read.key, read.name, read.where)
+        self.place = (ALIKE, id(read.holder), read.key)
+        self.expected = _looks_of(self.expected)
+
+    def now(self) -> Any:
+        return _looks_of(super().now())
+
+    def accepts(self, now: Any) -> bool:
+        return same_value(self.expected, now)
+
+
+def _looks_of(value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return type(value), value.dtype, value.device, tuple(value.shape), value.requires_grad, value.is_leaf
 
 
 def as_it_is_now(read: Read) -> Read:
@@ -348,7 +400,8 @@ class Reads:
         in_dicts: dict[int, list[Read]] = {}
         others: list[Read] = []
         for read in self._all.values():
-            (in_dicts.setdefault(id(read.holder), []) if read.kind == ENTRY or _is_told_by_a_version(read) else others).append(read)
+            is_in_a_dict = not isinstance(read, Alike) and (read.kind == ENTRY or _is_told_by_a_version(read))
+            (in_dicts.setdefault(id(read.holder), []) if is_in_a_dict else others).append(read)
         have_versions = _dicts_have_versions()
         for holder, reads in in_dicts.items():
             if have_versions:
@@ -362,6 +415,9 @@ class Reads:
     def _append(self, reads: Iterable[Read]) -> None:
         for read in reads:
             expected = read.expected
+            if isinstance(read, Alike):
+                self._slow.append(read)
+                continue
             if read.kind == ENTRY:  # most are
                 words = ENTRY, id(read.holder), id(read.key), 0 if expected is NOTHING else id(expected)
             elif _is_told_by_a_version(read) or _c_kind(read) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from overdrive._call_numbers import CallNumbers
@@ -13,7 +13,7 @@ from overdrive._capture_results import form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, is_counted, is_only_written
-from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Held, Read, as_it_is_now, bytes_of, is_all_numbers, is_array,
+from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Held, Read, as_it_is_now, bytes_of, is_all_numbers, is_array,
                                is_number)
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
@@ -24,6 +24,7 @@ from overdrive._tracked import Tracked, TrackedWhole
 from overdrive._walk import Walk
 
 
+_Place = tuple[int, int, Any]
 NOT_CHANGED_BY_REPLAYS = "The function changes {}, which a replay would not; change it outside of the function."
 # Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
 _IN_CYCLES = 1 << 14
@@ -251,13 +252,33 @@ class StepLearning(StepChoice):
         own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
                     for place, read in self._own.items() if place not in {**self._left, **self._counters}
                     and place not in self._assigned and not isinstance(read.now(), self._tensor)), "")
-        call("Recording.unseen_numbers", own or walk.unseen or watcher.unseen)
+        call("Recording.unseen_numbers", own)
+
+    def _only_read(self, reads: Mapping[_Place, Read]) -> dict[_Place, Read]:
+        """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
+        return {place: read for place, read in reads.items()
+                if place not in self._counters and place not in self._assigned and self._before.is_still_at(read)}
+
+    def _used_though_left(self) -> list[Read]:
+        """Of these, tensors that an operator of the recording was given."""
+        return [as_it_is_now(read) for read in self._only_read(self._left).values()
+                if any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
+
+    def _look_at_assigned(self) -> None:
+        """Code that has not run before may read a number that no other code reads."""
+        for read in [read for read in self._assigned.reads() if not is_only_written(read, self._codes)]:
+            self._assigned.drop(read.place)
+            self._own.pop(read.place, None)
+            self._is_outdated = True
+            _refuse(f"The function gives {read.told()} in some calls and reads it in others; the next calls are recorded with its value.")
 
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
         last = self._last_walk
-        new = None if last is None else last.look(watcher, self._left)
+        only_read = self._only_read({**self._own, **self._left})
+        own, given = self._own.keys() - only_read.keys(), self._left.keys() - only_read.keys()
+        new = None if last is None else last.look(watcher, given)
         if last is None or new is None:
-            last = self._last_walk = LastWalk(watcher, self._left, self._own, self._known_names, self._function, self._roots)
+            last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
         walk = last.of_one_call(self._met_functions, watcher.found())
@@ -273,8 +294,9 @@ class StepLearning(StepChoice):
         if self._optimizer is not None:
             self._optimizer.note_names(new)
             new += self._optimizer.options_read()
-        variant.reads.add(read for read in new if read.place not in self._own)
-        variant.reads.leave_out(self._own)
+        variant.reads.add(Alike(read) if place in self._left and isinstance(read.expected, self._tensor) else read
+                          for read in new if (place := read.place) not in own)
+        variant.reads.leave_out(own)
         return walk
 
 

@@ -46,7 +46,8 @@ class StepRun(StepApart):
             numbers = variant.numbers
             inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
             entry = call("Capture.current", self._capture)
-            before = Before(self._left.values())
+            before = self._before = Before(
+                [*self._left.values(), *(read for place, read in self._own.items() if place not in self._counters)])
             with telling(self):
                 value = self._run_function(variant, inputs, recorded)
                 del inputs
@@ -136,6 +137,7 @@ class StepRun(StepApart):
             watcher.keep(self._objects)
             self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
+            self._look_at_assigned()
             if variant.numbers is not None:
                 variant.numbers.look_at((code for code, _ in watcher.codes), self._codes)
             self._note_written(before)
@@ -157,6 +159,7 @@ class StepRun(StepApart):
                 self._note_changed_apart(apart)
             if recorded:
                 self._note_settings(variant)
+                variant.reads.add(self._used_though_left())
         with _Unrecorded():
             try:
                 with without_collections():

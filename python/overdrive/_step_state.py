@@ -24,6 +24,7 @@ from overdrive._guards import ENTRY, Read, Reads, is_scripted
 from overdrive._last_walk import LastWalk
 from overdrive._library import address_of, call, function as function_of
 from overdrive._modes import counts_of_modes
+from overdrive._places import Before
 from overdrive._schedulers import Schedulers
 from overdrive._step_variant import _Variant
 from overdrive._swap import let_go_before_swaps
@@ -74,6 +75,8 @@ class StepState:
         self._met, self._met_functions = Met(), Met()
         # Values that the function changes itself: a replay does not, and nothing else is promised for them.
         self._own: dict[tuple[int, int, Any], Read] = {}
+        # What stood before the run under way at places that some run gives values.
+        self._before = Before(())
         self._last_walk: LastWalk | None = None
         self._known_names: KnownNames | None = None
         # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.

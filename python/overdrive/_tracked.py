@@ -26,6 +26,10 @@ class Book:
         self.floats: dict[str, float] = {}
         self.wholes: dict[str, int] = {}
         self.answers: dict[str, bool] = {}
+        # Operators by which the function has told what it makes of them: code, and where in it.
+        self.sites: set[tuple[types.CodeType, int]] = set()
+        # Whole numbers by their texts that met what is no number, as a tensor, with the line.
+        self.untold: dict[str, str] = {}
         # Why the texts do not tell all.
         self.looked = ""
         self.is_open = True
@@ -123,10 +127,22 @@ def _text_of(self: Number, other: Any) -> str:
     return f"({other!r})" if type(other) in (int, float) and -_LARGEST < other < _LARGEST else ""
 
 
+def _note_site(number: Number) -> None:
+    frame = sys._getframe(2)
+    number.book.sites.add((frame.f_code, frame.f_lasti))
+
+
+def _note_untold(number: Number) -> None:
+    if isinstance(number, TrackedWhole):
+        number.book.untold.setdefault(number.text, line_of_caller())
+
+
 def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
+            _note_untold(self)
             return NotImplemented  # a tensor knows what to do
+        _note_site(self)
         a, b = (plain(other), plain(self)) if swapped else (plain(self), plain(other))
         result, text = function(a, b), _text_of(self, other)
         if not text or type(result) not in (int, float):
@@ -140,7 +156,9 @@ def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swa
 def _comparison(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
+            _note_untold(self)
             return NotImplemented
+        _note_site(self)
         answer, text = function(plain(self), plain(other)), _text_of(self, other)
         if not text:
             self.book.look(f"the function compares it ({name})")

@@ -167,7 +167,7 @@ class Rate:
         return 0.1 if time.time() < 1 else 0.5
 
 
-@pytest.mark.parametrize("kind, reason", [("iterated", "an iterator"), ("timed", "asks for time()")])
+@pytest.mark.parametrize("kind, reason", [("iterated", "`self.numbers`, an iterator that lives on"), ("timed", "time.time(), which asks for the time")])
 def test_numbers_that_may_change_unseen_are_refused(kind, reason):
     results = []
     for capture in (lambda function: function, overdrive.capture):
@@ -177,7 +177,7 @@ def test_numbers_that_may_change_unseen_are_refused(kind, reason):
             warnings.simplefilter("ignore")
             results.append([step(X).item() for _ in range(40)])
     assert results[0] == results[1]
-    assert "by a number" in step.refusal() and reason in step.refusal(), step.refusal()
+    assert reason in step.refusal(), step.refusal()
 
 
 def test_a_rate_of_a_scheduler_is_looked_at():
@@ -887,14 +887,10 @@ def test_an_error_of_a_signals_handler_leaves_the_recorded_call(monkeypatch):
     class TooLate(Exception):
         pass
 
-    usual, calls = texts.line_of_caller, itertools.count(1)
-
-    def handled():
-        if next(calls) == 3:
-            raise TooLate
-        return usual()
-
-    monkeypatch.setattr(texts, "line_of_caller", handled)
+    # Of a file that is none of the program's: what it counts is no value that the function reads.
+    names = {"usual": texts.line_of_caller, "calls": itertools.count(1), "TooLate": TooLate}
+    exec(compile("def handled():\n    if next(calls) == 3: raise TooLate\n    return usual()", "<frozen handler>", "exec"), names)
+    monkeypatch.setattr(texts, "line_of_caller", names["handled"])
     step = overdrive.capture(lambda x: x.tanh() * 2 + 1)
     errors = 0
     for i in range(10):

@@ -252,11 +252,16 @@ def set_beta(loss, i):
     (in_pytorchs_module, set_beta), (behind_a_dynamic_name, set_attribute), (in_a_deque, set_item), (in_a_named_tuple, set_item),
     (in_a_class_and_then_in_the_object, set_attribute), (in_an_attribute_that_was_not_there, set_attribute),
     (behind_getattr, set_entry), (in_a_decorated_function, set_item), (in_a_function_that_is_made_in_the_step, set_item),
-    (in_a_hook, set_item), (in_a_partial, set_item), (in_a_generator, set_item), (in_a_default, set_item),
+    (in_a_hook, set_item), (in_a_partial, set_item), (in_a_default, set_item),
     (in_a_long_list, set_item)], ids=lambda f: f.__name__)
 def test_a_number_is_noticed_and_two_in_turn_have_two_programs(make, change):
     step = same_as_eager(make, change)
     assert step.stats()["replayed"] == 40 - 2 * 4 and step.stats()["outdated"] == 0
+
+
+def test_an_iterator_that_lives_on_is_refused_by_name():
+    step = same_as_eager(in_a_generator, set_item, replayed=False)
+    assert "`values`, an iterator that lives on" in step.refusal(), step.refusal()
 
 
 def test_globals_and_attributes_of_classes_and_modules_are_noticed():
@@ -794,7 +799,9 @@ def test_a_profiler_and_a_debugger_of_the_program_keep_working(tool):
         assert any("function" in str(entry.code) for entry in profiler.getstats())
     if tool in ("tracer", "both"):
         assert "function" in lines
-    assert step.stats()["replayed"] == (0 if tool == "both" else 12), step.explain()
+    # C functions are seen from a profiler's place alone.
+    assert step.stats()["replayed"] == (12 if tool == "tracer" else 0), step.explain()
+    assert tool == "tracer" or "A profiler watches this thread" in step.refusal()
 
 
 def test_steps_on_two_threads_see_their_own_reads():
@@ -824,7 +831,7 @@ def test_a_difference_between_two_recordings_names_the_lines_of_its_operator():
         return y * next(values)  # this line
 
     line = varies.__code__.co_firstlineno + 2
-    step = overdrive.capture(varies)
+    step = overdrive.capture(varies, guards="promised")  # else an iterator that lives on is refused
     for _ in range(12):
         step(torch.ones(2))
     assert "aten::mul" in step.refusal() and f"guards_test.py:{line})" in step.refusal(), step.refusal()
@@ -833,7 +840,7 @@ def test_a_difference_between_two_recordings_names_the_lines_of_its_operator():
         y = x * 2  # one of the two
         return y * next(values)
 
-    step = overdrive.capture(twice)
+    step = overdrive.capture(twice, guards="promised")
     for _ in range(12):
         step(torch.ones(2))
     first = twice.__code__.co_firstlineno + 1
@@ -842,7 +849,7 @@ def test_a_difference_between_two_recordings_names_the_lines_of_its_operator():
     def table(x):
         return x * torch.tensor([float(next(values)), 1.0])
 
-    step = overdrive.capture(table)
+    step = overdrive.capture(table, guards="promised", constant_numbers=True)
     for _ in range(12):
         step(torch.ones(2))
     assert f"guards_test.py:{table.__code__.co_firstlineno + 1})" in step.refusal(), step.refusal()
