@@ -36,7 +36,7 @@ UNIT = re.compile(r"[a-z][a-z0-9_]*")
 IN_TREE = re.compile(rf"({'|'.join(FOLDERS)})/[\w./*-]*")
 SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu|inl)")
 # Documents that name what was, and libraries of others.
-NOT_OURS = ("CHANGELOG.md", "docs/recipes/", "docs/upstream.md")
+NOT_OURS = ("CHANGELOG.md", "docs/recipes/")
 # Names of the system, of PyTorch and of other projects that no source of ours has.
 OTHERS = (
     "DEVICE", "MXCSR", "FPCR", "FlopCounterMode", "OVERDRIVE_0", "OVERDRIVE_MACRO", "PythonEngine",
