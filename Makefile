@@ -17,7 +17,7 @@ export CTEST_OUTPUT_ON_FAILURE := 1
 
 # A thread sanitizer needs a memory layout that some kernels randomise too far.
 NO_ASLR := $(shell setarch $(shell uname -m) -R true 2>/dev/null && echo setarch $(shell uname -m) -R)
-SOURCES = $(shell find engine hooks forward_ad checkpoint inspect replay python test bench examples -name '*.h' -o -name '*.cpp')
+SOURCES = $(shell find engine hooks forward_ad checkpoint inspect replay python test bench examples docs -name '*.h' -o -name '*.cpp')
 BUILD = cmake --build --preset $(1) -j $(JOBS)
 TEST = $(NO_ASLR) ctest --preset $(1) -j $(JOBS) $(CTEST_ARGS)
 
@@ -26,7 +26,7 @@ compare: configure-release
 	$(call BUILD,release) --target overdrive_cli
 	build/bin/overdrive compare --all --quick --json build/compare.json --html build/compare.html
 
-## results:   train every model to its end under both engines and captured, and write the tables of README and docs
+## results:   train every model to its end under both engines and captured, and write the tables of README and docs and their picture
 results: configure-release
 	$(call BUILD,release) --target overdrive_cli
 	build/bin/overdrive compare --all --capture --json build/results.json

@@ -76,13 +76,20 @@ class Backward {
 
  private:
   void run_in_surroundings() {
-    if (!needs_task()) {
-      run_bare();
-    } else if (GraphTask* task = task_to_share()) {
-      run_shared(*task);
-    } else {
-      run_framed();
+    switch (surroundings()) {
+      case Surroundings::kBare:
+        return run_bare();
+      case Surroundings::kShared:
+        return run_shared(*context_.innermost->task);
+      case Surroundings::kFramed:
+        return run_framed();
     }
+  }
+
+  // The table stands in backward.h.
+  Surroundings surroundings() const {
+    if (!needs_task()) return Surroundings::kBare;
+    return may_share_task() ? Surroundings::kShared : Surroundings::kFramed;
   }
 
   [[gnu::noinline]] void run_watched() {
@@ -113,7 +120,7 @@ class Backward {
   }
   bool hands_over() const { return devices_.has_value() && devices_->hands_over(); }
 
-  // Whether anything could notice that the run has no graph task of its own. Workers enter it.
+  // Whether anything could notice that the run has no graph task of its own.
   bool needs_task() const {
     return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
            exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
@@ -140,15 +147,13 @@ class Backward {
     return current != nullptr && !current->exec_info_.empty();
   }
 
-  // The task of the frame around this call, or null where it may not be borrowed. A borrowed task is ours and
-  // current, and its is_checkpoint_valid() already has the right value.
-  GraphTask* task_to_share() const {
+  // Whether the task of the frame around this call may be borrowed: it is ours and current, no other thread is
+  // inside, and its is_checkpoint_valid() already has the right value.
+  bool may_share_task() const {
     const ActiveRun* outer = context_.innermost;
-    if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return nullptr;
-    if (outer->has_company || hands_over()) return nullptr;  // a borrowed task is one thread's
-    if (memory_->plan.pruned() && engine_.engine.is_checkpoint_valid()) return nullptr;
-    if (owes_warning_) return nullptr;
-    return outer->task;
+    if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return false;
+    if (outer->has_company || hands_over() || owes_warning_) return false;
+    return !(memory_->plan.pruned() && engine_.engine.is_checkpoint_valid());
   }
 
   // See Note [View readers]; a few nodes are listed faster than asked about.

@@ -22,10 +22,10 @@ __attribute__((visibility("default"))) uint64_t overdrive_backward_count(void);
 /* Writes stats() as JSON, cut to size and always terminated; returns the length of the
    whole text without the final zero, as snprintf does, or -1. */
 __attribute__((visibility("default"))) int overdrive_stats_json(char* buffer, size_t size);
+/* stats() as one sentence for people, cut and counted in the same way. */
+__attribute__((visibility("default"))) int overdrive_stats_summary(char* buffer, size_t size);
 /* overdrive::keep_memory(): 1 when it is set, 0 where malloc is not glibc's or bytes are too many. */
 __attribute__((visibility("default"))) int overdrive_keep_memory(size_t bytes);
-/* The same as one sentence for people. */
-__attribute__((visibility("default"))) int overdrive_stats_summary(char* buffer, size_t size);
 __attribute__((visibility("default"))) void overdrive_reset_stats(void);
 /* Why the last of the calls above failed on this thread, "" when it did not. Good until the next. */
 __attribute__((visibility("default"))) const char* overdrive_last_error(void);

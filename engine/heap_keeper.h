@@ -37,7 +37,13 @@ class HeapKeeper {
   size_t limit() OVERDRIVE_EXCLUDES(mutex_);
 
  private:
-  enum class Way { kUndecided, kLooking, kOwn, kAsked, kOff };
+  enum class Way {
+    kUndecided,  // before the first install()
+    kLooking,    // page faults are counted
+    kOwn,        // steps took page faults, and the keeper set the thresholds
+    kAsked,      // the program or the environment did
+    kOff,        // glibc decides
+  };
 
   void look_locked(uint64_t backwards) OVERDRIVE_REQUIRES(mutex_);
   bool set(const base::HeapThresholds& wanted) OVERDRIVE_REQUIRES(mutex_);

@@ -4,8 +4,10 @@
     tools/check_docs.py BUILD_FOLDER
 
 - A link between our documents leads to a file. A path or a source file in `code` exists.
+- Each word in `code` occurs in a source, as a name, in a text or in a comment; or it is the name of a test, or one of OTHERS.
+  The README of a folder of the library names units (files without their suffix, and folders) of that folder.
 - Each folder with sources has a README.
-- README.md lists every OVERDRIVE_* variable that the library reads.
+- docs/guide/switching.md lists every OVERDRIVE_* variable that the library reads.
 - Each row of docs/contracts.md and docs/differences.md names, in its last column, a test that exists:
   `Suite.Name` of a GoogleTest program or the name of a CTest test. So does each test that docs/host_contract.md cites.
 - No guide names a test: the promises of the guides stand in docs/contracts.md.
@@ -24,11 +26,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ("engine", "hooks", "forward_ad", "checkpoint", "inspect", "replay", "python")
 FOLDERS = (*LIBRARY, "test", "bench", "examples", "cmake", "tools", "docs")
+VARIABLES = "docs/guide/switching.md"
 PROMISES = ("docs/contracts.md", "docs/differences.md")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"`([^`\s]+)`")
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+WORD = re.compile(r"[A-Za-z_]\w*")
+UNIT = re.compile(r"[a-z][a-z0-9_]*")
 IN_TREE = re.compile(rf"({'|'.join(FOLDERS)})/[\w./*-]*")
-SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu)")
+SOURCE = re.compile(r"[\w*]+\.(h|cpp|cu|inl)")
+# Documents that name what was, and libraries of others.
+NOT_OURS = ("CHANGELOG.md", "docs/recipes/")
+# Names of the system, of PyTorch and of other projects that no source of ours has.
+OTHERS = (
+    "DEVICE", "MXCSR", "FPCR", "FlopCounterMode", "OVERDRIVE_0", "OVERDRIVE_MACRO", "PythonEngine",
+    "THPVariable_Wrap", "R_AARCH64_", "TORCH_LOGS", "graph_breaks", "VmHWM", "_GLIBCXX_USE_CXX11_ABI", "alice29",
+    "testdata", "drop_last", "input_grad_buffers", "manylinux_2_28_x86_64", "perf_event_open", "posix_spawn",
+    "test_jit", "test_lazy", "TOPIC", "member_", "rn", "nvcc", "auxiliary_loss")
 TEST = re.compile(r"[A-Z*][\w*]*\.[\w*]+|\w+_tests?")
 VARIABLE = re.compile(r'(?:getenv|read|value_of|is_set_to)\("(OVERDRIVE(?:_[A-Z]+)*)"')
 ROW = re.compile(r"^\|(.*)\|\s*$")
@@ -56,6 +70,7 @@ def dead_paths(root):
     for document in documents(root):
         for number, line in lines_of(document):
             for name in CODE.findall(line):
+                name = name.removeprefix("<overdrive/").removesuffix(">")
                 if IN_TREE.fullmatch(name):
                     found = (root / name).exists() or any(root.glob(name)) or any(root.glob(name.rstrip("/") + ".*"))
                 elif SOURCE.fullmatch(name):
@@ -64,6 +79,54 @@ def dead_paths(root):
                     continue
                 if not found:
                     yield f"{document.relative_to(root)}:{number}: there is no file {name}"
+
+
+def words_of_sources(root):
+    """Every word that a source or the name of a file has."""
+    words = set()
+    for path in [*root.glob("*"), *(p for folder in FOLDERS for p in (root / folder).rglob("*"))]:
+        words.update(WORD.findall(path.stem))
+        if path.suffix in (".md", ".txt") and path.name != "CMakeLists.txt" or not path.is_file():
+            continue
+        if path.suffix not in (".png", ".so", ".pt"):
+            words.update(WORD.findall(path.read_text(errors="ignore")))
+    return words
+
+
+def spans_of(document):
+    """(line number, text) of each name or piece of code in a line of prose or of a table."""
+    inside = False
+    for number, line in lines_of(document):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif not inside:
+            for span in SPAN.findall(line):
+                yield number, span
+
+
+def unknown_names(root, tests):
+    known = words_of_sources(root) | set(tests) | set(OTHERS)
+    for document in documents(root):
+        name = str(document.relative_to(root))
+        if name.startswith(NOT_OURS):
+            continue
+        for number, span in spans_of(document):
+            for match in WORD.finditer(span):
+                word = match[0]
+                is_begin = span[match.end():match.end() + 1] == "*" and any(w.startswith(word) for w in known)
+                is_end = span[match.start() - 1:match.start()] == "*" and any(w.endswith(word) for w in known)
+                if word not in known and not is_begin and not is_end:
+                    yield f"{name}:{number}: no source has the name {word} of `{span}`"
+
+
+def unknown_units(root):
+    for folder in LIBRARY:
+        paths = list((root / folder).rglob("*"))
+        units = {path.name for path in paths} | {path.name.partition(".")[0] for path in paths} | set(OTHERS)
+        for document in (path for path in paths if path.name == "README.md"):
+            for number, span in spans_of(document):
+                if UNIT.fullmatch(span) and span not in units:
+                    yield f"{document.relative_to(root)}:{number}: {folder}/ has no unit {span}"
 
 
 def folders_without_readme(root):
@@ -75,11 +138,11 @@ def folders_without_readme(root):
 
 
 def undocumented_variables(root):
-    readme = (root / "README.md").read_text()
+    page = (root / VARIABLES).read_text()
     for source in sorted(path for folder in LIBRARY for path in (root / folder).rglob("*.cpp")):
         for name in sorted(set(VARIABLE.findall(source.read_text()))):
-            if f"`{name}`" not in readme:
-                yield f"{source.relative_to(root)} knows {name}, README.md does not"
+            if f"`{name}`" not in page:
+                yield f"{source.relative_to(root)} knows {name}, {VARIABLES} does not"
 
 
 def rows_of(document):
@@ -181,7 +244,8 @@ def guides_that_name_tests(root, tests):
 
 
 def errors_in(root, tests):
-    return [*dead_links(root), *dead_paths(root), *folders_without_readme(root), *undocumented_variables(root),
+    return [*dead_links(root), *dead_paths(root), *unknown_names(root, tests), *unknown_units(root),
+            *folders_without_readme(root), *undocumented_variables(root),
             *promises_without_test(root, tests), *unknown_tests_of_the_host_contract(root, tests),
             *guides_that_name_tests(root, tests)]
 
@@ -190,7 +254,8 @@ def main(root, build):
     tests = known_tests(root, build)
     errors = errors_in(root, tests)
     print(*errors, sep="\n", end="\n" if errors else "")
-    print(f"check_docs: {len(documents(root))} documents, {len(tests)} tests known, {len(errors)} errors")
+    words = sum(len(re.findall(r"\S*\w\S*", document.read_text())) for document in documents(root))
+    print(f"check_docs: {len(documents(root))} documents, {words} words, {len(tests)} tests known, {len(errors)} errors")
     return 1 if errors else 0
 
 

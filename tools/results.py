@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/results.md and README.md from what `overdrive compare --all --json FILE` found; with
-`--capture`, they have a column for captured steps.
+"""Writes the tables of docs/results.md and README.md, and the picture docs/pictures/results.svg, from what
+`overdrive compare --all --json FILE` found; with `--capture`, they have a column for captured steps.
 
     tools/results.py FILE
 
@@ -74,8 +74,40 @@ def short_form(document):
     return "\n" + table(head, rows) + "\n" + machine(document["environment"]) + "\n"
 
 
+def picture(document):
+    """A bar for each model's step time to stock's, switched and captured, with the interval as a line."""
+    left, width, height = 130, 420, 44  # of the names; of stock's time; of a model
+    shapes = []
+
+    def text(x, y, content, more=""):
+        shapes.append(f'<text x="{x:.0f}" y="{y}"{more}>{content}</text>')
+
+    def bar(y, found, colour):
+        if found is None:
+            return
+        lo, hi, median = (left + width * found[key] for key in ("lo", "hi", "median"))
+        shapes.append(f'<rect x="{left}" y="{y}" width="{median - left:.1f}" height="14" fill="{colour}"/>')
+        shapes.append(f'<path d="M{lo:.1f} {y + 7}H{hi:.1f}" stroke="#222"/>')
+        text(max(hi, median) + 6, y + 11, f"{found['median']:.2f}")
+
+    rows = document["comparisons"]
+    for number, row in enumerate(rows):
+        y = 34 + number * height
+        text(left - 8, y + 19, row["name"], ' text-anchor="end"')
+        captured_row = row.get("captured")
+        bar(y, row["step_ratio"], "#2c7fb8")
+        bar(y + 16, captured_row["step_ratio"] if captured_row and captured_row["replayed"] else None, "#41ab5d")
+    bottom = 34 + len(rows) * height
+    shapes.append(f'<path d="M{left + width} 26V{bottom}" stroke="#999" stroke-dasharray="4"/>')
+    text(left + width, 18, "stock", ' text-anchor="middle"')
+    text(left, 18, "step time to stock's: switched (blue), captured (green)")
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 130}" height="{bottom + 10}" font-family="sans-serif" font-size="12">\n'
+            '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(shapes) + "\n</svg>\n")
+
+
 def main(path):
     document = json.loads(Path(path).read_text())
+    (ROOT / "docs/pictures/results.svg").write_text(picture(document))
     for name, form in (("docs/results.md", long_form), ("README.md", short_form)):
         page = ROOT / name
         text, replaced = BLOCK.subn(lambda match, form=form: match[1] + form(document) + match[2], page.read_text())

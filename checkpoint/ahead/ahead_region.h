@@ -25,8 +25,11 @@ class AheadRegion {
 
   // The first run is over: where the region may run ahead is known from here on.
   void note_first_run(const Tensors& inputs, const Tensors& outputs);
-  // kOnItsThread: on the thread of all regions on its device.
-  enum class Where { kInItsTurn, kOnItsThread, kAnywhere };
+  enum class Where {
+    kInItsTurn,    // not ahead: when its node runs
+    kOnItsThread,  // ahead, by the node of an earlier region on its device
+    kAnywhere,     // ahead, on Overdrive's thread for regions
+  };
   Where where() const;
   // The device of all inputs and outputs; none where they are not together.
   const std::optional<c10::Device>& device() const { return device_; }

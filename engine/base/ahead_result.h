@@ -80,7 +80,11 @@ class AheadResult {
     arrived_.notify_all();
   }
 
-  enum class Came { kNot, kInTime, kLate };
+  enum class Came {
+    kNot,     // the reader makes its own
+    kInTime,  // the result was there
+    kLate,    // the reader waited for it
+  };
   struct Taken {
     Result result{};  // empty: kNot
     Came came = Came::kNot;
@@ -123,7 +127,13 @@ class AheadResult {
   }
 
  private:
-  enum class State { kNone, kAnnounced, kUnderWay, kUnwanted, kReady };
+  enum class State {
+    kNone,
+    kAnnounced,  // run() has not begun
+    kUnderWay,   // a thread makes the result
+    kUnwanted,   // the same, and the result will be dropped
+    kReady,
+  };
 
   void keep(const Result& result) OVERDRIVE_REQUIRES(mutex_) {
     result_ = result;

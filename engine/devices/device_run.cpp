@@ -96,14 +96,14 @@ void DeviceRun::run_with_workers() {
 }
 
 void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
-  load_.fetch_add(kOneInside);
+  load_.fetch_add(kOneInside);  // invariant 2: `task` is not done yet
   const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainLane];
   const Lane lane = lane_of(worker);
   // A worker that comes a second time stays until the run is over, asleep if need be, because it is likely to
   // come a third time. Waking it at the end costs less than leaving and entering again.
   if (stay == Stay::kWhileThereIsMore && visits_[lane]++ != 0) {
     stay = Stay::kToTheEnd;
-    staying_.fetch_add(1);
+    staying_.fetch_add(1);  // invariant 4: before serve() reads the task count
   }
   const auto inside = [&] { serve(worker, lane, task, stay); };
   try {
@@ -114,6 +114,7 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
   }
   if (task.run != nullptr) finish(task);
   if (stay == Stay::kToTheEnd) staying_.fetch_sub(1);
+  // Invariant 3: from here on the run may be gone.
   if (load_.fetch_sub(kOneInside) == kOneInside) callers_queue->wake();
 }
 
@@ -166,8 +167,7 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceSeat& seat, ReadyTask& done
   return queue.take(wanted, over, patience);
 }
 
-// A staying worker increments `staying_` before it reads the task count. So either the worker sees zero tasks,
-// or this function sees the worker.
+// Invariant 4: this function reads `staying_` after it has taken the last task out of the count.
 void DeviceRun::finish(ReadyTask& task) {
   task.keep = nullptr;
   if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || staying_.load() == 0) return;
@@ -190,7 +190,7 @@ void DeviceRun::make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node)
 }
 
 void DeviceRun::put_into_queue(Lane lane, ReadyTask task) {
-  load_.fetch_add(kOneTask);
+  load_.fetch_add(kOneTask);  // invariant 2: before another thread can take the task
   try {
     if (devices_.hands_over()) {
       queues_[lane]->push(std::move(task));

@@ -23,8 +23,13 @@ using TaskQueue = DeviceQueue<ReadyTask>;
 // A run that workers take part in. Their queues hold tasks of such runs only.
 class SharedRun : public AnyRun {
  public:
-  enum class Stay { kForOneTask, kWhileThereIsMore, kToTheEnd };
-  // Called by a worker on its thread: runs `task` inside the run's graph task. Throws nothing.
+  // When a worker leaves the run.
+  enum class Stay {
+    kForOneTask,        // after the task: the worker waits for a run of its own, and serves this one meanwhile
+    kWhileThereIsMore,  // when its queue has no task of the run
+    kToTheEnd,          // when the run has no tasks; asleep until then, if need be
+  };
+  // Called by a worker on its thread, without a lock: runs `task` inside the run's graph task. Throws nothing.
   virtual void work(Worker& worker, ReadyTask task, Stay stay) = 0;
 
  protected:
@@ -34,28 +39,33 @@ inline SharedRun& shared_run_of(const ReadyTask& task) { return static_cast<Shar
 
 class Worker {
  public:
-  // Throws std::system_error when the system refuses a thread.
+  // By WorkerGroup, under its lock. Throws std::system_error when the system refuses a thread.
   Worker(HostEngine& engine, c10::Device device);
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // On any thread, while a WorkerLease holds the worker.
   c10::Device device() const { return device_; }
   const std::shared_ptr<TaskQueue>& queue() const { return queue_; }
 
   // The host's queue of this thread, through which frames are entered. Of the worker's thread only.
   const std::shared_ptr<torch::autograd::ReadyQueue>& host_queue() const { return host_queue_; }
 
-  // Waits for the thread to end, which it does when its queue is empty. Not from the thread itself.
+  // By WorkerGroup or the last owner, without a lock and never on the thread itself. Waits for the thread to
+  // end, which it does when its queue is empty.
   void stop();
 
  private:
+  // The body of the thread: takes tasks until stop() is called and the queue is empty.
   void serve();
 
+  // Fixed before the thread starts.
   HostEngine& engine_;
   const c10::Device device_;
   const std::shared_ptr<TaskQueue> queue_;
   const std::shared_ptr<torch::autograd::ReadyQueue> host_queue_;
+  // Set by stop(), read by the thread: the release of the one meets the acquire of the other.
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

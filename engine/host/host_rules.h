@@ -9,8 +9,8 @@
 namespace overdrive::engine::host {
 
 // Whether a compiled autograd function is set: stock gives the whole call to that function. The variable that
-// holds it has no exported name, and is found in the code of Engine::set_compiled_autograd(). Unknown where
-// that code is not as expected: on other processors than x86-64, or in another build of LibTorch.
+// holds it has no exported name, and is found in the code of Engine::set_compiled_autograd(), as compilers
+// write it for x86-64 and for 64-bit ARM. Unknown where that code is another one.
 enum class CompiledAutograd { kOff, kOn, kUnknown };
 CompiledAutograd compiled_autograd();
 

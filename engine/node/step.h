@@ -23,8 +23,8 @@ struct NodeStep {
   const RunWatches* watches = nullptr;           // hear of every node, or null
 };
 
-// Moves the gradients in `slots` to `inputs`, so that AccumulateGrad is their only owner exactly when it is
-// with stock. `slots` are those of the node alone.
+// Before run_node(), by the run, on the thread of the node: moves the gradients in `slots` to `inputs`, so that
+// AccumulateGrad is their only owner exactly when it is with stock. `slots` are those of the node alone.
 inline void take_inputs(const Plan& plan, uint32_t index, at::Tensor* slots, base::variable_list& inputs) {
   const uint32_t count = plan.num_inputs(index);
   inputs.clear();
@@ -33,15 +33,16 @@ inline void take_inputs(const Plan& plan, uint32_t index, at::Tensor* slots, bas
   add_late_inputs(*plan.nodes[index].node, inputs);
 }
 
-// Records the captures of a node in a pruned call. Returns whether the node must run. The hooks of a needed
-// node run when it does, after its captures are taken.
+// Of run_node(): records the captures of a node in a pruned call. Returns whether the node must run. The hooks
+// of a needed node run when it does, after its captures are taken.
 bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs);
 
-// call_node() of a run that is watched.
+// Of run_node(): call_node() of a run that is watched. Each watch hears of the begin, and of one end.
 bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
                   base::variable_list& outputs, const NodeCall& call);
 
-// The node that an edge leads to: the planned one, or another of this plan where a hook changed the edge.
+// Of run_node(): the node that an edge leads to, which is the planned one, or another of this plan where a hook
+// changed the edge. Reads only what is fixed when the run begins.
 inline uint32_t target_of(const Plan& plan, uint32_t index, size_t edge_index, const base::Edge& edge) {
   const base::Node* const node = edge.function.get();
   if (edge_index < plan.num_edges(index)) [[likely]] {
@@ -54,8 +55,9 @@ inline uint32_t target_of(const Plan& plan, uint32_t index, size_t edge_index, c
   return target;
 }
 
-// Counts a gradient that arrives at `planned`, which still waits. Returns whether it was the last. `incomplete`
-// counts the nodes that some but not all gradients have reached.
+// Of a run's arrive(): counts a gradient that arrives at `planned`, which still waits. Returns whether it was
+// the last. `incomplete` counts the nodes that some but not all gradients have reached. The caller holds the
+// lock of the node, where several threads may arrive.
 template <typename Counter>
 bool count_arrival(PlannedNode& planned, Counter& incomplete) {
   planned.waiting -= 1;
@@ -70,25 +72,32 @@ bool count_arrival(PlannedNode& planned, Counter& incomplete) {
   return last;
 }
 
-// An arrival at a node that waits for nothing more: a hook has led an edge there.
+// Before count_arrival(), under the same lock. Throws where the node waits for nothing more: a hook has led an
+// edge there.
 inline void check_still_waits(const PlannedNode& planned) {
   TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
 }
 
-// A hook gave `target` an input after the run was planned, and led the edge there.
+// Of slot_of(): a hook gave `target` an input after the run was planned, and led the edge there.
 [[noreturn]] void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge);
 
-// The place of a gradient. The place behind a node's last one is its neighbour's.
+// Of a run's arrive(), under the same lock: the place of a gradient. The place behind a node's last one is its
+// neighbour's.
 inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge) {
   if (edge.input_nr >= plan.num_inputs(target)) [[unlikely]]
     refuse_added_input(plan, target, edge);
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 
-// Runs node `index` with `inputs`, which are used up. Turn has three members:
-//   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)   a gradient of the node, in edge
-//   order void ended()   the node made no gradients, or its inputs were captured
-//   void called(bool native)   comes before the two above; `native`: run_native ran the node
+// Runs node `index` with `inputs`, which are used up. By the run, inside of Seat::run(), on the thread that
+// took the task, without a lock. Turn says where the results go; its members are called on the same thread:
+//
+//   void called(bool native)
+//     The node has run, before its gradients arrive. `native`: run_native ran it.
+//   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient)
+//     For each gradient of the node, in the order of its edges.
+//   void ended()
+//     The node made no gradients; or its inputs were captured, before it runs.
 template <typename Turn>
 void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, Turn&& turn) {
   base::Node& node = *step.plan.nodes[index].node;

@@ -16,6 +16,9 @@ namespace overdrive::engine {
 
 class Run : public AnyRun {
  public:
+  // Everything here is called by backward.cpp, on the thread that called the backward, without a lock. Hooks
+  // and nodes run inside, and may begin a backward of their own, whose Run then lies above this one on the
+  // stack.
   Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const RunOptions& options);
   // Gives up the rest after an error: gradients and ready nodes.
   ~Run();
@@ -27,12 +30,17 @@ class Run : public AnyRun {
   // every error of a node or hook.
   void run(base::NodePtr root, const base::edge_list& root_edges, const base::variable_list& gradients);
 
+  // After run().
   base::variable_list take_captured() { return std::move(captured_); }
 
  private:
+  // Of run(): takes the best task from the thread's heap until none of ours is left.
   void run_ready();
+  // Runs one node, inside of Seat::run().
   void evaluate(uint32_t index);
+  // Of run_node(), once for each gradient: adds it to those of `target`.
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
+  // The node has all its gradients.
   void make_ready(uint32_t index, base::NodePtr node);
 
   ThreadContext& context_;

@@ -89,7 +89,7 @@ class Spilled {
   const engine::host::VersionCheck version_;
   const std::shared_ptr<SpillFile> file_;
   const int64_t at_;
-  at::Tensor tensor_;  // until it is written; guarded by TensorsLock
+  at::Tensor tensor_;  // until it is written; guarded by tensors_lock()
 };
 
 // The writing of one process: its thread, its file, and the bytes that wait. See Note [Spilling and fork].

@@ -56,7 +56,13 @@ class OVERDRIVE_API SavedTensor {  // A member of a node. Moves, and is never co
   void check_may_register() const;
   void check_version(const torch::autograd::Node* producer) const;
 
-  enum class State : uint8_t { kNothing, kOriginal, kDetached, kPacked, kReleased };
+  enum class State : uint8_t {
+    kNothing,   // no tensor was saved
+    kOriginal,  // the tensor itself
+    kDetached,  // its elements without its graph: an output must not keep its own node
+    kPacked,    // what a hook made of it
+    kReleased,  // by a backward
+  };
 
   State state_ = State::kNothing;
   SavedAs as_ = SavedAs::kInput;

@@ -40,7 +40,16 @@ class LaneRun final : public StepRunner, private LaneWork {
   std::string to_json() const override;
 
  private:
-  enum class Phase : uint8_t { kTimes, kProves, kTimesShares, kPlans, kTries, kLanes, kOneLane };
+  // In this order; kLanes and kOneLane lead back to kTries after a rest.
+  enum class Phase : uint8_t {
+    kTimes,        // runs alone, and times each step
+    kProves,       // runs large steps whole and in shares, and compares the bits
+    kTimesShares,  // runs alone, and times each share
+    kPlans,        // the next run makes the schedule
+    kTries,        // runs on lanes and on one lane in turn
+    kLanes,        // lanes were faster
+    kOneLane,      // they were not, or cannot be
+  };
   // What decides a kernel's bits, and belongs to a thread.
   struct Surroundings;
   // What another thread wrote last lies in a cache line of its own.

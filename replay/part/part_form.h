@@ -42,7 +42,11 @@ class MetForms {
   std::shared_ptr<GradientSignatures> begin_call(size_t outputs);
 
   // What a form that is not recorded asks for.
-  enum class Wish : uint8_t { kNothing, kRecording, kRefusal };
+  enum class Wish : uint8_t {
+    kNothing,    // the function runs once more in the backward
+    kRecording,  // the next call is recorded with this form, too
+    kRefusal,    // forms change too often: the part is eager for good
+  };
   void hit(size_t form);
   Wish missed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
   // A form that cannot be recorded.

@@ -7,6 +7,10 @@
 //
 // recording.cpp tells the phases, recording_proof.cpp how a call is recorded and compared,
 // recording_replays.cpp what a replay does, and recording_doubts.cpp a call whose replay is in doubt.
+//
+// Threads: CapturedFunction calls each public function, on the thread whose call is under way; its Busy flag
+// keeps other threads out, so nothing here is locked. A private function runs in call(). The exception is a
+// part: its backward runs later, perhaps on another thread, and take_placeholders() locks what the two share.
 #pragma once
 
 #include "replay/capture_options.h"
@@ -38,9 +42,11 @@ class Recording {
             const std::vector<at::Tensor>& inputs, const std::vector<WatchedValue>& watched,
             const GivenNumbers& numbers, std::shared_ptr<PartCounts> counts);
 
+  // Whether the call belongs to this recording: sizes, types, modes and watched values are the recording's.
   bool fits(const Environment& environment, const std::vector<at::Tensor>& inputs) const {
     return signature_.fits(environment, inputs);
   }
+  // Makes the call, eagerly, recorded or replayed. After fits(), and after declines() where there is a choice.
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
 
   // Whether the program fits what the step uses from outside no more, and may fit again. Before call().
@@ -81,18 +87,29 @@ class Recording {
   // Replays that are compared after calls with other values were recorded, and the most of them.
   static constexpr uint64_t kComparedBesideNew = 2;
   static constexpr uint64_t kMostComparedBesideNew = 16;
-  enum class Phase : uint8_t { kWarm, kFirst, kSecond, kCheck, kReady, kRefused };
+  enum class Phase : uint8_t {
+    kWarm,     // calls are eager, as many as CaptureOptions::eager_calls says
+    kFirst,    // the next call is recorded
+    kSecond,   // the next call is recorded, compared with the first recording, and replayed on copies
+    kCheck,    // the next call is replayed, then made eagerly and compared
+    kReady,    // calls are replayed
+    kRefused,  // calls are eager for good
+  };
   using Tensors = std::vector<at::Tensor>;
 
-  // The phases.
+  // The phases. call() goes down these three: the state of a part, the casts that autocast keeps, the phase.
   Tensors call_part_or_step(const Tensors& inputs);
   Tensors call_with_casts(const Tensors& inputs);
   Tensors call_phase(const Tensors& inputs);
+  // The function itself, timed.
   Tensors eager(const Tensors& inputs);
+  // In kFirst. Leads to kSecond, or to kRefused.
   Tensors record_first(const Tensors& inputs);
   // The next recording is compared with this one.
   void begin_proof(std::unique_ptr<Program> program);
+  // In kSecond. Leads to kCheck where the two recordings and the replay are equal.
   Tensors record_second(const Tensors& inputs);
+  // In kCheck. Leads to kReady where the replay and the eager call are equal.
   Tensors check(const Tensors& inputs);
   // Calls are eager for good.
   void refuse(std::string reason);
@@ -105,16 +122,19 @@ class Recording {
   // A recorded call differs from the one before.
   void note_difference(std::string text);
 
-  // Replays, recording_replays.cpp.
+  // Replays, in kReady, recording_replays.cpp. replay() asks the guards, then one of the two below runs.
   Tensors replay(const Tensors& inputs);
   Tensors replay_step(const Tensors& inputs);
   Tensors replay_part(const Tensors& inputs);
   // The program runs next, and functions that run apart in it.
   void begin_run() const;
+  // Runs the program. False: the run was taken back, and gradients that somebody holds are as before.
   bool run_keeping_gradients();
+  // A replay was not taken back.
   void note_replay();
   // A call that is timed, until it is known whether replays are worth it.
   Tensors weighed_call(const Tensors& inputs);
+  // Whether weighed calls have shown that replays are slower: calls are eager then.
   bool gives_way();
 
   // Calls whose replay is in doubt, recording_doubts.cpp. What may matter to the function, as far as its
@@ -134,12 +154,17 @@ class Recording {
   CheckedCall checked_call(const Tensors& inputs);
   // The same after a replay of the present program, whose outcome is compared, too. None when the replay threw.
   std::optional<CheckedCall> replay_and_check(const Tensors& inputs);
+  // What differs between two recordings of equal calls, as a sentence; empty: nothing.
   std::string compare(const Program& before, Program& now);
+  // The passes that turn a program into one that runs.
   Passes passes(const Program& program) const;
   // Whether a recording met casts that autocast keeps and that are not known yet; then it is worth nothing.
   bool learns_casts(const Program& program);
+  // Before a call is recorded.
   void note_recording();
+  // After one: the memory that it used, for the guards.
   void note_memory(const Program& program);
+  // The run that replays from now on, first in kCheck. release_run() gives it up.
   void adopt(std::shared_ptr<ReplayRun> run);
   // What was adopted is replayed from now on.
   void begin_replays(std::shared_ptr<ReplayRun> run);

@@ -13,7 +13,13 @@
 
 namespace overdrive::replay {
 
-enum class Form : uint8_t { kOut, kInPlace, kCopied, kBorrowed };
+// How an operator's results come into the program's memory.
+enum class Form : uint8_t {
+  kOut,       // by the operator's out= form
+  kInPlace,   // the operator writes to its arguments
+  kCopied,    // new tensors are copied
+  kBorrowed,  // new tensors are allocated there
+};
 
 // What an operator tells the program of its data is not what it told in the recording.
 struct OtherAnswer final : std::exception {

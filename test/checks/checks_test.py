@@ -13,6 +13,7 @@ import check_layers
 import check_notes
 import coverage
 import make_reference
+import results
 
 GOOD_TREE = {
     "engine/CMakeLists.txt": "overdrive_public_headers(base/export.h engine.h)",
@@ -27,15 +28,17 @@ GOOD_TREE = {
 }
 
 GOOD_DOCUMENTS = {
-    "README.md": "[the engine](engine/README.md) `OVERDRIVE_SPEED`\n",
-    "engine/README.md": "`run.cpp`, `engine/run/run`, `engine/run/*.cpp`\n",
-    "engine/run/run.cpp": 'read("OVERDRIVE_SPEED");\n',
+    "README.md": "[the engine](engine/README.md)\n",
+    "engine/README.md": "`run`, `run.cpp`, `engine/run/run`, `engine/run/*.cpp`\n",
+    "engine/run/run.cpp": 'read("OVERDRIVE_SPEED");  // Options::name ends\n',
     "docs/README.md": "Pages.\n",
     "docs/contracts.md": "| promise | test |\n|---|---|\n| A run ends. | `Run.Ends`, `cli_run` |\n",
     "docs/differences.md": "| where | why | test |\n|---|---|---|\n| an end | speed | `Run.EndsEarlier` |\n",
     "docs/host_contract.md": "| a field | `run.cpp` | `Run.*`, `engine_run_test` |\n",
     "docs/guide/running.md": "`Options.name` is a name.\n",
+    "docs/guide/switching.md": "`OVERDRIVE_SPEED`\n",
     "test/README.md": "Tests.\n",
+    "test/run_test.cpp": "TEST(Run, Ends) {} TEST(Run, EndsEarlier) {} TEST(Walk, Goes) {}\n",
     "test/CMakeLists.txt": "foreach(part run)\n  overdrive_add_cli_test(${part} CALL run)\nendforeach()\n"
                            "overdrive_add_test(engine_run_test SOURCES run_test.cpp)\n",
 }
@@ -176,8 +179,15 @@ class CheckDocs(unittest.TestCase):
         self.refuses("docs/README.md", "`engine/run/walk`\n", "there is no file engine/run/walk")
         self.refuses("docs/README.md", "`walk.h`\n", "there is no file walk.h")
 
-    def test_refuses_a_variable_that_the_readme_leaves_out(self):
-        self.refuses("engine/run/run.cpp", 'read("OVERDRIVE_SLOWNESS");\n', "README.md does not")
+    def test_refuses_a_name_that_no_source_has(self):
+        self.refuses("docs/README.md", "`Walker::go_on()`\n", "docs/README.md:1: no source has the name Walker")
+        self.refuses("docs/README.md", "Run `python -m walk`.\n", "no source has the name walk")
+
+    def test_refuses_a_unit_that_a_folder_does_not_have(self):
+        self.refuses("engine/README.md", "1. `engine`, `run`, `end`\n", "engine/README.md:1: engine/ has no unit end")
+
+    def test_refuses_a_variable_that_the_guide_leaves_out(self):
+        self.refuses("engine/run/run.cpp", 'read("OVERDRIVE_SLOWNESS");\n', "docs/guide/switching.md does not")
 
     def test_refuses_a_folder_without_a_readme(self):
         self.refuses("tools/check.py", "pass\n", "tools/ has no README.md")
@@ -213,6 +223,16 @@ class Coverage(unittest.TestCase):
         self.assertEqual(list(folders), ["`engine/run/`", "`hooks/`", "the library"])
         self.assertEqual(folders["the library"], [1, 2, 0, 0])
         self.assertIn("| the library | 2 | 50.0 % | 0 | 100.0 % |", coverage.table(folders))
+
+
+class Results(unittest.TestCase):
+    def test_draws_a_bar_for_each_ratio(self):
+        ratio = {"median": 0.5, "lo": 0.4, "hi": 0.6}
+        rows = [{"name": "mlp", "step_ratio": ratio, "captured": {"replayed": 3, "step_ratio": ratio}},
+                {"name": "ddp", "step_ratio": ratio, "captured": {"replayed": 0, "step_ratio": None}}]
+        drawn = results.picture({"comparisons": rows})
+        self.assertEqual(drawn.count('height="14"'), 3)
+        self.assertIn(">mlp</text>", drawn)
 
 
 HEADER = """// What this is.

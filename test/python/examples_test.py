@@ -47,7 +47,7 @@ def test_a_cpp_program_trains_what_python_defined(tmp_path):
     assert len((folder / "train.cpp").read_text().splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name, given, is_trained", [("letters", [ROOT / "README.md"], lambda loss: loss < 2.6),
+@pytest.mark.parametrize("name, given, is_trained", [("letters", [ROOT / "examples/data/alice.txt"], lambda loss: loss < 2.6),
                                                      ("cart", [], lambda reward: reward > -40)])
 def test_cpp_programs_train_a_gru_and_sac(name, given, is_trained, tmp_path):
     folder = ROOT / "examples" / "step_file"

@@ -1,4 +1,4 @@
-"""The programs of docs/upstream.md print what the page says. They need PyTorch alone, so no engine is installed."""
+"""The programs of upstream_flaws.txt print what the page says. They need PyTorch alone, so no engine is installed."""
 import contextlib
 import io
 import re
@@ -10,7 +10,7 @@ import torch
 
 import overdrive
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "upstream.md").read_text()
+PAGE = (Path(__file__).resolve().parent / "upstream_flaws.txt").read_text()
 TRIED_WITH = "2.13."
 PROGRAMS = re.findall(r"^### (.*?)\n.*?```python\n(.*?)```\n(?:```text\n(.*?)```)?", PAGE, re.S | re.M)
 
