@@ -73,7 +73,7 @@ fast-asan fast-tsan: fast-%: configure-%
 	$(call BUILD,$*) --target overdrive_$*_tests
 	$(call TEST,$*) -L '^fast-$*$$' --no-tests=error
 
-## analyze:   clang's thread-safety analysis over the sources that use its annotations
+## analyze:   each source and header of the library alone, by clang, with its thread-safety analysis
 analyze: configure-release setup-clang
 	python3 tools/check_threads.py build
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""clang's thread-safety analysis, as errors, over every source that uses our lock annotations.
+"""Each source and header of the library compiles alone, by clang, with clang's thread-safety analysis as errors.
 
     tools/check_threads.py BUILD_FOLDER
 
-GCC ignores the annotations, so this looks at the sources a second time: no code is generated, and the
-flags come from the build folder's compile_commands.json. First it shows that the analysis is awake: a
-field that is read without its lock must be refused.
+GCC ignores the lock annotations, and a unity build, which our presets make, gives a source the includes of its
+neighbours. So clang looks at each source a second time: the library's, a header that no source includes first, and
+tests that use the annotations. No code is generated, and the flags and the precompiled header are those of the build
+folder's compile_commands.json. First it shows that the analysis is awake: a field that is read without its lock must
+be refused, and so must a name that nothing declares.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,13 +18,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from compile_commands import INCLUDE, ROOT, sources
+from versions_page import LIBRARY
 
 CLANG = os.environ.get("CLANG", "clang++-16")
-WARNINGS = ["-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror"]
+WARNINGS = ["-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror", "-ferror-limit=5"]
 ANNOTATIONS = "engine/base/mutex.h"
-# Parsed once for all sources of a kind: LibTorch's headers are most of the time.
-HEADERS = {"library": "engine/base/torch_types.h", "test": "test/support/pch.h"}
-FAULT = """
+LIKE_HEADERS = "engine/stats.cpp"  # headers of the library have the flags of this source
+# LibTorch's templates are most of the time; the precompiled header has them instantiated.
+PRECOMPILED = ["-fpch-instantiate-templates", "-x", "c++-header"]
+FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s*(\S+)', re.M)
+FAULTS = {
+    "thread-safety": """
 #include "engine/base/mutex.h"
 struct Account {
   int read() { return money; }
@@ -29,7 +36,9 @@ struct Account {
   int money OVERDRIVE_GUARDED_BY(mutex) = 0;
 };
 int main() { return Account().read(); }
-"""
+""",
+    "undeclared identifier": "int main() { return money; }",
+}
 
 
 def uses_annotations(name, known):
@@ -42,6 +51,18 @@ def uses_annotations(name, known):
     return known[name]
 
 
+def is_ours(name):
+    return name.startswith(tuple(f"{folder}/" for folder in LIBRARY))
+
+
+def lone_headers(names):
+    """Headers of the library that none of these sources includes first, and so alone."""
+    first = {FIRST_INCLUDE.search((ROOT / name).read_text()) for name in names}
+    included = {match[1].strip('"') for match in first if match}
+    headers = {str(path.relative_to(ROOT)) for folder in LIBRARY for path in (ROOT / folder).rglob("*.h")}
+    return headers - included
+
+
 def clang(arguments, **more):
     return subprocess.run([CLANG, *WARNINGS, *arguments], cwd=ROOT, capture_output=True, text=True, **more)
 
@@ -49,42 +70,45 @@ def clang(arguments, **more):
 def check(job):
     name, flags, header = job
     parsed = ["-include-pch", str(header)] if header else []
-    result = clang([*flags, *parsed, "-fsyntax-only", name])
+    result = clang([*flags, *parsed, "-fsyntax-only", "-x", "c++", name])
     print(f"  {'ok    ' if result.returncode == 0 else 'FAILED'} {name}", flush=True)
     return result
 
 
 def main(build):
-    awake = clang(["-std=c++20", "-I.", "-fsyntax-only", "-x", "c++", "-"], input=FAULT)
-    if awake.returncode == 0 or "thread-safety" not in awake.stderr:
-        print(f"check_threads: {CLANG} did not refuse a field read without its lock\n{awake.stderr}")
-        return 1
+    for word, fault in FAULTS.items():
+        awake = clang(["-std=c++20", "-I.", "-fsyntax-only", "-x", "c++", "-"], input=fault)
+        if awake.returncode == 0 or word not in awake.stderr:
+            print(f"check_threads: {CLANG} did not refuse a program for its {word}\n{awake.stderr}")
+            return 1
 
-    known, jobs = {}, {"library": [], "test": []}
-    for name, flags in sorted(sources(build).items()):
-        if uses_annotations(name, known):
-            jobs["test" if name.startswith("test/") else "library"].append((name, flags))
+    known, found = {}, sources(build)
+    names = {name for name in found if name.endswith(".cpp") and (is_ours(name) or uses_annotations(name, known))}
+    for header in lone_headers(filter(is_ours, names)):
+        found[header] = found[LIKE_HEADERS]
+        names.add(header)
+    # A precompiled header holds for all sources whose flags are the same, as GCC's does in the build folder.
+    by_flags = {}
+    for name in sorted(names):
+        flags, header = found[name]
+        by_flags.setdefault((tuple(flags), header), []).append(name)
 
-    failed = count = 0
+    failed = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for kind, named in jobs.items():
-            # One header holds for all sources whose flags are the same, as they are within a kind.
-            by_flags = {}
-            for name, flags in named:
-                by_flags.setdefault(tuple(flags), []).append(name)
-            for number, (flags, names) in enumerate(by_flags.items()):
-                header, made = None, None
-                if "-isystem" in flags:  # else sources that know nothing of LibTorch
-                    header = Path(folder) / f"{kind}-{number}.pch"
-                    made = clang([*flags, "-x", "c++-header", HEADERS[kind], "-o", str(header)])
-                failed_header = made and made.returncode
-                results = [made] if failed_header else list(pool.map(check, [(n, flags, header) for n in names]))
-                count += len(names)
-                for result in results:
-                    failed += result.returncode != 0
-                    print(result.stderr, end="")
-    print(f"check_threads: {count} sources, {failed} failed")
-    return 1 if failed or count == 0 else 0
+        for number, ((flags, header), alike) in enumerate(by_flags.items()):
+            parsed, results = None, []
+            if header:
+                parsed = Path(folder) / f"{number}.pch"
+                results = [clang([*flags, *PRECOMPILED, header, "-o", str(parsed)])]
+            if not results or results[0].returncode == 0:
+                results += pool.map(check, [(name, flags, parsed) for name in alike])
+            for result in results:
+                failed += result.returncode != 0
+                print(result.stderr, end="")
+            if parsed:
+                parsed.unlink(missing_ok=True)
+    print(f"check_threads: {len(names)} sources and headers, {failed} failed")
+    return 1 if failed or not names else 0
 
 
 if __name__ == "__main__":

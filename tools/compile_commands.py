@@ -22,15 +22,21 @@ def flags_of(entry):
     return flags
 
 
+def header_of(entry):
+    """The precompiled header, or None."""
+    words = entry["command"].split()
+    return next((after for word, after in zip(words, words[1:]) if word == "-include"), None)
+
+
 def entries(build):
     return json.loads((build / "compile_commands.json").read_text())
 
 
 def sources(build):
-    """Name, relative to the root, -> flags, for each source of ours that the build folder compiles."""
+    """Name, relative to the root, -> (flags, precompiled header), for each source of ours that the build folder compiles."""
     found = {}
     for entry in entries(build):
         for path in sources_of(Path(entry["file"])):
             if path.is_relative_to(ROOT) and not path.is_relative_to(build):
-                found.setdefault(str(path.relative_to(ROOT)), flags_of(entry))
+                found.setdefault(str(path.relative_to(ROOT)), (flags_of(entry), header_of(entry)))
     return found

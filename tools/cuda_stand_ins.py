@@ -3,18 +3,27 @@
 
     tools/cuda_stand_ins.py COMPILER TORCH_LIB FOLDER [LIBRARY_FOLDER...]
 
-PyTorch for 64-bit ARM comes from the package index as a CUDA build. Its libraries need gigabytes of others before they
-load, and a machine without a GPU calls none of them. A stand-in has the name, the versions and the functions that
-TORCH_LIB asks for; each function returns 1, which is an error in CUDA.
+The package index has CUDA builds of PyTorch, whose libraries need gigabytes of others before they load. A machine without
+a GPU calls none of them. A stand-in has the name, the versions and the functions that
+TORCH_LIB asks for; each function returns 1, which is an error in CUDA. Libraries of the folders named, and the compiler's,
+get none.
 """
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+RETURN_ONE = {"aarch64": "mov w0, #1\nret\n", "x86_64": "mov $1, %eax\nret\n"}
+
 
 def tool(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def of_compiler(compiler, name):
+    """The library of that name among the compiler's own, in a list; else none."""
+    path = Path(tool(compiler, f"-print-file-name={name}").strip())
+    return [path] if path.is_absolute() else []
 
 
 def main():
@@ -33,6 +42,8 @@ def main():
                 file = match[1]
             elif file and (match := re.match(r"\s+0x\w+ 0x\w+ \d+ (\S+)", line)):
                 versions.setdefault(file, set()).add(match[1])
+    for name in needed - {file.name for file in present}:
+        present += of_compiler(compiler, name)
     missing = sorted(needed - {file.name for file in present})
 
     def names(wanted, files):
@@ -42,7 +53,8 @@ def main():
     # Python's functions are in its program.
     functions = sorted(name for name in names(True, libraries) - names(False, present) if not re.match("_?Py", name))
     source = ".text\n" + "".join(f".globl {name}\n.type {name}, %function\n{name}:\n" for name in functions)
-    source += "mov w0, #1\nret\n"
+    machine = tool(compiler, "-dumpmachine")
+    source += RETURN_ONE[machine.split("-")[0]]
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     script = Path(folder, "versions.map")

@@ -63,7 +63,8 @@ fi
 mkdir -p "$out"
 generator=()
 if command -v ninja >/dev/null; then generator=(-G Ninja); fi
-cmake -S . -B "$out" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOVERDRIVE_UNITY=ON -DOVERDRIVE_WERROR=OFF -DOVERDRIVE_CUDA=on \
+cmake -S . -B "$out" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOVERDRIVE_UNITY=ON -DOVERDRIVE_CUDA=on \
+  -DOVERDRIVE_BUILD_TESTS=ON -DOVERDRIVE_BUILD_BENCHMARKS=ON -DOVERDRIVE_BUILD_EXAMPLES=ON \
   -DTorch_DIR="$torch_dir" ${GTEST_SOURCE_DIR:+-DGTEST_SOURCE_DIR="$GTEST_SOURCE_DIR"}
 cmake --build "$out" -j "$jobs"
 

@@ -2,6 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/base/no_destructor.h"
+#include "engine/native_nodes/table.h"
 
 namespace overdrive::engine::native_nodes {
 

@@ -1,5 +1,6 @@
 #include "replay/part/part_form.h"
 
+#include "replay/record/program.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/ATen.h>
