@@ -2,6 +2,7 @@
 import ast
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ SYSTEMS = {
     "a Python of 32 bits": "sys.maxsize = 2**31 - 1",
     "a processor of the kind riscv64": "os.uname = lambda: os.uname_result(('Linux', 'here', '6', '1', 'riscv64'))",
     "Linux without glibc": "def confstr(name): raise ValueError('unrecognized configuration name')\nos.confstr = confstr",
+    "a free-threaded Python": "sysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'",
     "glibc 2.17": "os.confstr = lambda name: 'glibc 2.17'",
 }
 
@@ -25,16 +27,25 @@ SYSTEMS = {
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_system_that_no_build_works_on_is_one_sentence(system):
     # What the package imports is imported before, as this system knows it.
-    before = "import ctypes, importlib.metadata, subprocess, tempfile, threading, statistics\n"
+    before = "import ctypes, importlib.metadata, subprocess, sysconfig, tempfile, threading, statistics\n"
     done = python(["-c", f"{before}import os, sys\n{SYSTEMS[system]}\nimport overdrive"], check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == ("ImportError: overdrive works on Linux with glibc 2.28 or newer, on x86-64 and "
                                             f"64-bit ARM, and this is {system}.")
 
 
+@pytest.mark.parametrize("name, version", [("cpython", (3, 15)), ("cpython", (3, 9)), ("pypy", (3, 11))])
+@pytest.mark.parametrize("make", ["capture", "captured"])
+def test_a_python_that_was_not_tried_is_told_before_the_first_capture(monkeypatch, make, name, version):
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    monkeypatch.setattr(sys, "implementation", types.SimpleNamespace(name=name))
+    with pytest.raises(overdrive.OverdriveError, match=f"tried with CPython 3.10 to 3.14, and this is {name} 3.{version[1]},"):
+        getattr(overdrive, make)(lambda x: x)
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_the_oldest_python_reads_the_package(source):
-    ast.parse(source.read_text(), feature_version=(3, 9))
+    ast.parse(source.read_text(), feature_version=(3, 10))
 
 
 @pytest.fixture
