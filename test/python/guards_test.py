@@ -794,7 +794,9 @@ def test_a_profiler_and_a_debugger_of_the_program_keep_working(tool):
         assert any("function" in str(entry.code) for entry in profiler.getstats())
     if tool in ("tracer", "both"):
         assert "function" in lines
-    assert step.stats()["replayed"] == (0 if tool == "both" else 12), step.explain()
+    # Since Python 3.12 cProfile has a place of its own.
+    is_refused = tool == "both" and sys.version_info < (3, 12)
+    assert step.stats()["replayed"] == (0 if is_refused else 12), step.explain()
 
 
 def test_steps_on_two_threads_see_their_own_reads():
