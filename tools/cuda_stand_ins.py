@@ -3,7 +3,7 @@
 
     tools/cuda_stand_ins.py COMPILER TORCH_LIB FOLDER [LIBRARY_FOLDER...]
 
-PyTorch for 64-bit ARM comes from the package index as a CUDA build. Its libraries need gigabytes of others before they
+PyTorch comes from the package index as a CUDA build. Its libraries need gigabytes of others before they
 load, and a machine without a GPU calls none of them. A stand-in has the name, the versions and the functions that
 TORCH_LIB asks for; each function returns 1, which is an error in CUDA.
 """
@@ -42,7 +42,8 @@ def main():
     # Python's functions are in its program.
     functions = sorted(name for name in names(True, libraries) - names(False, present) if not re.match("_?Py", name))
     source = ".text\n" + "".join(f".globl {name}\n.type {name}, %function\n{name}:\n" for name in functions)
-    source += "mov w0, #1\nret\n"
+    source += "mov w0, #1\nret\n" if "aarch64" in compiler else "mov $1, %eax\nret\n"
+    source += '.section .note.GNU-stack, "", %progbits\n' if "aarch64" in compiler else '.section .note.GNU-stack, "", @progbits\n'
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     script = Path(folder, "versions.map")

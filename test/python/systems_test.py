@@ -1,5 +1,6 @@
 """Where the package works: systems, versions of Python, and the PyTorch that is installed, which may change under the package."""
 import ast
+import dis
 import shutil
 import sys
 import types
@@ -9,6 +10,7 @@ import pytest
 from conftest import python
 
 import overdrive
+from overdrive._names import _OLD_OPERATORS, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "python" / "overdrive").glob("*.py"))
@@ -87,3 +89,59 @@ def test_a_pytorch_without_a_library_is_told_which_there_are(copied, version):
 def test_no_pytorch_is_told_how_to_get_one(copied, tmp_path):
     done = python(["-S", "-c", "import overdrive"], {"PYTHONPATH": str(tmp_path)}, check=False)
     assert done.stderr.splitlines()[-1] == "ImportError: overdrive needs PyTorch, which is not installed: pip install torch"
+
+
+class Read:
+    """Functions whose instructions differ from version to version."""
+
+    def key_in_all_fields(self, key):
+        return key in self.__dict__
+
+    def part_of(self, x):
+        return x[1:self.k]
+
+    def of_super(self):
+        return super().k + 1
+
+    def item(self, x):
+        y = x[3]
+        return y
+
+    def keywords(self, x):
+        return x.call(self, k=x)
+
+
+INSTRUCTIONS = {
+    "key_in_all_fields": "LOAD_FAST key, LOAD_FAST self, LOAD_ATTR __dict__, CONTAINS_OP, RETURN_VALUE",
+    "part_of": "LOAD_FAST x, LOAD_CONST 1, LOAD_FAST self, LOAD_ATTR k, BUILD_SLICE, BINARY_SUBSCR, RETURN_VALUE",
+    "of_super": "LOAD_GLOBAL super, LOAD_DEREF __class__, LOAD_FAST self, CALL, LOAD_ATTR k, LOAD_CONST 1, BINARY_OP, RETURN_VALUE",
+    "item": "LOAD_FAST x, LOAD_CONST 3, BINARY_SUBSCR, STORE_FAST y, LOAD_FAST y, RETURN_VALUE",
+    "keywords": "LOAD_FAST x, LOAD_METHOD call, LOAD_FAST self, LOAD_FAST x, KW_NAMES, CALL, RETURN_VALUE",
+}
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_instructions_of_all_versions_are_read_as_those_of_one(name):
+    steps = [f"{step.opname} {step.argval}" if step.opname.startswith(("LOAD", "STORE")) else step.opname
+             for step in steps_of(getattr(Read, name).__code__)]
+    expected = INSTRUCTIONS[name]
+    if name == "of_super" and sys.version_info < (3, 12):
+        expected = expected.replace("LOAD_DEREF __class__, LOAD_FAST self, ", "")
+    assert ", ".join(steps) == expected
+
+
+# Of 3.10 to 3.14, instructions that have to do with names and values.
+KNOWN = {f"{kind}_{name}" for kind in ("BINARY", "INPLACE") for name in _OLD_OPERATORS} | set("""
+    BINARY_OP BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_SLICE CALL CALL_FUNCTION CALL_FUNCTION_EX CALL_FUNCTION_KW CALL_INTRINSIC_1
+    CALL_INTRINSIC_2 CALL_KW CALL_METHOD COMPARE_OP DELETE_ATTR DELETE_DEREF DELETE_FAST DELETE_GLOBAL DELETE_NAME DELETE_SUBSCR IMPORT_FROM
+    IMPORT_NAME IMPORT_STAR KW_NAMES LOAD_ATTR LOAD_CLASSDEREF LOAD_COMMON_CONSTANT LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR
+    LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS
+    LOAD_GLOBAL LOAD_METHOD LOAD_NAME LOAD_SMALL_INT LOAD_SUPER_ATTR PRECALL RETURN_CONST SET_FUNCTION_ATTRIBUTE STORE_ATTR STORE_DEREF
+    STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE STORE_SUBSCR""".split())
+
+
+def test_this_python_has_no_instruction_of_values_that_was_not_looked_at():
+    kinds = ("FAST", "GLOBAL", "NAME", "ATTR", "DEREF", "SUBSCR", "SLICE", "CALL", "METHOD", "CONST", "SMALL", "BINARY", "COMPARE", "IMPORT")
+    names = {name for name, number in dis.opmap.items() if number < 256 and any(kind in name for kind in kinds)}
+    names = {name for name in names - set(getattr(dis, "_specialized_opmap", ())) if not name.startswith("INSTRUMENTED_")}
+    assert names <= KNOWN
