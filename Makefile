@@ -111,6 +111,11 @@ check-headers: setup
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 
+## check-pythons: run the suite of the package under each Python (VERSIONS) that can be had, and write docs/versions.md; hours
+check-pythons: configure-release
+	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_test_plugin overdrive_test_step_program
+	tools/check_pythons.sh $(VERSIONS)
+
 ## check-arm: cross-build for 64-bit ARM and run a part of the suite by qemu; hours; ARM_ARGS: arguments for ctest
 check-arm:
 	JOBS=$(JOBS) tools/check_arm.sh $(ARM_ARGS)
@@ -196,6 +201,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -14,6 +14,7 @@ from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import filled, form_of, only_tensors
 from overdrive._capture_texts import run_under_way, step_under_way
 from overdrive._code import unwatched
+from overdrive._dynamo import around
 from overdrive._library import address_of, call, function as function_of
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
+@around
 def apart(function: Callable[..., Any], *tensors: Any) -> Any:
     """Calls ``function(*tensors)`` in the middle of a captured step, in every call, whether it is a replay or not.
 
@@ -173,6 +175,7 @@ def _tensors_in(value: Any) -> list[Any]:
     return leaves
 
 
+@around
 def _run(number: int) -> int:
     """Called by the library."""
     _failed.error = None

@@ -23,80 +23,97 @@ class Row(NamedTuple):
     calls: str
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Names as name_of() has them; "*": all of a module or a class. test/python/c_functions_test.py changes what each one reads.
 _ROWS = """
-- - - -          | _thread.allocate_lock _thread.get_ident _thread.get_native_id _thread.lock.* _thread.RLock.* _multiprocessing.SemLock.* posix.getpid sys.exc_info sys.intern
-- - - -          | builtins.BaseException.with_traceback builtins.BaseException.add_note gc.collect gc.isenabled gc.enable gc.disable
-- - - -          | builtins.generator.close builtins.generator.throw builtins.frame.clear sys.is_finalizing sys.audit _weakref.proxy
-- new - -        | builtins.id builtins.callable posix.fspath _contextvars.ContextVar.get _abc._abc_init _typing._idfunc builtins.globals builtins.locals
-- new - methods  | builtins.isinstance builtins.issubclass builtins.hash builtins.type.* _abc._abc_instancecheck _abc._abc_subclasscheck
-- new - methods  | builtins.__import__ builtins.__build_class__ builtins.compile builtins.exec builtins.eval
-- item - methods | builtins.getattr builtins.hasattr builtins.iter builtins.property.* builtins.function.* builtins.method.* builtins.vars
-- - given methods | builtins.setattr builtins.delattr builtins.object.__setattr__ builtins.object.__delattr__
-- new - -        | builtins.code.*
-inside new - methods | builtins.object.* builtins.dir builtins.len builtins.any builtins.all builtins.repr builtins.ascii
-inside item - given  | builtins.sorted builtins.min builtins.max
-inside item self methods | builtins.next builtins.generator.send
-inside item self methods | builtins.list.* builtins.dict.* builtins.set.* collections.OrderedDict.* collections.deque.* collections.defaultdict.*
-inside item - methods | builtins.tuple.* builtins.frozenset.* builtins.mappingproxy.* builtins.dict_keys.* builtins.dict_values.* builtins.dict_items.*
-inside item - methods | builtins.enumerate.* builtins.reversed.* builtins.zip.* builtins.map.* builtins.filter.* builtins.slice.* builtins.range.*
+- - - -                   | _thread.allocate_lock _thread.get_ident _thread.get_native_id _thread.lock.* _thread.RLock.* _multiprocessing.SemLock.*
+- - - -                   | posix.getpid sys.exc_info sys.intern
+- - - -                   | builtins.BaseException.with_traceback builtins.BaseException.add_note gc.collect gc.isenabled gc.enable gc.disable
+- - - -                   | builtins.generator.close builtins.generator.throw builtins.frame.clear sys.is_finalizing sys.audit _weakref.proxy
+- new - -                 | builtins.id builtins.callable posix.fspath _contextvars.ContextVar.get _abc._abc_init _typing._idfunc builtins.globals
+- new - -                 | builtins.locals
+- new - methods           | builtins.isinstance builtins.issubclass builtins.hash builtins.type.* _abc._abc_instancecheck _abc._abc_subclasscheck
+- new - methods           | builtins.__import__ builtins.__build_class__ builtins.compile builtins.exec builtins.eval
+- item - methods          | builtins.getattr builtins.hasattr builtins.iter builtins.property.* builtins.function.* builtins.method.* builtins.vars
+- - given methods         | builtins.setattr builtins.delattr builtins.object.__setattr__ builtins.object.__delattr__
+- new - -                 | builtins.code.*
+inside new - methods      | builtins.object.* builtins.dir builtins.len builtins.any builtins.all builtins.repr builtins.ascii
+inside item - given       | builtins.sorted builtins.min builtins.max
+inside item self methods  | builtins.next builtins.generator.send
+inside item self methods  | builtins.list.* builtins.dict.* builtins.set.* collections.OrderedDict.* collections.deque.* collections.defaultdict.*
+inside item - methods     | builtins.tuple.* builtins.frozenset.* builtins.mappingproxy.* builtins.dict_keys.* builtins.dict_values.*
+inside item - methods     | builtins.dict_items.*
+inside item - methods     | builtins.enumerate.* builtins.reversed.* builtins.zip.* builtins.map.* builtins.filter.* builtins.slice.*
+inside item - methods     | builtins.range.*
 inside item given methods | _bisect.* _heapq.* _collections._count_elements
-inside item - given  | _functools.reduce _functools.cmp_to_key itertools.*
-inside new self -    | builtins.bytearray.* builtins.memoryview.* array.array.*
-- new - methods  | builtins.abs builtins.divmod builtins.pow builtins.round builtins.sum builtins.bin builtins.hex builtins.oct builtins.chr builtins.ord
-- new - methods  | builtins.format builtins.str.* builtins.bytes.* builtins.int.* builtins.float.* builtins.complex.* builtins.bool.* _operator.*
-number new - methods | math.* cmath.* _struct.* _json.* _statistics.* numpy.*
-- new - given    | _sre.* re.* unicodedata.* _string.* _codecs.* zlib.* binascii.*
-number new - -   | datetime.date.* datetime.time.* datetime.timedelta.* datetime.timezone.* datetime.datetime.*
-- - - given      | builtins.print _warnings.warn _warnings.warn_explicit _warnings._filters_mutated
-- - self -       | _io.TextIOWrapper.write _io.TextIOWrapper.flush _io.StringIO.write _io.BytesIO.write _io.BufferedWriter.write _io.BufferedWriter.flush
+inside item - given       | _functools.reduce _functools.cmp_to_key itertools.*
+inside new self -         | builtins.bytearray.* builtins.memoryview.* array.array.*
+- new - methods           | builtins.abs builtins.divmod builtins.pow builtins.round builtins.sum builtins.bin builtins.hex builtins.oct
+- new - methods           | builtins.chr builtins.ord
+- new - methods           | builtins.format builtins.str.* builtins.bytes.* builtins.int.* builtins.float.* builtins.complex.* builtins.bool.*
+- new - methods           | _operator.*
+number new - methods      | math.* cmath.* _struct.* _json.* _statistics.* numpy.*
+- new - given             | _sre.* re.* unicodedata.* _string.* _codecs.* zlib.* binascii.*
+number new - -            | datetime.date.* datetime.time.* datetime.timedelta.* datetime.timezone.* datetime.datetime.*
+- - - given               | builtins.print _warnings.warn _warnings.warn_explicit _warnings._filters_mutated
+- - self -                | _io.TextIOWrapper.write _io.TextIOWrapper.flush _io.StringIO.write _io.BytesIO.write _io.BufferedWriter.write
+- - self -                | _io.BufferedWriter.flush
 """
 # Of these rows and of PyTorch: what depends on more than is given.
-_NOT = frozenset("""
-builtins.type.__subclasses__ datetime.date.today datetime.date.fromtimestamp datetime.datetime.now datetime.datetime.today datetime.datetime.utcnow
-datetime.datetime.fromtimestamp datetime.datetime.astimezone datetime.datetime.timestamp numpy.fromfile numpy.ndarray.tofile numpy.seterrobj
-torch.from_file torch._C.TensorBase._use_count
-""".split())
+_NOT = _names("""
+builtins.type.__subclasses__ datetime.date.fromtimestamp datetime.date.today datetime.datetime.astimezone datetime.datetime.fromtimestamp
+datetime.datetime.now datetime.datetime.timestamp datetime.datetime.today datetime.datetime.utcnow numpy.fromfile numpy.ndarray.tofile
+numpy.seterrobj torch._C.TensorBase._use_count torch.from_file
+""")
 # Called by PyTorch's own Python and Python's library, which ask for what a recording knows by other means, or nothing that a tensor depends on.
-_OF_LIBRARIES = frozenset("""
-sys._getframe sys.getrefcount sys.gettrace sys.getprofile sys.getrecursionlimit sys._current_frames _contextvars.copy_context _contextvars.Context.run
-_weakref.getweakrefcount _weakref._remove_dead_weakref _queue.SimpleQueue.put posix.getcwd _imp.acquire_lock _imp.release_lock _imp.lock_held
-""".split())
+_OF_LIBRARIES = _names("""
+_contextvars.Context.run _contextvars.copy_context _imp.acquire_lock _imp.lock_held _imp.release_lock _queue.SimpleQueue.put
+_weakref._remove_dead_weakref _weakref.getweakrefcount posix.getcwd sys._current_frames sys._getframe sys.getprofile sys.getrecursionlimit
+sys.getrefcount sys.gettrace
+""")
 # Functions of PyTorch that are no operators: they ask for what a recording looks at by other means, or change it for a block.
-_OF_TORCH = frozenset("""
-_accelerator_getAccelerator _accelerator_isAllocatorInitialized _are_functorch_transforms_active _autograd_init _can_cast _check_sparse_tensor_invariants
-_dispatch_dump _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_keys _dispatch_key_set _dispatch_tls_is_dispatch_key_excluded
-_dispatch_tls_is_dispatch_key_included _dispatch_isTensorSubclassLike _fix_weakref _functorch _get_accelerator _get_autograd_fallback_mode
-_get_backcompat_broadcast_warn _get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled
-_get_default_device _get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory
-_get_dispatch_mode _get_dispatch_stack_at _get_flash_sdp_enabled _get_fp32_precision_getter _get_function_stack_at _get_math_sdp_enabled
+_OF_TORCH = _names("""
+__enter__ __exit__ __init__ __setstate__ _accelerator_getAccelerator _accelerator_isAllocatorInitialized _are_functorch_transforms_active
+_autograd_init _can_cast _check_sparse_tensor_invariants _dispatch_dump _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key
+_dispatch_isTensorSubclassLike _dispatch_key_set _dispatch_keys _dispatch_tls_is_dispatch_key_excluded _dispatch_tls_is_dispatch_key_included
+_enter_dual_level _exit_dual_level _fix_weakref _functorch _get_accelerator _get_autograd_fallback_mode _get_backcompat_broadcast_warn
+_get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled _get_default_device
+_get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_dispatch_mode
+_get_dispatch_stack_at _get_flash_sdp_enabled _get_fp32_precision_getter _get_function_stack_at _get_math_sdp_enabled
 _get_mem_efficient_sdp_enabled _get_mkldnn_enabled _get_nnpack_enabled _get_overrideable_sdp_enabled _get_privateuse1_backend_name _get_schema
-_get_tracing_state _group_tensors_by_device_and_dtype _has_storage _has_torch_function _has_torch_function_unary _has_torch_function_variadic
-_has_mkldnn _has_kleidiai _increment_version _is_any_autocast_enabled _is_alias_of _is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled
-_is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled
-_jit_get_operation _jit_resolve_packet _jit_is_in_scripting _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_metadata
-_log_api_usage_once _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _parse_to _pop_torch_function_stack _push_on_torch_function_stack _record_function_enter_new _record_function_exit _remove_obj_from_tls _stash_obj_in_tls
-_set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled _set_view_replay_enabled _set_autograd_fallback_mode _set_backward
-_should_allow_numbers_as_tensors _unset_dispatch_mode _view_func _view_func_unsafe _rev_view_func_unsafe as_subclass as_tensor asarray autocast_decrement_nesting
-autocast_increment_nesting bfloat16 bool byte can_cast cdouble cfloat char clear_autocast_cache cpu cuda double element_size fallthrough float frombuffer from_numpy
-get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_dtype get_device get_num_threads half has_torch_function
-has_torch_function_unary has_torch_function_variadic int is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_available
-is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled _is_autocast_available is_deterministic_algorithms_warn_only_enabled is_grad_enabled
-is_inference_mode_enabled is_warn_always_enabled long maybe_current_level ndimension nelement new new_tensor nested_tensor peek_interpreter_stack
-queue_callback result_type promote_types run_backward set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled set_autocast_cpu_enabled
-set_autocast_cpu_dtype set_autocast_gpu_dtype set_eval_frame set_skip_guard_eval_unsafe set_grad_enabled short tensor type unpack_dual _make_dual _unpack_dual enter_dual_level
-exit_dual_level _enter_dual_level _exit_dual_level dsmm hsmm saddmm spmm save_for_backward save_for_forward mark_dirty mark_non_differentiable
-set_materialize_grads apply register_hook register_prehook name _register_hook_dict _sequence_nr metadata numel _group_tensors register_multi_grad_hook
-__enter__ __exit__ __setstate__ __init__
-""".split())
+_get_tracing_state _group_tensors _group_tensors_by_device_and_dtype _has_kleidiai _has_mkldnn _has_storage _has_torch_function
+_has_torch_function_unary _has_torch_function_variadic _increment_version _is_alias_of _is_any_autocast_enabled _is_autocast_available
+_is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled _is_torch_function_all_disabled _is_torch_function_enabled
+_is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled _jit_get_operation _jit_is_in_scripting _jit_resolve_packet
+_len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_metadata _log_api_usage_once _make_dual _parse_to _pop_torch_function_stack
+_push_on_torch_function_stack _record_function_enter_new _record_function_exit _register_hook_dict _remove_obj_from_tls _rev_view_func_unsafe
+_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _sequence_nr _set_autograd_fallback_mode _set_backward
+_set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled _set_view_replay_enabled _should_allow_numbers_as_tensors _stash_obj_in_tls
+_unpack_dual _unset_dispatch_mode _view_func _view_func_unsafe apply as_subclass as_tensor asarray autocast_decrement_nesting
+autocast_increment_nesting bfloat16 bool byte can_cast cdouble cfloat char clear_autocast_cache cpu cuda double dsmm element_size enter_dual_level
+exit_dual_level fallthrough float from_numpy frombuffer get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_dtype
+get_device get_num_threads half has_torch_function has_torch_function_unary has_torch_function_variadic hsmm int is_anomaly_check_nan_enabled
+is_anomaly_enabled is_autocast_available is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled
+is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_inference_mode_enabled is_warn_always_enabled long mark_dirty
+mark_non_differentiable maybe_current_level metadata name ndimension nelement nested_tensor new new_tensor numel peek_interpreter_stack
+promote_types queue_callback register_hook register_multi_grad_hook register_prehook result_type run_backward saddmm save_for_backward
+save_for_forward set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled
+set_autocast_gpu_dtype set_eval_frame set_grad_enabled set_materialize_grads set_skip_guard_eval_unsafe short spmm tensor type unpack_dual
+""")
 # Classes of PyTorch in C whose methods are all of that kind, and modules of torch.func.
-_CLASSES_OF_TORCH = ("torch._C.DisableTorchFunction", "torch._C._DisableTorch", "torch._C._Disable", "torch._C._AutoDispatch", "torch._C._functorch.", "torch._C.Size.",
-                     "torch.Size.", "torch._C._ExcludeDispatch", "torch._C._IncludeDispatch", "torch._C._SetExclude", "torch._C._ForceDispatch", "torch.dtype.", "torch.device.", "torch.finfo.",
-                     "torch.iinfo.", "torch._C._RecordFunctionFast", "torch._C._Inference", "torch.utils._pytree", "torch._C._autograd.DeviceType",
+_CLASSES_OF_TORCH = ("torch._C.DisableTorchFunction", "torch._C._DisableTorch", "torch._C._Disable", "torch._C._AutoDispatch",
+                     "torch._C._functorch.", "torch._C.Size.", "torch.Size.", "torch._C._ExcludeDispatch", "torch._C._IncludeDispatch",
+                     "torch._C._SetExclude", "torch._C._ForceDispatch", "torch.dtype.", "torch.device.", "torch.finfo.", "torch.iinfo.",
+                     "torch._C._RecordFunctionFast", "torch._C._Inference", "torch.utils._pytree", "torch._C._autograd.DeviceType",
                      "torch._C._profiler._RecordFunctionFast", "torch._C._monitor")
+# By the first part of a name.
 _REASON = {
-    "time": "asks for the time", "datetime": "asks for the time", "posix": "asks the system or changes it", "nt": "asks the system or changes it",
-    "_io": "reads or writes a file", "io": "reads or writes a file", "_socket": "uses the network", "_sqlite3": "asks a database", "_pickle": "reads whole objects",
+    "time": "asks for the time", "datetime": "asks for the time", "posix": "asks the system or changes it",
+    "_io": "reads or writes a file", "io": "reads or writes a file", "_socket": "uses the network", "_sqlite3": "asks a database",
+    "_pickle": "reads whole objects",
     "_random": "draws random numbers of Python", "_contextvars": "changes a variable of the context",
     "sys": "asks for the state of Python or changes it"}
 
@@ -111,7 +128,8 @@ def name_of(function: Any) -> str:
     if itself is None or isinstance(itself, types.ModuleType) or type(itself).__module__ == "pybind11_builtins":
         return f"{module or getattr(itself, '__name__', '')}.{name}"
     kind = itself if isinstance(itself, type) else type(itself)
-    owner = next((each for each in (*kind.__mro__, *type(kind).__mro__) if type(vars(each).get(name)) in _MADE_BY_C), kind)
+    kinds: tuple[type, ...] = kind.__mro__ + type(kind).__mro__
+    owner = next((each for each in kinds if type(vars(each).get(name)) in _MADE_BY_C), kind)
     return f"{owner.__module__}.{owner.__qualname__}.{name}"
 
 
@@ -121,7 +139,8 @@ def rows() -> dict[str, Row]:
     found: dict[str, Row] = {}
     for line in _ROWS.strip().splitlines():
         columns, names = line.split("|")
-        found.update(dict.fromkeys(names.split(), Row(*columns.split())))
+        reads, returns, changes, calls = columns.split()
+        found.update(dict.fromkeys(names.split(), Row(reads, returns, changes, calls)))
     return found
 
 

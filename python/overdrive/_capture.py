@@ -11,6 +11,7 @@ from overdrive._arguments import Arguments, Given
 from overdrive._recording import _refuse
 from overdrive._capture_results import filled, form_of_results
 from overdrive._capture_texts import Number
+from overdrive._dynamo import around
 from overdrive._facts import SUBCLASS
 from overdrive._guards import frozen
 from overdrive._library import call, whole_number
@@ -26,6 +27,7 @@ class CapturedStep(Method, StepRun):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
 
+    @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         if not self._busy.acquire(blocking=False):
             return self._meanwhile(Arguments(list(inputs), keywords) if keywords else inputs)

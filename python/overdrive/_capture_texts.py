@@ -193,8 +193,10 @@ def _nothing() -> None:
 
 def _take(unraisable: Any) -> None:
     """The error of a signal's handler, which a callback of C cannot raise, for the end of the block."""
-    callback = unraisable.object
-    if _told.step is not None and (getattr(callback, "__module__", "") == __name__ or isinstance(getattr(callback, "__self__", None), Watcher)):
+    # Since Python 3.13 the callback itself is not told.
+    code = getattr(getattr(unraisable.exc_traceback, "tb_frame", None), "f_code", None)
+    is_ours = code is Watcher._note.__code__ or code is not None and code.co_filename == _take.__code__.co_filename
+    if _told.step is not None and is_ours:
         _told.raised = _told.raised or unraisable.exc_value
     else:
         _passed_on[0](unraisable)

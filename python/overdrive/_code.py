@@ -452,12 +452,16 @@ class Watcher:
     def found(self) -> list[Any]:
         """Objects in variables of the frames that have outlived the call, and an earlier one, too."""
         result = []
-        for value in self._found.values():
+        values = [*self._found.values(), object()]
+        # How many counts a loop adds is not the same in all versions of Python. The last one has nobody else, and the others have the dict.
+        counts = [sys.getrefcount(value) for value in values]
+        nobodys = counts.pop() + 1
+        for value, count in zip(self._found.values(), counts):
             if isinstance(value, weakref.ref):
                 value = value()
                 if value is not None:
                     result.append(value)
-            elif sys.getrefcount(value) > (4 if value in self._met else 3):  # the dict, the variable, the argument, and what is met
+            elif count > nobodys + (value in self._met):
                 result.append(value)
         self._found.clear()
         return self._met.add(result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import sys
 import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
@@ -18,9 +17,7 @@ from overdrive._tracked import plain
 _LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
 _STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
 # What brings another value, and nothing more.
-_OTHERS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
-_TWO_OTHERS = ("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
-_CONSTANTS = _OTHERS[:2]
+_OTHERS = ("LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 _MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
 _JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
 _CALLED = (("LOAD_FAST", "CALL_FUNCTION_EX"), ("LOAD_FAST", "BUILD_MAP", "LOAD_FAST", "DICT_MERGE", "CALL_FUNCTION_EX"))
@@ -129,11 +126,20 @@ def _writes(code: types.CodeType, key: Any) -> bool:
 
 def _steps_naming(code: types.CodeType, key: Any) -> list[Any]:
     """The steps of code that may name the key; none of other code."""
-    return steps_of(code) if any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)) else []
+    return steps_of(code) if _may_name(code, key) else []
+
+
+def _may_name(code: types.CodeType, key: Any) -> bool:
+    return any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars)) or _has_constant(code, key)
+
+
+def _has_constant(code: types.CodeType, key: Any) -> bool:
+    """Small numbers are in the instructions alone since Python 3.14."""
+    return key in code.co_consts or type(key) is int and any(_is_constant(step, key) for step in steps_of(code))
 
 
 def _is_constant(step: Any, key: Any) -> bool:
-    return bool(step.opname in _CONSTANTS and type(step.argval) is type(key) and step.argval == key)
+    return bool(step.opname == "LOAD_CONST" and type(step.argval) is type(key) and step.argval == key)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -146,7 +152,7 @@ def _loads(code: types.CodeType, key: Any) -> bool:
 
 
 def _may_be_in_all(code: types.CodeType, key: Any) -> bool:
-    return key in code.co_consts and any(name in code.co_names for name in ("getattr", *_WHOLE))
+    return any(name in code.co_names for name in ("getattr", *_WHOLE)) and _has_constant(code, key)
 
 
 def _key_of(read: Read) -> Any:
@@ -164,7 +170,7 @@ class _Use(NamedTuple):
 @functools.lru_cache(maxsize=8192)
 def _use_of(code: types.CodeType, key: Any) -> _Use:
     """Of the number with this name or key."""
-    if not any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars, code.co_consts)):
+    if not _may_name(code, key):
         return _Use(_PUT, "", {})
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
     if _may_be_in_all(code, key):
@@ -174,7 +180,7 @@ def _use_of(code: types.CodeType, key: Any) -> _Use:
     sites: dict[int, str] = {}
     for index, step in enumerate(steps):
         line = line_of(step, line)
-        is_named = step.opname in _LOADS and step.argval == key and not _is_of_a_method(step) and not _is_called(steps, index)
+        is_named = step.opname in _LOADS and step.argval == key and not _is_called(steps, index)
         if is_named or _is_item(steps, index, key):
             met: list[int] = []
             use = _becomes(steps, index, met)
@@ -201,11 +207,6 @@ def _looks_into(code: types.CodeType, name: str) -> bool:
     return False
 
 
-def _is_of_a_method(step: Any) -> bool:
-    """Whether what it loads is called, as no number is."""
-    return bool(sys.version_info >= (3, 12) and step.opname == "LOAD_ATTR" and step.arg & 1)
-
-
 def _is_called(steps: list[Any], index: int) -> bool:
     """Whether ``(*arguments)`` or ``(*arguments, **keywords)`` follows what it loads."""
     for names in _CALLED:
@@ -216,7 +217,7 @@ def _is_called(steps: list[Any], index: int) -> bool:
 
 
 def _is_subscript(step: Any) -> bool:
-    return bool(step.opname == "BINARY_SUBSCR" or step.opname == "BINARY_OP" and step.argrepr == "[]")
+    return bool(step.opname == "BINARY_SUBSCR")
 
 
 def _is_item(steps: list[Any], index: int, key: Any) -> bool:
@@ -231,7 +232,7 @@ def _is_item(steps: list[Any], index: int, key: Any) -> bool:
 def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:
     """Whether the operator at this place, of the number that `first` loads and another, gives a float whatever the number is."""
     step = steps[at]
-    if step.argrepr in ("/", "/=") or "TRUE_DIVIDE" in step.opname:
+    if step.argrepr in ("/", "/="):
         return True
     other = _other(steps, at, first, above)
     return bool(other.opname == "LOAD_CONST" and isinstance(other.argval, float))
@@ -243,7 +244,7 @@ def _other(steps: list[Any], at: int, first: int, above: int) -> Any:
 
 
 def _is_whole(step: Any) -> bool:
-    return step.opname in _CONSTANTS and type(step.argval) is int
+    return step.opname == "LOAD_CONST" and type(step.argval) is int
 
 
 def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = False) -> int:
@@ -253,8 +254,6 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
         step, name = steps[at], steps[at].opname
         if name in _OTHERS:
             above += 1
-        elif name in _TWO_OTHERS:
-            above += 2
         elif name in ("LOAD_ATTR", "LOAD_METHOD") and above > 0:
             continue
         elif name == "CALL" and above > step.arg:  # of a value that lies above, as len(x)
@@ -265,7 +264,7 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
             if above == 0 and not _is_whole(_other(steps, at, first, above)):
                 sites.append(step.offset)
             return _TOLD
-        elif name.startswith(("BINARY_", "INPLACE_")) and not _is_subscript(step):
+        elif name == "BINARY_OP":
             if above < 2:
                 # A number on the left tells by its own method, and one on the right of a whole number does.
                 if (above == 0 or is_moved) and not _is_whole(_other(steps, at, first, above)):
@@ -281,7 +280,7 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
         elif name == "STORE_SUBSCR":
             return stored if above >= 2 or is_moved else _OTHER  # else it is the index
         elif name == "STORE_FAST" and above == 0 and not of_local:
-            loads = (index for index, load in enumerate(steps) if load.opname in _OTHERS[2:5] and load.argval == step.argval)
+            loads = (index for index, load in enumerate(steps) if load.opname == "LOAD_FAST" and load.argval == step.argval)
             uses = max((_becomes(steps, index, sites, of_local=True) for index in loads), default=_PUT)
             return stored if uses == _KEPT else uses
         elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):

@@ -278,8 +278,8 @@ def _dicts_have_versions() -> bool:
 
 
 class Absent(Read):
-    """Keys that a dict has not: code names many, and a dict has got none of them as long as it has the keys that it had, or, where dicts
-    have no versions and that costs too much, as many."""
+    """Keys that a dict has not: code names many, and a dict has got none of them as long as it has the keys that it had. Their number tells
+    nothing: one may be in the place of another."""
 
     __slots__ = ("_names", "_tables", "_had", "_left_out")
 
@@ -459,9 +459,9 @@ class Reads:
 
     def _as_c(self, read: Read) -> tuple[int, int, int, int]:
         kind, expected = read.kind, read.expected
-        if kind == ABSENT and _dicts_have_versions():
+        if kind == ABSENT:
             return _C_KEYS, id(read.holder), expected, self._addresses(read)
-        if kind in (SIZE, ABSENT) or kind in (CONTENTS, KEYS) and not expected:
+        if kind == SIZE or kind in (CONTENTS, KEYS) and not expected:
             return SIZE, id(read.holder), expected or 0, 0
         if kind in (VALUES, KEYS):
             return (VALUES if kind == VALUES else _C_KEYS), id(read.holder), len(expected), self._addresses(read)
@@ -511,8 +511,7 @@ class Reads:
         """An equal value that is another object."""
         if isinstance(read, Absent):
             read.expected = self._array[_WORDS * at + _KEY] = now
-            if _dicts_have_versions():
-                self._array[_WORDS * at + _EXPECTED] = self._addresses(read)
+            self._array[_WORDS * at + _EXPECTED] = self._addresses(read)
         elif read.kind == KEYS:
             read.expected = now
             self._array[_WORDS * at + _EXPECTED] = self._addresses(read)

@@ -13,8 +13,7 @@ from overdrive._code import unwatched
 from overdrive._names import steps_of
 from overdrive._recording import _Unrecorded
 
-_LOADS = ("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
-_LOADS_OF_LOCALS = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
+_LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
 
 
 class Item:
@@ -104,8 +103,8 @@ def _goes_out(steps: list[Any], first: int, locals_known: set[str]) -> bool:
             if step.argval in locals_known:
                 return True
             locals_known.add(step.argval)
-            loads = [index for index, load in enumerate(steps) if load.opname in _LOADS_OF_LOCALS and load.argval == step.argval]
-            others = any(load.argval == step.argval and load.opname not in (*_LOADS_OF_LOCALS, "STORE_FAST") for load in steps
+            loads = [index for index, load in enumerate(steps) if load.opname == "LOAD_FAST" and load.argval == step.argval]
+            others = any(load.argval == step.argval and load.opname not in ("LOAD_FAST", "STORE_FAST") for load in steps
                          if "FAST" in load.opname or "DEREF" in load.opname or "CLOSURE" in load.opname)
             return not others and all(_goes_out(steps, index, locals_known) for index in loads)
         elif name in ("STORE_FAST", "POP_TOP") and above > 0:

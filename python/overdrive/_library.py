@@ -11,6 +11,7 @@ import operator
 import os
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_python_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
 }
 _loading = threading.Lock()
+# With which make check-pythons has run (docs/versions.md).
+_FIRST_PYTHON, _LAST_PYTHON = (3, 10), (3, 14)
 
 
 class OverdriveError(RuntimeError):
@@ -44,6 +47,8 @@ def _unsupported() -> str:
         found = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
     elif sys.maxsize < 1 << 32:
         found = "a Python of 32 bits"
+    elif sysconfig.get_config_var("Py_GIL_DISABLED"):
+        found = "a free-threaded Python"
     elif os.uname().machine not in ("x86_64", "aarch64"):
         found = "a processor of the kind " + os.uname().machine
     else:
@@ -60,6 +65,14 @@ def _unsupported() -> str:
 _system = _unsupported()
 if _system:
     raise ImportError(_system, name="overdrive")
+
+
+def check_python() -> None:
+    """What a captured step reads is found by the bytecode and the insides of CPython. Of another version it might see less."""
+    if sys.implementation.name != "cpython" or not _FIRST_PYTHON <= sys.version_info[:2] <= _LAST_PYTHON:
+        first, last = (".".join(map(str, version)) for version in (_FIRST_PYTHON, _LAST_PYTHON))
+        raise OverdriveError(f"Captured steps were tried with CPython {first} to {last}, and this is {sys.implementation.name} "
+                             f"{sys.version_info[0]}.{sys.version_info[1]}, whose bytecode they may misread; the rest of overdrive works.")
 
 
 def _minor(version: str) -> str:

@@ -11,13 +11,21 @@ import re
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 # Instructions that only make room or note something for the interpreter.
-_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "COPY_FREE_VARS")
-_CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
+_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "NOT_TAKEN", "COPY_FREE_VARS")
+# Of other versions than 3.11, what its name there is.
+_NAMES_OF_3_11 = {
+    "CALL_FUNCTION": "CALL", "CALL_METHOD": "CALL",  # 3.10
+    "LOAD_FAST_CHECK": "LOAD_FAST", "LOAD_FAST_AND_CLEAR": "LOAD_FAST", "LOAD_FROM_DICT_OR_GLOBALS": "LOAD_NAME",  # since 3.12
+    "LOAD_FROM_DICT_OR_DEREF": "LOAD_CLASSDEREF",
+    "LOAD_FAST_BORROW": "LOAD_FAST", "LOAD_SMALL_INT": "LOAD_CONST"}  # since 3.14
+# Instructions of two locals, since 3.13.
+_OF_TWO = {"LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"), "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
+           "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"), "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST")}
 # Of calls before Python 3.11: what they take from the stack beside their arguments.
 _TAKEN_BY_CALLS = {"CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}
 # Handlers of these take an attribute that is missing for an answer.
@@ -29,27 +37,70 @@ _ALL_FIELDS = ("asdict", "astuple", "fields")
 _FILLS_TEXTS = ("format", "format_map", "vformat")
 # Methods that find what the object has not, or all that it has.
 _FINDS = ("__getattr__", "__getattribute__")
-_PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO")
+_PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP")
 _MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split")
 # Functions that take names: another one that calls them hides which.
 NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
-_SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", "BINARY_OP")
+_SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")
 _COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
               "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor"}
-_OLD_OPERATORS = {"BINARY_ADD": "+", "BINARY_SUBTRACT": "-", "BINARY_MULTIPLY": "*", "BINARY_TRUE_DIVIDE": "/",
-                  "BINARY_MATRIX_MULTIPLY": "@", "BINARY_POWER": "**", "BINARY_FLOOR_DIVIDE": "//", "BINARY_MODULO": "%"}
+# Before 3.11 each operator has an instruction of its own.
+_OLD_OPERATORS = {"ADD": "+", "SUBTRACT": "-", "MULTIPLY": "*", "TRUE_DIVIDE": "/", "MATRIX_MULTIPLY": "@", "POWER": "**", "FLOOR_DIVIDE": "//",
+                  "MODULO": "%", "AND": "&", "OR": "|", "XOR": "^", "LSHIFT": "<<", "RSHIFT": ">>"}
 
 
-def steps_of(code: types.CodeType) -> list[Any]:
-    """Its instructions, without those that do nothing."""
-    return [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+class Step(NamedTuple):
+    """An instruction, as Python 3.11 has it."""
+
+    opname: str
+    arg: int
+    argval: Any
+    argrepr: str
+    offset: int
+    line: int
 
 
-def line_of(step: Any, before: int) -> int:
+def steps_of(code: types.CodeType) -> list[Step]:
+    """Its instructions, without those that do nothing. What other versions of Python put into one is several, so that whoever reads them
+    knows one version."""
+    steps: list[Step] = []
+    for one in dis.get_instructions(code):
+        if one.opname not in _NOTHING:
+            position = one.positions.lineno if getattr(one, "positions", None) else one.starts_line  # type: ignore[union-attr]
+            line = position if type(position) is int else 0
+            steps.extend(_as_of_3_11(Step(one.opname, one.arg or 0, one.argval, one.argrepr, one.offset, line), steps))
+    return steps
+
+
+def _as_of_3_11(step: Step, before: list[Step]) -> list[Step]:
+    name = step.opname
+    if name in _OF_TWO:
+        return [step._replace(opname=each, argval=local, argrepr=local) for each, local in zip(_OF_TWO[name], step.argval)]
+    if name in ("CALL_KW", "CALL_FUNCTION_KW"):  # the names of arguments lie above them
+        names = before.pop()
+        return [names._replace(opname="KW_NAMES", offset=step.offset), step._replace(opname="CALL")]
+    if name == "LOAD_ATTR" and sys.version_info >= (3, 12) and step.arg & 1:
+        return [step._replace(opname="LOAD_METHOD")]
+    if name == "LOAD_SUPER_ATTR":
+        return [step._replace(opname="CALL", arg=2, argval=2, argrepr=""), step._replace(opname="LOAD_METHOD" if step.arg & 1 else "LOAD_ATTR")]
+    if name == "RETURN_CONST":
+        return [step._replace(opname="LOAD_CONST"), step._replace(opname="RETURN_VALUE", arg=0, argval=None, argrepr="")]
+    if name in ("BINARY_SLICE", "STORE_SLICE"):
+        return [step._replace(opname="BUILD_SLICE", arg=2, argval=2), step._replace(opname=name.replace("SLICE", "SUBSCR"))]
+    if name == "BINARY_OP" and step.argrepr == "[]":
+        return [step._replace(opname="BINARY_SUBSCR", arg=0, argval=None, argrepr="")]
+    if name == "COMPARE_OP":
+        return [step._replace(argrepr=step.argrepr.removeprefix("bool(").removesuffix(")"))]
+    kind, _, operator = name.partition("_")
+    if kind in ("BINARY", "INPLACE") and operator in _OLD_OPERATORS:
+        return [step._replace(opname="BINARY_OP", argrepr=_OLD_OPERATORS[operator] + "=" * (kind == "INPLACE"))]
+    return [step._replace(opname=_NAMES_OF_3_11.get(name, name))]
+
+
+def line_of(step: Step, before: int) -> int:
     """The line of an instruction; that of the one before where it tells none."""
-    position = step.positions.lineno if hasattr(step, "positions") and step.positions else step.starts_line
-    return position if isinstance(position, int) and position > 1 else before
+    return step.line if step.line > 1 else before
 
 
 class Names:
@@ -112,8 +163,8 @@ class Names:
             if line != before:
                 where = f"{file}:{line}"
             name = step.opname
-            if name.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD")) and not _leads_on(steps, index):
-                if is_called(steps, index):
+            if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD") and not _leads_on(steps, index):
+                if name != "LOAD_ATTR" and _is_called(code, step):
                     self.called.add(str(step.argval))
                 else:
                     self.passed.setdefault(str(step.argval), where)
@@ -146,19 +197,18 @@ class Names:
             else:
                 self._operator(step)
 
-    def _operator(self, step: Any) -> None:
+    def _operator(self, step: Step) -> None:
         if not step.opname.startswith(_COMPUTES):
             return
-        text = "" if step.opname == "UNARY_NEGATIVE" else _OLD_OPERATORS.get(step.opname, str(step.argrepr))
-        text = text.removeprefix("bool(").removesuffix(")") if hasattr(str, "removeprefix") else text
-        if step.opname == "BINARY_SUBSCR" or text == "[]":
+        text = step.argrepr
+        if step.opname == "BINARY_SUBSCR":
             self.operators.add("__getitem__")
         elif name := _OPERATORS.get(text[:-1] if text.endswith("=") and text not in _OPERATORS else text):
             self.operators.update((f"__{name}__", f"__r{name}__", f"__i{name}__"))
         elif step.opname == "UNARY_NEGATIVE":
             self.operators.add("__neg__")
 
-    def _global(self, steps: list[Any], index: int, where: str) -> None:
+    def _global(self, steps: list[Step], index: int, where: str) -> None:
         name, after = steps[index].argval, index + 1
         while after < len(steps) and steps[after].opname in _ATTRIBUTES[:2]:
             after += 1
@@ -166,7 +216,7 @@ class Names:
             self.chains.setdefault((name, *(str(step.argval) for step in steps[index + 1:after])), where)
             return
         following = steps[after:]
-        call = next((at for at, step in enumerate(following) if step.opname in _CALLS), None)
+        call = next((at for at, step in enumerate(following) if step.opname == "CALL"), None)
         if call is None:
             if name in ("getattr", "hasattr", "delattr", "vars"):
                 self.whole.setdefault("", where)
@@ -184,7 +234,7 @@ class Names:
         elif name in ("getattr", "hasattr", "delattr"):
             self._by_name(following[:call], where)
 
-    def _of_a_dict(self, steps: list[Any], after: int, where: str, of_self: bool) -> None:
+    def _of_a_dict(self, steps: list[Step], after: int, where: str, of_self: bool) -> None:
         """Of vars(o) or o.__dict__ one item may be named, or all may be looked at."""
         name = _named_item(steps, after)
         if name is not None:
@@ -193,7 +243,7 @@ class Names:
         elif not (_is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval == "update"):
             (self.whole_of_self if of_self else self.whole).setdefault("", where)
 
-    def _by_name(self, arguments: list[Any], where: str) -> None:
+    def _by_name(self, arguments: list[Step], where: str) -> None:
         """getattr(): with a constant, with a name that is a value, or with one that is put together of parts."""
         texts = [step.argval for step in arguments if step.opname == "LOAD_CONST" and isinstance(step.argval, str)]
         of_self = bool(arguments) and _is_self(arguments[0])
@@ -205,28 +255,31 @@ class Names:
             self.by_strings = self.by_strings or where
 
 
-def _is_global(step: Any, name: str) -> bool:
-    return bool(step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")) and step.argval == name)
+def _is_global(step: Step, name: str) -> bool:
+    return step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == name
 
 
-def _is_constant_text(steps: list[Any], index: int) -> bool:
+def _is_constant_text(steps: list[Step], index: int) -> bool:
     return _is(steps, index, "LOAD_CONST") and isinstance(steps[index].argval, str)
 
 
-def _leads_on(steps: list[Any], index: int) -> bool:
+def _leads_on(steps: list[Step], index: int) -> bool:
     """Whether what it loads is only the way to an attribute."""
     return _is(steps, index + 1, "LOAD_ATTR", "LOAD_METHOD")
 
 
-def is_called(steps: list[Any], index: int) -> bool:
-    """Whether what it loads is called, by its place on the stack: from Python 3.11 on room for `self` is made beside what will be called."""
-    step = steps[index]
-    if step.opname == "LOAD_METHOD" or sys.version_info >= (3, 12) and step.opname == "LOAD_ATTR":
-        return step.opname == "LOAD_METHOD" or bool(step.arg & 1)
-    if sys.version_info >= (3, 11) and step.opname.startswith("LOAD_GLOBAL"):
+def _is_called(code: types.CodeType, step: Step) -> bool:
+    """Whether what it loads is called: since Python 3.11 there is room on the stack beside what will be."""
+    if step.opname == "LOAD_METHOD":
+        return True
+    if step.opname == "LOAD_GLOBAL" and sys.version_info >= (3, 11):
         return bool(step.arg & 1)
+    raw = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
+    index = next(at for at, one in enumerate(raw) if one.offset == step.offset)
+    if sys.version_info >= (3, 11):
+        return raw[index + (1 if sys.version_info >= (3, 13) else -1)].opname == "PUSH_NULL"
     depth = 1
-    for following in steps[index + 1:]:
+    for following in raw[index + 1:]:
         if following.opname in _TAKEN_BY_CALLS:
             taken = _TAKEN_BY_CALLS[following.opname] + (following.arg or 0)
             if taken >= depth:
@@ -239,11 +292,11 @@ def is_called(steps: list[Any], index: int) -> bool:
     return False
 
 
-def _is_self(step: Any) -> bool:
-    return bool(step.opname.startswith("LOAD_FAST") and step.argval == "self")
+def _is_self(step: Step) -> bool:
+    return bool(step.opname == "LOAD_FAST" and step.argval == "self")
 
 
-def _puts_names_together(steps: list[Any]) -> bool:
+def _puts_names_together(steps: list[Step]) -> bool:
     """Whether __getattr__() makes other names, and not only the text of an error."""
     fails = False
     for step in steps:
@@ -251,17 +304,16 @@ def _puts_names_together(steps: list[Any]) -> bool:
             fails = True
         elif step.opname == "RAISE_VARARGS":
             fails = False
-        elif not fails and (step.opname.startswith(_PUTS_TOGETHER) and "[]" not in str(step.argrepr)
-                            or step.opname in _ATTRIBUTES and step.argval in _MAKES_TEXTS):
+        elif not fails and (step.opname.startswith(_PUTS_TOGETHER) or step.opname in _ATTRIBUTES and step.argval in _MAKES_TEXTS):
             return True
     return False
 
 
-def _is(steps: list[Any], index: int, *names: str) -> bool:
+def _is(steps: list[Step], index: int, *names: str) -> bool:
     return index < len(steps) and steps[index].opname in names
 
 
-def _named_item(steps: list[Any], after: int) -> str | None:
+def _named_item(steps: list[Step], after: int) -> str | None:
     """The constant by which an item of a dict is taken, as d["k"] or d.get("k") does."""
     if _is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval in ("get", "pop", "setdefault", "__getitem__"):
         return steps[after + 1].argval if _is(steps, after + 1, "LOAD_CONST") and isinstance(steps[after + 1].argval, str) else None
@@ -283,7 +335,7 @@ def fields_of(text: str) -> list[str]:
     return [name for field in re.findall(r"\{[^{}]*\}", text) for name in re.findall(r"\.([^\W\d]\w*)", field)]
 
 
-def _caught_ranges(code: types.CodeType, steps: list[Any]) -> list[tuple[int, int]]:
+def _caught_ranges(code: types.CodeType, steps: list[Step]) -> list[tuple[int, int]]:
     """Where the code goes on when an attribute is missing: in the blocks of its try statements."""
     takes = any(name in code.co_names for name in _TAKES_MISSING)
     entries = getattr(dis.Bytecode(code), "exception_entries", None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from overdrive._capture import CapturedStep
 from overdrive._code import is_watched
+from overdrive._dynamo import around, tell_dynamo
 from overdrive._optimizer import Optimizer
 from overdrive._optimizer_rules import is_of_the_program
 
@@ -79,6 +80,7 @@ def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
     if optimizer not in _captured:
         optimizer.__class__ = _class_for(type(optimizer))
         _rewrap(optimizer)
+        tell_dynamo()
     _captured[optimizer] = _Update(optimizer, options)
     return optimizer
 
@@ -116,6 +118,7 @@ def _class_for(base: Any) -> Any:
     known: Any = None
     is_own = False
 
+    @around
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
         nonlocal known, is_own
         update = _captured.get(self)

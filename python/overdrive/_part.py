@@ -15,6 +15,7 @@ from overdrive._recording import _refuse
 from overdrive._capture_results import filled, form_of, form_of_results, others_in, without_inputs
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
+from overdrive._dynamo import around
 from overdrive._facts import SUBCLASS
 from overdrive._guards import IN_CONTAINERS, as_it_is_now, is_scripted
 from overdrive._left import Left, can_be_left, can_be_put_back, put_back, putter_of
@@ -64,6 +65,7 @@ class CapturedPart(CapturedStep):
         if not name:
             functools.update_wrapper(self, function)
 
+    @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         if any(count() for count in self._modes):
             self._eager_reason = self._reason_for_python()
@@ -274,6 +276,7 @@ class _ModuleCall:
         # Calls until a child that was captured for its parent is looked at: is it worth it?
         self._looks_at = _CALLS_TO_LOOK if "." in name else 0
 
+    @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         part = self.part
         if part is None:

@@ -9,6 +9,7 @@ from typing import Any
 from overdrive._capture import CapturedStep
 from overdrive._capture_texts import Number
 from overdrive._compare import _named_in
+from overdrive._dynamo import around, tell_dynamo
 from overdrive._library import OverdriveError, call, function as function_of, text, whole_number
 
 
@@ -18,9 +19,11 @@ class LoadedStep:
     def __init__(self, path: str, check: bool, accept_other_bits: bool, most_memory: int) -> None:
         self._step = call("Step.load", path, check, accept_other_bits, most_memory)
         weakref.finalize(self, call, "Step.free", self._step)
+        tell_dynamo()
         self._call = function_of("Step.call")
         self.functions: list[str] = call("Step.functions", self._step)
 
+    @around
     def __call__(self, *inputs: Any) -> Any:
         """The results of the first function: one tensor, or a tuple."""
         return self.call(self.functions[0], *inputs)

@@ -13,6 +13,7 @@ from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import form_of_results, only_tensors
 from overdrive._capture_texts import gradients_of, is_one_held, telling
 from overdrive._code import RANDOM_NUMBERS, Watcher
+from overdrive._dynamo import around
 from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive._items import returned_items
 from overdrive._guards import Reads, states_of, structure_of
@@ -30,6 +31,7 @@ from overdrive._surroundings import changed_since, surroundings
 class StepRun(StepApart):
     """The library calls ``_run()``."""
 
+    @around
     def _run(self) -> int:
         """The function, called by the library: in a call that is recorded, or eager."""
 

@@ -19,10 +19,11 @@ from overdrive._capture_texts import steps
 from overdrive._code import Met
 from overdrive._compare import _named_in
 from overdrive._counters import Counter
+from overdrive._dynamo import tell_dynamo
 from overdrive._facts import Facts
 from overdrive._guards import ENTRY, Read, Reads, is_scripted
 from overdrive._last_walk import LastWalk
-from overdrive._library import address_of, call, function as function_of
+from overdrive._library import address_of, call, check_python, function as function_of
 from overdrive._modes import counts_of_modes
 from overdrive._places import Before
 from overdrive._schedulers import Schedulers
@@ -44,6 +45,8 @@ class StepState:
                  lanes: int = 1, eager_calls: int = 1, always: bool = False) -> None:
         import torch
 
+        check_python()
+        tell_dynamo()
         self._function, self._name = function, name
         self._guarded, self._is_part = guarded, is_part
         # Options that no tensor carries to a replay are looked at, or promised.

@@ -10,7 +10,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, Union
+from typing import Any
 
 from overdrive._code import line_of_caller
 
@@ -85,7 +85,7 @@ class TrackedWhole(int):
     book: Book
 
 
-Number = Union[Tracked, TrackedWhole]
+Number = Tracked | TrackedWhole
 
 
 def plain(value: Any) -> Any:

@@ -163,7 +163,7 @@ class Walk(Containers):
                 for part in text.split(".") if isinstance(text, str) else ():
                     self._note_attribute(part, where)
         elif value is os.environ:
-            self._dict(value._data, "os.environ", where, depth)
+            self._dict(vars(value)["_data"], "os.environ", where, depth)
         elif value is sys.modules:
             return  # its keys are written in the code (_names.py)
         elif kind is CACHED:

@@ -799,9 +799,10 @@ def test_a_profiler_and_a_debugger_of_the_program_keep_working(tool):
         assert any("function" in str(entry.code) for entry in profiler.getstats())
     if tool in ("tracer", "both"):
         assert "function" in lines
-    # C functions are seen from a profiler's place alone.
-    assert step.stats()["replayed"] == (12 if tool == "tracer" else 0), step.explain()
-    assert tool == "tracer" or "A profiler watches this thread" in step.refusal()
+    # C functions are seen from a profiler's place alone. Since Python 3.12 cProfile has a place of its own.
+    is_refused = tool != "tracer" and sys.version_info < (3, 12)
+    assert step.stats()["replayed"] == (0 if is_refused else 12), step.explain()
+    assert not is_refused or "A profiler watches this thread" in step.refusal()
 
 
 def test_steps_on_two_threads_see_their_own_reads():

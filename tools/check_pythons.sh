@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Runs the whole suite of the Python package under each Python that can be had, on the library of build/.
+#
+#   tools/check_pythons.sh [VERSION...]          (default: 3.10 3.11 3.12 3.13 3.14)
+#
+# A Python is one of this machine, by its name or of pyenv, or that of a Debian release, in a root that debootstrap makes; that needs
+# root. Each has PyTorch and pytest in .deps/pythons/VERSION, from the ordinary index, 0.6 GB; stand-ins take the place of CUDA's
+# libraries. FILES="guards threads" runs these files alone, and writes nothing. Else docs/versions.md gets a row for each.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec </dev/null
+
+readonly kTorch=2.13.0 kHere=$PWD/.deps/pythons
+declare -rA kReleases=([3.11]=bookworm [3.13]=trixie [3.14]=forky)
+readonly kMirror=${OVERDRIVE_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+
+say() { echo "check_pythons: $*"; }
+
+# --- what is fetched -------------------------------------------------------------------------
+
+pip_for() {  # VERSION ARGUMENTS...
+  local version=$1 platform=() tag
+  shift
+  for tag in 2_28 2_27 2_25 2_17; do platform+=(--platform "manylinux_${tag}_x86_64"); done
+  env -u PIP_FIND_LINKS python3 -m pip install -q --no-input --disable-pip-version-check --only-binary=:all: --upgrade \
+    --target "$kHere/$version/site" --python-version "$version" --implementation cp "${platform[@]}" "$@" 2>>"$kHere/log"
+}
+
+fetch_site() {  # VERSION
+  local site=$kHere/$1/site cuda system=$kHere/$1/system name
+  [[ -e $kHere/$1/done ]] && return
+  rm -rf "$site" "$system" && mkdir -p "$site" "$system"
+  say "fetching PyTorch $kTorch for Python $1"
+  pip_for "$1" --no-deps "torch==$kTorch" || return 1
+  pip_for "$1" pytest exceptiongroup tomli filelock fsspec jinja2 networkx setuptools sympy typing_extensions || return 1
+  cuda=$(sed -n "s/^cuda.*= '\([0-9.]*\)'/\1/p" "$site/torch/version.py")
+  if [[ -n $cuda ]]; then
+    pip_for "$1" --no-deps "nvidia-cuda-runtime==$cuda.*" "nvidia-cuda-cupti==$cuda.*" || return 1
+    for name in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libutil.so.1 libstdc++.so.6 libgcc_s.so.1; do
+      ln -sf "$(gcc -print-file-name="$name")" "$system/$name"
+    done
+    ln -sf "$(realpath /lib64/ld-linux-x86-64.so.2)" "$system/ld-linux-x86-64.so.2"
+    python3 tools/cuda_stand_ins.py gcc "$site/torch/lib" "$site/torch/lib" "$site"/nvidia/*/lib "$system" || return 1
+  fi
+  touch "$kHere/$1/done"
+}
+
+# The Python of this machine, else nothing. A shim of pyenv may find none.
+program_of() {  # VERSION
+  local program
+  for program in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/"bin/python$1"; do
+    "$program" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null && command -v "$program" && return
+  done
+  return 0
+}
+
+make_root() {  # VERSION
+  local release=${kReleases[$1]-} root=$kHere/$1/root scripts=/usr/share/debootstrap/scripts script=
+  [[ -n $release ]] || return 1
+  [[ -e $root/usr/bin/python$1 ]] && return
+  [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null || return 1
+  [[ -e $scripts/$release ]] || script=$scripts/sid
+  say "making a $release, for its Python"
+  rm -rf "$root" && mkdir -p "$root/etc/dpkg/dpkg.cfg.d"
+  echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fast"
+  debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,libgomp1,git "$release" "$root" "$kMirror" $script \
+    >"$kHere/log" 2>&1 && [[ -e $root/usr/bin/python$1 ]]
+}
+
+# --- what is run -----------------------------------------------------------------------------
+
+# in_root ROOT COMMAND...: this checkout lies there at the same place. The mounts end with the command.
+in_root() {
+  local root=$1
+  shift
+  mkdir -p "$root$PWD"
+  # shellcheck disable=SC2016
+  unshare --mount bash -c 'mount --bind "$PWD" "$0$PWD"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"
+    here=$PWD; exec chroot "$0" env --chdir="$here" "$@"' "$root" "$@"
+}
+
+test_files() { sed -n '/^foreach(_name$/,/)/s/^    \([a-z_]*\)$/\1/p' test/python/CMakeLists.txt; }
+
+run_suite() {  # VERSION
+  local version=$1 program name status command passed=0 skipped=0 failed=()
+  program=$(program_of "$version")
+  if [[ -z $program ]]; then
+    make_root "$version" || { say "no Python $version is here"; return; }
+    program=/usr/bin/python$version command=(in_root "$kHere/$version/root")
+  else
+    command=(env)
+  fi
+  fetch_site "$version" || { say "no PyTorch $kTorch for Python $version: $kHere/log"; return; }
+  command+=("PYTHONPATH=$PWD/build/python:$kHere/$version/site" OMP_NUM_THREADS=1 "OVERDRIVE_TEST_BUILD=$PWD/build"
+    "OVERDRIVE_TEST_PLUGIN=$(find "$PWD/build" -name liboverdrive_test_plugin.so)"
+    "OVERDRIVE_TEST_STEP_PROGRAM=$(find "$PWD/build" -name overdrive_test_step_program -type f)" HOME=/tmp "PATH=$PATH")
+  for name in ${FILES:-$(test_files)}; do
+    status=0
+    "${command[@]}" timeout 1800 "$program" -B -m pytest -q -p no:cacheprovider --tb=short -W ignore "test/python/${name}_test.py" \
+      >"$kHere/$version/$name.log" 2>&1 || status=$?
+    case $status in
+      0) passed=$((passed + 1)) ;;
+      5) skipped=$((skipped + 1)) ;;
+      *) failed+=("$name") ;;
+    esac
+    say "$version $name: $(tail -n 1 "$kHere/$version/$name.log")"
+  done
+  [[ -n ${FILES-} ]] || write_row "$version" "$("${command[@]}" "$program" -c 'import sys; print(sys.version.split()[0])')" \
+    "$passed files passed, $skipped skipped, ${#failed[@]} failed${failed[*]:+ (${failed[*]})}"
+  ((${#failed[@]} == 0)) || bad=1
+}
+
+write_row() {  # VERSION FULL TEXT
+  local row="| CPython $1 | $2 | $3 ($(date +%F), $(git rev-parse --short HEAD)) |"
+  python3 - "$1" "$row" <<'END'
+import re, sys
+version, row = sys.argv[1:]
+page = open("docs/versions.md").read()
+changed = re.sub(rf"^\| CPython {re.escape(version)} \|.*$", lambda _: row, page, flags=re.M)
+open("docs/versions.md", "w").write(changed)
+END
+}
+
+bad=0
+mkdir -p "$kHere"
+(($#)) || set -- 3.10 3.11 3.12 3.13 3.14
+for each in "$@"; do run_suite "$each"; done
+exit $bad
