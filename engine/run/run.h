@@ -32,7 +32,9 @@ class Run : public AnyRun {
  private:
   void run_ready();
   void evaluate(uint32_t index);
+  void ask_again(const PlannedNode& planned);
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
+  bool sums_below_autograd() const;
   void make_ready(uint32_t index, base::NodePtr node);
 
   ThreadContext& context_;
@@ -41,8 +43,9 @@ class Run : public AnyRun {
   base::variable_list captured_;
   NodeStep step_;  // the refusal changes when foreign code has run
   Seat seat_;
-  uint32_t ready_ = 0;       // tasks of ours in the heap
-  uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached
+  bool foreign_ran_ = false;  // since the refusal was asked for
+  uint32_t ready_ = 0;        // tasks of ours in the heap
+  uint32_t incomplete_ = 0;   // nodes that some but not all gradients have reached
 };
 
 }  // namespace overdrive::engine
