@@ -40,9 +40,12 @@ bool owes_create_graph_warning() {
 //  - A view that a native node made becomes a view as LibTorch makes it when a hook or an apply() gets it
 //    (show_views()). Until then native nodes alone have it. Rejected: to mark at the beginning the nodes whose
 //    result foreign code may get, because a hook may put a hook on any node.
-//  - After each apply() the run looks at the thread and the process again, because a hook may have begun a
-//    profiler, anomaly mode or a level of forward mode.
-//  - Gradients that a foreign node returns meet others through the dispatcher, in the modes that it left.
+//  - Before a native node that comes after an apply() the run looks at the thread and the process again,
+//  because
+//    a hook may have begun a profiler, anomaly mode or a level of forward mode.
+//  - Where gradients that a foreign node returns meet others, the run looks in the modes that the node left.
+//  The
+//    sum is made through the dispatcher where something could notice it.
 // A gradient that foreign code holds on to has another owner, or a weak one, and is not written over
 // (may_be_written()).
 
@@ -131,13 +134,14 @@ class Backward {
   bool nodes_ask_for_task() const { return memory_->plan.pruned() && !memory_->plan.wants_everything(); }
 
   // Why no node of this run may run in the place of its apply(): see Note [Native nodes beside foreign ones].
-  NativeRefusal native_refusal() const {
+  // A run without a task has found no callbacks, see needs_task().
+  NativeRefusal native_refusal(bool has_task) const {
     if (call_.create_graph) return NativeRefusal::kCreateGraph;
     if (devices_.has_value()) return NativeRefusal::kDevices;
     if (nodes_ask_for_task()) return NativeRefusal::kInputs;
     if (exact_) return NativeRefusal::kExact;
     if (watched_ != nullptr && watched_->runs_user_code()) return NativeRefusal::kWatch;
-    return refusal_of_thread();
+    return refusal_of_thread(has_task && at::hasCallbacks());
   }
 
   // Nodes ask the current task which gradients are needed. Inside a pruned backward the answer would be the
@@ -193,7 +197,7 @@ class Backward {
         .task_tables = tables,
         .observer = watched_ == nullptr ? observer.get() : watched_,
         .run_native = engine_.options.own_nodes ? native_nodes::run : nullptr,
-        .native_refusal = engine_.options.own_nodes ? native_refusal() : NativeRefusal::kNone,
+        .native_refusal = engine_.options.own_nodes ? native_refusal(task != nullptr) : NativeRefusal::kNone,
         .watches = watched_ == nullptr ? nullptr : watched_->watches(),
         .describe_error = engine_.describe_error,
         .roots = &call_.roots};

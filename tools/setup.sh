@@ -109,11 +109,13 @@ setup_packages() {
     missing+=(python3-venv)
   fi
   need_packages "Overdrive, its tests and its program" "${missing[@]}"
-  # These only make the build faster; without them it uses make and no cache.
+  # The first two only make the build faster; without them it uses make and no cache. Without the third
+  # engine_instructions_test is skipped.
   command -v ninja >/dev/null || optional+=(ninja-build)
   command -v ccache >/dev/null || optional+=(ccache)
+  command -v valgrind >/dev/null || optional+=(valgrind)
   if ((${#optional[@]})) && [[ ! -f $kState/optional-refused ]]; then
-    apt_install "for a faster build; not required" "${optional[@]}" || { mkdir -p $kState && touch $kState/optional-refused; }
+    apt_install "for a faster build, and to count instructions; not required" "${optional[@]}" || { mkdir -p $kState && touch $kState/optional-refused; }
   fi
 }
 

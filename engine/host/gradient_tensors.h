@@ -68,6 +68,18 @@ inline bool has_one_owner(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.weak_use_count() == 1;
 }
 
+// Whether Python has a wrapper of the tensor; true as well where this version of LibTorch is asked in another
+// way.
+inline bool has_python_object(const at::Tensor& tensor) {
+  return [](const auto& slot) {
+    if constexpr (requires { slot.load_pyobj(); }) {
+      return slot.load_pyobj() != nullptr;
+    } else {
+      return true;
+    }
+  }(*tensor.unsafeGetTensorImpl()->pyobj_slot());
+}
+
 // A plain gradient with usual strides that only the caller has, whose memory is its alone: a result may be
 // written over it, and then looks like a new tensor.
 bool may_be_written(const at::Tensor& gradient);

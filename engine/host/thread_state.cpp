@@ -22,7 +22,8 @@ ThreadLocals::ThreadLocals()
       saved_hooks(at::SavedTensorDefaultHooks::get_tls_state()),
       functorch(at::functorch::functorchTLSAccessor()) {}
 
-ThreadModes ThreadModes::read(const ThreadLocals& locals) {
+// Inlined, so that a comparison keeps what it reads in registers.
+[[gnu::always_inline]] inline ThreadModes ThreadModes::read(const ThreadLocals& locals) {
   ThreadModes modes;
   modes.included_keys = locals.keys.included_;
   modes.excluded_keys = locals.keys.excluded_;
@@ -66,7 +67,7 @@ ThreadState::~ThreadState() {
 void ThreadState::restore_after_user_code() {
   if (code_ == Code::kHost) {
     restore_after_host_code();
-  } else if (quick_look_differs() || is_in_layer() || !(ThreadModes::read(locals_) == modes_)) {
+  } else if (is_in_layer() || !(ThreadModes::read(locals_) == modes_)) {
     repair();
   }
 }

@@ -17,9 +17,9 @@ struct Loops {
   void (*divide)(T* out, const T* a, const T* b, int64_t n);
   void (*divide_by)(T* out, const T* a, T divisor, int64_t n);
   void (*negate)(T* out, const T* a, int64_t n);
-  // Of two NaNs the result is that of `b`, or of `sum` on 64-bit ARM: the host multiplies `b` by one and adds
-  // in one instruction, which the processors define in these ways.
-  void (*add_into)(T* sum, const T* b, int64_t n);
+  // Of two NaNs the result is that of `b`, or of `a` on 64-bit ARM: the host multiplies `b` by one and adds in
+  // one instruction, which the processors define in these ways.
+  void (*add)(T* out, const T* a, const T* b, int64_t n);
   void (*fill)(T* out, T value, int64_t n);
 
   // Whether a NaN is among them. LibTorch's product of two NaNs has the sign of the one or of the other, by the

@@ -32,13 +32,13 @@ void negate(T* out, const T* a, int64_t n) {
 
 // Chooses between values and not between computations: compilers vectorise a choice of what was loaded anyway.
 template <typename T>
-void add_into(T* sum, const T* b, int64_t n) {
+void add(T* out, const T* a, const T* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
-    const T first = sum[i], second = b[i];
+    const T first = a[i], second = b[i];
 #if defined(__aarch64__)
-    sum[i] = first + (first != first ? first : second);
+    out[i] = first + (first != first ? first : second);
 #else
-    sum[i] = (second != second ? second : first) + second;
+    out[i] = (second != second ? second : first) + second;
 #endif
   }
 }
@@ -101,7 +101,7 @@ constexpr Loops<T> kLoops{
     .divide = divide<T>,
     .divide_by = divide_by<T>,
     .negate = negate<T>,
-    .add_into = add_into<T>,
+    .add = add<T>,
     .fill = fill<T>,
     .has_nan = has_nan<T>,
     .relu_backward = relu_backward<T>,

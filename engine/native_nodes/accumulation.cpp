@@ -60,7 +60,8 @@ struct Accumulate {
     if (is_large(gradient.numel())) return NativeOutcome::kLarge;
     for_type_of(have, [&](auto zero) {
       using T = decltype(zero);
-      kernels::loops<T>().add_into(mutable_data_of<T>(have), data_of<T>(gradient), have.numel());
+      T* const sum = mutable_data_of<T>(have);
+      kernels::loops<T>().add(sum, sum, data_of<T>(gradient), have.numel());
     });
     have.unsafeGetTensorImpl()->bump_version();
     return NativeOutcome::kRan;

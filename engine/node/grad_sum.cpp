@@ -4,6 +4,7 @@
 #include "engine/host/gradient_tensors.h"
 #include "engine/kernels/elementwise.h"
 
+#include <ATen/CachedTensorUtils.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -20,15 +21,39 @@ bool is_ours_alone(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// The sum in place, with the version that an operator in place would leave.
-bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
-  if (!is_plain(slot) || !is_plain(gradient) || !same_sizes_and_type(slot, gradient)) return false;
-  if (is_large(slot.numel()) || slot.storage().is_alias_of(gradient.storage())) return false;
+// Whether the sum is one loop on this thread.
+bool can_loop(const at::Tensor& slot, const at::Tensor& gradient) {
+  return is_plain(slot) && is_plain(gradient) && same_sizes_and_type(slot, gradient) && !is_large(slot.numel());
+}
+
+// `out` is the slot or a new tensor of its sizes.
+void add_by_loop(const at::Tensor& out, const at::Tensor& slot, const at::Tensor& gradient) {
   for_type_of(slot, [&](auto zero) {
     using T = decltype(zero);
-    kernels::loops<T>().add_into(mutable_data_of<T>(slot), data_of<T>(gradient), slot.numel());
+    kernels::loops<T>().add(mutable_data_of<T>(out), data_of<T>(slot), data_of<T>(gradient), slot.numel());
   });
+}
+
+// The sum in place, with the version that an operator in place would leave.
+bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
+  if (!can_loop(slot, gradient) || slot.storage().is_alias_of(gradient.storage())) return false;
+  add_by_loop(slot, slot, gradient);
   slot.unsafeGetTensorImpl()->bump_version();
+  return true;
+}
+
+// The host writes the sum into a tensor that a wrapper in Python, or a list of tensors that CUDA graphs keep,
+// owns beside the slot.
+bool host_may_write(const at::Tensor& slot) {
+  return slot.storage().use_count() == 1 && (has_python_object(slot) || at::caching::is_cached_tensor(slot));
+}
+
+// The sum in a new tensor, where others own the slot's.
+bool add_apart(at::Tensor& slot, const at::Tensor& gradient) {
+  if (!can_loop(slot, gradient) || host_may_write(slot)) return false;
+  at::Tensor sum = new_tensor(slot.sizes(), slot);
+  add_by_loop(sum, slot, gradient);
+  slot = std::move(sum);
   return true;
 }
 
@@ -36,10 +61,12 @@ bool add_in_place(at::Tensor& slot, const at::Tensor& gradient) {
 
 void add_to_defined_slot(at::Tensor& slot, at::Tensor&& gradient, base::Node* consumer, bool below_autograd) {
   if (!at::GradMode::is_enabled() && is_ordinary(*slot.unsafeGetTensorImpl()) &&
-      is_ordinary(*gradient.unsafeGetTensorImpl()) && is_ours_alone(slot) &&
-      !c10::impl::dispatch_mode_enabled()) {
-    if (!below_autograd || !add_in_place(slot, gradient)) slot.add_(gradient);
-    return;
+      is_ordinary(*gradient.unsafeGetTensorImpl()) && !c10::impl::dispatch_mode_enabled()) {
+    if (is_ours_alone(slot)) {
+      if (!below_autograd || !add_in_place(slot, gradient)) slot.add_(gradient);
+      return;
+    }
+    if (below_autograd && add_apart(slot, gradient)) return;
   }
   // Every other case by the host's own rules (which tensor may be written, in which order sparse
   // and dense are added, tensors that CUDA graphs or Python hold).

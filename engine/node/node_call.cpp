@@ -12,12 +12,13 @@ namespace overdrive::engine {
 using namespace torch::autograd;
 
 namespace {
-bool apply(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call, bool hooked) {
-  const NativeRefusal refusal =
-      hooked && call.refusal == NativeRefusal::kNone ? NativeRefusal::kHook : call.refusal;
-  if (call.native != 0 && call.run_native != nullptr &&
-      call.run_native(call.native, node, gradients, outputs, call.views_are_seen, refusal)) {
-    return true;
+bool apply(Node& node, uint16_t native, variable_list& gradients, variable_list& outputs, const NodeCall& call,
+           bool hooked) {
+  if (native != 0 && call.run_native != nullptr) {
+    if (call.user_code) hooked |= node.tensor_post_acc_grad_hooks() != nullptr;
+    const NativeRefusal refusal =
+        hooked && call.refusal == NativeRefusal::kNone ? NativeRefusal::kHook : call.refusal;
+    if (call.run_native(native, node, gradients, outputs, call.views_are_seen, refusal)) return true;
   }
   if (call.user_code) show_views(gradients);
   if (!BorrowedStorage::in_use()) {
@@ -34,42 +35,34 @@ bool has_pre_hooks(Node& node) {
 }
 }  // namespace
 
-bool call_tensor_pre_hooks(Node& node, variable_list& gradients) {
-  bool any = false;
-  for (const auto& hook : node.tensor_pre_hooks()) {
-    gradients = (*hook)(gradients);
-    any = true;
-  }
-  for (const auto& [output, hook] : node.retains_grad_hooks()) {
-    gradients = (*hook)(gradients);
-    any = true;
-  }
-  return any;
+void call_tensor_pre_hooks(Node& node, variable_list& gradients) {
+  for (const auto& hook : node.tensor_pre_hooks()) gradients = (*hook)(gradients);
+  for (const auto& [output, hook] : node.retains_grad_hooks()) gradients = (*hook)(gradients);
 }
 
-bool call_node(Node& node, variable_list& gradients, variable_list& outputs, const NodeCall& call) {
-  if (call.user_code && has_pre_hooks(node)) show_views(gradients);
-  bool hooked = call_tensor_pre_hooks(node, gradients);
-  for (const auto& hook : node.pre_hooks()) {
-    gradients = (*hook)(gradients);
-    hooked = true;
+bool call_node(Node& node, uint16_t native, variable_list& gradients, variable_list& outputs,
+               const NodeCall& call) {
+  const bool hooked = has_pre_hooks(node);
+  if (hooked) [[unlikely]] {
+    if (call.user_code) show_views(gradients);
+    call_tensor_pre_hooks(node, gradients);
+    for (const auto& hook : node.pre_hooks()) gradients = (*hook)(gradients);
   }
-  if (call.user_code) hooked |= node.tensor_post_acc_grad_hooks() != nullptr;
   if (!call.keep_graph) node.will_release_variables();
 
   if (node.post_hooks().empty()) [[likely]] {
-    const bool native = apply(node, gradients, outputs, call, hooked);
-    const bool below = call.may_run_native() && !call.views_are_seen && (native || !call.user_code);
+    const bool ran_native = apply(node, native, gradients, outputs, call, hooked);
+    const bool below = call.may_run_native() && !call.views_are_seen && (ran_native || !call.user_code);
     check_gradients(node, outputs, below);
     // A post-hook that apply() added gets no inputs: they were given away.
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, {});
-    return native;
+    return ran_native;
   }
   // AccumulateGrad takes a gradient over when two references to it exist and the node has
   // post-hooks: ours, kept for them, and its own.
   {
     variable_list copy = gradients;
-    apply(node, copy, outputs, call, /*hooked=*/true);
+    apply(node, native, copy, outputs, call, /*hooked=*/true);
   }
   check_gradients(node, outputs, /*below_autograd=*/false);
   for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, gradients);
@@ -108,12 +101,17 @@ bool surely_accepted(const InputMetadata& expected, const at::Tensor& gradient) 
          expected.device() == got.device();
 }
 
-// Sums as the host does, where it would.
-bool sum_to_fit(c10::SymIntArrayRef expected, at::Tensor& gradient, bool below_autograd) {
+// Sums as the host does, where it would. Apart, like the error, for what most nodes need lies in few registers.
+[[gnu::noinline]] bool sum_to_fit(c10::SymIntArrayRef expected, at::Tensor& gradient, bool below_autograd) {
   at::DimVector sizes;
   if (at::GradMode::is_enabled() || !read_sizes(expected, sizes) || !can_reduce(gradient, sizes)) return false;
   gradient = reduce_gradient(std::move(gradient), sizes, below_autograd);
   return true;
+}
+
+[[gnu::noinline, noreturn]] void refuse_missing_input(size_t i, const Edge& edge) {
+  TORCH_CHECK(false, "edge ", i, " leads to input ", edge.input_nr, " of ", edge.function->name(),
+              ", which has ", edge.function->num_inputs(), " inputs. Was add_input_metadata() forgotten?");
 }
 
 bool all_surely_fit(const edge_list& edges, variable_list& gradients, bool below_autograd) {
@@ -121,9 +119,8 @@ bool all_surely_fit(const edge_list& edges, variable_list& gradients, bool below
   for (size_t i = 0; i < gradients.size(); ++i) {
     const Edge& edge = edges[i];
     if (!edge.is_valid() || !gradients[i].defined()) continue;
-    TORCH_CHECK(edge.input_nr < edge.function->num_inputs(), "edge ", i, " leads to input ", edge.input_nr,
-                " of ", edge.function->name(), ", which has ", edge.function->num_inputs(),
-                " inputs. Was add_input_metadata() forgotten?");
+    if (edge.input_nr >= edge.function->num_inputs()) [[unlikely]]
+      refuse_missing_input(i, edge);
     const InputMetadata& expected = edge.function->input_metadata(edge.input_nr);
     if (!surely_accepted(expected, gradients[i])) return false;
     const c10::SymIntArrayRef sizes = expected.shape_as_dim_vector();

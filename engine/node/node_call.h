@@ -9,8 +9,8 @@
 namespace overdrive::engine {
 
 // The hooks of the tensors that this node made, and those that retain their gradients. They run
-// for every node that a backward passes, also when its apply() is not needed. Returns whether there are any.
-bool call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
+// for every node that a backward passes, also when its apply() is not needed.
+void call_tensor_pre_hooks(base::Node& node, base::variable_list& gradients);
 
 // Of a node that a hook gave another output since the run was planned: nothing has come for its gradient.
 inline void add_late_inputs(const base::Node& node, base::variable_list& gradients) {
@@ -39,20 +39,21 @@ enum class NativeRefusal : uint8_t {
 using RunNative = bool (*)(uint16_t number, base::Node& node, base::variable_list& gradients,
                            base::variable_list& results, bool views_are_seen, NativeRefusal refusal);
 
+// How the nodes of a run are called.
 struct NodeCall {
   bool keep_graph = false;
-  RunNative run_native = nullptr;  // null: native nodes are switched off
-  NativeRefusal refusal = NativeRefusal::kNone;
-  uint16_t native = 0;          // the number of the node's type, for run_native; 0: none
-  bool views_are_seen = false;  // the program may get what the node returns
-  bool user_code = false;       // code from outside LibTorch may run in this backward
+  bool views_are_seen = false;                   // the program may get what a node returns
+  bool user_code = false;                        // code from outside LibTorch may run in this backward
+  NativeRefusal refusal = NativeRefusal::kNone;  // why none may run in the place of its apply() now
+  RunNative run_native = nullptr;                // null: native nodes are switched off
 
   bool may_run_native() const { return run_native != nullptr && refusal == NativeRefusal::kNone; }
 };
 
 // Pre-hooks, apply(), the check of what it returned, post-hooks. `gradients` is used up; `outputs` keeps its
-// memory from node to node. Returns whether `run_native` ran the node.
-bool call_node(base::Node& node, base::variable_list& gradients, base::variable_list& outputs,
+// memory from node to node. `native`: the number of the node's type, for `run_native`; 0: none. Returns whether
+// `run_native` ran the node.
+bool call_node(base::Node& node, uint16_t native, base::variable_list& gradients, base::variable_list& outputs,
                const NodeCall& call);
 
 // The event that stock's loop emits around each node, with `body` in it. Apart, because the event is large and

@@ -50,15 +50,18 @@ class ToldNode {
 }  // namespace
 
 bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
-                  base::variable_list& outputs, const NodeCall& call) {
-  base::Node& node = *step.plan.nodes[index].node;
+                  base::variable_list& outputs) {
+  const PlannedNode& planned = step.plan.nodes[index];
+  base::Node& node = *planned.node;
   const NodeFacts facts{node, index, inputs};
   ToldNode told(*step.watches, facts);
   told.begin();
-  const bool native = call_node(node, inputs, outputs, call);
+  const bool native = call_node(node, planned.native, inputs, outputs, step.call);
   told.end(outputs, native);
   return native;
 }
+
+void refuse_target(const base::Node& node) { TORCH_CHECK(false, "dependency not found for ", node.name()); }
 
 void refuse_added_input(const Plan& plan, uint32_t target, const base::Edge& edge) {
   TORCH_CHECK(false, "a gradient goes to input ", edge.input_nr, " of ", plan.nodes[target].node->name(),

@@ -15,12 +15,9 @@ namespace overdrive::engine {
 struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node
-  bool keep_graph;
-  RunNative run_native = nullptr;                // runs nodes in the place of their apply(), or null
-  NativeRefusal refusal = NativeRefusal::kNone;  // why none may run so now
-  bool user_code = false;                        // code from outside LibTorch may run
-  base::variable_list* own_outputs = nullptr;    // of a run on one thread: a list that keeps its memory
-  const RunWatches* watches = nullptr;           // hear of every node, or null
+  NodeCall call;
+  base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
+  const RunWatches* watches = nullptr;         // hear of every node, or null
 };
 
 // Before run_node(), by the run, on the thread of the node: moves the gradients in `slots` to `inputs`, so that
@@ -39,7 +36,10 @@ bool capture(const NodeStep& step, uint32_t index, base::variable_list& inputs);
 
 // Of run_node(): call_node() of a run that is watched. Each watch hears of the begin, and of one end.
 bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inputs,
-                  base::variable_list& outputs, const NodeCall& call);
+                  base::variable_list& outputs);
+
+// A hook has led an edge to a node that is not in the plan, or that waits for nothing more.
+[[noreturn]] void refuse_target(const base::Node& node);
 
 // Of run_node(): the node that an edge leads to, which is the planned one, or another of this plan where a hook
 // changed the edge. Reads only what is fixed when the run begins.
@@ -51,7 +51,7 @@ inline uint32_t target_of(const Plan& plan, uint32_t index, size_t edge_index, c
       return target;
   }
   const uint32_t target = plan.find(node);
-  TORCH_CHECK(target != NodeTable::kNone, "dependency not found for ", node->name());
+  if (target == NodeTable::kNone) refuse_target(*node);
   return target;
 }
 
@@ -75,7 +75,8 @@ bool count_arrival(PlannedNode& planned, Counter& incomplete) {
 // Before count_arrival(), under the same lock. Throws where the node waits for nothing more: a hook has led an
 // edge there.
 inline void check_still_waits(const PlannedNode& planned) {
-  TORCH_CHECK(planned.waiting != 0, "dependency not found for ", planned.node->name());
+  if (planned.waiting == 0) [[unlikely]]
+    refuse_target(*planned.node);
 }
 
 // Of slot_of(): a hook gave `target` an input after the run was planned, and led the edge there.
@@ -112,16 +113,11 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
     ~Emptied() { list.clear(); }
     base::variable_list& list;
   } const emptied{outputs};
-  const NodeCall call{.keep_graph = step.keep_graph,
-                      .run_native = step.run_native,
-                      .refusal = step.refusal,
-                      .native = step.plan.nodes[index].native,
-                      .views_are_seen = step.plan.num_captured() != 0,
-                      .user_code = step.user_code};
-  turn.called(step.watches == nullptr ? call_node(node, inputs, outputs, call)
-                                      : call_watched(step, index, inputs, outputs, call));
+  turn.called(step.watches == nullptr
+                  ? call_node(node, step.plan.nodes[index].native, inputs, outputs, step.call)
+                  : call_watched(step, index, inputs, outputs));
   inputs.clear();
-  if (!step.keep_graph) node.release_variables();
+  if (!step.call.keep_graph) node.release_variables();
   if (outputs.empty()) return turn.ended();
   if (torch::autograd::AnomalyMode::is_enabled() && torch::autograd::AnomalyMode::should_check_nan())
       [[unlikely]]

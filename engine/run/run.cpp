@@ -5,6 +5,8 @@
 #include "engine/plan/task_tables.h"
 #include "engine/run/native_permission.h"
 
+#include <ATen/record_function.h>
+
 namespace overdrive::engine {
 
 using namespace torch::autograd;
@@ -36,8 +38,17 @@ void Run::run_ready() {
     TORCH_INTERNAL_ASSERT(task.run == this);
     --ready_;
     seat_.run(task, [&] { evaluate(task.node); });
-    if (options_.user_code && !seat_.ran_native && options_.native_refusal == NativeRefusal::kNone)
-      step_.refusal = refusal_of_thread();
+    foreign_ran_ |= options_.user_code && !seat_.ran_native;
+  }
+}
+
+// Foreign code may have begun a profiler, anomaly mode or a level of forward mode. That matters to the next
+// native node alone: most programs have none between their own nodes.
+void Run::ask_again(const PlannedNode& planned) {
+  if (!foreign_ran_ || planned.native == 0) return;
+  foreign_ran_ = false;
+  if (options_.native_refusal == NativeRefusal::kNone) {
+    step_.call.refusal = refusal_of_thread(at::hasCallbacks());
   }
 }
 
@@ -54,6 +65,7 @@ void Run::evaluate(uint32_t index) {
   for (const Edge& edge : memory_.plan.nodes[index].node->next_edges()) {
     base::fetch_lines(edge.function.get(), sizeof(Node));
   }
+  ask_again(memory_.plan.nodes[index]);
   take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot, seat_.inputs);
   run_node(step_, index, seat_.inputs, Turn{*this});
 }
@@ -64,11 +76,18 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
   if (options_.task_tables) note_arrival(*options_.task, planned.node);
   const bool last = count_arrival(planned, incomplete_);
   if (!planned.may_run) return;
-  // A hook may have left modes behind, which the seat takes back after the node.
-  const bool below = step_.run_native != nullptr && step_.refusal == NativeRefusal::kNone &&
-                     (seat_.ran_native || !options_.user_code);
-  add_gradient(memory_.slots[slot_of(memory_.plan, target, edge)], std::move(gradient), planned.node, below);
+  at::Tensor& slot = memory_.slots[slot_of(memory_.plan, target, edge)];
+  const bool meets = slot.defined() && gradient.defined();
+  add_gradient(slot, std::move(gradient), planned.node, meets && sums_below_autograd());
   if (last) make_ready(target, edge.function);
+}
+
+// Whether nothing can notice that a sum of what this node returned is made without the dispatcher. Foreign code
+// may have left modes behind, which the seat takes back after the node.
+bool Run::sums_below_autograd() const {
+  if (step_.call.run_native == nullptr || options_.native_refusal != NativeRefusal::kNone) return false;
+  if (!options_.user_code || seat_.ran_native) return step_.call.refusal == NativeRefusal::kNone;
+  return refusal_of_thread(at::hasCallbacks()) == NativeRefusal::kNone;
 }
 
 void Run::make_ready(uint32_t index, base::NodePtr node) {

@@ -38,8 +38,12 @@ class Run : public AnyRun {
   void run_ready();
   // Runs one node, inside of Seat::run().
   void evaluate(uint32_t index);
+  // Before a native node that comes after foreign code: whether it may still run so.
+  void ask_again(const PlannedNode& planned);
   // Of run_node(), once for each gradient: adds it to those of `target`.
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
+  // Of arrive().
+  bool sums_below_autograd() const;
   // The node has all its gradients.
   void make_ready(uint32_t index, base::NodePtr node);
 
@@ -49,8 +53,9 @@ class Run : public AnyRun {
   base::variable_list captured_;
   NodeStep step_;  // the refusal changes when foreign code has run
   Seat seat_;
-  uint32_t ready_ = 0;       // tasks of ours in the heap
-  uint32_t incomplete_ = 0;  // nodes that some but not all gradients have reached
+  bool foreign_ran_ = false;  // since the refusal was asked for
+  uint32_t ready_ = 0;        // tasks of ours in the heap
+  uint32_t incomplete_ = 0;   // nodes that some but not all gradients have reached
 };
 
 }  // namespace overdrive::engine

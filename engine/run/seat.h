@@ -35,10 +35,11 @@ inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOpti
                         base::variable_list* own_outputs = nullptr) {
   return {.plan = plan,
           .captured = captured,
-          .keep_graph = options.keep_graph,
-          .run_native = options.run_native,
-          .refusal = options.native_refusal,
-          .user_code = options.user_code,
+          .call = {.keep_graph = options.keep_graph,
+                   .views_are_seen = plan.num_captured() != 0,
+                   .user_code = options.user_code,
+                   .refusal = options.native_refusal,
+                   .run_native = options.run_native},
           .own_outputs = own_outputs,
           .watches = options.watches};
 }

@@ -27,7 +27,7 @@ Step product(Step otherwise, const at::Tensor& out, const at::Tensor& a, const a
 template <typename T>
 Step sum_in_place(const at::Tensor& out, const at::Tensor& b) {
   return step_of([to = out.mutable_data_ptr<T>(), from = b.const_data_ptr<T>(), n = out.numel(),
-                  &loops = kernels::loops<T>()] { loops.add_into(to, from, n); });
+                  &loops = kernels::loops<T>()] { loops.add(to, to, from, n); });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace overdrive::test {
@@ -218,6 +219,39 @@ TEST(BesideForeign, ACallbackThatAHookAddsSeesTheOperatorsOfLaterNodes) {
     });
     (z.neg() * 2).sum().backward();
     at::removeCallback(handle);
+  });
+}
+
+// Sums of what a foreign node returns are loops of the engine's own, unless the node has left somebody who
+// listens.
+struct ListenedTo : torch::autograd::Function<ListenedTo> {
+  static Tensor forward(AutogradContext*, const Tensor& x, const Tensor& y) { return x + y; }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) {
+    if (ops_seen == nullptr) return {gradients[0], gradients[0]};
+    at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
+          ops_seen->push_back(op.name());
+          return nullptr;
+        }));
+    return {gradients[0], gradients[0]};
+  }
+};
+TEST(BesideForeign, ACallbackThatANodeAddsSeesTheSumOfItsGradients) {
+  expect_same([](Log& log) {
+    ops_seen = &log;
+    const Tensor x = leaf({4});
+    ListenedTo::apply(x, x).tanh().sum().backward();
+    EXPECT_NE(std::find(log.begin(), log.end(), "aten::add"), log.end());
+    log.push_back(looks(x.grad()));
+  });
+}
+TEST(BesideForeign, ASumOfATensorThatTheProgramHasIsANewTensor) {
+  ops_seen = nullptr;
+  expect_same([](Log& log) {
+    const Tensor x = leaf({4}), y = x.tanh(), gradient = at::ones({4});
+    ListenedTo::apply(y, y).backward(gradient);
+    log.push_back(looks(gradient));
+    log.push_back(looks(x.grad()));
   });
 }
 

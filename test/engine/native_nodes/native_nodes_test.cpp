@@ -179,7 +179,8 @@ TEST(NativeNodesTable, LoopsForWideVectorsHaveTheBitsOfThePortableOnes) {
       same("divide", [&](const auto& loops, T* out) { loops.divide(out, out, b.data(), size); });
       same("divide_by", [&](const auto& loops, T* out) { loops.divide_by(out, any.data(), T(0.3), size); });
       same("negate", [&](const auto& loops, T* out) { loops.negate(out, any.data(), size); });
-      same("add_into", [&](const auto& loops, T* out) { loops.add_into(out, b.data(), size); });
+      same("add", [&](const auto& loops, T* out) { loops.add(out, any.data(), b.data(), size); });
+      same("add in place", [&](const auto& loops, T* out) { loops.add(out, out, b.data(), size); });
       same("fill", [&](const auto& loops, T* out) { loops.fill(out, -kNaN, size); });
       same("relu", [&](const auto& loops, T* out) { loops.relu_backward(out, any.data(), b.data(), size); });
       same("sigmoid", [&](const auto& loops, T* out) { loops.sigmoid_backward(out, out, b.data(), size); });

@@ -39,8 +39,8 @@ ENGINE = [
           "inputs.push_back(FAULT ? at::Tensor(slots[i]) : std::move(slots[i]));",
           FUZZER),
     Fault("release_too_early", "a node's variables are released before its post-hooks", "engine/node/node_call.cpp",
-          "    apply(node, copy, outputs, call, /*hooked=*/true);\n  }",
-          "    apply(node, copy, outputs, call, /*hooked=*/true);\n  }\n"
+          "    apply(node, native, copy, outputs, call, /*hooked=*/true);\n  }",
+          "    apply(node, native, copy, outputs, call, /*hooked=*/true);\n  }\n"
           "  if (FAULT && !call.keep_graph) node.release_variables();",
           FUZZER),
     Fault("forget_callback", "the last final callback does not run", "engine/host/shared_task.cpp",
