@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 import overdrive
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._code import is_watched, unwatched
 from overdrive._library import call
+from overdrive._part import CapturedPart
 from overdrive._step_run import StepRun
 
 import excused
@@ -57,6 +61,8 @@ class _Pending:
 
     def __init__(self) -> None:
         self.tracers: dict[int, list[Tracer]] = {}
+        # What was compared, and how much the step knew then.
+        self.compared: dict[int, tuple[int, int]] = {}
 
 
 def _unseen(function: Any) -> Any:
@@ -110,13 +116,13 @@ class Auditor:
             del known[:-_MOST]
 
     def replayed(self, step: Any) -> None:
-        variant = step._variant
-        tracers = self.pending(step).tracers.pop(variant.number, []) if variant is not None else []
-        if not tracers:
-            return
-        known = Known(step, variant)
-        # The last one: what it has changed itself, an earlier one may not have known.
-        self.compare(known, tracers[-1])
+        """Compares the last recording of the values that the call has found, and again when the step has learned more of what it changes."""
+        variant, pending = step._variant, self.pending(step)
+        tracers = pending.tracers.get(variant.number, []) if variant is not None else []
+        known = Known(step, variant) if tracers else None
+        if known is not None and pending.compared.get(variant.number) != (knows := (id(tracers[-1]), known.count())):
+            pending.compared[variant.number] = knows
+            self.compare(known, tracers[-1])
 
     def compare(self, known: Known, tracer: Tracer) -> None:
         found, seen = self.found, tracer.call
@@ -127,10 +133,10 @@ class Auditor:
         found.counts["read"] += len(seen.read)
         found.counts["written"] += len(seen.written)
         for place in seen.read.values():
-            if not known.reads(place) and not known.is_of_optimizer(place):
+            if place.is_alive() and not known.reads(place) and not known.is_of_optimizer(place):
                 self._tell("reads", place, "")
         for place in seen.written.values():
-            if (reason := known.changes(place)) and not known.is_of_optimizer(place) and not is_unchanged(place):
+            if place.is_alive() and (reason := known.changes(place)) and not known.is_of_optimizer(place) and not is_unchanged(place):
                 self._tell("writes", place, f" ({reason})")
 
     def _tell(self, verb: str, place: Place, reason: str) -> None:
@@ -155,6 +161,11 @@ def arguments_of(inputs: Any) -> Iterator[Any]:
         if isinstance(value, (list, tuple, dict)):
             yield value
             seen.extend(value.values() if isinstance(value, dict) else value)
+        elif isinstance(value, torch.Tensor):
+            yield value
+        elif dataclasses.is_dataclass(value):
+            yield value
+            seen.extend(vars(value).values())
     if seen:
         yield from arguments_of(seen)
 
@@ -165,13 +176,7 @@ def auditing() -> Iterator[Found]:
     if not is_known():
         raise RuntimeError("The auditor reads the value stacks of CPython 3.11 and 3.13")
     auditor = Auditor()
-    apply, library = StepRun._apply, CapturedStep._call_library
-
-    @_unseen
-    def followed(step: Any, inputs: Any) -> Any:
-        if call("Recording.is_active") and is_watched():
-            return auditor.follow(step, apply, inputs)
-        return apply(step, inputs)
+    library = CapturedStep._call_library
 
     def called(step: Any, tensors: Any) -> Any:
         results = library(step, tensors)
@@ -179,10 +184,24 @@ def auditing() -> Iterator[Found]:
             auditor.replayed(step)
         return results
 
-    # The class above keeps its own, by whose code Overdrive knows who calls the function.
-    CapturedStep._apply, CapturedStep._call_library = followed, called  # type: ignore[method-assign]
+    of_parts = CapturedPart.__dict__["_apply"]
+    # The class above that of steps keeps its own, by whose code Overdrive knows who calls the function.
+    CapturedStep._apply = _followed(auditor, StepRun._apply)  # type: ignore[method-assign]
+    CapturedPart._apply = _followed(auditor, of_parts)  # type: ignore[method-assign]
+    CapturedStep._call_library = called  # type: ignore[method-assign]
     try:
         yield auditor.found
     finally:
         del CapturedStep._apply  # type: ignore[misc]
+        CapturedPart._apply = of_parts  # type: ignore[method-assign]
         CapturedStep._call_library = library  # type: ignore[method-assign]
+
+
+def _followed(auditor: Auditor, apply: Any) -> Any:
+    @_unseen
+    def followed(step: Any, inputs: Any) -> Any:
+        if call("Recording.is_active") and is_watched():
+            return auditor.follow(step, apply, inputs)
+        return apply(step, inputs)
+
+    return followed

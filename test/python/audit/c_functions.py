@@ -7,6 +7,7 @@ object that was there; "new". Changes: "" or "first", the container that it belo
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +33,7 @@ _BY_NAME = (
      builtins: sorted  _operator: countOf indexOf concat  _struct: unpack unpack_from  copy: copy  _codecs: encode decode  _locale: setlocale
      _contextvars: copy_context  _json: make_encoder scanner  sys: exc_info  binascii: hexlify  _sre: compile template"""),
     (_ASKS, """
-     builtins: isinstance issubclass callable id iter  _thread: get_ident allocate_lock RLock get_native_id  _weakref: getweakrefcount
+     builtins: isinstance issubclass callable id  _thread: get_ident allocate_lock RLock get_native_id  _weakref: getweakrefcount
      sys: _getframe getrefcount is_finalizing getrecursionlimit  gc: isenabled get_referents  posix: getpid"""),
     (Row("size"), "builtins: len"),
 )
@@ -142,7 +143,7 @@ def row_of(function: Any) -> Row | None:
         return _row_of_class(function)
     if not isinstance(function, _KINDS):
         module = type(function).__module__
-        return _MAKES if _top(module) in ("torch", "pybind11_builtins", "numpy", "operator") or type(function).__name__ == "PyCapsule" else None
+        return _MAKES if _top(module) in ("torch", "pybind11_builtins", "numpy", "operator") or type(function).__name__ == "PyCapsule" or isinstance(function, weakref.ref) else None
     owner = owner_of(function)
     if owner is None:
         return _FUNCTIONS.get(name_of(function)) or _MODULES.get(_top(function.__module__ or ""))
@@ -150,7 +151,7 @@ def row_of(function: Any) -> Row | None:
         if (found := _METHODS.get(f"{kind.__name__}.{function.__name__}")) is not None:
             return found
         if kind.__name__ in _VALUES and kind.__module__ in ("builtins", "re", "datetime", "decimal", "fractions", "collections"):
-            return _PURE
+            return _MAKES
         if _top(kind.__module__) in ("torch", "numpy", "pybind11_builtins") or issubclass(kind, torch._C.TensorBase):
             return _MAKES
     return _MODULES.get(_top(owner.__module__)) if owner.__module__ != "builtins" else None

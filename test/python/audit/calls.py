@@ -3,21 +3,25 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+import overdrive
+
 import lookups
 from c_functions import name_of, owner_of, row_of, state_of
-from lookups import CHILD, MADE_IN_PYTHON, NEW, dict_of, in_class, is_python
-from places import MISSING, Call, End, is_iterator
+from lookups import CHILD, MADE_IN_PYTHON, NEW, in_class, is_python
+from places import MISSING, Call, End, dict_of, is_iterator
 
 _GENERATORS = 0x2A0
 _CACHED = type(functools.lru_cache(int))
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 _NO_READS = ("append", "appendleft", "extend", "extendleft", "add", "insert", "update", "clear", "__setitem__", "__init__", "__ior__", "__iadd__")
+_OURS = os.path.dirname(overdrive.__file__) + os.sep
 Argument = tuple[Any, Any]
 
 
@@ -83,7 +87,11 @@ def _of_python(call: Call, frame: Any, function: Any, args: list[Argument], keyw
     code = function.__code__
     call.see("code", function, None, code)
     if frame.tracer.is_opaque(code):
-        _use_all(call, args, keywords)
+        if code.co_filename.startswith(_OURS):
+            for _, source in [*args, *keywords.values()]:  # what code that runs apart reads is not looked at
+                call.use(source)
+        else:
+            _use_all(call, args, keywords)
         return None
     target = Target(function, args, keywords)
     if code.co_flags & _GENERATORS:
@@ -209,7 +217,7 @@ def _given_to_c(call: Call, function: Any) -> None:
 def _kinds(call: Call, args: list[Argument]) -> None:
     for value, source in args:
         call.use(source)
-        if type(value).__flags__ & MADE_IN_PYTHON and not isinstance(value, type) and not call.is_fresh(value):
+        if lookups.is_changeable(type(value)) and not isinstance(value, type) and not call.is_fresh(value):
             call.see("class", value, None, type(value))
 
 
@@ -298,10 +306,10 @@ def _namespace(call: Call, frame: Any, function: Any, args: list[Argument], keyw
             call.see("keys", own, None, len(own), value)
         return NEW
     if own is not None and call.is_fresh(value):
-        call.deep(own)
         call.make(own)
+        call.deep(own)
     call.owners[id(own)] = value
-    return call.source("dict", value, None, own)
+    return call.source("dict", value, None, own) if lookups.is_changeable(type(value)) or isinstance(value, types.FunctionType) else None
 
 
 def _next(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
@@ -309,6 +317,16 @@ def _next(call: Call, frame: Any, function: Any, args: list[Argument], keywords:
     if is_iterator(args[0][0]):
         call.iterator(args[0][0])
     return CHILD
+
+
+def _iter(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
+    call.use(args[0][1])
+    value = args[0][0]
+    if is_iterator(value):
+        return CHILD
+    if not is_python(type(value), "__iter__"):
+        call.shallow(value)
+    return lambda result: frame.of_child(result) if frame.is_of_child(result) else call.make(result)
 
 
 def _get(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
@@ -357,7 +375,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "builtins.getattr": _getattr, "builtins.hasattr": _getattr, "object.__getattribute__": _plain, "type.__getattribute__": _plain,
     "module.__getattribute__": _plain, "builtins.setattr": _setattr, "builtins.delattr": _setattr, "object.__setattr__": _setattr,
     "object.__delattr__": _setattr, "type.__setattr__": _setattr, "type.__delattr__": _setattr, "builtins.vars": _namespace, "builtins.globals": _namespace,
-    "builtins.locals": _namespace, "builtins.dir": _namespace, "builtins.next": _next}
+    "builtins.locals": _namespace, "builtins.dir": _namespace, "builtins.next": _next, "builtins.iter": _iter}
 
 
 def _by_key(name: str) -> Callable[..., Any] | None:

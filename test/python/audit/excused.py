@@ -35,11 +35,21 @@ def _is_of_the_library(name: str) -> bool:
 
 def _of_torch(place: Place) -> bool:
     """PyTorch's own variables, classes and functions, beside the functions that a program may patch: torch_reads.py says which."""
-    return is_torchs(_module_of(place.owner)) or is_torchs(_module_of(place.holder)) or place.kind == "code" and "torch" in place.holder.__module__.split(".")[:1]
+    return is_torchs(_module_of(place.owner)) or is_torchs(_module_of(place.holder))
+
+
+def _of_torchs_objects(place: Place) -> bool:
+    """Objects that PyTorch's own Python makes: of its modules, optimizers, schedulers and distributions the numbers are looked at."""
+    kind = type(place.owner)
+    if not is_torchs(kind.__module__):
+        return False
+    return place.kind == "class" or kind_of(file_of(sys.modules.get(kind.__module__))) != "nn"
 
 
 def _of_library(place: Place) -> bool:
     """*settings of the standard library, functions of it that are patched*"""
+    if place.kind == "code":
+        return kind_of(place.holder.__code__.co_filename) != "user"
     if place.holder is sys.modules:
         return _is_of_the_library(str(place.key))
     return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or type(place.owner).__module__ == "logging"
@@ -48,9 +58,14 @@ def _of_library(place: Place) -> bool:
 def _of_modules(place: Place) -> bool:
     """Dicts that every module has, whose contents are guarded as its structure."""
     module, key = place.owner, place.key
-    if not isinstance(module, torch.nn.Module) or key == "training":
+    if isinstance(module, torch.nn.Module) and any(place.holder is vars(module).get(name) for name in _OF_MODULES - {"training"}):
+        return place.by_torch
+    if not isinstance(module, torch.nn.Module) or key == "training" or not any(
+            place.holder is each for each in (vars(module), module._parameters, module._buffers, module._modules)):
         return False
     if place.kind == "absent":
+        if place.by_torch and not callable(getattr(type(module), str(key), None)):
+            return True
         known = {*module._parameters, *module._buffers, *module._modules}
         return key in known or hasattr(torch.nn.Module, str(key)) and not callable(getattr(torch.nn.Module, key)) and key != "forward"
     return place.kind in ("entry", "has") and key in _OF_MODULES
@@ -65,7 +80,7 @@ def _of_names(place: Place) -> bool:
     """*names of functions and classes*, and descriptions of fields, which no program changes"""
     return (place.kind == "entry" and isinstance(place.key, str) and place.key in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dataclass_fields__",
                                                                                      "__dataclass_params__", "__wrapped__")
-            or isinstance(place.owner, dataclasses.Field) or type(place.owner).__module__ in ("dataclasses", "typing", "inspect", "enum"))
+            or isinstance(place.owner, type) and place.where.startswith("dataclasses.py") or isinstance(place.owner, dataclasses.Field) or type(place.owner).__module__ in ("dataclasses", "typing", "inspect", "enum"))
 
 
 def _of_numbers(place: Place) -> bool:
@@ -75,7 +90,7 @@ def _of_numbers(place: Place) -> bool:
 
 def _of_tensors(place: Place) -> bool:
     """Attributes that a tensor has not got, and *whether a parameter that no operator uses has a `.grad` or hooks*."""
-    return isinstance(place.owner, torch.Tensor) and (place.kind == "tensor" or place.value is MISSING)
+    return isinstance(place.owner, torch.Tensor) and (place.kind in ("tensor", "class", "dict") or place.value is MISSING)
 
 
 def _of_caches(place: Place) -> bool:
@@ -94,9 +109,11 @@ def _of_optimizers(place: Place) -> bool:
 
 
 ROWS: tuple[tuple[str, Callable[[Place], bool]], ...] = (
-    ("PyTorch's Python", _of_torch), ("Python's library", _of_library), ("structure of modules", _of_modules), ("Overdrive's own", _of_ours), ("names and fields", _of_names),
+    ("PyTorch's Python", _of_torch), ("PyTorch's objects", _of_torchs_objects), ("Python's library", _of_library), ("structure of modules", _of_modules), ("Overdrive's own", _of_ours), ("names and fields", _of_names),
     ("numbers", _of_numbers), ("tensors", _of_tensors), ("caches", _of_caches), ("weak references", _of_weak_references), ("optimizers", _of_optimizers))
 
 
 def excuse(place: Place) -> str:
+    if place.kind == "state":
+        return ""
     return next((name for name, holds in ROWS if holds(place)), "")

@@ -8,7 +8,7 @@ import torch
 from overdrive._guards import (ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES, is_number,
                                same_value)
 
-from places import MISSING, Gone, Place
+from places import MISSING, Gone, Place, entries_of_class
 
 _KINDS = {"entry": ENTRY, "item": ITEM, "cell": CELL, "slot": ATTRIBUTE, "tensor": ATTRIBUTE, "class": KIND, "dict": DICT, "context": CONTEXT, "code": CODE}
 
@@ -22,15 +22,20 @@ class Known:
             self._reads.update(step._structure._all)
         self._sizes = {holder for kind, holder, _ in self._reads if kind in (SIZE, KEYS, VALUES)}
         # What goes on in replays, or is given again, and what the function was only seen to change.
-        self._follows = {*step._left, *step._counters, *step._assigned._reads, *variant.settings}
+        counted = () if variant.numbers is None else [counter.read.place for counter in variant.numbers.counters]
+        self._follows = {*step._left, *counted, *step._assigned._reads, *variant.settings}
         self._own = set(step._own)
         self._step, self._lasting = step, {id(tensor) for tensor in step._lasting()}
         self._generators = list(variant.generators)
         self._optimizers = [] if step._optimizer is None else step._optimizer.states()
 
+    def count(self) -> int:
+        """How much it knows of what the step changes."""
+        return len(self._follows) + len(self._own)
+
     def reads(self, place: Place) -> bool:
         """Whether another value at the place would be noticed, or a replay knows what the function has made of it."""
-        holder, number, key = place.holder, id(place.holder), place.key
+        holder, number, key = place.holder, place.number, place.key
         if place.kind == "absent":
             return self._misses(place)
         if place.kind == "has":
@@ -59,7 +64,7 @@ class Known:
         return place.was(expected) or same_value(expected, place.value) or not is_number(expected) and not is_number(place.value)
 
     def _misses(self, place: Place) -> bool:
-        number, key = id(place.holder), place.key
+        number, key = place.number, place.key
         read = self._reads.get((ENTRY, number, key))
         if read is not None:
             return read.expected is NOTHING
@@ -69,11 +74,12 @@ class Known:
         if absent is not None and (key in absent._names or any(key in names for names, _, _ in absent._tables.values())):
             return True
         # A class or a module's dict of parameters that gets one more name is of another size.
-        return number in self._sizes and (isinstance(place.owner, type) or (VALUES, number, None) in self._reads or all(map(is_number, (key,))))
+        of_class = isinstance(place.owner, type) and place.holder is entries_of_class(place.owner)
+        return number in self._sizes and (of_class or (VALUES, number, None) in self._reads or all(map(is_number, (key,))))
 
     def changes(self, place: Place) -> str:
         """Of a place that was written: "" where a replay does the same, or leaves what was there; else why not."""
-        number, key = id(place.holder), place.key
+        number, key = place.number, place.key
         if place.kind == "contents":
             inside = any(holder == number for _, holder, _ in (*self._follows, *self._own))
             return "" if inside or (SIZE, number, None) in self._reads else "nothing looks at the container"

@@ -5,6 +5,7 @@ has, and the object's own dict.
 """
 from __future__ import annotations
 
+import collections
 import gc
 import types
 from typing import Any
@@ -14,15 +15,25 @@ import torch
 from overdrive._guards import is_number
 
 from c_functions import FIXED_ATTRIBUTES, STATES
-from places import MISSING, Call, End, entries_of_class, is_of_bytes
+from places import MISSING, Call, End, dict_of, entries_of_class, is_of_bytes
 
 # What a frame that the interpreter has entered meanwhile returned; and something that is new.
 CHILD, NEW = object(), object()
-MADE_IN_PYTHON = 1 << 9
+MADE_IN_PYTHON, _IMMUTABLE = 1 << 9, 1 << 8
 _FUNCTIONS = (types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.BuiltinFunctionType)
 # Of tensors, what no operator looks at.
 _OF_TENSORS = ("grad", "requires_grad", "is_leaf", "_version", "_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
+
+
+def is_changeable(kind: type) -> bool:
+    """A class of Python, whose objects may get another one."""
+    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE and not _is_of_c(kind)
+
+
+def _is_of_c(kind: type) -> bool:
+    """Made in C, as functools.partial is: Python notes the module by __module__, and no function lies in it."""
+    return kind.__module__ in ("functools", "_functools", "types", "_thread", "_io", "collections", "itertools", "_random")
 
 
 def in_class(kind: type, name: str) -> tuple[Any, type | None, list[type]]:
@@ -47,15 +58,9 @@ def is_python_object(value: Any) -> bool:
     return type(value).__flags__ & MADE_IN_PYTHON != 0 and isinstance(in_class(type(value), "__call__")[0], types.FunctionType)
 
 
-def dict_of(value: Any) -> dict[str, Any] | None:
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def see_class(call: Call, kind: type, name: str, owner: type | None, below: list[type]) -> None:
+    if name in ("__dict__", "__class__"):
+        return
     for each in below:
         call.see("absent", entries_of_class(each), name, MISSING, each)
     if owner is not None and owner.__flags__ & MADE_IN_PYTHON:
@@ -132,14 +137,16 @@ def _of_object(call: Call, value: Any, name: str) -> Any:
     kind = type(value)
     found, owner, below = in_class(kind, name)
     fresh = call.is_fresh(value)
-    if kind.__flags__ & MADE_IN_PYTHON and not fresh:
+    if is_changeable(kind) and not fresh:
         call.see("class", value, None, kind)
-    see_class(call, kind, name, owner, below)
     if found is not MISSING and hasattr(type(found), "__set__"):
+        see_class(call, kind, name, owner, below)
         return _by_descriptor(call, value, name, found)
-    own = None if fresh and not kind.__flags__ & MADE_IN_PYTHON else dict_of(value)
+    own = None if fresh and not kind.__flags__ & MADE_IN_PYTHON or kind is collections.OrderedDict else dict_of(value)
+    # What the object has itself hides what its class has.
+    see_class(call, kind, name, None if own is not None and name in own else owner, below)
     if own is not None:
-        if not fresh:
+        if not fresh and (is_changeable(kind) or isinstance(value, types.FunctionType)):
             call.see("dict", value, None, own)
         if name in own:
             return call.source("entry", own, name, own[name], value)
@@ -167,10 +174,10 @@ def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> Any:
     if name == "__dict__":
         own = dict_of(value)
         if call.is_fresh(value) and own is not None:
-            call.deep(own)
             call.make(own)
+            call.deep(own)
         call.owners[id(own)] = value
-        return call.source("dict", value, None, own)
+        return call.source("dict", value, None, own) if is_changeable(kind) or kind is types.FunctionType else None
     known = (owner.__name__, name)
     if name in FIXED_ATTRIBUTES.get(owner.__name__, ()) or owner.__module__.startswith(("torch", "pybind11")) or name in ("__class__", "__doc__", "__module__"):
         return None

@@ -378,13 +378,14 @@ def _map_add(frame: Any, step: Any, values: list[Any]) -> Any:
 
 @_row("LIST_EXTEND", "SET_UPDATE", "DICT_MERGE", "DICT_UPDATE")
 def _extend(frame: Any, step: Any, values: list[Any]) -> Any:
-    frame.call.deep(values[-1], frame.sources[-1])
+    frame.call.use(frame.sources[-1])
+    iterate(frame, values[-1])
     return 1, []
 
 
 @_row("LIST_TO_TUPLE")
 def _to_tuple(frame: Any, step: Any, values: list[Any]) -> Any:
-    frame.call.deep(values[-1])
+    frame.call.shallow(values[-1])
     return 1, [NEW]
 
 
@@ -411,7 +412,7 @@ def iterate(frame: Any, value: Any) -> None:
     elif type(value).__flags__ & 1 << 9 and in_class(type(value), "__iter__")[0] is MISSING:
         pass  # by __getitem__()
     else:
-        call.deep(value)
+        call.shallow(value)
 
 
 @_row("GET_ITER", "GET_YIELD_FROM_ITER", "GET_AITER")

@@ -17,29 +17,53 @@ from overdrive._tracked import Tracked, TrackedWhole
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 _DEEPEST = 12
+_CONTAINERS = (dict, list, set)
 
 
 class Place:
-    """One place, what stood there, and the line that read or wrote it. The kinds: entry, absent, keys, size, contents, item, cell, slot,
+    """One place, what stood there, the line that read or wrote it, and whether PyTorch's code did. The kinds: entry, absent, keys, size, contents, item, cell, slot,
     class, dict, bytes, context, code, tensor, iterator, cache, state."""
 
-    __slots__ = ("kind", "holder", "key", "value", "owner", "where")
+    __slots__ = ("kind", "key", "value", "where", "by_torch", "number", "_holder", "_owner", "_is_dict")
 
-    def __init__(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None, where: str = "") -> None:
-        self.kind, self.holder, self.key, self.where = kind, holder, key, where
+    def __init__(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None, where: str = "", by_torch: bool = False) -> None:
+        self.kind, self.key, self.where, self.by_torch, self.number = kind, key, where, by_torch, id(holder)
+        # Held is how Overdrive knows that nobody of the program holds an object. The owner is the object whose dict it is.
+        self._holder: Any = Held([holder])
+        self._owner: Any = self._holder if owner is None else Held([owner])
+        # Whether the holder is found by the owner alone.
+        self._is_dict = False
         # Numbers that Overdrive follows may not be kept.
         self.value = int.__int__(value) if isinstance(value, (TrackedWhole, _Whole)) else float.__float__(value) if isinstance(value, (Tracked, _Float)) else value
-        # The object whose dict it is.
-        self.owner = holder if owner is None else owner
 
     @property
     def identity(self) -> tuple[str, int, Any]:
-        return self.kind, id(self.holder), self.key
+        return self.kind, self.number, self.key
+
+    @property
+    def holder(self) -> Any:
+        if self._is_dict:
+            return dict_of(self.owner)
+        return self._holder() if isinstance(self._holder, weakref.ref) else self._holder[0]
+
+    @property
+    def owner(self) -> Any:
+        return self._owner() if isinstance(self._owner, weakref.ref) else self._owner[0]
 
     def forget(self) -> None:
-        """What stood there dies as it would."""
+        """What stood there, and the holder, die as they would."""
         if not is_number(self.value) and self.value is not MISSING:
             self.value = Gone(self.value)
+        owner, same = self._owner[0], self._owner is self._holder
+        self._is_dict = not same and dict_of(owner) is self._holder[0]
+        self._owner = _weakly(owner) or self._owner
+        if self._is_dict or same:
+            self._holder = self._owner
+        else:
+            self._holder = _weakly(self._holder[0]) or self._holder
+
+    def is_alive(self) -> bool:
+        return self.owner is not None and id(self.holder) == self.number
 
     def was(self, value: Any) -> bool:
         """Whether the very object stood there."""
@@ -50,6 +74,21 @@ class Place:
         key = "" if self.key is None else f"[{self.key!r}]"
         value = repr(self.value) if is_number(self.value) or self.value is MISSING or isinstance(self.value, Gone) else f"<{type(self.value).__name__}>"
         return f"{self.where}: {self.kind} {owner}{key} = {value[:60]}"
+
+
+def dict_of(value: Any) -> dict[str, Any] | None:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _weakly(value: Any) -> Any:
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return None
 
 
 class Gone:
@@ -79,13 +118,11 @@ class Call:
     def __init__(self) -> None:
         self.read: dict[tuple[str, int, Any], Place] = {}
         self.written: dict[tuple[str, int, Any], Place] = {}
-        # Held is how Overdrive knows that nobody of the program holds an object.
-        self._held: list[Any] = Held()
         self._fresh: dict[int, Any] = {}
         self._inside: dict[tuple[str, int, Any], Place | None] = {}
         # Of dicts that are attributes of objects, the objects.
         self.owners: dict[int, Any] = {}
-        self.where = ""
+        self.where, self.by_torch = "", False
 
     def close(self) -> None:
         self._fresh.clear()
@@ -116,13 +153,14 @@ class Call:
         owner = self.owners.get(id(holder)) if owner is None else owner
         if self.is_fresh(holder) or owner is not None and self.is_fresh(owner):
             return None
-        return Place(kind, holder, key, value, owner, self.where)
+        if isinstance(value, _CONTAINERS):
+            self.owners.setdefault(id(value), holder if owner is None else owner)
+        return Place(kind, holder, key, value, owner, self.where, self.by_torch)
 
     def use(self, source: Any) -> None:
         """More than a move."""
         if isinstance(source, Place) and source.identity not in self.read:
             self.read[source.identity] = source
-            self._held.append(source)
 
     def see(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None) -> None:
         self.use(self.source(kind, holder, key, value, owner))
@@ -135,7 +173,6 @@ class Call:
         if not fresh:
             place = Place(kind, holder, key, before, owner, self.where)
             self.written.setdefault(place.identity, place)
-            self._held.append(place)
         self._inside[kind, id(holder), key] = source
 
     def change(self, container: Any) -> None:
@@ -150,7 +187,6 @@ class Call:
             # From here on the content is the call's own.
             place = Place("contents", container, None, len(container) if hasattr(container, "__len__") else MISSING, None, self.where)
             self.written.setdefault(place.identity, place)
-            self._held.append(place)
 
     def is_written(self, container: Any) -> bool:
         return ("contents", id(container), None) in self.written
@@ -190,6 +226,26 @@ class Call:
             self.deep(gc.get_referents(value)[0], None, depth + 1)
         elif is_iterator(value):
             self.iterator(value)
+
+    def shallow(self, value: Any) -> None:
+        """Which items it has, in their order, as a loop asks."""
+        fresh = self.is_fresh(value)
+        if isinstance(value, dict):
+            if not fresh and not self.is_written(value):
+                self.see("keys", value, None, len(value))
+            for key, item in list(dict.items(value)):
+                self.use(self.source("entry", value, key, item))
+        elif isinstance(value, (list, tuple)) and (fresh or isinstance(value, list)):
+            if not fresh:
+                self.size(value)
+            for index, item in enumerate(list(value)):
+                self.use(self.source("item", value, index, item))
+        elif isinstance(value, tuple):
+            pass
+        elif type(value).__name__ in VIEWS:
+            self.shallow(next(each for each in gc.get_referents(value) if isinstance(each, dict)))
+        else:
+            self.deep(value)
 
     def iterator(self, value: Any) -> None:
         if not self.is_fresh(value):

@@ -152,8 +152,10 @@ class Tracer:
                 new.variables = made[1]
             elif parent is not None:
                 self.call.see("iterator", frame, frame.f_code.co_name, None)
-        elif parent is not None:
-            self._begin(new, parent)
+        else:
+            if parent is not None:
+                self._begin(new, parent)
+            self._gather(new, frame.f_code)
 
     def _begin(self, new: Frame, parent: Frame) -> None:
         """The sources of its variables: of the call that the instruction makes, or, where C calls, of what it was given, which is used."""
@@ -167,6 +169,8 @@ class Tracer:
                 self.call.deep(value, source)
         if parent.making is not None and code.co_argcount and code.co_name == "__init__" and type(new.stack.slot(0)) is parent.making:
             self.call.make(new.stack.slot(0))
+
+    def _gather(self, new: Frame, code: types.CodeType) -> None:
         # What *args and **keywords gather is the frame's own; its items are used.
         at = code.co_argcount + code.co_kwonlyargcount
         for flag in (4, 8):
@@ -206,6 +210,7 @@ class Tracer:
         known.targets, known.operands = [], []
         known.addresses = [id(value) for value in values]
         step = known.code.steps[frame.f_lasti]
+        self.call.by_torch = frame.f_code.co_filename.startswith(_TORCH)
         self.call.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         if (counts := MOVES.get(step.opname)) is not None:
             for source in known.sources[-counts[0]:] if counts[0] and step.opname not in ("POP_TOP", "END_FOR") else ():
