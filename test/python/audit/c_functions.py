@@ -27,7 +27,7 @@ _BY_NAME = (
      functools: reduce  _functools: reduce  _abc: _abc_instancecheck _abc_subclasscheck _abc_init _abc_register get_cache_token
      _collections: _count_elements  _bisect: bisect_left bisect_right bisect  _heapq: nlargest nsmallest
      sys: intern getsizeof audit  _warnings: warn warn_explicit _filters_mutated  copyreg: __newobj__  _weakref: proxy
-     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath  _struct: pack calcsize  _json: encode_basestring_ascii encode_basestring
+     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath  io: open  _struct: pack calcsize  _json: encode_basestring_ascii encode_basestring
      _typing: _idfunc  _string: formatter_parser formatter_field_name_split  gc: collect"""),
     (_MAKES, """
      builtins: sorted  _operator: countOf indexOf concat  _struct: unpack unpack_from  copy: copy  _codecs: encode decode  _locale: setlocale
@@ -163,6 +163,10 @@ def _row_of_class(kind: type) -> Row | None:
     return _CLASSES.get(kind.__name__) if not kind.__flags__ & 1 << 9 or kind.__module__ in ("collections", "functools", "weakref", "operator") else None
 
 
+def is_torchs(function: Any) -> bool:
+    return _top(getattr(owner_of(function), "__module__", "") or getattr(function, "__module__", "") or "") in ("torch", "pybind11_builtins")
+
+
 def _top(module: str) -> str:
     return module.partition(".")[0]
 
@@ -172,4 +176,4 @@ def state_of(function: Any, name: str) -> str:
     short = name.rpartition(".")[2]
     owner = owner_of(function) if isinstance(function, _KINDS) else None
     top = _top(getattr(owner, "__module__", "") or getattr(function, "__module__", "") or "") if not isinstance(function, type) else ""
-    return STATES_OF_C.get(short, "") if top in ("time", "random", "_random", "datetime", "posix", "_io", "numpy") else ""
+    return STATES_OF_C.get(short, "") if top in ("time", "random", "_random", "datetime", "posix", "_io", "io", "numpy") else ""

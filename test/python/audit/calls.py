@@ -13,7 +13,7 @@ import torch
 import overdrive
 
 import lookups
-from c_functions import name_of, owner_of, row_of, state_of
+from c_functions import is_torchs, name_of, owner_of, row_of, state_of
 from lookups import CHILD, MADE_IN_PYTHON, NEW, in_class, is_python
 from places import MISSING, Call, End, dict_of, is_iterator
 
@@ -191,7 +191,8 @@ def _by_row(call: Call, frame: Any, function: Any, row: Any, args: list[Argument
     if row.gives != "new":
         return CHILD
     given = {id(value) for value, _ in args}
-    return lambda result: frame.of_child(result) if frame.is_of_child(result) or id(result) in given else call.make(result)
+    makes = call.make_all if is_torchs(function) else call.make
+    return lambda result: frame.of_child(result) if frame.is_of_child(result) or id(result) in given else makes(result)
 
 
 def _use_all(call: Call, args: list[Argument], keywords: dict[str, Argument]) -> None:
@@ -307,7 +308,6 @@ def _namespace(call: Call, frame: Any, function: Any, args: list[Argument], keyw
         return NEW
     if own is not None and call.is_fresh(value):
         call.make(own)
-        call.deep(own)
     call.owners[id(own)] = value
     return call.source("dict", value, None, own) if lookups.is_changeable(type(value)) or isinstance(value, types.FunctionType) else None
 

@@ -140,7 +140,8 @@ def _of_object(call: Call, value: Any, name: str) -> Any:
     if is_changeable(kind) and not fresh:
         call.see("class", value, None, kind)
     if found is not MISSING and hasattr(type(found), "__set__"):
-        see_class(call, kind, name, owner, below)
+        # Of a slot the guard asks for the attribute.
+        see_class(call, kind, name, None if type(found) is types.MemberDescriptorType else owner, below)
         return _by_descriptor(call, value, name, found)
     own = None if fresh and not kind.__flags__ & MADE_IN_PYTHON or kind is collections.OrderedDict else dict_of(value)
     # What the object has itself hides what its class has.
@@ -175,7 +176,6 @@ def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> Any:
         own = dict_of(value)
         if call.is_fresh(value) and own is not None:
             call.make(own)
-            call.deep(own)
         call.owners[id(own)] = value
         return call.source("dict", value, None, own) if is_changeable(kind) or kind is types.FunctionType else None
     known = (owner.__name__, name)

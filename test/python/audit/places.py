@@ -6,6 +6,7 @@ no use. What a call makes is fresh, and has no places; what was put into it keep
 from __future__ import annotations
 
 import gc
+import types
 import weakref
 from typing import Any
 
@@ -70,7 +71,8 @@ class Place:
         return self.value is value or isinstance(self.value, Gone) and self.value.address == id(value)
 
     def told(self) -> str:
-        owner = getattr(self.owner, "__name__", "") or type(self.owner).__name__
+        named = isinstance(self.owner, (type, types.ModuleType, types.FunctionType))
+        owner = self.owner.__name__ if named else type(self.owner).__name__
         key = "" if self.key is None else f"[{self.key!r}]"
         value = repr(self.value) if is_number(self.value) or self.value is MISSING or isinstance(self.value, Gone) else f"<{type(self.value).__name__}>"
         return f"{self.where}: {self.kind} {owner}{key} = {value[:60]}"
@@ -138,6 +140,13 @@ class Call:
             self._fresh[id(value)] = weakref.ref(value)
         elif not is_number(value) and not isinstance(value, type):
             self._fresh[id(value)] = value
+
+    def make_all(self, value: Any) -> None:
+        """With the containers in it."""
+        self.make(value)
+        for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+            if isinstance(item, (list, tuple, dict)):
+                self.make_all(item)
 
     def is_fresh(self, value: Any) -> bool:
         known = self._fresh.get(id(value), MISSING)
