@@ -92,7 +92,8 @@ def _of_python(call: Call, frame: Any, function: Any, args: list[Argument], keyw
                 call.use(source)
         else:
             _use_all(call, args, keywords)
-        return None
+        # What a module of Python's library makes of a text is new.
+        return lambda result: call.make_all(result) if isinstance(result, (list, dict)) else None
     target = Target(function, args, keywords)
     if code.co_flags & _GENERATORS:
         def made(result: Any) -> None:
@@ -105,12 +106,13 @@ def _of_python(call: Call, frame: Any, function: Any, args: list[Argument], keyw
     return CHILD
 
 
-def _of_class(call: Call, frame: Any, kind: type, args: list[Argument], keywords: dict[str, Argument]) -> Any:
+def _of_class(call: Call, frame: Any, kind: type, args: list[Argument], keywords: dict[str, Argument],
+              through_meta: bool = False) -> Any:
     if kind is type:
         _kinds(call, args)
         return NEW if len(args) == 3 else None
     meta = in_class(type(kind), "__call__")[0]
-    if isinstance(meta, types.FunctionType):
+    if isinstance(meta, types.FunctionType) and not through_meta:
         _use_all(call, args, keywords)
         return CHILD
     if (row := row_of(kind)) is not None:
@@ -200,12 +202,20 @@ def _use_all(call: Call, args: list[Argument], keywords: dict[str, Argument]) ->
         call.deep(value, source)
         function = getattr(value, "func", value) if isinstance(value, functools.partial) else value
         if isinstance(function, (types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType, *_GETTERS)):
-            _given_to_c(call, function)
+            items = [item for each, _ in args if each is not value for item in (each if isinstance(each, (list, tuple)) else ())]
+            _given_to_c(call, function, items)
 
 
-def _given_to_c(call: Call, function: Any) -> None:
-    """C may call it, and no instruction shows that."""
+def _given_to_c(call: Call, function: Any, items: list[Any]) -> None:
+    """C may call it, for each of the items, and no instruction shows that."""
     name = name_of(function)
+    if isinstance(function, (operator.attrgetter, operator.itemgetter)) and items:
+        for item in items:
+            call.use(_getter(call, None, function, [(item, None)], {}))
+        return
+    if call.is_fresh(getattr(function, "__self__", None)):
+        call.written_whole(function.__self__)
+        return
     row = row_of(function)
     if isinstance(function, _GETTERS) or name in _SPECIAL or row is None or row.changes or row.looks_at != "all":
         if not (row is not None and row.looks_at in ("kinds", "size", "nothing")):
@@ -296,6 +306,13 @@ def _setattr(call: Call, frame: Any, function: Any, args: list[Argument], keywor
     return CHILD
 
 
+def _make(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
+    """type.__call__(), which a metaclass calls."""
+    bound = getattr(function, "__self__", None)
+    kind, args = (bound, args) if isinstance(bound, type) and bound is not type else (args[0][0], args[1:])
+    return _of_class(call, frame, kind, args, keywords, through_meta=True)
+
+
 def _namespace(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
     if not args:
         return None
@@ -375,7 +392,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "builtins.getattr": _getattr, "builtins.hasattr": _getattr, "object.__getattribute__": _plain, "type.__getattribute__": _plain,
     "module.__getattribute__": _plain, "builtins.setattr": _setattr, "builtins.delattr": _setattr, "object.__setattr__": _setattr,
     "object.__delattr__": _setattr, "type.__setattr__": _setattr, "type.__delattr__": _setattr, "builtins.vars": _namespace, "builtins.globals": _namespace,
-    "builtins.locals": _namespace, "builtins.dir": _namespace, "builtins.next": _next, "builtins.iter": _iter}
+    "builtins.locals": _namespace, "builtins.dir": _namespace, "builtins.next": _next, "builtins.iter": _iter, "type.__call__": _make}
 
 
 def _by_key(name: str) -> Callable[..., Any] | None:

@@ -80,6 +80,7 @@ def _of_names(place: Place) -> bool:
     """*names of functions and classes*, and descriptions of fields, which no program changes"""
     return (place.kind == "entry" and isinstance(place.key, str) and place.key in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dataclass_fields__",
                                                                                      "__dataclass_params__", "__wrapped__")
+            or place.kind == "absent" and str(place.key).startswith("__dataclass")
             or isinstance(place.owner, type) and place.where.startswith("dataclasses.py") or isinstance(place.owner, dataclasses.Field) or type(place.owner).__module__ in ("dataclasses", "typing", "inspect", "enum"))
 
 

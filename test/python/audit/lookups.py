@@ -170,7 +170,7 @@ def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> Any:
     if type(found).__name__ == "_tuplegetter":
         return call.source("item", value, found.__reduce__()[1][0], getattr(value, name)) if call.is_fresh(value) else None
     owner = found.__objclass__
-    if type(found) is types.MemberDescriptorType and owner.__flags__ & MADE_IN_PYTHON:
+    if type(found) is types.MemberDescriptorType and is_changeable(owner):
         return call.source("slot", value, name, getattr(value, name, MISSING))
     if name == "__dict__":
         own = dict_of(value)
