@@ -56,7 +56,7 @@ _OF_CLASSES = (
      Size: __new__ __add__ __iter__  Generic:  function: __get__  partial: __new__"""),
     (_QUIET, """
      object: __init__ __init_subclass__ __subclasshook__ __delattr__  BaseException: __init__  lock: acquire release __enter__ __exit__ acquire_lock
-     RLock: acquire release __enter__ __exit__ _is_owned  generator: close  type: __init__  Context: run  TextIOWrapper: write flush isatty
+     RLock: acquire release __enter__ __exit__ _is_owned  generator: close send throw __next__  type: __init__  Context: run  TextIOWrapper: write flush isatty
      EncodedFile: write flush  _io: write  module: __init__  StringIO: write getvalue flush  BytesIO: write getvalue read seek tell"""),
     (_CHANGES, """
      list: append extend insert remove pop clear sort reverse __setitem__ __delitem__ __iadd__ __init__  dict: update clear popitem __init__ __ior__

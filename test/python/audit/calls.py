@@ -1,6 +1,7 @@
 """What a call uses: by a frame that will follow, by a row of the table, or by one of the few functions that find places by a name or a key."""
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import os
@@ -59,9 +60,9 @@ def call_function(call: Call, frame: Any, function: Any, args: list[Argument], k
     if kind is types.FunctionType:
         return _of_python(call, frame, function, args, keywords)
     if isinstance(function, functools.partial):
-        own = dict_of(function.keywords) or function.keywords
-        call.deep(function.args)
-        call.deep(own)
+        if not call.is_fresh(function):
+            call.deep(function.args)
+            call.deep(function.keywords)
         return call_function(call, frame, function.func, [*((value, None) for value in function.args), *args],
                              {**{key: (value, None) for key, value in function.keywords.items()}, **keywords})
     if kind is _CACHED:
@@ -110,7 +111,7 @@ def _of_class(call: Call, frame: Any, kind: type, args: list[Argument], keywords
               through_meta: bool = False) -> Any:
     if kind is type:
         _kinds(call, args)
-        return NEW if len(args) == 3 else None
+        return call.make_class if len(args) == 3 else None
     meta = in_class(type(kind), "__call__")[0]
     if isinstance(meta, types.FunctionType) and not through_meta:
         _use_all(call, args, keywords)
@@ -149,6 +150,8 @@ def _of_c(call: Call, frame: Any, function: Any, args: list[Argument], keywords:
         return special(call, frame, function, args, keywords)
     if (by_key := _by_key(name)) is not None and isinstance(bound := _bound(function, args), dict):
         return by_key(call, bound, args if getattr(function, "__self__", None) is bound else args[1:])
+    if function is builtins.__build_class__:
+        return call.make_class
     row = row_of(function)
     if row is None:
         raise End(f"a function of C, {name}()")

@@ -236,7 +236,9 @@ def item(call: Call, value: Any, key: Any, source_of_key: Any) -> Any:
         call.deep(key)
         return NEW
     if isinstance(value, dict):
-        return entry(call, value, key)
+        factory = getattr(value, "default_factory", None) if kind.__name__ == "defaultdict" else None
+        is_made = factory in (list, dict, set) and not dict.__contains__(value, key)
+        return _made_by_default(call, value, key) if is_made else entry(call, value, key)
     if isinstance(value, (list, tuple)) or kind.__name__ == "deque":
         if kind.__name__ == "deque":
             call.deep(value)
@@ -274,6 +276,12 @@ def item(call: Call, value: Any, key: Any, source_of_key: Any) -> Any:
             call.see("bytes", value, None, MISSING)
         return CHILD
     raise End(f"[] of {kind.__module__}.{kind.__name__}")
+
+
+def _made_by_default(call: Call, value: Any, key: Any) -> Any:
+    call.use(entry(call, value, key))
+    call.write("entry", value, key, None, None)
+    return NEW
 
 
 def entry(call: Call, entries: dict[Any, Any], key: Any) -> Any:

@@ -400,7 +400,9 @@ def _unpack(frame: Any, step: Any, values: list[Any]) -> Any:
             return 1, [call.source("item", value, index, value[index]) for index in reversed(range(len(value)))]
         return 1, [None] * len(value)
     iterate(frame, value)
-    return lambda after: (1, [None] * (len(after) - len(values) + 1))
+    # Of UNPACK_EX one entry is a list that gathers the rest; the upper ones come first.
+    rest = (step.arg >> 8) if step.opname == "UNPACK_EX" else -1
+    return lambda after: (1, [NEW if index == rest else None for index in range(len(after) - len(values) + 1)])
 
 
 def iterate(frame: Any, value: Any) -> None:

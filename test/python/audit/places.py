@@ -141,6 +141,9 @@ class Call:
         elif not is_number(value) and not isinstance(value, type):
             self._fresh[id(value)] = value
 
+    def make_class(self, value: Any) -> None:
+        self._fresh[id(value)] = value
+
     def make_all(self, value: Any) -> None:
         """With the containers in it."""
         self.make(value)

@@ -65,7 +65,7 @@ class Frame:
             return self.of_child(value)
         if source is NEW:
             return self.call.make(value) if value is not NULL else None
-        return source(value) if isinstance(source, types.FunctionType) else source
+        return source(value) if isinstance(source, (types.FunctionType, types.MethodType)) else source
 
 
 class Tracer:
