@@ -1,0 +1,120 @@
+"""Places that no guard looks at, by the guide's own words (docs/guide/capturing.md, *Not seen*, and *From Python*). Each row counts what it excuses."""
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from overdrive._code import file_of, kind_of
+from overdrive._guards import is_number
+from overdrive._torch_reads import is_torchs
+
+from places import MISSING, Place
+
+
+_OF_MODULES = frozenset(torch.nn.Module().__dict__)
+
+
+def _module_of(value: Any) -> str:
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, dict):
+        return str(value.get("__name__", ""))
+    return str(getattr(value, "__module__", "") or "") if isinstance(value, (type, types.FunctionType)) else ""
+
+
+def _is_of_the_library(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and (name in sys.builtin_module_names or kind_of(file_of(module) or "<frozen") != "user")
+
+
+def _of_torch(place: Place) -> bool:
+    """PyTorch's own variables, classes and functions, beside the functions that a program may patch: torch_reads.py says which."""
+    return is_torchs(_module_of(place.owner)) or is_torchs(_module_of(place.holder))
+
+
+def _of_torchs_objects(place: Place) -> bool:
+    """Objects that PyTorch's own Python makes: of its modules, optimizers, schedulers and distributions the numbers are looked at."""
+    kind = type(place.owner)
+    if not is_torchs(kind.__module__):
+        return False
+    return place.kind == "class" or kind_of(file_of(sys.modules.get(kind.__module__))) != "nn"
+
+
+def _of_library(place: Place) -> bool:
+    """*settings of the standard library, functions of it that are patched*"""
+    if place.kind == "code":
+        return kind_of(place.holder.__code__.co_filename) != "user"
+    if place.holder is sys.modules:
+        return _is_of_the_library(str(place.key))
+    return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or type(place.owner).__module__ in ("logging", "os")
+
+
+def _of_modules(place: Place) -> bool:
+    """Dicts that every module has, whose contents are guarded as its structure."""
+    module, key = place.owner, place.key
+    if isinstance(module, torch.nn.Module) and any(place.holder is vars(module).get(name) for name in _OF_MODULES - {"training"}):
+        return place.by_torch
+    if not isinstance(module, torch.nn.Module) or key == "training" or not any(
+            place.holder is each for each in (vars(module), module._parameters, module._buffers, module._modules)):
+        return False
+    if place.kind == "absent":
+        if place.by_torch and not callable(getattr(type(module), str(key), None)):
+            return True
+        known = {*module._parameters, *module._buffers, *module._modules}
+        return key in known or hasattr(torch.nn.Module, str(key)) and not callable(getattr(torch.nn.Module, key)) and key != "forward"
+    return place.kind in ("entry", "has") and key in _OF_MODULES
+
+
+def _of_ours(place: Place) -> bool:
+    """Overdrive's own objects."""
+    return any(_module_of(each).startswith("overdrive") or type(each).__module__.startswith("overdrive") for each in (place.owner, place.holder))
+
+
+def _of_names(place: Place) -> bool:
+    """*names of functions and classes*, and descriptions of fields, which no program changes"""
+    return (place.kind == "entry" and isinstance(place.key, str) and place.key in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dataclass_fields__",
+                                                                                     "__dataclass_params__", "__wrapped__")
+            or place.kind == "absent" and str(place.key).startswith("__dataclass")
+            or isinstance(place.owner, type) and place.where.startswith("dataclasses.py") or isinstance(place.owner, dataclasses.Field) or type(place.owner).__module__ in ("dataclasses", "typing", "inspect", "enum"))
+
+
+def _of_numbers(place: Place) -> bool:
+    """Numbers, texts and settings of enumerations count by value, with their classes."""
+    return is_number(place.holder) or is_number(place.owner)
+
+
+def _of_tensors(place: Place) -> bool:
+    """Attributes that a tensor has not got, and *whether a parameter that no operator uses has a `.grad` or hooks*."""
+    return isinstance(place.owner, torch.Tensor) and (place.kind in ("tensor", "class", "dict") or place.value is MISSING)
+
+
+def _of_caches(place: Place) -> bool:
+    """*what a cached function would compute anew after `cache_clear()`*"""
+    return place.kind == "cache"
+
+
+def _of_weak_references(place: Place) -> bool:
+    """*What the function finds by a weak reference alone lives as long as the recording.*"""
+    return type(place.owner).__module__ in ("weakref", "_weakrefset")
+
+
+def _of_optimizers(place: Place) -> bool:
+    """Optimizers of PyTorch's, whose options and states the step knows itself."""
+    return isinstance(place.owner, torch.optim.Optimizer) and is_torchs(type(place.owner).__module__)
+
+
+ROWS: tuple[tuple[str, Callable[[Place], bool]], ...] = (
+    ("PyTorch's Python", _of_torch), ("PyTorch's objects", _of_torchs_objects), ("Python's library", _of_library), ("structure of modules", _of_modules), ("Overdrive's own", _of_ours), ("names and fields", _of_names),
+    ("numbers", _of_numbers), ("tensors", _of_tensors), ("caches", _of_caches), ("weak references", _of_weak_references), ("optimizers", _of_optimizers))
+
+
+def excuse(place: Place) -> str:
+    if place.kind == "state":
+        return ""
+    return next((name for name, holds in ROWS if holds(place)), "")
