@@ -33,10 +33,15 @@ class _Update:
     """The captured update of one optimizer, which has it. A copy of the optimizer has none."""
 
     def __init__(self, optimizer: Any, options: dict[str, Any], calls_first: int) -> None:
+        import torch
+
         self._optimizer, self._options = weakref.ref(optimizer), options
         self.inside = False
         # Calls that are PyTorch's before the first is recorded, and those that were.
         self._calls_first, self._first = calls_first, 0
+        # Of the gradients of the last call: how many, and their bytes.
+        self._sized, self._bytes = -1, 0
+        self._strided = torch.strided
 
     @functools.cached_property
     def captured(self) -> CapturedStep:
@@ -76,13 +81,13 @@ class _Update:
             type(optimizer).step(optimizer)
 
     def __call__(self, optimizer: Any) -> None:
-        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]
-                     if parameter.grad is not None]
+        gradients = [gradient for group in optimizer.param_groups for parameter in group["params"]
+                     if (gradient := parameter.grad) is not None]
         self.inside = True
         try:
             if is_watched():
                 self._base_step(optimizer)
-            elif reason := _why_not(gradients):
+            elif reason := self._why_not(gradients):
                 self.captured.note_beside(reason)
                 self._base_step(optimizer)
             else:
@@ -90,18 +95,17 @@ class _Update:
         finally:
             self.inside = False
 
-
-def _why_not(gradients: list[Any]) -> str:
-    """Why an update is PyTorch's own; "": it may be replayed."""
-    import torch
-
-    if not all(gradient.layout == torch.strided for gradient in gradients):
-        return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
-    size = sum(gradient.nbytes for gradient in gradients)
-    if size > _MOST_BYTES:
-        return (f"Its gradients have {size >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which copies them "
-                "first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
-    return ""
+    def _why_not(self, gradients: list[Any]) -> str:
+        """Why an update is PyTorch's own; "": it may be replayed."""
+        strided = self._strided
+        if [gradient for gradient in gradients if gradient.layout is not strided]:
+            return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
+        if len(gradients) != self._sized:  # else the same ones have gradients, of the same sizes
+            self._sized, self._bytes = len(gradients), sum(gradient.nbytes for gradient in gradients)
+        if self._bytes > _MOST_BYTES:
+            return (f"Its gradients have {self._bytes >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which "
+                    "copies them first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
+        return ""
 
 
 def update_of(optimizer: Any) -> CapturedStep | None:
