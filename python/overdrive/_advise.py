@@ -10,7 +10,7 @@ from typing import Any
 
 from overdrive._capture import capture
 from overdrive._compare import _Saved, _state_of
-from overdrive._engine import installed, switch_on, uninstall
+from overdrive._engine import installed, switch_off, switch_on
 
 _ROUNDS = 3
 # Calls before a captured step is on the clock: its first four are eager, and a parameter without a gradient costs one more.
@@ -83,7 +83,7 @@ def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps:
         nonlocal refusal
         saved.restore()
         torch.set_num_threads(count)
-        uninstall() if way == "stock" else switch_on()
+        switch_off() if way == "stock" else switch_on()
         captured = capture(step, optimizer=optimizer) if way == "captured" else None
         call = captured or step
         for _ in range(_WARM_UP):
@@ -105,7 +105,7 @@ def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps:
                         run(way, count)
     finally:
         torch.set_num_threads(threads)
-        switch_on() if was_installed else uninstall()
+        switch_on() if was_installed else switch_off()
         saved.restore()
     times = {key: statistics.median(those) for key, those in made.items()}
     best = ("stock", threads)

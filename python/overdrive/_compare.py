@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._engine import installed, switch_on, uninstall
+from overdrive._engine import installed, switch_off, switch_on
 
 
 @dataclasses.dataclass
@@ -231,7 +231,7 @@ def compare(
 
     def run(ours: bool) -> dict[str, Any]:
         saved.restore()
-        switch_on() if ours else uninstall()
+        switch_on() if ours else switch_off()
         results = []
         begin_wall, begin_cpu = time.perf_counter(), time.process_time()
         for _ in range(steps):
@@ -256,7 +256,7 @@ def compare(
                 ratio = cpu[True][-1] / cpu[False][-1]
                 print(f"overdrive: round {number + 1} of {rounds}: CPU time {ratio:.3f} of stock's", file=sys.stderr)
     finally:
-        switch_on() if was_installed else uninstall()
+        switch_on() if was_installed else switch_off()
         saved.restore()
     cpu_ratios = [a / b for a, b in zip(cpu[True], cpu[False])]
     wall_ratios = [a / b for a, b in zip(wall[True], wall[False])]

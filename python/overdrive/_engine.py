@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,16 @@ def switch_on() -> None:
         raise OverdriveError(last_error())
 
 
-def install() -> None:
+def switch_off() -> None:
+    if not library().overdrive_uninstall():
+        raise OverdriveError(last_error())
+
+
+def install(*, optimizers: bool = False) -> None:
     """Runs every backward from here on on Overdrive, on all threads. May be called twice.
+
+    ``optimizers=True`` captures every optimizer of ``torch.optim`` that the program makes from here on, too, as
+    :func:`captured` does: after a few calls its ``step()`` is replayed. A class of the program's own is left alone.
 
     With ``OVERDRIVE=0`` in the environment stock stays, and ``stats()["installs_held_off"]`` counts the call: so
     ``python -m overdrive compare`` has a true run on stock of a program that switches itself. Options come from
@@ -32,8 +41,17 @@ def install() -> None:
     tensor([2., 2., 2.])
     >>> overdrive.uninstall()
     """
-    if not is_held_off():
-        switch_on()
+    if not isinstance(optimizers, bool):
+        raise TypeError(f"install: optimizers is {optimizers!r}; it takes True or False")
+    if is_held_off():
+        return
+    switch_on()
+    if optimizers:
+        import torch
+
+        from overdrive._optimizers_made import capture_made
+
+        capture_made(torch.optim.Optimizer)
 
 
 def is_held_off() -> bool:
@@ -48,9 +66,13 @@ def is_held_off() -> bool:
 
 
 def uninstall() -> None:
-    """Puts back the engine that was there before. Backwards under way finish on the engine that began them."""
-    if not library().overdrive_uninstall():
-        raise OverdriveError(last_error())
+    """Puts back the engine that was there before. Backwards under way finish on the engine that began them. Optimizers
+    that ``install(optimizers=True)`` has captured are PyTorch's again."""
+    switch_off()
+    if "torch.optim" in sys.modules:
+        from overdrive._optimizers_made import leave_made
+
+        leave_made(sys.modules["torch.optim"].Optimizer)
 
 
 def installed() -> bool:

@@ -15,21 +15,60 @@ from overdrive._optimizer_rules import is_of_the_program
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10
 _CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
+_FIRST = ("The first calls of an optimizer that nobody has given to captured() are PyTorch's, since one that is made for a few steps would gain "
+          "nothing.")
 _OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the class; capture the whole step, overdrive.capture(step), where it is a "
                    "function.")
-_captured: weakref.WeakKeyDictionary[Any, _Update] = weakref.WeakKeyDictionary()
+# Under which an optimizer has its update, which leads back to it: both die together.
+_KEY = "_overdrive_update"
+
+
+class _Unasked(CapturedStep):
+    """Of an optimizer that nobody has given to captured(): a program that knows nothing of it gets no warning."""
+
+    def _count_run(self) -> None:
+        """``refusal()`` and ``overdrive.explain()`` say why nothing is replayed."""
 
 
 class _Update:
-    """The captured update of one optimizer, which it does not keep alive."""
+    """The captured update of one optimizer, which has it. A copy of the optimizer has none."""
 
-    def __init__(self, optimizer: Any, options: dict[str, Any]) -> None:
-        self._optimizer = weakref.ref(optimizer)
+    def __init__(self, optimizer: Any, options: dict[str, Any], calls_first: int) -> None:
+        import torch
+
+        self._optimizer, self._options = weakref.ref(optimizer), options
         self.inside = False
+        # Calls that are PyTorch's before the first is recorded, and those that were.
+        self._calls_first, self._first = calls_first, 0
+        # Of the gradients of the last call: how many, and their bytes.
+        self._sized, self._bytes = -1, 0
+        self._strided = torch.strided
+
+    @functools.cached_property
+    def captured(self) -> CapturedStep:
+        """Made when it is asked for: an optimizer that lives for a few steps does without."""
+        optimizer, options = self._optimizer(), self._options
         # All its numbers are options, which are looked at in every call.
-        self.captured = CapturedStep(self._step, [optimizer], [], None, True, False, options["programs"],
-                                     options["check_every"], options["guarded"], name=f"step() of {type(optimizer).__name__}",
-                                     passes=options["passes"], always=options["always"])
+        kind = _Unasked if self._calls_first else CapturedStep
+        captured = kind(self._step, [optimizer], [], None, True, False, options["programs"], options["check_every"],
+                        options["guarded"], name=f"step() of {type(optimizer).__name__}", passes=options["passes"],
+                        always=options["always"])
+        for _ in range(self._first):
+            captured.note_beside(_FIRST)
+        return captured
+
+    def __deepcopy__(self, _: Any) -> None:
+        """Where a class copies all that it has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def is_first(self) -> bool:
+        """Whether this call is one of the first."""
+        if self._first >= self._calls_first or is_watched():
+            return False
+        self._first += 1
+        return True
 
     def _step(self, *_: Any) -> None:
         self._base_step(self._optimizer())
@@ -43,13 +82,13 @@ class _Update:
             type(optimizer).step(optimizer)
 
     def __call__(self, optimizer: Any) -> None:
-        gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]
-                     if parameter.grad is not None]
+        gradients = [gradient for group in optimizer.param_groups for parameter in group["params"]
+                     if (gradient := parameter.grad) is not None]
         self.inside = True
         try:
             if is_watched():
                 self._base_step(optimizer)
-            elif reason := _why_not(gradients):
+            elif reason := self._why_not(gradients):
                 self.captured.note_beside(reason)
                 self._base_step(optimizer)
             else:
@@ -57,32 +96,40 @@ class _Update:
         finally:
             self.inside = False
 
-
-def _why_not(gradients: list[Any]) -> str:
-    """Why an update is PyTorch's own; "": it may be replayed."""
-    import torch
-
-    if not all(gradient.layout == torch.strided for gradient in gradients):
-        return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
-    size = sum(gradient.nbytes for gradient in gradients)
-    if size > _MOST_BYTES:
-        return (f"Its gradients have {size >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which copies them "
-                "first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
-    return ""
+    def _why_not(self, gradients: list[Any]) -> str:
+        """Why an update is PyTorch's own; "": it may be replayed."""
+        strided = self._strided
+        if [gradient for gradient in gradients if gradient.layout is not strided]:
+            return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
+        if len(gradients) != self._sized:  # else the same ones have gradients, of the same sizes
+            self._sized, self._bytes = len(gradients), sum(gradient.nbytes for gradient in gradients)
+        if self._bytes > _MOST_BYTES:
+            return (f"Its gradients have {self._bytes >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which "
+                    "copies them first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
+        return ""
 
 
 def update_of(optimizer: Any) -> CapturedStep | None:
-    update = _captured.get(optimizer)
+    update = vars(optimizer).get(_KEY)
     return None if update is None else update.captured
 
 
-def captured_optimizer(optimizer: Any, options: dict[str, Any]) -> Any:
-    if optimizer not in _captured:
-        optimizer.__class__ = _class_for(type(optimizer))
+def captured_optimizer(optimizer: Any, options: dict[str, Any], calls_first: int = 0) -> Any:
+    if vars(optimizer).get(_KEY) is None:
+        kind: Any = type(optimizer)
+        optimizer.__class__ = _class_for(kind)
         _rewrap(optimizer)
         tell_dynamo()
-    _captured[optimizer] = _Update(optimizer, options)
+    update = vars(optimizer)[_KEY] = _Update(optimizer, options, calls_first)
+    if not calls_first:
+        _ = update.captured
     return optimizer
+
+
+def release(optimizer: Any) -> None:
+    """Makes a captured one plain again. A wrapper that a scheduler has put around its step() leads to PyTorch's from here on."""
+    if vars(optimizer).pop(_KEY, None) is not None:
+        optimizer.__class__ = type(optimizer)._overdrive_base
 
 
 def _rewrap(optimizer: Any) -> None:
@@ -110,6 +157,7 @@ def _closure_of(closure: Any = None) -> Any:
     return closure
 
 
+@functools.lru_cache(maxsize=64)
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
     import torch
@@ -121,8 +169,8 @@ def _class_for(base: Any) -> Any:
     @around
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
         nonlocal known, is_own
-        update = _captured.get(self)
-        if update is None or update.inside:
+        update = vars(self).get(_KEY)
+        if update is None or update.inside or update.is_first():
             return base.step(self, *arguments, **keywords)
         if base.step is not known:
             is_own, known = is_of_the_program(self), base.step

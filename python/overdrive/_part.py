@@ -400,7 +400,9 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
         return target
     if isinstance(target, torch.optim.Optimizer):
         from overdrive._optimizer_part import captured_optimizer
+        from overdrive._optimizers_made import forget
 
+        forget(target)
         return captured_optimizer(target, options)
     if not callable(target):
         raise TypeError(f"captured() was given {type(target).__name__} and takes a module, an optimizer or a function")

@@ -3,16 +3,10 @@
 #include "engine/base/no_destructor.h"
 #include "replay/optimizers/python_update.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/_fused_adam_cpu_dispatch.h>
 #include <ATen/ops/_fused_adamw_cpu_dispatch.h>
 #include <ATen/ops/add_cpu_dispatch.h>
-#include <ATen/ops/addcdiv_cpu_dispatch.h>
-#include <ATen/ops/addcmul_cpu_dispatch.h>
-#include <ATen/ops/div_cpu_dispatch.h>
-#include <ATen/ops/lerp_cpu_dispatch.h>
-#include <ATen/ops/maximum_cpu_dispatch.h>
-#include <ATen/ops/mul_cpu_dispatch.h>
-#include <ATen/ops/sqrt_cpu_dispatch.h>
 
 #include <cmath>
 
@@ -20,12 +14,14 @@ namespace overdrive::replay {
 
 namespace {
 
+using Value = ElementChain::Value;
+
 // Note [Optimizers of Python]
 // torch.optim computes with numbers of the program, which a recording cannot follow: a learning rate, and what
-// Adam makes of a step count that it reads by item(). An operator of ours makes the same update, with the same
-// operators below it, out of tensors: `numbers` holds the options, which the package writes before every call,
-// and the step counts stay the optimizer's own tensors. Whoever records compares each update with PyTorch's,
-// bit by bit.
+// Adam makes of a step count that it reads by item(). An operator of ours makes the same update out of tensors,
+// with the same operators in the same order (direct/element_chain.h): `numbers` holds the options, which the
+// package writes before every call, and the step counts stay the optimizer's own tensors. Whoever records
+// compares each update with PyTorch's, bit by bit.
 
 struct SgdNumbers {
   double rate, momentum, dampening, decay, nesterov;
@@ -37,29 +33,25 @@ void sgd(at::TensorList parameters, at::TensorList gradients, at::TensorList buf
   const double* n = numbers.const_data_ptr<double>();
   const SgdNumbers given{n[0], n[1], n[2], n[3], n[4]};
   if (given.momentum != 0) check_sizes(parameters, {buffers}, numbers, 5);
+  ElementChain chain;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor parameter = parameters[i], gradient = gradients[i];
-    if (given.decay != 0) gradient = at::cpu::add(gradient, parameter, given.decay);
+    const Value parameter = chain.of(parameters[i]);
+    Value gradient = with_decay(chain, chain.of(gradients[i]), parameter, given.decay);
     if (given.momentum != 0) {
-      at::Tensor buffer = buffers[i];
-      at::cpu::mul_(buffer, number(given.momentum));
-      at::cpu::add_(buffer, gradient, 1 - given.dampening);
-      gradient = given.nesterov != 0 ? at::cpu::add(gradient, buffer, given.momentum) : buffer;
+      const Value buffer = chain.of(buffers[i]);
+      chain.multiply_number(buffer, buffer, given.momentum);
+      chain.add(buffer, buffer, gradient, 1 - given.dampening);
+      if (given.nesterov != 0) {
+        const Value ahead = chain.room();
+        chain.add(ahead, gradient, buffer, given.momentum);
+        gradient = ahead;
+      } else {
+        gradient = buffer;
+      }
     }
-    at::cpu::add_(parameter, gradient, -given.rate);
+    chain.add(parameter, parameter, gradient, -given.rate);
+    chain.run();
   }
-}
-
-void adam_update(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
-                 at::Tensor greatest, at::Tensor step, const MomentNumbers& given) {
-  const double count = counted(step);
-  update_averages(parameter, gradient, average, square, given);
-  const double correction1 = 1 - std::pow(given.beta1, count), correction2 = 1 - std::pow(given.beta2, count);
-  if (greatest.defined()) at::cpu::maximum_out(greatest, greatest, square);
-  at::Tensor divisor =
-      at::cpu::div(at::cpu::sqrt(greatest.defined() ? greatest : square), number(std::pow(correction2, 0.5)));
-  at::cpu::add_(divisor, number(given.epsilon), 1);
-  at::cpu::addcdiv_(parameter, average, divisor, -(given.rate / correction1));
 }
 
 void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
@@ -68,9 +60,30 @@ void adam(at::TensorList parameters, at::TensorList gradients, at::TensorList av
   if (!greatest.empty()) check_sizes(parameters, {greatest}, numbers, 6);
   const double* n = numbers.const_data_ptr<double>();
   const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
+  ElementChain chain;
+  // The parameters have made the same steps as a rule.
+  double last = -1, correction1 = 0, root = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    adam_update(parameters[i], gradients[i], averages[i], squares[i],
-                greatest.empty() ? at::Tensor() : greatest[i], steps[i], given);
+    const double count = counted(steps[i]);
+    if (count != last) {
+      last = count;
+      correction1 = 1 - std::pow(given.beta1, count);
+      root = std::pow(1 - std::pow(given.beta2, count), 0.5);
+    }
+    const Value parameter = chain.of(parameters[i]), average = chain.of(averages[i]);
+    Value square = chain.of(squares[i]);
+    note_averages(chain, parameter, chain.of(gradients[i]), average, square, given);
+    if (!greatest.empty()) {
+      const Value most = chain.of(greatest[i]);
+      chain.maximum(most, most, square);
+      square = most;
+    }
+    const Value divisor = chain.room();
+    chain.sqrt(divisor, square);
+    chain.divide_number(divisor, divisor, root);
+    chain.add_number(divisor, divisor, given.epsilon);
+    chain.addcdiv(parameter, average, divisor, -(given.rate / correction1));
+    chain.run();
   }
 }
 
@@ -98,23 +111,30 @@ void fused_adam(at::TensorList parameters, at::TensorList gradients, at::TensorL
 
 }  // namespace
 
-double counted(at::Tensor step) {
-  at::cpu::add_(step, number(1), 1);
+double counted(const at::Tensor& step) {
+  if (step.numel() == 1 && step.scalar_type() == at::kFloat) return *step.mutable_data_ptr<float>() += 1;
+  at::Tensor counter = step;
+  at::cpu::add_(counter, at::native::wrapped_scalar_tensor(1.), 1);
   return read(step);
 }
 
-at::Tensor update_averages(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
-                           const MomentNumbers& given) {
-  if (given.decay != 0) {
-    if (given.decoupled != 0) {
-      at::cpu::mul_(parameter, number(1 - given.rate * given.decay));
-    } else {
-      gradient = at::cpu::add(gradient, parameter, given.decay);
-    }
+Value with_decay(ElementChain& chain, Value gradient, Value parameter, double decay) {
+  if (decay == 0) return gradient;
+  const Value sum = chain.room();
+  chain.add(sum, gradient, parameter, decay);
+  return sum;
+}
+
+Value note_averages(ElementChain& chain, Value parameter, Value gradient, Value average, Value square,
+                    const MomentNumbers& given) {
+  if (given.decay != 0 && given.decoupled != 0) {
+    chain.multiply_number(parameter, parameter, 1 - given.rate * given.decay);
+  } else {
+    gradient = with_decay(chain, gradient, parameter, given.decay);
   }
-  at::cpu::lerp_(average, gradient, 1 - given.beta1);
-  at::cpu::mul_(square, number(given.beta2));
-  at::cpu::addcmul_(square, gradient, gradient, 1 - given.beta2);
+  chain.lerp(average, gradient, 1 - given.beta1);
+  chain.multiply_number(square, square, given.beta2);
+  chain.addcmul(square, gradient, gradient, 1 - given.beta2);
   return gradient;
 }
 

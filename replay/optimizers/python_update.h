@@ -2,15 +2,14 @@
 // checks of their lists. Note [Optimizers of Python]. Any thread.
 #pragma once
 
-#include <ATen/ScalarOps.h>
+#include "replay/direct/element_chain.h"
+
 #include <torch/library.h>
 
 #include <algorithm>
 #include <initializer_list>
 
 namespace overdrive::replay {
-
-inline at::Tensor number(double value) { return at::native::wrapped_scalar_tensor(value); }
 
 // Of a step count, or another number that an optimizer keeps in a tensor. load_state_dict() gives some of them
 // the type of the parameter.
@@ -37,15 +36,19 @@ inline void check_sizes(at::TensorList parameters, std::initializer_list<at::Ten
 }
 
 // One more in the step count; returns it.
-double counted(at::Tensor step);
+double counted(const at::Tensor& step);
 
 // Of Adam, NAdam and RAdam.
 struct MomentNumbers {
   double rate, beta1, beta2, epsilon, decay, decoupled;
 };
+// The gradient with the decay.
+ElementChain::Value with_decay(ElementChain& chain, ElementChain::Value gradient, ElementChain::Value parameter,
+                               double decay);
 // Their decay and their averages, in PyTorch's order. Returns the gradient with the decay.
-at::Tensor update_averages(at::Tensor parameter, at::Tensor gradient, at::Tensor average, at::Tensor square,
-                           const MomentNumbers& given);
+ElementChain::Value note_averages(ElementChain& chain, ElementChain::Value parameter,
+                                  ElementChain::Value gradient, ElementChain::Value average,
+                                  ElementChain::Value square, const MomentNumbers& given);
 
 // Adagrad, Adamax, NAdam and RAdam, into the library of Overdrive's operators.
 void define_updates_by_steps(torch::Library& library);

@@ -2,23 +2,13 @@
 // were. Note [Optimizers of Python].
 #include "replay/optimizers/python_update.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ops/abs_cpu_dispatch.h>
-#include <ATen/ops/add_cpu_dispatch.h>
-#include <ATen/ops/addcdiv_cpu_dispatch.h>
-#include <ATen/ops/addcmul_cpu_dispatch.h>
-#include <ATen/ops/div_cpu_dispatch.h>
-#include <ATen/ops/lerp_cpu_dispatch.h>
-#include <ATen/ops/maximum_cpu_dispatch.h>
-#include <ATen/ops/mul_cpu_dispatch.h>
-#include <ATen/ops/reciprocal_cpu_dispatch.h>
-#include <ATen/ops/sqrt_cpu_dispatch.h>
-
 #include <cmath>
 
 namespace overdrive::replay {
 
 namespace {
+
+using Value = ElementChain::Value;
 
 // PyTorch computes numbers in this order, and rounds after each operation.
 void adagrad(at::TensorList parameters, at::TensorList gradients, at::TensorList sums, at::TensorList steps,
@@ -26,15 +16,16 @@ void adagrad(at::TensorList parameters, at::TensorList gradients, at::TensorList
   check_sizes(parameters, {gradients, sums, steps}, numbers, 4);
   const double* n = numbers.const_data_ptr<double>();
   const double rate = n[0], rate_decay = n[1], epsilon = n[2], decay = n[3];
+  ElementChain chain;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor parameter = parameters[i], gradient = gradients[i], sum = sums[i];
-    const double step = counted(steps[i]);
-    if (decay != 0) gradient = at::cpu::add(gradient, parameter, decay);
-    const double now = rate / (1 + (step - 1) * rate_decay);
-    at::cpu::addcmul_(sum, gradient, gradient, 1);
-    at::Tensor divisor = at::cpu::sqrt(sum);
-    at::cpu::add_(divisor, number(epsilon), 1);
-    at::cpu::addcdiv_(parameter, gradient, divisor, -now);
+    const double now = rate / (1 + (counted(steps[i]) - 1) * rate_decay);
+    const Value parameter = chain.of(parameters[i]), sum = chain.of(sums[i]);
+    const Value gradient = with_decay(chain, chain.of(gradients[i]), parameter, decay), divisor = chain.room();
+    chain.addcmul(sum, gradient, gradient, 1);
+    chain.sqrt(divisor, sum);
+    chain.add_number(divisor, divisor, epsilon);
+    chain.addcdiv(parameter, gradient, divisor, -now);
+    chain.run();
   }
 }
 
@@ -43,18 +34,28 @@ void adamax(at::TensorList parameters, at::TensorList gradients, at::TensorList 
   check_sizes(parameters, {gradients, averages, norms, steps}, numbers, 5);
   const double* n = numbers.const_data_ptr<double>();
   const double rate = n[0], beta1 = n[1], beta2 = n[2], epsilon = n[3], decay = n[4];
+  ElementChain chain;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor parameter = parameters[i], gradient = gradients[i], average = averages[i], norm = norms[i];
     const double step = counted(steps[i]);
-    if (decay != 0) gradient = at::cpu::add(gradient, parameter, decay);
-    at::cpu::lerp_(average, gradient, 1 - beta1);
-    at::cpu::mul_(norm, number(beta2));
-    at::Tensor size = at::detail::empty_cpu({0}, gradient.options());
-    at::cpu::abs_out(size, gradient);
-    at::cpu::add_(size, number(epsilon), 1);
-    at::cpu::maximum_out(norm, norm, size);
-    at::cpu::addcdiv_(parameter, average, norm, -(rate / (1 - std::pow(beta1, step))));
+    const Value parameter = chain.of(parameters[i]), average = chain.of(averages[i]), norm = chain.of(norms[i]);
+    const Value gradient = with_decay(chain, chain.of(gradients[i]), parameter, decay), size = chain.room();
+    chain.lerp(average, gradient, 1 - beta1);
+    chain.multiply_number(norm, norm, beta2);
+    chain.abs(size, gradient);
+    chain.add_number(size, size, epsilon);
+    chain.maximum(norm, norm, size);
+    chain.addcdiv(parameter, average, norm, -(rate / (1 - std::pow(beta1, step))));
+    chain.run();
   }
+}
+
+// The product of all momenta so far, which the optimizer keeps in a tensor.
+double multiplied(const at::Tensor& product, double momentum) {
+  ElementChain chain;
+  const Value value = chain.of(product);
+  chain.multiply_number(value, value, momentum);
+  chain.run();
+  return read(product);
 }
 
 void nadam(at::TensorList parameters, at::TensorList gradients, at::TensorList averages, at::TensorList squares,
@@ -66,16 +67,20 @@ void nadam(at::TensorList parameters, at::TensorList gradients, at::TensorList a
   const auto momentum_at = [&](double step) {
     return given.beta1 * (1.0 - 0.5 * std::pow(0.96, step * momentum_decay));
   };
+  ElementChain chain;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor parameter = parameters[i], average = averages[i], square = squares[i], product = products[i];
     const double step = counted(steps[i]), momentum = momentum_at(step), next = momentum_at(step + 1);
-    at::cpu::mul_(product, number(momentum));
-    const at::Tensor gradient = update_averages(parameter, gradients[i], average, square, given);
-    at::Tensor divisor = at::cpu::sqrt(at::cpu::div(square, number(1 - std::pow(given.beta2, step))));
-    at::cpu::add_(divisor, number(given.epsilon), 1);
-    const double so_far = read(product);
-    at::cpu::addcdiv_(parameter, gradient, divisor, -given.rate * (1.0 - momentum) / (1.0 - so_far));
-    at::cpu::addcdiv_(parameter, average, divisor, (-given.rate * next) / (1.0 - so_far * next));
+    const double so_far = multiplied(products[i], momentum);
+    const Value parameter = chain.of(parameters[i]), average = chain.of(averages[i]),
+                square = chain.of(squares[i]);
+    const Value gradient = note_averages(chain, parameter, chain.of(gradients[i]), average, square, given);
+    const Value divisor = chain.room();
+    chain.divide_number(divisor, square, 1 - std::pow(given.beta2, step));
+    chain.sqrt(divisor, divisor);
+    chain.add_number(divisor, divisor, given.epsilon);
+    chain.addcdiv(parameter, gradient, divisor, -given.rate * (1.0 - momentum) / (1.0 - so_far));
+    chain.addcdiv(parameter, average, divisor, (-given.rate * next) / (1.0 - so_far * next));
+    chain.run();
   }
 }
 
@@ -85,22 +90,30 @@ void radam(at::TensorList parameters, at::TensorList gradients, at::TensorList a
   const double* n = numbers.const_data_ptr<double>();
   const MomentNumbers given{n[0], n[1], n[2], n[3], n[4], n[5]};
   const double longest = 2 / (1 - given.beta2) - 1;
+  ElementChain chain;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    at::Tensor parameter = parameters[i], average = averages[i], square = squares[i];
     const double step = counted(steps[i]);
-    update_averages(parameter, gradients[i], average, square, given);
+    const Value parameter = chain.of(parameters[i]), average = chain.of(averages[i]),
+                square = chain.of(squares[i]);
+    note_averages(chain, parameter, chain.of(gradients[i]), average, square, given);
     const double correction1 = 1 - std::pow(given.beta1, step), power = std::pow(given.beta2, step);
     const double correction2 = 1 - power, length = longest - 2 * step * power / correction2;
-    at::Tensor update = at::cpu::mul(at::cpu::div(average, number(correction1)), number(given.rate));
+    const Value update = chain.room();
+    chain.divide_number(update, average, correction1);
+    chain.multiply_number(update, update, given.rate);
     if (length > 5.0) {
-      at::Tensor divisor = at::cpu::sqrt(square);
-      at::cpu::add_(divisor, number(given.epsilon), 1);
-      const at::Tensor factor = at::cpu::mul(at::cpu::reciprocal(divisor), number(std::pow(correction2, 0.5)));
       const double rectified =
           std::pow((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length), 0.5);
-      update = at::cpu::mul(at::cpu::mul(update, factor), number(rectified));
+      const Value factor = chain.room();
+      chain.sqrt(factor, square);
+      chain.add_number(factor, factor, given.epsilon);
+      chain.reciprocal(factor, factor);
+      chain.multiply_number(factor, factor, std::pow(correction2, 0.5));
+      chain.multiply(update, update, factor);
+      chain.multiply_number(update, update, rectified);
     }
-    at::cpu::add_(parameter, update, -1.0);
+    chain.add(parameter, parameter, update, -1.0);
+    chain.run();
   }
 }
 

@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import overdrive
-from overdrive._optimizer_part import _captured
 
 
 def mlp():
@@ -143,7 +142,7 @@ def test_an_optimizer_updates_as_eager_does(optimizer, scheduled):
         return result
 
     _, update = side_by_side(mlp, step, optimizer=optimizer, captured_optimizer=True)
-    captured = _captured[update].captured
+    captured = overdrive.part_of(update)
     assert captured.refusal() == "" and captured.stats()["replayed"] >= 24, captured.explain()
     assert type(update).__mro__[1].__module__.startswith("torch.optim")
 
@@ -166,7 +165,7 @@ def test_options_that_change_between_the_calls(kind, options):
 
     _, update = side_by_side(mlp, step, steps=64, optimizer=lambda p: getattr(torch.optim, kind)(p, 0.01, **options),
                              captured_optimizer=True)
-    captured = _captured[update].captured
+    captured = overdrive.part_of(update)
     assert captured.refusal() == "" and captured.stats()["replayed"] >= 24, captured.explain()
 
 
@@ -182,7 +181,7 @@ def test_an_optimizer_whose_options_are_guards(optimizer):
         return train(model, update, i)
 
     _, update = side_by_side(mlp, step, steps=40, optimizer=optimizer, captured_optimizer=True)
-    captured = _captured[update].captured
+    captured = overdrive.part_of(update)
     assert captured.refusal() == "" and captured.stats()["replayed"] >= 24, captured.explain()
     other = copy.deepcopy(update.state_dict())
     update.load_state_dict(other)
@@ -208,7 +207,7 @@ def test_updates_of_other_types_and_groups(kind, dtype):
         return getattr(torch.optim, kind)([{"params": [first], "lr": 0.1, "weight_decay": 0.2}, {"params": others}], lr=0.01)
 
     _, update = side_by_side(lambda: mlp().to(dtype), step, steps=50, optimizer=optimizer, captured_optimizer=True)
-    captured = _captured[update].captured
+    captured = overdrive.part_of(update)
     assert captured.refusal() == "" and captured.stats()["replayed"] >= 20, captured.explain()
 
 
@@ -231,7 +230,7 @@ def test_updates_of_lists(kind):
     """foreach= has the bits of a loop, or is refused: NAdam and RAdam round otherwise."""
     _, update = side_by_side(mlp, train, optimizer=lambda p: getattr(torch.optim, kind)(p, 0.02, weight_decay=0.1, foreach=True),
                              captured_optimizer=True)
-    captured = _captured[update].captured
+    captured = overdrive.part_of(update)
     if kind in ("NAdam", "RAdam"):
         assert "foreach=True" in captured.refusal()
     else:
@@ -240,7 +239,7 @@ def test_updates_of_lists(kind):
 
 def test_an_optimizer_that_is_not_understood_updates_eagerly():
     _, update = side_by_side(mlp, train, optimizer=lambda p: torch.optim.ASGD(p, 1e-3), captured_optimizer=True)
-    assert "ASGD" in _captured[update].captured.refusal()
+    assert "ASGD" in overdrive.part_of(update).refusal()
 
 
 @pytest.mark.parametrize("hooked", [False, True])
@@ -267,7 +266,7 @@ def test_a_step_with_a_closure(optimizer, hooked):
         return [result.detach(), torch.tensor([len(name) for name in order])]
 
     _, update = side_by_side(mlp, step, optimizer=optimizer, captured_optimizer=True)
-    replayed = _captured[update].captured.stats()["replayed"]
+    replayed = overdrive.part_of(update).stats()["replayed"]
     assert replayed == 0 if hooked or isinstance(update, torch.optim.LBFGS) else replayed >= 24
 
 
