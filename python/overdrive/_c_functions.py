@@ -128,7 +128,7 @@ def name_of(function: Any) -> str:
     if itself is None or isinstance(itself, types.ModuleType) or type(itself).__module__ == "pybind11_builtins":
         return f"{module or getattr(itself, '__name__', '')}.{name}"
     kind = itself if isinstance(itself, type) else type(itself)
-    kinds: tuple[type, ...] = kind.__mro__ + type(kind).__mro__
+    kinds = [*kind.mro(), *type.mro(type(kind))]
     owner = next((each for each in kinds if type(vars(each).get(name)) in _MADE_BY_C), kind)
     return f"{owner.__module__}.{owner.__qualname__}.{name}"
 
@@ -176,7 +176,7 @@ def _row_of_torch(name: str) -> Row | None:
 
 
 def is_for_libraries(function: Any) -> bool:
-    """Whether PyTorch and Python's library may call it, and the program may not. PyTorch's Python asks for PyTorch's settings, which a recording has."""
+    """Whether PyTorch and Python's library may call it, and the program may not. PyTorch's Python asks for settings that a recording has."""
     name = name_of(function)
     return name in _OF_LIBRARIES or name.startswith("torch._C.") and name.rpartition(".")[2].lstrip("_").startswith(("is_", "get_", "has_"))
 
@@ -186,5 +186,5 @@ def refusal_of(function: Any) -> str:
     name = name_of(function)
     what = next((reason for module, reason in _REASON.items() if name.startswith(f"{module}.")),
                 "may read what no guard looks at, because it is C")
-    return (f"The function calls {name}(), which {what}; call it outside and give what it returns as an argument, or by watch=, or promise by "
-            "guards=\"promised\" that it does not matter.")
+    return (f"The function calls {name}(), which {what}; call it outside and give what it returns as an argument, or by watch=, or promise "
+            "by guards=\"promised\" that it does not matter.")

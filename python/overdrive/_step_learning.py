@@ -13,8 +13,8 @@ from overdrive._capture_results import form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, is_counted, is_only_written
-from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Held, Read, as_it_is_now, bytes_of, is_all_numbers, is_array,
-                               is_number)
+from overdrive._guards import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Held, Read, as_it_is_now, bytes_of,
+                               is_all_numbers, is_array, is_number)
 from overdrive._last_walk import LastWalk
 from overdrive._left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
 from overdrive._library import call

@@ -112,8 +112,8 @@ class Classes(Globals):
         if not pieces:
             return
         if len(entries) > MOST_ITEMS:
-            self.refusals.append(f"The function finds attributes of `{name}` by names that it computes, of which it has more than {MOST_ITEMS}; write "
-                                 "the names, or promise by guards=\"promised\" that they do not change.")
+            self.refusals.append(f"The function finds attributes of `{name}` by names that it computes, of which it has more than {MOST_ITEMS}; "
+                                 "write the names, or promise by guards=\"promised\" that they do not change.")
             return
         self.notes.kinds(entries)
         # An iterator or a file that no code names is no reason to doubt a number.
