@@ -8,6 +8,7 @@
 #include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
 #include "engine/keep_memory.h"
+#include "engine/operators/keys.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 #include "engine/slots.h"
@@ -245,6 +246,7 @@ void check(const Options& options) {
 void check_before_install(const Options& options) {
   check(options);
   check_host();
+  keys::check_are_free();
   warn_of_unknown_variables();
 }
 
