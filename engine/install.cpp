@@ -163,7 +163,7 @@ class Switch {
     // to call it in turn, such a call would go round for ever, so we stay with the one below.
     // LibTorch's own engines call nobody, and Python's must be asked for its hooks.
     const bool may_call_us = below_ && &now != &Engine::get_base_engine() && !seen.is_python;
-    if (!may_call_us) OverdriveEngine::get().set_previous(now, seen.is_python);
+    if (!may_call_us) OverdriveEngine::get().set_previous({now, seen.is_python});
     below_ = &now;
     torch::autograd::set_default_engine_stub(&OverdriveEngine::stub);
   }
