@@ -200,6 +200,7 @@ class Backward {
         .native_refusal = engine_.options.own_nodes ? native_refusal(task != nullptr) : NativeRefusal::kNone,
         .watches = watched_ == nullptr ? nullptr : watched_->watches(),
         .describe_error = engine_.describe_error,
+        .plan = &memory_->plan,
         .roots = &call_.roots};
     const auto finish = [this](auto&& run) {
       run.run(std::move(root_), call_.roots, call_.gradients);

@@ -1,5 +1,6 @@
 #include "engine/heap_keeper.h"
 
+#include "engine/base/control_group.h"
 #include "engine/base/no_destructor.h"
 #include "engine/keep_memory.h"
 
@@ -27,6 +28,10 @@ base::HeapThresholds thresholds(size_t mmap, size_t limit) {
   return {.mmap = mmap, .trim = limit, .top_pad = std::min(limit / 2, kMostTopPad)};
 }
 
+size_t own_limit() {
+  return std::min<uint64_t>(HeapKeeper::kOwnLimit, base::memory_limit() / HeapKeeper::kOwnPart);
+}
+
 int64_t faults_so_far() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -42,36 +47,53 @@ HeapKeeper& HeapKeeper::get() {
 
 bool HeapKeeper::keep(size_t bytes) {
   if (!base::malloc_is_glibcs()) return false;
-  base::MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
+  by_program_ = bytes;
+  return keep_locked(bytes);
+}
+
+bool HeapKeeper::keep_locked(size_t bytes) {
   if (bytes == 0) {
     way_ = Way::kOff;
-    if (!changed_) return true;
-    const bool done = set(before_);
-    base::release_free_memory();
-    return done;
+    return undo();
   }
+  if (!set(thresholds(bytes, bytes))) return false;
   way_ = Way::kAsked;
-  return set(thresholds(bytes, bytes));
+  return true;
 }
 
 // See Note [Loader's lock] in install.cpp: malloc_is_glibcs() asks the loader.
-void HeapKeeper::decide_by_yourself() {
+void HeapKeeper::begin_install(int mebibytes) {
   {
     const base::MutexLock lock(mutex_);
-    if (way_ != Way::kUndecided) return;
+    if (mebibytes < 0 ? way_ != Way::kUndecided : by_options_ == mebibytes) return;
   }
-  const bool may_decide = base::malloc_is_glibcs() && !base::environment_tunes_malloc();
+  const bool glibcs = base::malloc_is_glibcs();
+  const bool may_decide = glibcs && !base::environment_tunes_malloc();
   const base::MutexLock lock(mutex_);
-  if (way_ == Way::kUndecided) way_ = may_decide ? Way::kLooking : Way::kOff;
+  if (mebibytes >= 0) {
+    by_options_ = mebibytes;
+    if (glibcs) keep_locked(static_cast<size_t>(mebibytes) << 20);
+  } else if (way_ == Way::kUndecided) {
+    way_ = may_decide ? Way::kLooking : Way::kOff;
+  }
+}
+
+void HeapKeeper::end_install() {
+  const base::MutexLock lock(mutex_);
+  const bool by_options = std::exchange(by_options_, -1) >= 0;
+  if (!by_program_) {
+    undo();
+    way_ = Way::kUndecided;
+  } else if (by_options) {
+    keep_locked(*by_program_);
+  }
 }
 
 // Waits for nobody: where another thread looks or decides already, one look is enough.
 void HeapKeeper::look(uint64_t backwards) {
   if (!mutex_.try_lock()) return;
-  try {
-    look_locked(backwards);
-  } catch (const std::exception&) {  // no thread to ask glibc from: the next look tries again
-  }
+  look_locked(backwards);
   mutex_.unlock();
 }
 
@@ -89,20 +111,38 @@ void HeapKeeper::look_locked(uint64_t backwards) {
       (way_ == Way::kLooking ? kFaultsToKeepMemory : kFaultsToRaise) * static_cast<int64_t>(backwards);
   if (before < 0 || now - before < allowed) return;
   if (way_ == Way::kLooking) {
-    const base::HeapThresholds learned = base::learned_heap_thresholds();
-    way_ = Way::kOwn;
-    set(thresholds(learned.mmap, kOwnLimit));
+    if (!learn()) return;  // the next look tries again
+    const size_t limit = own_limit();
+    way_ = limit > before_.trim && set(thresholds(before_.mmap, limit)) ? Way::kOwn : Way::kOff;
   } else if (now_.mmap < base::kLargestLearnedMmapThreshold) {
     // The blocks have grown. glibc would have raised its threshold by now, had we not set it.
-    set(thresholds(std::min(2 * now_.mmap, base::kLargestLearnedMmapThreshold), kOwnLimit));
+    set(thresholds(std::min(2 * now_.mmap, base::kLargestLearnedMmapThreshold), now_.trim));
   }
 }
 
+bool HeapKeeper::learn() {
+  if (has_learned_) return true;
+  try {
+    before_ = base::learned_heap_thresholds();
+  } catch (const std::exception&) {  // no thread to ask glibc from
+    return false;
+  }
+  has_learned_ = true;
+  return true;
+}
+
 bool HeapKeeper::set(const base::HeapThresholds& wanted) {
-  if (!changed_) before_ = base::learned_heap_thresholds();
+  if (!learn()) return false;
   changed_ = true;
   now_ = wanted;
   return base::set_heap_thresholds(wanted);
+}
+
+bool HeapKeeper::undo() {
+  if (!std::exchange(changed_, false)) return true;
+  const bool done = base::set_heap_thresholds(before_);
+  base::release_free_memory();
+  return done;
 }
 
 void note_backward_for_heap() {

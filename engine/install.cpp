@@ -8,6 +8,7 @@
 #include "engine/host/host_rules.h"
 #include "engine/host/host_version.h"
 #include "engine/keep_memory.h"
+#include "engine/operators/keys.h"
 #include "engine/overdrive_engine.h"
 #include "engine/python_door/python_door.h"
 #include "engine/slots.h"
@@ -16,6 +17,7 @@
 
 #include <atomic>
 #include <typeinfo>
+#include <vector>
 
 extern "C" uint64_t aoti_torch_abi_version() __attribute__((weak));
 
@@ -83,12 +85,14 @@ class Switch {
   }
 
   void on(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
-    preloaded_installs_first();
-    open_python_door();
+    prepare();
     while (true) {
       const EngineSeen seen = see_default_engine();
       const MutexLock lock(mutex_);
-      if (is_default(seen)) return turn_on(options, seen);
+      if (!is_default(seen)) continue;
+      turn_on(options, seen);
+      if (!scopes_.empty()) scopes_.back().options = options;
+      return;
     }
   }
 
@@ -99,34 +103,53 @@ class Switch {
     return turn_off();
   }
 
-  Options enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
-    preloaded_installs_first();
-    open_python_door();
+  // The number of the scope, for leave_scope().
+  uint64_t enter_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+    prepare();
     while (true) {
       const EngineSeen seen = see_default_engine();
       const MutexLock lock(mutex_);
       if (!is_default(seen)) continue;
-      const Options before = options_;
-      if (scopes_++ == 0) on_before_scopes_ = is_ours(seen.engine);
+      scopes_.reserve(scopes_.size() + 1);  // nothing throws once the engine is on
+      const Before before{is_ours(seen.engine), options_};
       turn_on(options, seen);
-      return before;
+      if (scopes_.empty()) before_scopes_ = before;
+      scopes_.push_back({++last_scope_, options});
+      return last_scope_;
     }
   }
 
-  const Engine* leave_scope(const Options& options) OVERDRIVE_EXCLUDES(mutex_) {
+  const Engine* leave_scope(uint64_t number) OVERDRIVE_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    set_options(options);
-    return --scopes_ == 0 && !on_before_scopes_ ? turn_off() : nullptr;
+    std::erase_if(scopes_, [number](const Scope& scope) { return scope.number == number; });
+    set_options(scopes_.empty() ? before_scopes_.options : scopes_.back().options);
+    return scopes_.empty() && !before_scopes_.on ? turn_off() : nullptr;
   }
 
  private:
+  // A scope that lives. install() inside of scopes gives the youngest one other options.
+  struct Scope {
+    uint64_t number;
+    Options options;
+  };
+  struct Before {
+    bool on = false;
+    Options options;
+  };
+
+  // What may fail comes first, so that a failing install() has changed nothing.
+  static void prepare() {
+    preloaded_installs_first();
+    open_python_door();
+    call_at_install();
+  }
   // In a process that preloads liboverdrive_autoload, the first call of get_default_engine() calls install(),
   // which enters this class. The call must happen before this class locks its mutex.
   static void preloaded_installs_first() { Engine::get_default_engine(); }
   static bool is_default(const EngineSeen& seen) { return &seen.engine == &Engine::get_default_engine(); }
 
   void set_options(const Options& options) OVERDRIVE_REQUIRES(mutex_) {
-    if (options == options_) return;  // the engine keeps every set it was ever given
+    if (options == options_) return;
     options_ = options;
     OverdriveEngine::get().set_options(options);
   }
@@ -140,7 +163,7 @@ class Switch {
     // to call it in turn, such a call would go round for ever, so we stay with the one below.
     // LibTorch's own engines call nobody, and Python's must be asked for its hooks.
     const bool may_call_us = below_ && &now != &Engine::get_base_engine() && !seen.is_python;
-    if (!may_call_us) OverdriveEngine::get().set_previous(now, seen.is_python);
+    if (!may_call_us) OverdriveEngine::get().set_previous({now, seen.is_python});
     below_ = &now;
     torch::autograd::set_default_engine_stub(&OverdriveEngine::stub);
   }
@@ -168,19 +191,15 @@ class Switch {
   // The engine that uninstall() puts back; null when we are not installed.
   Engine* below_ OVERDRIVE_GUARDED_BY(mutex_) = nullptr;
   Options options_ OVERDRIVE_GUARDED_BY(mutex_);
-  int scopes_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
-  bool on_before_scopes_ OVERDRIVE_GUARDED_BY(mutex_) = false;
+  std::vector<Scope> scopes_ OVERDRIVE_GUARDED_BY(mutex_);  // the youngest last; its options hold
+  uint64_t last_scope_ OVERDRIVE_GUARDED_BY(mutex_) = 0;
+  Before before_scopes_ OVERDRIVE_GUARDED_BY(mutex_);  // as the oldest scope found it
 };
 
-// The setting is the process's and stays when the engine goes. An install() that asks for the same as the last
-// one changes nothing: the program may have called keep_memory() in between.
-void set_up_heap(const Options& options) {
-  static std::atomic<int> last{-1};
-  if (options.keep_memory_mib < 0) {
-    HeapKeeper::get().decide_by_yourself();
-  } else if (last.exchange(options.keep_memory_mib) != options.keep_memory_mib) {
-    keep_memory(static_cast<size_t>(options.keep_memory_mib) << 20);
-  }
+// What an installed engine holds of the process: threads, and memory that glibc would have given back.
+void give_back() {
+  WorkerGroup::retire_all();
+  HeapKeeper::get().end_install();
 }
 
 std::string owner(const Engine& engine) {
@@ -218,24 +237,30 @@ void check(const Options& options) {
               ", which is neither kAuto nor kAlways.");
   TORCH_CHECK(options.check_every >= 0, "Options::check_every is ", options.check_every,
               "; it takes n for every n-th backward, and 0 for none.");
-  TORCH_CHECK(options.keep_memory_mib >= -1, "Options::keep_memory_mib is ", options.keep_memory_mib,
-              "; it takes MiB, 0 to leave glibc as it is, and -1 for Overdrive's own choice.");
+  constexpr size_t kMostMib = kMostKeptMemory >> 20;
+  TORCH_CHECK(options.keep_memory_mib >= -1 && options.keep_memory_mib <= static_cast<int>(kMostMib),
+              "Options::keep_memory_mib is ", options.keep_memory_mib, "; it takes up to ", kMostMib,
+              " MiB, 0 to leave glibc as it is, and -1 for Overdrive's own choice.");
+}
+
+void check_before_install(const Options& options) {
+  check(options);
+  check_host();
+  keys::check_are_free();
+  warn_of_unknown_variables();
 }
 
 }  // namespace
 
 void install(const Options& options) {
-  check(options);
-  check_host();
-  warn_of_unknown_variables();
-  set_up_heap(options);
-  call_at_install();
+  check_before_install(options);
   Switch::get().on(options);
+  HeapKeeper::get().begin_install(options.keep_memory_mib);
 }
 
 bool uninstall() {
   const Engine* on_top = Switch::get().off();
-  if (on_top == nullptr) WorkerGroup::retire_all();
+  if (on_top == nullptr) give_back();
   return nobody_on_top(on_top);
 }
 bool installed() { return is_ours(Engine::get_default_engine()); }
@@ -250,11 +275,12 @@ std::string running_torch() {
 }
 
 ScopedInstall::ScopedInstall(const Options& options)
-    : options_before_((check(options), check_host(), warn_of_unknown_variables(), set_up_heap(options),
-                       call_at_install(), Switch::get().enter_scope(options))) {}
+    : number_((check_before_install(options), Switch::get().enter_scope(options))) {
+  HeapKeeper::get().begin_install(options.keep_memory_mib);
+}
 ScopedInstall::~ScopedInstall() {
-  const Engine* on_top = Switch::get().leave_scope(options_before_);
-  if (!installed()) WorkerGroup::retire_all();
+  const Engine* on_top = Switch::get().leave_scope(number_);
+  if (!installed()) give_back();
   try {
     nobody_on_top(on_top);
   } catch (...) {  // the program's warning handler threw, which a destructor cannot pass on

@@ -5,6 +5,7 @@
 #include "engine/base/export.h"
 #include "engine/options.h"
 
+#include <cstdint>
 #include <string>
 
 namespace overdrive::engine {
@@ -32,7 +33,8 @@ OVERDRIVE_API std::string running_torch();
 
 // Installs in the constructor; puts the engine and the options back as they were in
 // the destructor. Scopes may nest and may overlap on several threads: the default
-// engine changes when the first begins and when the last ends.
+// engine changes when the first begins and when the last ends, and the options of
+// the youngest scope that lives hold. install() inside of scopes replaces these.
 class OVERDRIVE_API ScopedInstall {
  public:
   explicit ScopedInstall(const Options& options = Options::from_environment());
@@ -41,7 +43,7 @@ class OVERDRIVE_API ScopedInstall {
   ScopedInstall& operator=(const ScopedInstall&) = delete;
 
  private:
-  const Options options_before_;
+  const uint64_t number_;
 };
 
 }  // namespace overdrive::engine

@@ -31,27 +31,12 @@ OverdriveEngine& OverdriveEngine::get() {
   return *engine;
 }
 
-OverdriveEngine::OverdriveEngine()
-    : previous_(&Engine::get_base_engine()), options_(new OptionsInUse{Options{}, nullptr}) {
+OverdriveEngine::OverdriveEngine() {
   // The base class must never move a nested frame to a thread pool: this object has none.
   max_recursion_depth_ = std::numeric_limits<int>::max();
 }
 
 OverdriveEngine::~OverdriveEngine() { stop(); }
-
-void OverdriveEngine::set_options(const Options& options) {
-  const OptionsInUse* current = options_.load(std::memory_order_acquire);
-  while (!(current->options == options)) {
-    const auto* replacement = new OptionsInUse{options, current};
-    if (options_.compare_exchange_strong(current, replacement, std::memory_order_acq_rel)) return;
-    delete replacement;
-  }
-}
-
-void OverdriveEngine::set_previous(Engine& previous, bool is_python) {
-  previous_is_python_.store(is_python, std::memory_order_release);
-  previous_.store(&previous, std::memory_order_release);
-}
 
 // The host's device threads and its pool for deep nests belong to the first engine of the process
 // that asks for them, whichever it is. It must be the one that would have had them without us.
@@ -68,11 +53,12 @@ void OverdriveEngine::own_device_pool() {
 variable_list OverdriveEngine::execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
                                        bool create_graph, bool accumulate_grad, const edge_list& outputs) {
   const BackwardCall call{roots, inputs, keep_graph, create_graph, accumulate_grad, outputs};
-  if (!previous_is_python_.load(std::memory_order_acquire)) return serve(call);
+  const Previous below = previous_engine();
+  if (!below.is_python) return serve(call);
   // Python's engine refuses a caller that holds the GIL, and gives Python its error back. In between it comes
   // to serve() through the door.
   if (!python_door::is_open()) base::count_forwarded("python engine below");
-  return previous().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  return below.engine.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
 }
 
 variable_list OverdriveEngine::serve(const BackwardCall& call) {
@@ -110,7 +96,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
 // Only Python sets a compiled autograd function, so only a process with Python is warned.
 void OverdriveEngine::tell_of_unknown_compiled_autograd() const {
   count(base::counts::compiled_autograd_unknown);
-  if (!previous_is_python_.load(std::memory_order_acquire)) return;
+  if (!previous_engine().is_python) return;
   TORCH_WARN_ONCE(
       "Overdrive cannot see in this build of LibTorch whether compiled autograd is on. Backwards run on "
       "Overdrive, "
@@ -147,19 +133,19 @@ variable_list OverdriveEngine::run(const BackwardCall& call, bool nested) {
 // that with stock, which changes threads at this depth, a nest may be deeper; with us, too. A worker has to
 // stay.
 bool OverdriveEngine::moves_to_thread(int32_t depth) const {
-  return depth >= MAX_DEPTH && previous_is_python_.load(std::memory_order_acquire) &&
-         thread_context().worker == nullptr;
+  return depth >= MAX_DEPTH && previous_engine().is_python && thread_context().worker == nullptr;
 }
 
 variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
   base::count_forwarded(reason);
+  const Previous below = previous_engine();
   // Python's own execute() came to us through the door, and would come again.
-  if (previous_is_python_.load(std::memory_order_acquire)) {
-    return previous().Engine::execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
-                                      call.accumulate_grad, call.outputs);
+  if (below.is_python) {
+    return below.engine.Engine::execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
+                                        call.accumulate_grad, call.outputs);
   }
-  return previous().execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
-                            call.accumulate_grad, call.outputs);
+  return below.engine.execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
+                              call.accumulate_grad, call.outputs);
 }
 
 c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(

@@ -5,10 +5,11 @@
 
 #include "engine/host/host_frame.h"
 #include "engine/node/run_watch.h"
-#include "engine/options.h"
+#include "engine/options_in_use.h"
 #include "engine/run/seat.h"
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 namespace overdrive::engine {
@@ -23,13 +24,24 @@ class OverdriveEngine final : public HostEngine {
   static OverdriveEngine& get();
   static base::Engine& stub() { return get(); }
 
-  // Takes effect for backwards that begin afterwards.
-  void set_options(const Options& options);
-  const Options& options() const { return options_.load(std::memory_order_acquire)->options; }
+  // Takes effect for backwards that begin afterwards. One thread at a time, see Switch.
+  void set_options(const Options& options) { options_.set(options); }
+  const Options& options() const { return options_.now(); }
 
   // The engine that was the default before us.
-  void set_previous(base::Engine& previous, bool is_python);
-  base::Engine& previous() const override { return *previous_.load(std::memory_order_acquire); }
+  struct Previous {
+    base::Engine& engine;
+    bool is_python;
+  };
+  void set_previous(Previous previous) {
+    previous_.store(reinterpret_cast<uintptr_t>(&previous.engine) | uintptr_t{previous.is_python},
+                    std::memory_order_release);
+  }
+  Previous previous_engine() const {
+    const uintptr_t both = previous_.load(std::memory_order_acquire);
+    return {*reinterpret_cast<base::Engine*>(both & ~uintptr_t{1}), (both & 1) != 0};
+  }
+  base::Engine& previous() const override { return previous_engine().engine; }
 
   // Asked first for every saved tensor; the previous engine is asked when it has none. Filled by hooks/.
   void set_saved_hooks_source(SavedHooksSource source) {
@@ -79,16 +91,11 @@ class OverdriveEngine final : public HostEngine {
   void own_device_pool();
   bool saved_hooks_may_run(bool create_graph) const;
 
-  std::atomic<base::Engine*> previous_;
-  std::atomic<bool> previous_is_python_{false};
-  // A backward on another thread may be reading the options that new ones replace, so they are kept;
-  // equal ones are not added again.
-  struct OptionsInUse {
-    Options options;
-    const OptionsInUse* before;
-  };
-
-  std::atomic<const OptionsInUse*> options_;
+  // The address, and in its lowest bit whether the engine is Python's: a call must not see the one without the
+  // other.
+  static_assert(alignof(base::Engine) > 1);
+  std::atomic<uintptr_t> previous_{reinterpret_cast<uintptr_t>(&base::Engine::get_base_engine())};
+  OptionsInUse options_;
   std::atomic<SavedHooksSource> saved_hooks_{nullptr};
   std::atomic<RunWatchSource> run_watch_source_{nullptr};
   std::atomic<ErrorDescriber> describe_error_{nullptr};

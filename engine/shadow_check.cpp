@@ -1,15 +1,16 @@
 #include "engine/shadow_check.h"
 
 #include "engine/base/counters.h"
+#include "engine/base/generator_states.h"
 #include "engine/base/no_destructor.h"
 #include "engine/host/graph_task.h"
 #include "engine/host/shared_object.h"
 #include "engine/run/thread_context.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <optional>
@@ -27,7 +28,8 @@ struct Outcome {
   std::exception_ptr error;
 };
 
-// Leaves with the gradients they had. While `this` lives they have copies, which a run may change.
+// The leaves of a call, with the gradients they had. While `this` lives they have copies, which a run may
+// change.
 class Leaves {
  public:
   Leaves() = default;
@@ -47,14 +49,20 @@ class Leaves {
   }
   const variable_list& tensors() const { return tensors_; }
 
+  void add_device(c10::Device device) {
+    if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);
+  }
+  const std::vector<c10::Device>& devices() const { return devices_; }
+
  private:
   variable_list tensors_;
+  std::vector<c10::Device> devices_;  // of the nodes
   variable_list before_;
   std::unordered_set<at::TensorImpl*> seen_;
 };
 
-// Adds the leaves that a call accumulates into. False when it has hooks, so that it must not run twice; no
-// gradient is touched then.
+// Adds the leaves that a call accumulates into, and the devices of its nodes. False when it has hooks, so that
+// it must not run twice; no gradient is touched then.
 bool add_leaves(const BackwardCall& call, Leaves& leaves) {
   variable_list found;
   for (const Edge& root : call.roots) {
@@ -63,6 +71,7 @@ bool add_leaves(const BackwardCall& call, Leaves& leaves) {
     memory->plan.build({root.function.get(), false, call.outputs, call.accumulate_grad});
     if (memory->plan.has_hooks()) return false;
     for (const PlannedNode& planned : memory->plan.nodes) {
+      leaves.add_device(planned.node->device());
       if (host::kind_of(*planned.node) != host::NodeKind::kAccumulateGrad) continue;
       found.push_back(static_cast<AccumulateGrad*>(planned.node)->variable);
     }
@@ -73,6 +82,7 @@ bool add_leaves(const BackwardCall& call, Leaves& leaves) {
 
 // The stock half of a check on this thread. A node of it may run a backward, which comes to us.
 struct StockHalf {
+  base::GeneratorStates generators;  // of the devices of all its nodes, as before
   Leaves leaves_of_nested;
   int depth = 0;
   bool given_up = false;
@@ -108,14 +118,13 @@ variable_list execute_on_stock(const BackwardCall& call) {
 }
 
 // Empty when it had to give up.
-std::optional<Outcome> run_on_stock(const BackwardCall& call, const variable_list& leaves) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const at::Tensor generator_state = generator.get_state();
+std::optional<Outcome> run_on_stock(const BackwardCall& call, const Leaves& leaves) {
   StockHalf half;
+  half.generators.add(leaves.devices());
   stock_half = &half;
-  Outcome outcome = observe(leaves, [&] { return execute_on_stock(call); });
+  Outcome outcome = observe(leaves.tensors(), [&] { return execute_on_stock(call); });
   stock_half = nullptr;
-  generator.set_state(generator_state);
+  half.generators.restore();
   if (half.given_up) return std::nullopt;
   return outcome;
 }
@@ -199,6 +208,7 @@ variable_list run_inside_stock_half(const BackwardCall& call) {
   const bool may_run_twice = add_leaves(call, half.leaves_of_nested);
   if (!may_run_twice || half.depth == kDeepestNest) half.given_up = true;
   if (half.given_up) throw GivenUp();
+  half.generators.add(half.leaves_of_nested.devices());
   ++half.depth;
   const auto leave = c10::make_scope_exit([&] { --half.depth; });
   return execute_on_stock(call);
@@ -207,7 +217,7 @@ variable_list run_inside_stock_half(const BackwardCall& call) {
 variable_list run_with_shadow_check(const BackwardCall& call, const std::function<variable_list()>& ours) {
   Leaves leaves;
   std::optional<Outcome> expected;
-  if (add_leaves(call, leaves)) expected = run_on_stock(call, leaves.tensors());
+  if (add_leaves(call, leaves)) expected = run_on_stock(call, leaves);
   leaves.put_back();
   if (!expected.has_value()) {
     count(base::counts::check_skipped);

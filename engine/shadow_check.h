@@ -1,6 +1,7 @@
 // Shadow mode (OVERDRIVE_CHECK=n): every n-th backward runs on stock first, on a kept graph, and its gradients
 // are compared with ours, bit for bit. Runs on the calling thread. A debugging aid: it costs a second backward
-// and copies of the leaves' gradients, and no other thread may use these gradients meanwhile.
+// and copies of the leaves' gradients. No other thread may use these gradients meanwhile, or draw random
+// numbers: the generators of the devices are put back for the second run.
 #pragma once
 
 #include "engine/backward.h"

@@ -12,7 +12,7 @@
 namespace overdrive::engine {
 
 // Before the engine becomes the default one, on the thread that installs: inspect/ reads OVERDRIVE_TRACE there.
-// Its error is install()'s, which then changes nothing.
+// Its error is install()'s, which then changes nothing: neither engine nor options nor glibc's heap.
 using AtInstall = void (*)();
 inline constinit std::atomic<AtInstall> at_install{nullptr};
 

@@ -6,6 +6,7 @@
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
 
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -37,20 +38,37 @@ Tensors without_history(const Tensors& tensors) {
   return detached;
 }
 
+// Backwards that this thread begins in the scope start no thread and wait for none.
+class OneThread {
+ public:
+  OneThread() : outer_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) { set(false); }
+  ~OneThread() { set(outer_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  static void set(bool on) { c10::AutogradState::get_tls_state().set_multithreading_enabled(on); }
+  const bool outer_;
+};
+
 // Puts the generators where they were, for the length of a scope. One thread at a time: they are the
 // process's, and two that replay at once would get each other's numbers. A region that runs again may hold
-// another that does, so a thread may take the lock twice.
+// another that does, so a thread may take the lock twice. The program's function runs under the lock. A
+// backward in it must not wait for a worker, because the worker may wait for the lock with a region of another
+// run. So this thread runs all nodes of such a backward.
 class RngReplay {
  public:
   explicit RngReplay(const base::GeneratorStates& states) {
     if (states.empty()) return;
     static base::NoDestructor<base::RecursiveProcessMutex> mutex("random regions");
     alone_ = std::unique_lock(*mutex);
+    one_thread_.emplace();
     back_.emplace(states);
   }
 
  private:
   std::unique_lock<base::RecursiveProcessMutex> alone_;  // the last to go
+  std::optional<OneThread> one_thread_;
   std::optional<base::GeneratorsBack> back_;
 };
 

@@ -134,6 +134,7 @@ class Kernels final {
   Kernels() {
     auto& dispatcher = c10::Dispatcher::singleton();
     try {
+      engine::keys::claim(engine::keys::kWrites);
       handles_.push_back(dispatcher.registerFallback(engine::keys::kWrites,
                                                      c10::KernelFunction::makeFallthrough(), "Overdrive"));
     } catch (const c10::Error& error) {

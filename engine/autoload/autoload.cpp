@@ -4,6 +4,7 @@
 //
 // Any thread may be the one that installs; exactly one does, and nobody waits for it.
 #include "engine/base/environment.h"
+#include "engine/base/loaded_objects.h"
 #include "engine/host/host_version.h"
 
 #include <dlfcn.h>
@@ -73,29 +74,26 @@ bool is_set_to(const char* name, const char* value) {
   return now && strcmp(now, value) == 0;
 }
 
-// A program that trains on stock although it was told otherwise would waste its user's time.
-[[noreturn]] void end_for_bad_value(const char* why) {
-  say("overdrive: %s\n", why);
-  fflush(nullptr);
-  _exit(2);
-}
-
 bool is_verbose() { return is_set_to("OVERDRIVE_VERBOSE", "1") || is_set_to("OVERDRIVE_VERBOSE", "2"); }
 
-// A variable that is set to nothing counts as not set.
-void check_value_of(const overdrive::base::EnvironmentVariable& variable) {
+// A variable that is set to nothing counts as not set. A program must not die for an engine: with a bad value
+// stock stays, and a line says so, verbose or not.
+bool has_bad_value(const overdrive::base::EnvironmentVariable& variable) {
   const char* value = getenv(variable.name);
-  if (!value || !*value || overdrive::base::number_of_value(variable, value) >= 0) return;
+  if (!value || !*value || overdrive::base::number_of_value(variable, value) >= 0) return false;
   char why[512];
   overdrive::base::describe_bad_value(variable, value, why, sizeof why);
-  end_for_bad_value(why);
+  say_not_installed(why);
+  return true;
 }
 
 // OVERDRIVE=0 turns us off. The library, which looks at all values, is not loaded then.
 bool wanted() {
-  check_value_of(overdrive::base::kEnvironment[0]);
+  if (has_bad_value(overdrive::base::kEnvironment[0])) return false;
   if (!is_set_to("OVERDRIVE", "0")) return true;
-  for (const auto& variable : overdrive::base::kEnvironment) check_value_of(variable);
+  for (const auto& variable : overdrive::base::kEnvironment) {
+    if (has_bad_value(variable)) return false;
+  }
   if (is_verbose()) say("overdrive: off, the stock engine stays: %s\n", "OVERDRIVE is 0");
   return false;
 }
@@ -149,12 +147,7 @@ void install_into(void* host) {
   const auto json = find<Text>(library, "overdrive_stats_json");
   if (!install || !last_error || !sentence || !json)
     return say_not_installed("liboverdrive.so is another version's.");
-  if (!install()) {
-    // The library names the variable first.
-    const char* why = last_error();
-    if (strncmp(why, "OVERDRIVE_", strlen("OVERDRIVE_")) == 0) end_for_bad_value(why);
-    return say_not_installed(why);
-  }
+  if (!install()) return say_not_installed(last_error());
   if (!is_verbose()) return;
   say("overdrive: installed, built for LibTorch %s, from %s\n", OVERDRIVE_BUILT_FOR_TORCH, our_folder);
   summary = sentence;
@@ -163,28 +156,29 @@ void install_into(void* host) {
   pthread_atfork(nullptr, nullptr, [] { is_fork.store(true, std::memory_order_relaxed); });
 }
 
-// LibTorch's own function, from whichever loaded object has it, and that object.
+// LibTorch's own function, from whichever loaded object has it, and that object. The program sees its own
+// first, and never us.
 EngineGetter find_getter(void** host) {
-  link_map* object = nullptr;
-  void* program = dlopen(nullptr, RTLD_LAZY);
-  if (!program || dlinfo(program, RTLD_DI_LINKMAP, &object) != 0) return nullptr;
-  for (; object; object = object->l_next) {
-    if (!*object->l_name) continue;  // the program itself, which sees us first
-    *host = dlopen(object->l_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (!*host) continue;
-    const auto getter = find<EngineGetter>(*host, OVERDRIVE_HOST_GETTER);
-    if (getter && getter != &overdrive_get_default_engine) return getter;
-    dlclose(*host);
-  }
-  return nullptr;
+  EngineGetter getter = nullptr;
+  overdrive::base::visit_loaded_objects([&](const char* path) {
+    if (!*path) return false;
+    void* const object = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!object) return false;
+    getter = find<EngineGetter>(object, OVERDRIVE_HOST_GETTER);
+    if (getter == &overdrive_get_default_engine) getter = nullptr;
+    *host = object;
+    if (!getter) dlclose(object);
+    return getter != nullptr;
+  });
+  return getter;
 }
 
 void* first_call() {
   void* host = nullptr;
   const EngineGetter getter = find_getter(&host);
-  if (!getter) {
-    say("overdrive: cannot find the LibTorch that asks for its engine\n");
-    abort();
+  if (!getter) {  // somebody calls the function in a process without LibTorch
+    say_not_installed("there is no LibTorch whose engine could be asked for.");
+    return nullptr;
   }
   host_getter = getter;  // before install_into, which asks for the engine too
   install_into(host);

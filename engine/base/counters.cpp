@@ -25,9 +25,9 @@ struct alignas(64) Block {
 
 class Registry {
  public:
-  Registry() {
-    pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); });
-  }
+  Registry()
+      : has_key_(pthread_key_create(&thread_end_, [](void* block) { retire(static_cast<Block*>(block)); }) ==
+                 0) {}
 
   static Registry& get() {
     static base::NoDestructor<Registry> registry;
@@ -45,7 +45,9 @@ class Registry {
       if (blocks_) blocks_->to_here = &block->next;
       blocks_ = block;
     }
-    pthread_setspecific(thread_end_, block);
+    // Without a key, as when the process has used up all that there are, the block of a thread that has ended
+    // stays on the list. Its counts are right, too.
+    if (has_key_) pthread_setspecific(thread_end_, block);
     return block;
   }
 
@@ -98,7 +100,8 @@ class Registry {
     return sum;
   }
 
-  pthread_key_t thread_end_{};
+  pthread_key_t thread_end_{};  // another library's, unless has_key_
+  const bool has_key_;
   // The work of its parent is not the child's.
   base::ProcessMutex mutex_{"counters", [] { get().reset(); }};
   // Of threads that live, and the sums of those that ended.

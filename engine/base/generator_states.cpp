@@ -30,20 +30,27 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 GeneratorStates GeneratorStates::of_devices_in_use(const std::vector<at::Tensor>& tensors) {
-  GeneratorStates result;
-  const auto add = [&](const at::Generator& generator) {
-    const bool known = std::any_of(result.states_.begin(), result.states_.end(),
-                                   [&](const State& state) { return state.generator == generator; });
-    if (!known) result.states_.push_back({generator, state_of(generator)});
-  };
-  add(at::detail::getDefaultCPUGenerator());
+  std::vector<c10::Device> devices;
   for (const at::Tensor& tensor : tensors) {
-    // Other devices, such as meta, have no generator.
-    if (tensor.defined() && !tensor.device().is_cpu() && at::getAccelerator() == tensor.device().type()) {
-      add(at::globalContext().defaultGenerator(tensor.device()));
-    }
+    if (tensor.defined()) devices.push_back(tensor.device());
   }
+  GeneratorStates result;
+  result.add(devices);
   return result;
+}
+
+void GeneratorStates::add(const std::vector<c10::Device>& devices) {
+  const auto add_one = [this](const at::Generator& generator) {
+    const bool known = std::any_of(states_.begin(), states_.end(),
+                                   [&](const State& state) { return state.generator == generator; });
+    if (!known) states_.push_back({generator, state_of(generator)});
+  };
+  add_one(at::detail::getDefaultCPUGenerator());
+  for (const c10::Device device : devices) {
+    // Other devices, such as meta, have no generator.
+    if (!device.is_cpu() && at::getAccelerator() == device.type())
+      add_one(at::globalContext().defaultGenerator(device));
+  }
 }
 
 GeneratorStates GeneratorStates::now() const {

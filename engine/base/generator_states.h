@@ -17,6 +17,8 @@ class GeneratorStates {
 
   // The CPU's generator and those of the tensors' devices, as they are now.
   static GeneratorStates of_devices_in_use(const std::vector<at::Tensor>& tensors);
+  // Adds the CPU's generator and those of the devices, as they are now, unless they are here already.
+  void add(const std::vector<c10::Device>& devices);
   // The same generators, as they are now.
   GeneratorStates now() const;
 

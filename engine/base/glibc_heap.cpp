@@ -1,5 +1,7 @@
 #include "engine/base/glibc_heap.h"
 
+#include "engine/base/loaded_objects.h"
+
 #include <dlfcn.h>
 #include <link.h>
 #include <malloc.h>
@@ -44,21 +46,21 @@ size_t learned_mmap_threshold() {
 
 // The function in the first library that has one, the program's own left out.
 void* first_in_libraries(const char* name) {
-  void* const program = dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
-  link_map* library = nullptr;
-  if (program == nullptr || dlinfo(program, RTLD_DI_LINKMAP, &library) != 0) return nullptr;
-  dlclose(program);
-  while ((library = library->l_next) != nullptr) {
-    void* const handle = dlopen(library->l_name, RTLD_LAZY | RTLD_NOLOAD);
-    if (handle == nullptr) continue;
+  void* first = nullptr;
+  visit_loaded_objects([&](const char* path) {
+    if (*path == '\0') return false;
+    void* const handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) return false;
+    link_map* library = nullptr;
     void* const found = dlsym(handle, name);  // searches what the library needs, too
-    dlclose(handle);
     Dl_info where{};
-    if (found != nullptr && dladdr(found, &where) != 0 &&
+    if (found != nullptr && dlinfo(handle, RTLD_DI_LINKMAP, &library) == 0 && dladdr(found, &where) != 0 &&
         where.dli_fbase == reinterpret_cast<void*>(library->l_addr))
-      return found;
-  }
-  return nullptr;
+      first = found;
+    dlclose(handle);
+    return first != nullptr;
+  });
+  return first;
 }
 
 // What a call of the function reaches. A program at a fixed address, as Debian's Python is one, has an entry of

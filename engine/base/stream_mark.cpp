@@ -10,19 +10,21 @@ namespace overdrive::base {
 using c10::impl::VirtualGuardImpl;
 
 StreamMark StreamMark::here(c10::Device device) {
+  return device.is_cpu() ? StreamMark() : of(current_stream(device));
+}
+
+StreamMark StreamMark::of(const c10::Stream& stream) {
   StreamMark mark;
-  if (device.is_cpu()) return mark;
-  auto event = std::make_shared<c10::Event>(device.type());
-  const c10::Stream stream = VirtualGuardImpl(device.type()).getStream(device);
+  auto event = std::make_shared<c10::Event>(stream.device_type());
   event->record(stream);
   mark.stream_ = stream.id();
   mark.event_ = std::move(event);
-  mark.device_ = device;
+  mark.device_ = stream.device();
   return mark;
 }
 
 void StreamMark::wait() const {
-  if (event_ != nullptr) wait_for(VirtualGuardImpl(device_->type()).getStream(*device_), *event_, stream_);
+  if (event_ != nullptr) wait_for(current_stream(*device_), *event_, stream_);
 }
 
 void wait_for(const c10::Stream& later, const c10::Event& event, c10::StreamId earlier) {
@@ -58,6 +60,8 @@ c10::Stream SideStreams::of(c10::Device device) {
   if (found != streams_.end()) return found->second;
   return streams_.emplace(key, VirtualGuardImpl(device.type()).getNewStream(device)).first->second;
 }
+
+c10::Stream current_stream(c10::Device device) { return VirtualGuardImpl(device.type()).getStream(device); }
 
 c10::Stream side_stream(c10::Device device) {
   static NoDestructor<SideStreams> streams;

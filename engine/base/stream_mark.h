@@ -20,6 +20,8 @@ class StreamMark {
   StreamMark() = default;
   // Marks the present work on this thread's current stream of the device.
   static StreamMark here(c10::Device device);
+  // Marks the present work on any stream.
+  static StreamMark of(const c10::Stream& stream);
   // Makes this thread's current stream of the device wait for the marked work.
   void wait() const;
 
@@ -46,6 +48,9 @@ class SideStreams {
   ProcessMutex mutex_{"side streams"};
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Stream> streams_ OVERDRIVE_GUARDED_BY(mutex_);
 };
+
+// This thread's current stream of a device that is not the CPU.
+c10::Stream current_stream(c10::Device device);
 
 // The shared side stream of a device: hooks fetch and copy on this stream.
 c10::Stream side_stream(c10::Device device);

@@ -26,6 +26,12 @@ static_assert(kAboveAll > kForwardRules && kForwardRules > c10::DispatchKey::Fun
                   kRecording > c10::DispatchKey::BackendSelect,
               "Overdrive: this LibTorch has its dispatch keys in another order");
 
+// Before the fallback of one of them is registered: a c10::Error that names the key and what needs it where
+// another library of the process has a fallback there. Any thread.
+void claim(c10::DispatchKey key);
+// The same error for any of them, for install(): later it would come out of a checkpoint or a capture.
+void check_are_free();
+
 // Whether operators of the call are recorded. What makes a result without one is not seen.
 inline bool is_recording(c10::DispatchKeySet keys) { return keys.has(kRecording); }
 

@@ -1,6 +1,7 @@
 #include "engine/python_door/linker_slot.h"
 
 #include "engine/base/imports.h"
+#include "engine/base/loaded_objects.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -51,17 +52,14 @@ bool is_read_only(const link_map& object, void** place) {
 
 link_map* find_loaded_object(const char* name) {
   link_map* object = nullptr;
-  void* program = dlopen(nullptr, RTLD_LAZY);
-  if (program == nullptr) return nullptr;
-  const bool listed = dlinfo(program, RTLD_DI_LINKMAP, &object) == 0;
-  dlclose(program);
-  if (!listed) return nullptr;
-  for (; object != nullptr; object = object->l_next) {
-    const char* slash = std::strrchr(object->l_name, '/');
-    const char* file = slash == nullptr ? object->l_name : slash + 1;
-    if (std::strncmp(file, name, std::strlen(name)) == 0) return object;
-  }
-  return nullptr;
+  base::visit_loaded_objects([&](const char* path) {
+    const char* slash = std::strrchr(path, '/');
+    const char* file = slash == nullptr ? path : slash + 1;
+    if (std::strncmp(file, name, std::strlen(name)) != 0) return false;
+    void* const handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    return handle != nullptr && dlinfo(handle, RTLD_DI_LINKMAP, &object) == 0;
+  });
+  return object;
 }
 
 std::vector<LinkerSlot> find_linker_slots(const link_map& object, const char* symbol) {

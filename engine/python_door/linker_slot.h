@@ -15,7 +15,7 @@ struct LinkerSlot {
 };
 
 // The loaded object whose file name begins with `name` ("libtorch_python.so"), or null. Objects are never
-// loaded by this call.
+// loaded by this call. The object that it returns is not unloaded any more.
 link_map* find_loaded_object(const char* name);
 
 // All relocations of the object that name this symbol.

@@ -12,8 +12,15 @@
 
 namespace overdrive::engine {
 
-// Adds to the error that came out of a node of the backward that begins at `roots`. Filled by a higher folder.
-using ErrorDescriber = void (*)(const base::edge_list& roots, base::Node& node, std::exception& error) noexcept;
+// The node that an error came out of, in the backward that begins at `roots`.
+struct FailedNode {
+  base::Node& node;
+  uint32_t index;  // in the plan
+  const Plan& plan;
+  const base::edge_list& roots;
+};
+// Adds to the error. Filled by a higher folder.
+using ErrorDescriber = void (*)(const FailedNode& failed, std::exception& error) noexcept;
 
 struct RunOptions {
   bool keep_graph = false;
@@ -27,7 +34,8 @@ struct RunOptions {
   NativeRefusal native_refusal = NativeRefusal::kNone;  // why none may run so in this run
   const RunWatches* watches = nullptr;                  // hear of every node, or null
   ErrorDescriber describe_error = nullptr;
-  const base::edge_list* roots = nullptr;  // of the run
+  const Plan* plan = nullptr;              // of the run
+  const base::edge_list* roots = nullptr;  // the same
 };
 
 // The part of the options that the run of a node needs. `own_outputs` is for a run on one thread.
@@ -102,7 +110,8 @@ class Seat {
     } catch (std::exception& error) {  // stock reports no other
       inputs.clear();                  // the gradients of the node that failed go before its error is reported
       report_exception(*options_.previous, node, error);
-      if (options_.describe_error != nullptr) options_.describe_error(*options_.roots, *node, error);
+      if (options_.describe_error != nullptr)
+        options_.describe_error({*node, task.node, *options_.plan, *options_.roots}, error);
       throw;
     }
   }

@@ -143,7 +143,10 @@ void run_substituted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, to
 void register_kernel_above_all() {
   struct Registration {
     torch::Library fallback{torch::Library::IMPL, "_", kAboveAll, __FILE__, __LINE__};
-    Registration() { fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_substituted>()); }
+    Registration() {
+      engine::keys::claim(kAboveAll);
+      fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&run_substituted>());
+    }
   };
   static base::NoDestructor<Registration> registration;
 }

@@ -1,5 +1,7 @@
 #include "forward_ad/layers/layers.h"
 
+#include "engine/base/of_thread.h"
+
 #include <ATen/functorch/PlumbingHelper.h>
 #include <c10/core/GradMode.h>
 
@@ -19,7 +21,10 @@ struct LifeHandle {
 template struct LifeHandle<&ft::TensorWrapper::is_alive_>;
 const std::shared_ptr<bool>& life_handle(const ft::TensorWrapper& wrapper);
 
-thread_local LayerStack tls_grad_layers;
+struct LayersOfThread {
+  LayerStack grad;
+};
+LayerStack& grad_layers() { return base::OfThread<LayersOfThread>::get().grad; }
 
 }  // namespace
 
@@ -76,16 +81,16 @@ BelowLayer::~BelowLayer() {
 }
 
 GradLayer::GradLayer() : grad_mode_(c10::GradMode::is_enabled()) {
-  tls_grad_layers.reserve(tls_grad_layers.size() + 1);  // nothing throws once the layer is there
+  grad_layers().reserve(grad_layers().size() + 1);  // nothing throws once the layer is there
   position_ = static_cast<size_t>(
       ft::initAndPushDynamicLayer(ft::TransformType::Grad, std::nullopt, std::nullopt, grad_mode_));
-  tls_grad_layers.push_back(ft::getDynamicLayerStack().back());
-  life_ = life_of(tls_grad_layers.back());
+  grad_layers().push_back(ft::getDynamicLayerStack().back());
+  life_ = life_of(grad_layers().back());
   c10::GradMode::set_enabled(true);
 }
 
 GradLayer::~GradLayer() {
-  tls_grad_layers.pop_back();
+  grad_layers().pop_back();
   drop_layers(position_ - 1);
   c10::GradMode::set_enabled(grad_mode_);
 }
@@ -97,7 +102,7 @@ at::Tensor GradLayer::wrap(const at::Tensor& tensor) const {
 at::Tensor GradLayer::unwrap(const at::Tensor& tensor) const { return unwrap_from(tensor, life_); }
 
 std::optional<Layer> own_grad_layer(LayerLife life) {
-  for (const Layer& layer : tls_grad_layers) {
+  for (const Layer& layer : grad_layers()) {
     if (life_of(layer) == life) return layer;
   }
   return std::nullopt;

@@ -1,6 +1,7 @@
 #include "forward_ad/levels/level_registry.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/base/of_thread.h"
 #include "engine/base/process_mutex.h"
 
 #include <c10/util/Exception.h>
@@ -12,7 +13,10 @@
 
 namespace overdrive::forward_ad {
 namespace {
-thread_local std::vector<uint64_t> tls_active;
+struct LevelsOfThread {
+  std::vector<uint64_t> active;
+};
+std::vector<uint64_t>& active_here() { return base::OfThread<LevelsOfThread>::get().active; }
 
 struct Entry {
   std::shared_ptr<ForwardADLevel> level;
@@ -52,7 +56,8 @@ Entry check_innermost(uint64_t idx) {
   TORCH_CHECK(entry.opener == std::this_thread::get_id(), "Cannot release forward AD level ", idx,
               ": another thread opened it, and that thread releases it. Levels open on this thread: ",
               active_levels_text(), ".");
-  TORCH_CHECK(!tls_active.empty() && tls_active.back() == idx, "Cannot release forward AD level ", idx,
+  const std::vector<uint64_t>& active = active_here();
+  TORCH_CHECK(!active.empty() && active.back() == idx, "Cannot release forward AD level ", idx,
               " now: levels are released in the reverse order of opening. Levels open on this thread: ",
               active_levels_text(), ".");
   return entry;
@@ -62,14 +67,15 @@ Entry check_innermost(uint64_t idx) {
 
 uint64_t LevelRegistry::get_next_idx() {
   Registry& levels = registry();
-  tls_active.reserve(tls_active.size() + 1);  // an entry that nobody can release must not stay
+  std::vector<uint64_t>& active = active_here();
+  active.reserve(active.size() + 1);  // an entry that nobody can release must not stay
   uint64_t idx = 0;
   {
     base::MutexLock lock(levels.mutex);
     idx = levels.next_idx++;
     levels.open.emplace(idx, Entry{std::make_shared<ForwardADLevel>(idx), std::this_thread::get_id()});
   }
-  tls_active.push_back(idx);
+  active.push_back(idx);
   return idx;
 }
 
@@ -82,7 +88,7 @@ void LevelRegistry::release_idx(uint64_t idx) {
     base::MutexLock lock(levels.mutex);
     levels.open.erase(idx);
   }
-  tls_active.pop_back();
+  active_here().pop_back();
   entry.level->release();
   if (layer != nullptr) layer->leave();
 }
@@ -107,19 +113,20 @@ std::vector<uint64_t> LevelRegistry::open_levels() {
   return indices;
 }
 
-const std::vector<uint64_t>& active_levels() { return tls_active; }
+const std::vector<uint64_t>& active_levels() { return active_here(); }
 
 bool is_active_here(uint64_t idx) {
-  return std::find(tls_active.rbegin(), tls_active.rend(), idx) != tls_active.rend();
+  const std::vector<uint64_t>& active = active_here();
+  return std::find(active.rbegin(), active.rend(), idx) != active.rend();
 }
 
-void set_active_levels(std::vector<uint64_t> levels) { tls_active = std::move(levels); }
+void set_active_levels(std::vector<uint64_t> levels) { active_here() = std::move(levels); }
 
-std::string active_levels_text() { return text(tls_active); }
+std::string active_levels_text() { return text(active_here()); }
 
 ActiveLevels::ActiveLevels(std::vector<uint64_t> levels)
-    : outer_(std::exchange(tls_active, std::move(levels))) {}
+    : outer_(std::exchange(active_here(), std::move(levels))) {}
 
-ActiveLevels::~ActiveLevels() { tls_active = std::move(outer_); }
+ActiveLevels::~ActiveLevels() { active_here() = std::move(outer_); }
 
 }  // namespace overdrive::forward_ad

@@ -22,6 +22,7 @@ struct Registration {
   std::vector<std::unique_ptr<torch::Library>> repairs_in_use;
 
   Registration() {
+    engine::keys::claim(kKey);
     fallback.fallback(torch::CppFunction::makeFallthrough());
     add_product_rules(*table);
     add_elementwise_rules(*table);

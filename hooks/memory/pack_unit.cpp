@@ -25,7 +25,10 @@ PackUnit::PackUnit(HooksPtr hooks, at::Tensor source, const Geometry& geometry,
       node_name_(timing.pack_later && info.node != nullptr ? info.node->name() : std::string()),
       is_packed_(!timing.pack_later),
       is_simple_(!timing.pack_later),
-      packed_(timing.pack_later ? Packed() : memory_.pack(source, info)) {
+      packed_(timing.pack_later ? Packed() : memory_.pack(source, info)),
+      packed_on_(timing.pack_later || timing.fetch_early || memory_.device().is_cpu()
+                     ? std::nullopt
+                     : std::optional(base::current_stream(memory_.device()))) {
   if (timing.pack_later) {
     waiting_ = std::move(source);
     base::count(counts::waiting_bytes, memory_.bytes());
@@ -42,7 +45,8 @@ at::Tensor PackUnit::stop_waiting() {
 }
 
 void PackUnit::share() {
-  base::MutexLock lock(mutex_);
+  const base::MutexLock lock(mutex_);
+  if (!shared_ && packed_on_) made_ = base::StreamMark::of(*packed_on_);
   shared_ = true;
   is_simple_ = false;
 }
@@ -104,7 +108,14 @@ at::Tensor PackUnit::still_alive() {
 }
 
 at::Tensor PackUnit::unpack(base::Node* node) {
-  made_.wait();
+  if (!memory_.device().is_cpu()) {
+    base::StreamMark made;
+    {
+      const base::MutexLock lock(mutex_);
+      made = made_;
+    }
+    made.wait();
+  }
   return memory_.unpack(packed_, node);
 }
 

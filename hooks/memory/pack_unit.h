@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -72,7 +73,7 @@ class PackUnit {
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-  at::Tensor unpack(base::Node* node);
+  at::Tensor unpack(base::Node* node) OVERDRIVE_EXCLUDES(mutex_);
   std::pair<Packed, base::StreamMark> pack_late(const at::Tensor& source) const;
   Fetched unpack_ahead(base::Node& node) OVERDRIVE_EXCLUDES(mutex_);
   at::Tensor take_fetched();
@@ -101,7 +102,10 @@ class PackUnit {
   std::atomic<bool> is_simple_;
   // Written before is_packed_ is set, while nobody reads.
   Packed packed_;
-  base::StreamMark made_;  // under a schedule: an unpack may run on another stream
+  // The stream of a pack without a mark. A mark costs an event, and one owner unpacks where it packed.
+  const std::optional<c10::Stream> packed_on_;
+  // Under a schedule, or with several owners: an unpack may run on another stream than the pack.
+  base::StreamMark made_ OVERDRIVE_GUARDED_BY(mutex_);
   bool shared_ OVERDRIVE_GUARDED_BY(mutex_) = false;
   WeakStorage fetched_ OVERDRIVE_GUARDED_BY(mutex_){c10::intrusive_ptr<c10::StorageImpl>()};
   int64_t fetched_offset_ OVERDRIVE_GUARDED_BY(mutex_) = 0;

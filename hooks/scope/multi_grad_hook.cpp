@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 
 namespace overdrive::hooks {
@@ -69,6 +69,49 @@ int current_task() {
   return task;
 }
 
+// What a hook keeps for each backward that is under way. Goes with its backward, however that ends: a final
+// callback owns a ticket, and the backward's task owns its callbacks, also those that never run.
+template <typename State>
+class OfBackwards : public std::enable_shared_from_this<OfBackwards<State>> {
+ public:
+  // Calls `change` with the state of the backward that this thread is in, under the lock.
+  template <typename Change>
+  auto change(const Change& change) OVERDRIVE_EXCLUDES(mutex_) {
+    const int task = current_task();
+    std::shared_ptr<Ticket> ticket;
+    {
+      const base::MutexLock lock(mutex_);
+      const auto found = states_.find(task);
+      if (found != states_.end()) return change(found->second);
+    }
+    ticket = std::make_shared<Ticket>(this->weak_from_this(), task);
+    base::Engine::get_default_engine().queue_callback([ticket] {});
+    const base::MutexLock lock(mutex_);
+    return change(states_[task]);
+  }
+
+ private:
+  struct Ticket {
+    Ticket(std::weak_ptr<OfBackwards> of, int number) : all(std::move(of)), task(number) {}
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    ~Ticket() {
+      if (const auto living = all.lock()) living->end(task);
+    }
+    const std::weak_ptr<OfBackwards> all;
+    const int task;
+  };
+
+  void end(int task) OVERDRIVE_EXCLUDES(mutex_) {
+    typename std::map<int, State>::node_type ended;  // goes without the lock
+    const base::MutexLock lock(mutex_);
+    ended = states_.extract(task);
+  }
+
+  base::Mutex mutex_;
+  std::map<int, State> states_ OVERDRIVE_GUARDED_BY(mutex_);  // by the number of the backward
+};
+
 // One hook for all its tensors, with what the backwards under way have brought.
 class AllGradients {
  public:
@@ -78,22 +121,20 @@ class AllGradients {
     for (const at::Tensor& tensor : tensors) nodes_.emplace_back(tensor);
   }
 
-  void take(size_t index, const at::Tensor& gradient) OVERDRIVE_EXCLUDES(mutex_) {
-    const int task = current_task();
+  void take(size_t index, const at::Tensor& gradient) {
     // Asked before the lock; every call of a backward gets the same answer.
     size_t expected = 0;
     for (const GradientsNode& node : nodes_) expected += node.will_run();
     std::vector<at::Tensor> gradients;
-    {
-      const base::MutexLock lock(mutex_);
-      Arrived& arrived = arrived_[task];
+    const bool is_last = arrived_->change([&](Arrived& arrived) {
       arrived.gradients.resize(nodes_.size());
       arrived.gradients[index] = gradient;
-      if (++arrived.count < expected) return;
+      if (++arrived.count < expected) return false;
       gradients = std::move(arrived.gradients);
-      arrived_.erase(task);
-    }
-    hook_(gradients);
+      arrived.count = 0;
+      return true;
+    });
+    if (is_last) hook_(gradients);
   }
 
  private:
@@ -104,27 +145,21 @@ class AllGradients {
 
   const Function hook_;
   std::vector<GradientsNode> nodes_;
-  base::Mutex mutex_;
-  std::map<int, Arrived> arrived_ OVERDRIVE_GUARDED_BY(mutex_);  // by the number of the backward
+  const std::shared_ptr<OfBackwards<Arrived>> arrived_ = std::make_shared<OfBackwards<Arrived>>();
 };
 
 class FirstGradient {
  public:
   explicit FirstGradient(std::function<void(const at::Tensor&)> hook) : hook_(std::move(hook)) {}
 
-  void take(const at::Tensor& gradient) OVERDRIVE_EXCLUDES(mutex_) {
-    const int task = current_task();
-    {
-      const base::MutexLock lock(mutex_);
-      if (!seen_.insert(task).second) return;
-    }
-    hook_(gradient);
+  void take(const at::Tensor& gradient) {
+    const bool is_first = seen_->change([](bool& seen) { return !std::exchange(seen, true); });
+    if (is_first) hook_(gradient);
   }
 
  private:
   const std::function<void(const at::Tensor&)> hook_;
-  base::Mutex mutex_;
-  std::set<int> seen_ OVERDRIVE_GUARDED_BY(mutex_);
+  const std::shared_ptr<OfBackwards<bool>> seen_ = std::make_shared<OfBackwards<bool>>();
 };
 
 void check(const std::vector<at::Tensor>& tensors, bool has_hook) {

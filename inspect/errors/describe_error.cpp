@@ -21,13 +21,15 @@ bool is_second_backward(const std::exception& error) {
          of_torch->msg().find("backward through the graph a second time") != std::string::npos;
 }
 
-std::string note_of(const base::edge_list& roots, base::Node& node, const std::exception& error, bool nested,
-                    Errors detail) {
+std::string note_of(const engine::FailedNode& failed, const std::exception& error, bool nested, Errors detail) {
+  base::Node& node = failed.node;
   std::string note = c10::str(nested ? "inside node " : "node ", words_for(node));
   if (const std::string gradients = gradients_of(node); !gradients.empty()) {
     note += c10::str(", for gradients ", gradients);
   }
-  if (const std::string path = path_to(node, roots); !path.empty()) note += c10::str("; path ", path);
+  if (const std::string path = path_to(failed.index, failed.plan, failed.roots); !path.empty()) {
+    note += c10::str("; path ", path);
+  }
   if (!nested && is_second_backward(error)) {
     const std::string release = release_of(node);
     note += release.empty() ? "; its saved tensors were released"
@@ -41,13 +43,13 @@ std::string note_of(const base::edge_list& roots, base::Node& node, const std::e
 }
 
 // A note is a help. No failure to write one may take the error's place.
-void describe(const base::edge_list& roots, base::Node& node, std::exception& error) noexcept {
+void describe(const engine::FailedNode& failed, std::exception& error) noexcept {
   try {
     NoteStore& store = NoteStore::get();
     const Errors detail = engine::OverdriveEngine::get().options().errors;
     const engine::ThreadContext& context = engine::thread_context();
     const int32_t depth = context.innermost == nullptr ? 0 : context.innermost->depth;
-    const std::string note = note_of(roots, node, error, store.is_nested(error, depth), detail);
+    const std::string note = note_of(failed, error, store.is_nested(error, depth), detail);
     store.add(error, note, depth, context.worker != nullptr);
     if (detail == Errors::kPlain) return;
     if (auto* of_torch = dynamic_cast<c10::Error*>(&error)) of_torch->add_context("Overdrive: " + note);

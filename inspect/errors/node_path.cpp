@@ -1,7 +1,7 @@
 #include "inspect/errors/node_path.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <vector>
 
 namespace overdrive::inspect {
 namespace {
@@ -9,23 +9,49 @@ namespace {
 constexpr size_t kShownAtBegin = 3;
 constexpr size_t kShownAtEnd = 4;
 
-// From a root to the node; empty when no way leads there.
-std::vector<const base::Node*> shortest_way(const base::Node& node, const base::edge_list& roots) {
-  std::unordered_map<const base::Node*, const base::Node*> reached_from;
-  std::vector<const base::Node*> queue;
-  const auto reach = [&](const base::Edge& edge, const base::Node* from) {
-    const base::Node* to = edge.function.get();
-    if (to != nullptr && reached_from.emplace(to, from).second) queue.push_back(to);
-  };
-  for (const base::Edge& root : roots) reach(root, nullptr);
-  for (size_t i = 0; i < queue.size() && !reached_from.contains(&node); ++i) {
-    const base::Node* at = queue[i];
-    for (const base::Edge& edge : at->next_edges()) reach(edge, at);
+using engine::NodeTable;
+using engine::Plan;
+
+// The numbers of the nodes from the plan's root to the node.
+std::vector<uint32_t> shortest_way(const Plan& plan, uint32_t node) {
+  constexpr uint32_t kRoot = 0;
+  std::vector<uint32_t> reached_from(plan.nodes.size(), NodeTable::kNone);
+  std::vector<uint32_t> queue{kRoot};
+  reached_from[kRoot] = kRoot;
+  for (size_t i = 0; i < queue.size() && reached_from[node] == NodeTable::kNone; ++i) {
+    const uint32_t at = queue[i], first = plan.nodes[at].first_edge;
+    for (uint32_t edge = 0; edge < plan.num_edges(at); ++edge) {
+      const uint32_t to = plan.targets[first + edge];
+      if (to == NodeTable::kNone || reached_from[to] != NodeTable::kNone) continue;
+      reached_from[to] = at;
+      queue.push_back(to);
+    }
   }
-  std::vector<const base::Node*> way;
-  if (!reached_from.contains(&node)) return way;
-  for (const base::Node* at = &node; at != nullptr; at = reached_from[at]) way.push_back(at);
+  std::vector<uint32_t> way;
+  if (reached_from[node] == NodeTable::kNone) return way;
+  for (uint32_t at = node; at != kRoot; at = reached_from[at]) way.push_back(at);
+  way.push_back(kRoot);
   std::reverse(way.begin(), way.end());
+  return way;
+}
+
+bool leads_to(const base::edge_list& edges, const base::Node* node) {
+  return std::any_of(edges.begin(), edges.end(),
+                     [node](const base::Edge& edge) { return edge.function.get() == node; });
+}
+
+// The same nodes, without LibTorch's node of several roots. Each is alive, because the one before it leads to
+// it. Empty where that is so no longer.
+std::vector<const base::Node*> living_way(uint32_t node, const Plan& plan, const base::edge_list& roots) {
+  std::vector<const base::Node*> way;
+  const base::edge_list* edges = &roots;
+  for (const uint32_t number : shortest_way(plan, node)) {
+    const base::Node* next = plan.nodes[number].node;
+    if (number == 0 && roots.size() != 1) continue;
+    if (!leads_to(*edges, next)) return {};
+    way.push_back(next);
+    edges = &next->next_edges();
+  }
   return way;
 }
 
@@ -36,8 +62,8 @@ std::string words_for(const base::Node& node) {
   return number == UINT64_MAX ? node.name() : c10::str(node.name(), " #", number);
 }
 
-std::string path_to(const base::Node& node, const base::edge_list& roots) {
-  const std::vector<const base::Node*> way = shortest_way(node, roots);
+std::string path_to(uint32_t node, const engine::Plan& plan, const base::edge_list& roots) {
+  const std::vector<const base::Node*> way = living_way(node, plan, roots);
   std::string text;
   for (size_t i = 0; i < way.size(); ++i) {
     if (!text.empty()) text += " > ";

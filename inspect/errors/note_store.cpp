@@ -1,6 +1,7 @@
 #include "inspect/errors/note_store.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/base/of_thread.h"
 #include "inspect/errors/error_note.h"
 
 #include <c10/util/Exception.h>
@@ -29,10 +30,7 @@ NoteStore& NoteStore::get() {
   return *instance;
 }
 
-NoteStore::Last& NoteStore::last_here() {
-  thread_local Last last;
-  return last;
-}
+NoteStore::Last& NoteStore::last_here() { return base::OfThread<Last>::get(); }
 
 NoteStore::Note* NoteStore::find_note(const std::exception& error) {
   const auto note =

@@ -126,7 +126,7 @@ class WatchedForNan final : public engine::RunWatch {
     NanReport report;
     report.node = std::move(name);
     report.sequence_nr = facts.node.sequence_nr();
-    report.path = inspect::path_to(facts.node, roots_);
+    report.path = inspect::path_to(facts.index, plan_, roots_);
     const uint32_t first = plan_.nodes[facts.index].first_slot;
     for (uint32_t i = 0; i < plan_.num_inputs(facts.index); ++i) {
       const ValueRange range = take(first + i).range;

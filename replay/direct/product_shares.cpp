@@ -1,3 +1,4 @@
+#include "engine/base/of_thread.h"
 #include "replay/bind/probe_numbers.h"
 #include "replay/direct/product.h"
 
@@ -94,8 +95,11 @@ ProductForm product_form_of(const Product& product, const std::vector<int64_t>& 
 }
 
 // A step has many products of the same form. Of a thread, so that no lock is held when the process forks.
+struct KnownProducts {
+  std::map<ProductForm, bool> known;
+};
 bool are_known_to_have_same_bits(const Product& product, const std::vector<int64_t>& bounds) {
-  thread_local std::map<ProductForm, bool> known;
+  std::map<ProductForm, bool>& known = base::OfThread<KnownProducts>::get().known;
   const auto [form, is_new] = known.try_emplace(product_form_of(product, bounds), false);
   if (is_new) form->second = have_same_bits(product, bounds);
   return form->second;

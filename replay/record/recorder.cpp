@@ -46,6 +46,7 @@ void fallback(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, c10::
 
 void register_fallback() {
   static const base::NoDestructor<torch::Library> library([] {
+    engine::keys::claim(kKey);
     torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     made.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
     return made;

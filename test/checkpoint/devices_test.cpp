@@ -3,6 +3,10 @@
 
 #include <ATen/Context.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 namespace overdrive::checkpoint {
 namespace {
 
@@ -46,6 +50,38 @@ TEST_P(OnDevices, DrawTheSameNumbersAgain) {
   };
   const Tensors want = step(true), got = step(false);
   for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
+}
+
+// One region holds the lock of random regions and runs a backward that has nodes for the device's worker. The
+// worker waits for the lock, with a region of another thread's backward.
+TEST_P(OnDevices, ABackwardInARandomRegionWaitsForNoWorker) {
+  std::promise<void> holds_the_lock, worker_comes;
+  const Tensor inner = x.detach().clone().requires_grad_();
+  const Tensor loss = (inner.to(test::fake::device(1)).sin().cpu() * inner.cos()).sum();
+  int runs = 0;
+  const auto with_a_backward = [&](const Tensor& t) {
+    if (++runs == 2) {
+      holds_the_lock.set_value();
+      worker_comes.get_future().wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // now the worker waits, or will
+    }
+    const Tensor gradient = torch::autograd::grad({loss}, {inner}, {}, /*retain_graph=*/true)[0];
+    return t * at::rand(t.sizes()) * gradient;
+  };
+  const auto random = [](const Tensor& t) { return t * at::rand(t.sizes()).to(t.device()); };
+  const Tensor other_leaf = at::ones({3}).requires_grad_();
+  const Tensor y = checkpoint(options(), with_a_backward, x).sum();
+  const Tensor on_device = checkpoint(options(), random, leaf).sum();
+  const Tensor both = on_device.cpu() * other_leaf.sum();
+  on_device.register_hook([&](const Tensor&) { worker_comes.set_value(); });
+  std::thread other([&] {
+    holds_the_lock.get_future().wait();
+    both.backward();
+  });
+  y.backward();
+  other.join();
+  EXPECT_EQ(runs, 2);
+  EXPECT_TRUE(leaf.grad().defined());
 }
 
 TEST_P(OnDevices, AnotherDeviceTheSecondTimeIsAnError) {

@@ -155,23 +155,34 @@ TEST(Autoload, IsTurnedOffByOverdriveZero) {
   EXPECT_THAT(late.out, Not(HasSubstr(kOurs)));
 }
 
-void expect_end_for_bad_value(const std::string& name, const ChildResult& child) {
-  EXPECT_EQ(child.exit_status, 2);
-  EXPECT_THAT(child.out, Not(HasSubstr("main: ")));
-  EXPECT_THAT(lines_of(child.err),
-              testing::ElementsAre(
-                  AllOf(StartsWith("overdrive: " + name), HasSubstr("no such thing\""), HasSubstr("must be"))));
+void expect_stock_for_bad_value(const std::string& name, const ChildResult& child) {
+  EXPECT_EQ(child.exit_status, 0);
+  EXPECT_THAT(child.out, AllOf(HasSubstr("main: "), Not(HasSubstr(kOurs))));
+  EXPECT_THAT(lines_of(child.err), testing::ElementsAre(AllOf(
+                                       StartsWith("overdrive: not installed, the stock engine stays: " + name),
+                                       HasSubstr("no such thing\""), HasSubstr("must be"))));
 }
 
-TEST(Autoload, EndsTheProgramWhenAVariableIsBad) {
+// A program must not die for an engine.
+TEST(Autoload, LeavesStockInPlaceAndSaysWhyWhenAVariableIsBad) {
   for (const auto& row : overdrive::engine::environment_variables()) {
     SCOPED_TRACE(row.name);
     const std::string bad = row.allowed == std::string("FILE") ? "/nowhere/no such thing" : "no such thing";
-    expect_end_for_bad_value(row.name, run_child({kProgram}, preload({{row.name, bad}})));
+    expect_stock_for_bad_value(row.name, run_child({kProgram}, preload({{row.name, bad}})));
     // Also when it is off; then nobody writes a trace.
     if (row.name == std::string("OVERDRIVE") || row.allowed == std::string("FILE")) continue;
-    expect_end_for_bad_value(row.name, run_child({kProgram}, preload({{"OVERDRIVE", "0"}, {row.name, bad}})));
+    expect_stock_for_bad_value(row.name, run_child({kProgram}, preload({{"OVERDRIVE", "0"}, {row.name, bad}})));
   }
+}
+
+TEST(Autoload, SaysThatThereIsNoLibTorchToACallWithoutOne) {
+  const ChildResult child = run_child({kLateProgram, "", "none"}, preload());
+  EXPECT_EQ(child.exit_status, 0);
+  EXPECT_EQ(child.out, "no engine\n");
+  EXPECT_EQ(
+      child.err,
+      "overdrive: not installed, the stock engine stays: there is no LibTorch whose engine could be asked "
+      "for.\n");
 }
 
 TEST(Autoload, LeavesStockInPlaceAndWarnsOnceInAnotherLibTorch) {

@@ -81,6 +81,25 @@ TEST_F(Counters, CountInAKeyDestructorThatRunsAfterTheBlockHasRetired) {
   pthread_key_delete(late);
 }
 
+// The death test runs in a process of its own, where the registry is still to be made.
+TEST(CountersWithoutAKey, LeaveTheKeysOfOthersAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto counts_without_a_key = [] {
+    for (pthread_key_t another = 0; pthread_key_create(&another, nullptr) == 0;) {
+    }
+    bool untouched = false;
+    std::thread([&untouched] {
+      constexpr pthread_key_t kFirst = 0;
+      const void* const before = pthread_getspecific(kFirst);
+      count(base::counts::nodes, 7);
+      untouched = pthread_getspecific(kFirst) == before;
+    }).join();
+    count(base::counts::nodes);
+    std::exit(untouched && base::counter_totals()["nodes"] == 8 ? 0 : 1);
+  };
+  EXPECT_EXIT(counts_without_a_key(), testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Counters, StartAgainFromZeroAfterAResetAlsoForThreadsThatGoOnCounting) {
   count(base::counts::nodes, 100);
   base::count_forwarded("a reason");

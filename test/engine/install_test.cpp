@@ -163,6 +163,62 @@ TEST_F(Install, LastsAsLongAsTheLongestOfScopesThatOverlap) {
   EXPECT_FALSE(overdrive::installed());
 }
 
+TEST_F(Install, HasTheOptionsOfTheYoungestOfScopesThatOverlap) {
+  const auto checks = [] {
+    overdrive::reset_stats();
+    expect_backward_is_right();
+    return overdrive::stats().checked == 1;
+  };
+  overdrive::install(overdrive::Options{});
+  auto first = std::make_unique<overdrive::ScopedInstall>(overdrive::Options{.own_nodes = false});
+  std::unique_ptr<overdrive::ScopedInstall> second;
+  std::thread([&] {
+    second = std::make_unique<overdrive::ScopedInstall>(overdrive::Options{.check_every = 1});
+  }).join();
+  EXPECT_TRUE(checks());
+  first.reset();
+  EXPECT_TRUE(checks()) << "the second is the younger one, and lives";
+  first = std::make_unique<overdrive::ScopedInstall>(overdrive::Options{});
+  EXPECT_FALSE(checks());
+  second.reset();
+  EXPECT_FALSE(checks());
+  first.reset();
+  EXPECT_FALSE(checks()) << "as before the scopes, not as the one had found it inside of the other";
+}
+
+TEST_F(Install, GivesTheYoungestScopeOtherOptions) {
+  overdrive::install(overdrive::Options{});
+  {
+    overdrive::ScopedInstall outer(overdrive::Options{});
+    {
+      overdrive::ScopedInstall inner(overdrive::Options{});
+      overdrive::install(overdrive::Options{.check_every = 1});
+      overdrive::reset_stats();
+      expect_backward_is_right();
+    }
+    expect_backward_is_right();
+  }
+  expect_backward_is_right();
+  EXPECT_EQ(overdrive::stats().checked, 1);
+}
+
+TEST_F(Install, IsRefusedBesideALibraryThatHasADispatchKeyOfOurs) {
+  {
+    torch::Library theirs(torch::Library::IMPL, "_", c10::DispatchKey::DeferredInit, __FILE__, __LINE__);
+    theirs.fallback(torch::CppFunction::makeFallthrough());
+    try {
+      overdrive::install();
+      ADD_FAILURE() << "no error";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.msg(),
+                  testing::AllOf(HasSubstr("dispatch key DeferredInit"), HasSubstr("borrows for checkpoints")));
+    }
+    EXPECT_FALSE(overdrive::installed());
+  }
+  overdrive::install();
+  EXPECT_TRUE(overdrive::installed());
+}
+
 TEST_F(Install, OutlastsAScopeThatFoundItInstalled) {
   overdrive::install();
   { overdrive::ScopedInstall scope; }

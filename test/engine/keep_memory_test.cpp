@@ -2,12 +2,15 @@
 // of their own: the setting is the process's, and what a heap looks like depends on everything before.
 #include "engine/keep_memory.h"
 
+#include "engine/base/control_group.h"
 #include "engine/base/glibc_heap.h"
 #include "test/support/child_process.h"
 #include "test/support/pch.h"
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 namespace {
 
@@ -15,6 +18,11 @@ using namespace overdrive::test;
 using testing::HasSubstr;
 
 constexpr long long kMiB = 1 << 20;
+
+// A sixteenth of what this machine's control groups allow, at most 256 MiB.
+long long own_limit() {
+  return static_cast<long long>(std::min<uint64_t>(256 * kMiB, overdrive::base::memory_limit() / 16));
+}
 
 struct Steps {
   long faults = -1;
@@ -81,7 +89,7 @@ TEST(KeepMemory, AnMlpFaultsNoMoreUnderOverdriveThanUnderStock) {
 TEST(KeepMemory, IsBegunByItselfOnceStepsFault) {
   EXPECT_EQ(train("stock").limit, 0);
   const Steps ours = train("overdrive");
-  EXPECT_TRUE(ours.limit == 256 * kMiB || (ours.limit == 0 && ours.faults == 0)) << ours.limit;
+  EXPECT_TRUE(ours.limit == own_limit() || (ours.limit == 0 && ours.faults == 0)) << ours.limit;
 }
 
 TEST(KeepMemory, IsTheProgramsOrTheEnvironmentsToDecide) {
@@ -94,18 +102,77 @@ TEST(KeepMemory, IsTheProgramsOrTheEnvironmentsToDecide) {
 
 // However many page faults the steps take afterwards.
 TEST(KeepMemory, StaysAsTheProgramChoseBeforeItInstalled) {
-  const auto limit_after = [](const std::vector<std::string>& chosen) {
+  using Limits = std::pair<long long, long long>;  // with the engine, and after uninstall()
+  const auto limits_after = [](const std::vector<std::string>& chosen) {
     std::vector<std::string> call{OVERDRIVE_KEEP_MEMORY_PROGRAM, "faults"};
     call.insert(call.end(), chosen.begin(), chosen.end());
     const ChildResult child = run_child(call);
     EXPECT_EQ(child.exit_status, 0) << child.err;
-    long long limit = -1;
-    EXPECT_EQ(std::sscanf(child.out.c_str(), "limit %lld", &limit), 1) << child.out;
-    return limit;
+    Limits limits{-1, -1};
+    EXPECT_EQ(std::sscanf(child.out.c_str(), "limit %lld without %lld", &limits.first, &limits.second), 2)
+        << child.out;
+    return limits;
   };
-  EXPECT_EQ(limit_after({}), 256 * kMiB) << "Overdrive's own choice, so these steps do call for one";
-  EXPECT_EQ(limit_after({"0"}), 0);
-  EXPECT_EQ(limit_after({"64"}), 64 * kMiB);
+  EXPECT_EQ(limits_after({}), Limits(own_limit(), 0))
+      << "Overdrive's own choice, so these steps do call for one";
+  EXPECT_EQ(limits_after({"0"}), Limits(0, 0));
+  EXPECT_EQ(limits_after({"64"}), Limits(64 * kMiB, 64 * kMiB));
+}
+
+TEST(KeepMemory, IsGivenBackAtUninstall) {
+  for (const bool asked : {false, true}) {
+    std::vector<std::string> call{OVERDRIVE_KEEP_MEMORY_PROGRAM, "given_back"};
+    if (asked) call.emplace_back("asked");
+    const ChildResult child = run_child(call);
+    ASSERT_EQ(child.exit_status, 0) << child.err;
+    std::istringstream lines(child.out);
+    int rounds = 0;
+    for (std::string line; std::getline(lines, line); ++rounds) {
+      long kept = -1, back = -1;
+      long long limit = -1, limit_back = -1;
+      ASSERT_EQ(std::sscanf(line.c_str(), "kept %ld limit %lld back %ld limit %lld", &kept, &limit, &back,
+                            &limit_back),
+                4)
+          << line;
+      EXPECT_LT(kept, 10);
+      EXPECT_EQ(limit, 64 * kMiB);
+      EXPECT_EQ(limit_back, asked ? 32 * kMiB : 0) << "what the program asked for stays";
+      if (!asked) {
+        EXPECT_GT(back, 1000);
+      }
+    }
+    EXPECT_EQ(rounds, 2);
+  }
+}
+
+TEST(KeepMemory, IsAsItWasAfterAnInstallThatFails) {
+  const ChildResult child =
+      run_child({OVERDRIVE_KEEP_MEMORY_PROGRAM, "refused"}, {{"OVERDRIVE_TRACE", "/no such folder/trace"}});
+  EXPECT_EQ(child.out, "failed 1 installed 0 limit 0\n") << child.err;
+}
+
+TEST(ControlGroups, LimitMemoryByTheLeastOfThoseAround) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / ("overdrive_groups_" + std::to_string(getpid()));
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const auto path = folder / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  const overdrive::base::ControlGroups groups{folder / "sys", folder / "mine"};
+  EXPECT_EQ(memory_limit(groups), UINT64_MAX);
+  write("mine", "0::/a/b\n");
+  write("sys/a/b/memory.max", "max\n");
+  EXPECT_EQ(memory_limit(groups), UINT64_MAX);
+  write("sys/a/memory.max", "1000\n");
+  EXPECT_EQ(memory_limit(groups), 1000);
+  write("sys/memory.max", "2000\n");
+  EXPECT_EQ(memory_limit(groups), 1000);
+  write("mine", "4:memory:/c\n0::/\n");
+  EXPECT_EQ(memory_limit(groups), 2000);
+  write("sys/memory/c/memory.limit_in_bytes", "500\n");
+  EXPECT_EQ(memory_limit(groups), 500);
+  fs::remove_all(folder);
 }
 
 TEST(KeepMemory, RefusesMoreThanGlibcCanBeTold) {

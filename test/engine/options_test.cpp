@@ -1,5 +1,7 @@
 #include "engine/options.h"
 
+#include "engine/options_in_use.h"
+
 #include "test/support/pch.h"
 
 #include <cstdlib>
@@ -87,6 +89,21 @@ TEST_F(OptionsFromEnvironment, RefuseNumbersThatAreNotWholeOrDoNotFit) {
     EXPECT_THAT(error_with("OVERDRIVE_CHECK", value), HasSubstr("OVERDRIVE_CHECK")) << value;
   }
   EXPECT_THAT(error_with("OVERDRIVE_KEEP_MEMORY", "2048"), HasSubstr("from 0 to 2047"));
+}
+
+TEST(OptionsInUse, KeepEachDifferentSetOnce) {
+  OptionsInUse in_use;
+  const Options* const first = &in_use.now();
+  in_use.set({.check_every = 7});
+  const Options* const second = &in_use.now();
+  EXPECT_EQ(second->check_every, 7);
+  EXPECT_EQ(first->check_every, 0) << "a backward that is under way may still be reading it";
+  for (int i = 0; i < 3; ++i) {
+    in_use.set({});
+    EXPECT_EQ(&in_use.now(), first);
+    in_use.set({.check_every = 7});
+    EXPECT_EQ(&in_use.now(), second);
+  }
 }
 
 TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {

@@ -50,6 +50,35 @@ TEST_F(Threads, AnOperatorOnAThreadInNoLevelComputesWithThePrimal) {
   EXPECT_FALSE(unpack_dual(made_there, level).tangent.defined());
 }
 
+// Its thread_local is made before the thread's first level, so it goes after everything that the level has
+// made.
+TEST_F(Threads, ATensorThatAThreadLocalFreesMayRunAPass) {
+  struct Last {
+    std::function<void()> action;
+    ~Last() { action(); }
+  };
+  const Tensor x = random({3});
+  const auto pass = [&x] {
+    const auto [value, slope] = jvp([](const Tensor& t) { return t.sin(); }, x, x);
+    EXPECT_TRUE(close(slope, x.cos() * x));
+  };
+  bool was_run = false;
+  std::thread([&] {
+    thread_local Last last;
+    last.action = [&] {
+      // Blocks take the places of all that is gone.
+      std::vector<std::string> blocks;
+      for (size_t size = 16; size < 2000; size += 16) blocks.insert(blocks.end(), 8, std::string(size, 'x'));
+      const std::vector<std::string> before = blocks;
+      pass();
+      EXPECT_EQ(blocks, before);
+      was_run = true;
+    };
+    pass();
+  }).join();
+  EXPECT_TRUE(was_run);
+}
+
 TEST_F(Threads, AThreadWithALevelOfItsOwnIsToldToo) {
   Tensor x = random({3});
   DualLevel level;

@@ -153,6 +153,36 @@ TEST_F(Offload, WhatNodesOnTwoStreamsShareIsWaitedForByBoth) {
   }
 }
 
+// {x} --Mul--> {a} --Sin, on stream 1--> (never run)
+//               +---Cos, on stream 2--> {loss}
+// Both save a, which is packed once: on stream 1, and unpacked on stream 2.
+TEST_F(Offload, WhatAnotherStreamHasPackedIsWaitedFor) {
+  const Tensor x = on_device({64});
+  const auto main = fake::stream(0, 0);
+  const auto step = [&] {
+    x.mutable_grad() = Tensor();
+    const Tensor a = x * 2;
+    for (const int stream : {1, 2}) fake::wait_for(fake::stream(0, stream), main);
+    Tensor never_run;
+    {
+      const c10::StreamGuard on(fake::stream(0, 1));
+      never_run = a.sin();
+    }
+    {
+      const c10::StreamGuard on(fake::stream(0, 2));
+      a.cos().sum().backward();
+    }
+    EXPECT_TRUE(at::allclose(x.grad().cpu(), -2 * (2 * x.detach().cpu()).sin()));
+    EXPECT_THAT(fake::violations(), IsEmpty());
+  };
+  {
+    const auto scope = overdrive::save_on_cpu(/*pin_memory=*/true);
+    step();
+  }
+  const ScopedHooks scope(all());
+  step();
+}
+
 TEST_F(Offload, StridesAndTypes) {
   const HooksPtr hooks = all();
   for (const Tensor& cpu :

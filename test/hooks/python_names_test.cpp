@@ -2,10 +2,14 @@
 #include "test/hooks/hooks_fixture.h"
 #include "test/support/pch.h"
 
+#include <malloc.h>
+
 namespace overdrive::hooks {
 namespace {
 
 using testing::HasSubstr;
+
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 // On stock, and on Overdrive.
 class MultiGradHookTest : public testing::TestWithParam<bool> {
@@ -80,7 +84,6 @@ TEST_P(MultiGradHookTest, RemoveTakesItOffAndTwiceIsNoError) {
 }
 
 TEST_P(MultiGradHookTest, KeepsNeitherTheGraphNorTheTensorsAlive) {
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   const Weak leaf(a.getIntrusivePtr());
   Weak inner = leaf;
   {
@@ -92,6 +95,40 @@ TEST_P(MultiGradHookTest, KeepsNeitherTheGraphNorTheTensorsAlive) {
   EXPECT_TRUE(inner.expired());
   a = Tensor();
   EXPECT_TRUE(leaf.expired());
+}
+
+TEST_P(MultiGradHookTest, LetsGradientsGoWithABackwardThatFails) {
+  std::optional<Weak> arrived;
+  std::vector<std::vector<Tensor>> calls;
+  overdrive::register_multi_grad_hook(
+      {a, b}, [&](const std::vector<Tensor>& gradients) { calls.push_back(gradients); });
+  bool fails = true;
+  b.register_hook([&](const Tensor&) { TORCH_CHECK(!fails, "mine"); });
+  a.register_hook([&](const Tensor& gradient) { arrived.emplace(gradient.getIntrusivePtr()); });
+  const auto backward = [&] {
+    const Tensor earlier = (b * 3).sin();
+    (earlier + a * 2).sum().backward();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THROW(backward(), c10::Error);
+    a.mutable_grad() = Tensor();
+    ASSERT_TRUE(arrived.has_value()) << "a's gradient comes first";
+    EXPECT_TRUE(arrived->expired());
+  }
+  EXPECT_TRUE(calls.empty());
+  fails = false;
+  backward();
+  EXPECT_EQ(calls.size(), 1u);
+}
+
+TEST_P(MultiGradHookTest, KeepsNothingOfTheBackwardsThatAreOver) {
+  overdrive::register_multi_grad_hook({a, b}, [](const Tensor&) {});
+  const auto backwards = [&](int count) {
+    for (int i = 0; i < count; ++i) (a * b).sum().backward();
+    return mallinfo2().uordblks;
+  };
+  const size_t before = backwards(100);
+  EXPECT_LT(backwards(4000), before + 40000);
 }
 
 using PythonScopes = HooksTest;

@@ -47,6 +47,8 @@ class ErrorNote : public ContractBase {
   }
 };
 
+variable_list pass(variable_list&& gradients) { return std::move(gradients); }
+
 // Errors of each kind, each from a graph of its own.
 std::vector<std::function<void()>> failing_backwards() {
   return {
@@ -205,6 +207,42 @@ TEST_F(ErrorNote, OfANestedBackwardNamesTheNodesAround) {
   }));
   const std::string note = noted([&] { around.backward(); }).note;
   EXPECT_THAT(note, testing::MatchesRegex("node thrower #[^\n]*\ninside node around #[^\n]*"));
+}
+
+TEST_F(ErrorNote, HasTheWayOfThePlanWhateverHooksHaveDoneToEdges) {
+  //  {loss} --> {beside} --> {leaf}
+  //         \-> {way} --> {thrower}, and points `beside` to {thrower}
+  use(Errors::kPlain);
+  const NodePtr thrower = make_node("thrower", {accumulator(leaf())},
+                                    [](variable_list&&) -> variable_list { throw std::out_of_range("mine"); });
+  NodePtr beside;
+  const NodePtr way = make_node("way", {{thrower, 0}}, [&](variable_list&& gradients) {
+    beside->next_edges()[0] = {thrower, 0};
+    return std::move(gradients);
+  });
+  beside = make_node("beside", {accumulator(leaf())}, pass);
+  const NodePtr loss = make_node("loss", {{beside, 0}, {way, 0}}, [](variable_list&& gradients) {
+    return variable_list{gradients[0], gradients[0]};
+  });
+  const std::string note = noted([&] { output_of(loss).backward(); }).note;
+  EXPECT_THAT(note, testing::MatchesRegex(".*; path loss #[0-9]* > way #[0-9]* > thrower #[0-9]*"));
+}
+
+TEST_F(ErrorNote, HasNoWayThatHooksHaveCut) {
+  use(Errors::kPlain);
+  NodePtr loss;
+  const NodePtr way =
+      make_node("way",
+                {{make_node("thrower", {accumulator(leaf())},
+                            [](variable_list&&) -> variable_list { throw std::out_of_range("mine"); }),
+                  0}},
+                [&](variable_list&& gradients) {
+                  loss->next_edges().clear();
+                  return std::move(gradients);
+                });
+  loss = make_node("loss", {{way, 0}}, pass);
+  const std::string note = noted([&] { output_of(loss).backward(); }).note;
+  EXPECT_THAT(note, testing::AllOf(HasSubstr("node thrower #"), Not(HasSubstr("path"))));
 }
 
 TEST_F(ErrorNote, ShortensALongPath) {

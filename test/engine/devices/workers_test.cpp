@@ -2,6 +2,7 @@
 // contract is in the files beside this one.
 #include "test/engine/devices/workers.h"
 
+#include <ATen/Context.h>
 #include <c10/core/StreamGuard.h>
 #include <sys/resource.h>
 
@@ -163,6 +164,29 @@ TEST_F(Workers, SetTheirOwnDeviceAndNoOther) {
   test::run({.roots = {test::edge(root)}});
   fake::on_set_device(nullptr);
   EXPECT_EQ(seen, (std::set<Set>{{"od-fake:5", 5}, {"od-fake:6", 6}}));
+}
+
+TEST_F(Workers, OfAShadowCheckDrawTheSameNumbersTwice) {
+  Options options = Options::from_environment();
+  options.check_every = 1;
+  install(options);
+  fake::use_own_generators(true);
+  at::Generator generator = at::globalContext().defaultGenerator(fake::device(1));
+  const Tensor x = device_leaf(1);
+  const auto noisy = test::make_node(
+      "noisy", {test::accumulator(x)},
+      [&](test::variable_list&& gradients) {
+        return test::variable_list{gradients[0] * at::rand({}, generator, at::kFloat)};
+      },
+      torch::empty({2}, fake::options(1)));
+  generator.set_current_seed(5);
+  const Tensor once = at::rand({}, generator, at::kFloat), after = at::rand({}, generator, at::kFloat);
+  generator.set_current_seed(5);
+  test::output_of(noisy).backward(torch::ones({2}).to(fake::device(1)));
+  EXPECT_EQ(stats().checked, 1u);
+  EXPECT_TRUE(torch::equal(x.grad().cpu(), once.expand({2})));
+  EXPECT_TRUE(torch::equal(at::rand({}, generator, at::kFloat), after)) << "it is as after one run";
+  fake::use_own_generators(false);
 }
 
 // {x, whose accumulator was made on the default stream} --*2 on stream 1--> loss

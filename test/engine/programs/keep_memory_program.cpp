@@ -1,6 +1,7 @@
 // Takes page faults, and prints how many: `blocks` by malloc() alone, with keep_memory() called and undone in
 // between; `mlp stock|overdrive` by training steps, after which it prints what stats() tells; `faults [MiB]`
-// beside small steps, after keep_memory(MiB).
+// beside small steps, after keep_memory(MiB), and again without the engine; `refused` by an install() that
+// fails; `given_back [asked]` with and without the engine.
 #include "engine/engine.h"
 
 #include <sys/mman.h>
@@ -107,7 +108,37 @@ int faults(const char* mebibytes) {
     munmap(fresh, kPages * 4096);
     (x * 2).sum().backward();
   }
-  std::printf("limit %llu\n", static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  const auto limit = static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes);
+  overdrive::uninstall();
+  std::printf("limit %llu without %llu\n", limit,
+              static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  return 0;
+}
+
+// install() that fails, after which glibc's heap is as it was.
+int refused() {
+  bool failed = false;
+  try {
+    overdrive::install(overdrive::Options{.keep_memory_mib = 64});
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  std::printf("failed %d installed %d limit %llu\n", failed, overdrive::installed(),
+              static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  return 0;
+}
+
+// What stays goes with the engine. `asked`: but for what the program has asked for.
+int given_back(bool asked) {
+  if (asked) overdrive::keep_memory(32 * kMiB);
+  for (int i = 0; i < 2; ++i) {
+    overdrive::install(overdrive::Options{.keep_memory_mib = 64});
+    const long kept = faults_of_blocks();
+    const auto limit = static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes);
+    overdrive::uninstall();
+    std::printf("kept %ld limit %llu back %ld limit %llu\n", kept, limit, faults_of_blocks(),
+                static_cast<unsigned long long>(overdrive::stats().keep_memory_bytes));
+  }
   return 0;
 }
 
@@ -115,6 +146,8 @@ int faults(const char* mebibytes) {
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "blocks";
+  if (mode == "refused") return refused();
+  if (mode == "given_back") return given_back(argc > 2);
   if (mode == "faults") return faults(argc > 2 ? argv[2] : nullptr);
   return mode == "mlp" && argc == 3 ? mlp(argv[2]) : blocks();
 }

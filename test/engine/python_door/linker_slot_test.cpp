@@ -4,7 +4,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <string>
+#include <thread>
 
 namespace {
 
@@ -60,6 +63,22 @@ TEST(LoadedObjects, AreFoundByNameAndNeverLoaded) {
   EXPECT_EQ(find_loaded_object("libslot_caller_none.so"), nullptr);
   const Library library(OVERDRIVE_SLOT_FOLDER "/libslot_caller_lazy.so");
   EXPECT_EQ(find_loaded_object("libslot_caller_lazy.so"), library.object);
+}
+
+// The loader frees what it knows of an object as soon as it is unloaded.
+TEST(LoadedObjects, AreLookedForWhileOthersGo) {
+  std::atomic<bool> stop{false};
+  std::thread other([&stop] {
+    while (!stop) {
+      for (const char* name : {"lazy", "read_only", "direct", "two"}) {
+        const std::string path = std::string(OVERDRIVE_SLOT_FOLDER "/libslot_caller_") + name + ".so";
+        dlclose(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+      }
+    }
+  });
+  for (int i = 0; i < 5000; ++i) EXPECT_EQ(find_loaded_object("libslot_caller_none.so"), nullptr);
+  stop = true;
+  other.join();
 }
 
 }  // namespace
