@@ -36,6 +36,8 @@ def _is_of_the_library(name: str) -> bool:
 
 def _of_torch(place: Place) -> bool:
     """PyTorch's own variables, classes and functions, beside the functions that a program may patch: torch_reads.py says which."""
+    if place.by_torch and place.owner is place.holder and isinstance(place.holder, (dict, list, set)):
+        return True  # a container that nothing of the program's led to
     return is_torchs(_module_of(place.owner)) or is_torchs(_module_of(place.holder))
 
 
