@@ -26,8 +26,9 @@ _BY_NAME = (
      builtins: abs all any ascii bin chr divmod format hash hex max min oct ord pow print repr round sum compile eval exec __build_class__ __import__
      functools: reduce  _functools: reduce  _abc: _abc_instancecheck _abc_subclasscheck _abc_init _abc_register get_cache_token
      _collections: _count_elements  _bisect: bisect_left bisect_right bisect  _heapq: nlargest nsmallest
+     time: time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time clock_gettime clock_gettime_ns sleep
      sys: intern getsizeof audit  _warnings: warn warn_explicit _filters_mutated  copyreg: __newobj__  _weakref: proxy
-     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath  io: open  _struct: pack calcsize  _json: encode_basestring_ascii
+     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath stat lstat  io: open  _struct: pack calcsize  _json: encode_basestring_ascii
      encode_basestring
      _typing: _idfunc  _string: formatter_parser formatter_field_name_split  gc: collect"""),
     (_MAKES, """
@@ -74,7 +75,7 @@ _OF_CLASSES = (
 )
 # All functions of these: of PyTorch, what a recording sees or asks; else what they are given.
 _MODULES = {"math": _PURE, "cmath": _PURE, "_operator": _MAKES, "itertools": _MAKES, "_sre": _MAKES, "_random": _PURE, "numpy": _MAKES, "_collections_abc": _PURE,
-            "torch": _MAKES, "pybind11_builtins": _MAKES, "time": Row("all"), "_datetime": _MAKES, "datetime": _MAKES, "unicodedata": _PURE, "zlib": _MAKES}
+            "torch": _MAKES, "pybind11_builtins": _MAKES, "_datetime": _MAKES, "datetime": _MAKES, "unicodedata": _PURE, "zlib": _MAKES}
 # Methods of numbers, texts and their like.
 _VALUES = ("str", "int", "float", "complex", "bytes", "bool", "NoneType", "Pattern", "Match", "date", "datetime", "timedelta", "time", "timezone", "Decimal", "Fraction",
            "_tuplegetter", "ellipsis")
@@ -86,7 +87,7 @@ _CLASSES = {**dict.fromkeys("str int float complex bool bytes range slice list t
             **dict.fromkeys("object ReferenceType weakref KeyedRef WeakMethod super local".split(), Row("kinds", "new"))}
 # Functions and classes with a value that lies in no place of the program: a guard must look at them by other means.
 STATES_OF_C = {"random": "random", "getrandbits": "random", "time": "clock", "time_ns": "clock", "perf_counter": "clock", "perf_counter_ns": "clock", "monotonic": "clock",
-               "monotonic_ns": "clock", "process_time": "clock", "now": "clock", "today": "clock", "utcnow": "clock", "getpid": "process", "open": "file", "get": ""}
+               "monotonic_ns": "clock", "process_time": "clock", "clock_gettime": "clock", "clock_gettime_ns": "clock", "stat": "file", "lstat": "file", "now": "clock", "today": "clock", "utcnow": "clock", "getpid": "process", "open": "file", "get": ""}
 # Attributes of C: those that stay as long as the object is the same one.
 FIXED_ATTRIBUTES: dict[str, list[str]] = {}
 for _word in """

@@ -55,7 +55,8 @@ def _of_library(place: Place) -> bool:
         return kind_of(place.holder.__code__.co_filename) != "user"
     if place.holder is sys.modules:
         return _is_of_the_library(str(place.key))
-    return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or type(place.owner).__module__ in ("logging", "os")
+    return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or (
+        type(place.owner).__module__ == "logging" or type(place.owner).__module__ == "os" and place.kind in ("class", "dict", "absent"))
 
 
 def _of_modules(place: Place) -> bool:
