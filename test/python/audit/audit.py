@@ -133,7 +133,7 @@ class Auditor:
         found.counts["read"] += len(seen.read)
         found.counts["written"] += len(seen.written)
         for place in seen.read.values():
-            if place.is_alive() and not known.reads(place) and not known.is_of_optimizer(place):
+            if place.is_alive() and not known.reads(place) and not (place.by_torch and known.is_of_optimizer(place)):
                 self._tell("reads", place, "")
         for place in seen.written.values():
             if place.is_alive() and (reason := known.changes(place)) and not known.is_of_optimizer(place) and not is_unchanged(place):

@@ -116,10 +116,11 @@ def caught():
 
 
 def matched():
-    match data:
-        case Data(k=1.0):
-            return 1
-    return 0
+    exec(MATCH, {"data": data, "Data": Data})
+
+
+# A statement that Python 3.9 has not.
+MATCH = "match data:\n    case Data(k=1.0):\n        pass"
 
 
 READS = {

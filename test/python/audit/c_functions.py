@@ -26,8 +26,10 @@ _BY_NAME = (
      builtins: abs all any ascii bin chr divmod format hash hex max min oct ord pow print repr round sum compile eval exec __build_class__ __import__
      functools: reduce  _functools: reduce  _abc: _abc_instancecheck _abc_subclasscheck _abc_init _abc_register get_cache_token
      _collections: _count_elements  _bisect: bisect_left bisect_right bisect  _heapq: nlargest nsmallest
+     time: time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time clock_gettime clock_gettime_ns sleep
      sys: intern getsizeof audit  _warnings: warn warn_explicit _filters_mutated  copyreg: __newobj__  _weakref: proxy
-     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath  io: open  _struct: pack calcsize  _json: encode_basestring_ascii encode_basestring
+     _imp: lock_held acquire_lock release_lock  _io: open  posix: fspath stat lstat  io: open  _struct: pack calcsize  _json: encode_basestring_ascii
+     encode_basestring
      _typing: _idfunc  _string: formatter_parser formatter_field_name_split  gc: collect"""),
     (_MAKES, """
      builtins: sorted  _operator: countOf indexOf concat  _struct: unpack unpack_from  copy: copy  _codecs: encode decode  _locale: setlocale
@@ -40,34 +42,40 @@ _BY_NAME = (
 # Of methods, by the class that has them.
 _OF_CLASSES = (
     (_PURE, """
-     list: index count __contains__ __len__ __getitem__ __eq__ __add__ __mul__  tuple: index count __contains__ __len__ __getitem__ __eq__ __hash__ __add__
-     dict: __contains__ __len__ __eq__ __repr__  OrderedDict: __contains__ __len__ __eq__  set: __contains__ __len__ issubset issuperset isdisjoint __eq__
+     list: index count __contains__ __len__ __getitem__ __eq__ __add__ __mul__  tuple: index count __contains__ __len__ __getitem__ __eq__
+     __hash__ __add__
+     dict: __contains__ __len__ __eq__ __repr__  OrderedDict: __contains__ __len__ __eq__  set: __contains__ __len__ issubset issuperset
+     isdisjoint __eq__
      frozenset: __contains__ __len__ issubset issuperset __hash__  mappingproxy: __contains__ __len__  deque: index count __contains__ __len__
-     range: index count __contains__ __len__  slice: indices  object: __eq__ __ne__ __repr__ __str__ __format__ __reduce_ex__ __reduce__ __dir__ __sizeof__
+     range: index count __contains__ __len__  slice: indices  object: __eq__ __ne__ __repr__ __str__ __format__ __reduce_ex__ __reduce__
+     __dir__ __sizeof__
      type: __instancecheck__ __subclasscheck__ mro __subclasses__ __repr__ __dir__  BaseException: with_traceback add_note __str__ __repr__ __reduce__
      Random: random getrandbits seed  PyCapsule:  property: getter setter  Logger:  Struct: pack unpack  ContextVar: get set reset
      code: co_lines co_positions replace  scanner: __call__  cell:  lock: locked  Size: numel index count __len__"""),
     (_MAKES, """
      list: copy __iter__ __reversed__  tuple: __iter__ __new__  dict: copy keys values items __iter__ __reversed__ fromkeys __or__ __new__
      OrderedDict: copy keys values items __iter__ __reversed__ fromkeys __new__  defaultdict: copy keys values items __iter__ __copy__
-     mappingproxy: copy keys values items __iter__ get  set: copy union intersection difference symmetric_difference __iter__ __new__ __or__ __and__ __sub__
+     mappingproxy: copy keys values items __iter__ get  set: copy union intersection difference symmetric_difference __iter__ __new__ __or__
+     __and__ __sub__
      frozenset: copy union intersection difference __iter__ __new__ __or__ __and__  deque: copy __iter__ __copy__  object: __new__ type: __prepare__
      chain: from_iterable  int: __new__ from_bytes  float: __new__ fromhex  str: __new__ maketrans  complex: __new__  BaseException: __new__
      Size: __new__ __add__ __iter__  Generic:  function: __get__  partial: __new__"""),
     (_QUIET, """
      object: __init__ __init_subclass__ __subclasshook__ __delattr__  BaseException: __init__  lock: acquire release __enter__ __exit__ acquire_lock
-     RLock: acquire release __enter__ __exit__ _is_owned  generator: close send throw __next__  type: __init__  Context: run  TextIOWrapper: write flush isatty
+     RLock: acquire release __enter__ __exit__ _is_owned  generator: close send throw __next__  type: __init__  Context: run  TextIOWrapper:
+     write flush isatty
      EncodedFile: write flush  _io: write  module: __init__  StringIO: write getvalue flush  BytesIO: write getvalue read seek tell"""),
     (_CHANGES, """
      list: append extend insert remove pop clear sort reverse __setitem__ __delitem__ __iadd__ __init__  dict: update clear popitem __init__ __ior__
      OrderedDict: update clear popitem move_to_end __init__  defaultdict: update clear popitem __init__
      set: add discard remove pop clear update difference_update intersection_update symmetric_difference_update __ior__ __isub__ __iand__ __init__
-     deque: append appendleft pop popleft extend extendleft clear remove rotate insert reverse __init__ bytearray: append extend clear pop insert remove
+     deque: append appendleft pop popleft extend extendleft clear remove rotate insert reverse __init__ bytearray: append extend clear pop
+     insert remove
      array: append extend fromlist pop insert remove byteswap reverse"""),
 )
 # All functions of these: of PyTorch, what a recording sees or asks; else what they are given.
 _MODULES = {"math": _PURE, "cmath": _PURE, "_operator": _MAKES, "itertools": _MAKES, "_sre": _MAKES, "_random": _PURE, "numpy": _MAKES, "_collections_abc": _PURE,
-            "torch": _MAKES, "pybind11_builtins": _MAKES, "time": Row("all"), "_datetime": _MAKES, "datetime": _MAKES, "unicodedata": _PURE, "zlib": _MAKES}
+            "torch": _MAKES, "pybind11_builtins": _MAKES, "_datetime": _MAKES, "datetime": _MAKES, "unicodedata": _PURE, "zlib": _MAKES}
 # Methods of numbers, texts and their like.
 _VALUES = ("str", "int", "float", "complex", "bytes", "bool", "NoneType", "Pattern", "Match", "date", "datetime", "timedelta", "time", "timezone", "Decimal", "Fraction",
            "_tuplegetter", "ellipsis")
@@ -79,28 +87,32 @@ _CLASSES = {**dict.fromkeys("str int float complex bool bytes range slice list t
             **dict.fromkeys("object ReferenceType weakref KeyedRef WeakMethod super local".split(), Row("kinds", "new"))}
 # Functions and classes with a value that lies in no place of the program: a guard must look at them by other means.
 STATES_OF_C = {"random": "random", "getrandbits": "random", "time": "clock", "time_ns": "clock", "perf_counter": "clock", "perf_counter_ns": "clock", "monotonic": "clock",
-               "monotonic_ns": "clock", "process_time": "clock", "now": "clock", "today": "clock", "utcnow": "clock", "getpid": "process", "open": "file", "get": ""}
+               "monotonic_ns": "clock", "process_time": "clock", "clock_gettime": "clock", "clock_gettime_ns": "clock", "stat": "file", "lstat": "file", "now": "clock", "today": "clock", "utcnow": "clock", "getpid": "process", "open": "file", "get": ""}
 # Attributes of C: those that stay as long as the object is the same one.
-FIXED_ATTRIBUTES = {
-    "function": "__name__ __qualname__ __globals__ __closure__ __annotations__ __type_params__ __kwdefaults__ __defaults__ __code__ __builtins__".split(),
-    "method": "__func__ __self__ __code__".split(), "builtin_function_or_method": "__self__ __name__ __qualname__ __text_signature__".split(),
-    "type": "__mro__ __name__ __qualname__ __bases__ __base__ __flags__ __dict__ __abstractmethods__ __basicsize__ __subclasshook__".split(),
-    "code": ("co_name co_filename co_varnames co_argcount co_flags co_freevars co_cellvars co_names co_consts co_firstlineno co_kwonlyargcount co_posonlyargcount "
-             "co_code co_qualname co_nlocals").split(),
-    "partial": "func args keywords".split(), "property": "fget fset fdel __isabstractmethod__".split(), "slice": "start stop step".split(),
-    "range": "start stop step".split(), "staticmethod": "__func__ __wrapped__ __isabstractmethod__".split(), "classmethod": "__func__ __wrapped__ __isabstractmethod__".split(),
-    "frame": "f_back f_code f_locals f_globals f_lineno f_builtins f_lasti f_trace f_trace_lines f_trace_opcodes".split(),
-    "traceback": "tb_next tb_frame tb_lineno tb_lasti".split(), "generator": "gi_frame gi_code gi_running gi_yieldfrom".split(),
-    "BaseException": "args __traceback__ __cause__ __context__ __suppress_context__".split(), "StopIteration": ["value"], "AttributeError": "name obj".split(),
-    "NameError": ["name"], "ImportError": "name path msg".split(), "KeyError": [], "weakref": ["__callback__"], "ReferenceType": ["__callback__"],
-    "GenericAlias": "__origin__ __args__ __parameters__".split(), "defaultdict": ["default_factory"], "deque": ["maxlen"], "wrapper_descriptor": "__objclass__ __name__ __qualname__".split(),
-    "method_descriptor": "__objclass__ __name__ __qualname__ __self__".split(), "getset_descriptor": "__objclass__ __name__".split(), "member_descriptor": "__objclass__ __name__".split(),
-    "method-wrapper": "__objclass__ __name__ __self__".split(), "classmethod_descriptor": "__objclass__ __name__".split(), "_lru_cache_wrapper": ["__wrapped__"],
-    "float": "real imag".split(), "int": "real imag numerator denominator".split(), "complex": "real imag".split(), "bool": "real imag".split(), "dtype": [], "Size": [],
-    "date": "year month day".split(), "datetime": "hour minute second microsecond tzinfo fold".split(), "timedelta": "days seconds microseconds".split(), "super": "__self__ __thisclass__ __self_class__".split(),
-    "Pattern": "pattern flags groups groupindex".split(), "Match": "string re pos endpos lastindex lastgroup".split(), "SystemExit": ["code"], "OSError": "errno strerror filename".split(),
-    "TextIOWrapper": "name encoding errors mode closed".split(), "_thread._local": [], "ContextVar": ["name"], "ellipsis": [], "UnionType": ["__args__"], "ufunc": "nin nout ntypes".split(),
-    "module": ["__dict__", "__annotations__"], "TypeVar": "__name__ __bound__ __constraints__".split(), "object": [], "Struct": "format size".split()}
+FIXED_ATTRIBUTES: dict[str, list[str]] = {}
+for _word in """
+     function: __name__ __qualname__ __globals__ __closure__ __annotations__ __type_params__ __kwdefaults__ __defaults__ __code__
+     __builtins__  method: __func__ __self__ __code__  builtin_function_or_method: __self__ __name__ __qualname__ __text_signature__  type:
+     __mro__ __name__ __qualname__ __bases__ __base__ __flags__ __dict__ __abstractmethods__ __basicsize__ __subclasshook__  code: co_name
+     co_filename co_varnames co_argcount co_flags co_freevars co_cellvars co_names co_consts co_firstlineno co_kwonlyargcount
+     co_posonlyargcount co_code co_qualname co_nlocals  partial: func args keywords  property: fget fset fdel __isabstractmethod__  slice:
+     start stop step  range: start stop step  staticmethod: __func__ __wrapped__ __isabstractmethod__  classmethod: __func__ __wrapped__
+     __isabstractmethod__  frame: f_back f_code f_locals f_globals f_lineno f_builtins f_lasti f_trace f_trace_lines f_trace_opcodes
+     traceback: tb_next tb_frame tb_lineno tb_lasti  generator: gi_frame gi_code gi_running gi_yieldfrom  BaseException: args __traceback__
+     __cause__ __context__ __suppress_context__  StopIteration: value  AttributeError: name obj  NameError: name  ImportError: name path msg
+     weakref: __callback__  ReferenceType: __callback__  GenericAlias: __origin__ __args__ __parameters__  defaultdict: default_factory
+     deque: maxlen  wrapper_descriptor: __objclass__ __name__ __qualname__  method_descriptor: __objclass__ __name__ __qualname__ __self__
+     getset_descriptor: __objclass__ __name__  member_descriptor: __objclass__ __name__  method-wrapper: __objclass__ __name__ __self__
+     classmethod_descriptor: __objclass__ __name__  _lru_cache_wrapper: __wrapped__  float: real imag  int: real imag numerator denominator
+     complex: real imag  bool: real imag  date: year month day  datetime: hour minute second microsecond tzinfo fold  timedelta: days
+     seconds microseconds  super: __self__ __thisclass__ __self_class__  Pattern: pattern flags groups groupindex  Match: string re pos
+     endpos lastindex lastgroup  SystemExit: code  OSError: errno strerror filename  TextIOWrapper: name encoding errors mode closed
+     ContextVar: name  UnionType: __args__  ufunc: nin nout ntypes  module: __dict__ __annotations__  TypeVar: __name__ __bound__
+     __constraints__  Struct: format size""".split():
+    if _word.endswith(":"):
+        _names = FIXED_ATTRIBUTES[_word[:-1]] = []
+    else:
+        _names.append(_word)
 STATES = (("cell", "cell_contents"), ("function", "__dict__"))
 
 

@@ -12,9 +12,10 @@ import torch
 
 from overdrive._code import file_of, kind_of
 from overdrive._guards import is_number
+from overdrive._step_learning import _WRITTEN_FIRST
 from overdrive._torch_reads import is_torchs
 
-from places import MISSING, Place
+from places import MISSING, Gone, Place
 
 
 _OF_MODULES = frozenset(torch.nn.Module().__dict__)
@@ -35,13 +36,15 @@ def _is_of_the_library(name: str) -> bool:
 
 def _of_torch(place: Place) -> bool:
     """PyTorch's own variables, classes and functions, beside the functions that a program may patch: torch_reads.py says which."""
+    if place.by_torch and place.owner is place.holder and isinstance(place.holder, (dict, list, set)):
+        return True  # a container that nothing of the program's led to
     return is_torchs(_module_of(place.owner)) or is_torchs(_module_of(place.holder))
 
 
 def _of_torchs_objects(place: Place) -> bool:
     """Objects that PyTorch's own Python makes: of its modules, optimizers, schedulers and distributions the numbers are looked at."""
     kind = type(place.owner)
-    if not is_torchs(kind.__module__):
+    if not is_torchs(kind.__module__) or not place.by_torch and not isinstance(place.owner, torch.nn.Module):
         return False
     return place.kind == "class" or kind_of(file_of(sys.modules.get(kind.__module__))) != "nn"
 
@@ -52,7 +55,8 @@ def _of_library(place: Place) -> bool:
         return kind_of(place.holder.__code__.co_filename) != "user"
     if place.holder is sys.modules:
         return _is_of_the_library(str(place.key))
-    return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or type(place.owner).__module__ in ("logging", "os")
+    return _is_of_the_library(_module_of(place.owner)) or place.holder is vars(builtins) or (
+        type(place.owner).__module__ == "logging" or type(place.owner).__module__ == "os" and place.kind in ("class", "dict", "absent"))
 
 
 def _of_modules(place: Place) -> bool:
@@ -73,6 +77,8 @@ def _of_modules(place: Place) -> bool:
 
 def _of_ours(place: Place) -> bool:
     """Overdrive's own objects."""
+    if isinstance(place.value, Gone) and place.value.kind.__module__.startswith("overdrive"):
+        return True
     return any(_module_of(each).startswith("overdrive") or type(each).__module__.startswith("overdrive") for each in (place.owner, place.holder))
 
 
@@ -91,7 +97,12 @@ def _of_numbers(place: Place) -> bool:
 
 def _of_tensors(place: Place) -> bool:
     """Attributes that a tensor has not got, and *whether a parameter that no operator uses has a `.grad` or hooks*."""
-    return isinstance(place.owner, torch.Tensor) and (place.kind in ("tensor", "class", "dict") or place.value is MISSING)
+    return isinstance(place.owner, torch.Tensor) and (place.kind in ("tensor", "class", "dict") or place.value is MISSING and place.by_torch)
+
+
+def _written_first(place: Place) -> bool:
+    """Attributes of libraries that each call writes before it reads them (_step_learning.py)."""
+    return place.key in _WRITTEN_FIRST
 
 
 def _of_caches(place: Place) -> bool:
@@ -105,13 +116,13 @@ def _of_weak_references(place: Place) -> bool:
 
 
 def _of_optimizers(place: Place) -> bool:
-    """Optimizers of PyTorch's, whose options and states the step knows itself."""
-    return isinstance(place.owner, torch.optim.Optimizer) and is_torchs(type(place.owner).__module__)
+    """Optimizers of PyTorch's, whose options and states the step knows itself, as far as PyTorch's code asks for them, and its step()."""
+    return (place.by_torch or place.kind in ("class", "dict") or place.key in ("step", "zero_grad")) and isinstance(place.owner, torch.optim.Optimizer) and is_torchs(type(place.owner).__module__)
 
 
 ROWS: tuple[tuple[str, Callable[[Place], bool]], ...] = (
     ("PyTorch's Python", _of_torch), ("PyTorch's objects", _of_torchs_objects), ("Python's library", _of_library), ("structure of modules", _of_modules), ("Overdrive's own", _of_ours), ("names and fields", _of_names),
-    ("numbers", _of_numbers), ("tensors", _of_tensors), ("caches", _of_caches), ("weak references", _of_weak_references), ("optimizers", _of_optimizers))
+    ("numbers", _of_numbers), ("tensors", _of_tensors), ("written first", _written_first), ("caches", _of_caches), ("weak references", _of_weak_references), ("optimizers", _of_optimizers))
 
 
 def excuse(place: Place) -> str:

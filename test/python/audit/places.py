@@ -45,11 +45,11 @@ class Place:
     def holder(self) -> Any:
         if self._is_dict:
             return dict_of(self.owner)
-        return self._holder() if isinstance(self._holder, weakref.ref) else self._holder[0]
+        return self._holder[0] if isinstance(self._holder, Held) else self._holder()
 
     @property
     def owner(self) -> Any:
-        return self._owner() if isinstance(self._owner, weakref.ref) else self._owner[0]
+        return self._owner[0] if isinstance(self._owner, Held) else self._owner()
 
     def forget(self) -> None:
         """What stood there, and the holder, die as they would."""
@@ -73,7 +73,7 @@ class Place:
     def told(self) -> str:
         named = isinstance(self.owner, (type, types.ModuleType, types.FunctionType))
         owner = self.owner.__name__ if named else type(self.owner).__name__
-        key = "" if self.key is None else f"[{self.key!r}]"
+        key = "" if self.key is None else f"[{self.key!r}]" if is_number(self.key) else f"[<{type(self.key).__name__}>]"
         value = repr(self.value) if is_number(self.value) or self.value is MISSING or isinstance(self.value, Gone) else f"<{type(self.value).__name__}>"
         return f"{self.where}: {self.kind} {owner}{key} = {value[:60]}"
 
@@ -87,6 +87,8 @@ def dict_of(value: Any) -> dict[str, Any] | None:
 
 
 def _weakly(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):  # swap_tensors() wants none with weak references
+        return None if value.is_leaf else lambda: None
     try:
         return weakref.ref(value)
     except TypeError:

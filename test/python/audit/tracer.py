@@ -25,12 +25,14 @@ _CALL, _ERROR, _RETURN, _OPCODE = 0, 1, 3, 7
 _EVENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-# Code that is followed no further: our own, what optimizers of PyTorch do (each is an operator of a recording), imports, and modules of Python's
+# Code that is followed no further: our own, imports, and modules of Python's
 # library whose caches are no values of a program. What it is given counts as used.
-_OPAQUE = (os.path.dirname(overdrive.__file__) + os.sep, os.path.join(_TORCH, "optim") + os.sep, os.path.join(_TORCH, "_dynamo") + os.sep, "<frozen",
+_OPAQUE = (os.path.dirname(overdrive.__file__) + os.sep, os.path.join(_TORCH, "_dynamo") + os.sep, "<frozen",
            *(os.path.join(_STANDARD, name) for name in ("re" + os.sep, "inspect.py", "typing.py", "enum.py", "warnings.py", "traceback.py", "linecache.py", "tokenize.py",
                                                         "importlib", "locale.py", "logging", "pickle.py", "json", "unittest", "threading.py", "dis.py", "selectors.py",
                                                         "random.py", "datetime.py", "_pydatetime.py", "tempfile.py", "shutil.py", "subprocess.py", "pathlib", "glob.py")))
+# Of PyTorch's optimizers, what a recording has as an operator of its own, or Overdrive runs apart.
+_OPTIMIZERS, _OF_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep, ("step", "wrapper", "zero_grad", "_step", "_use_grad", "closure")
 _GENERATORS = 0x2A0
 
 
@@ -102,7 +104,8 @@ class Tracer:
     def is_opaque(self, code: types.CodeType) -> bool:
         found = self._opaque.get(code)
         if found is None:
-            found = self._opaque[code] = code.co_filename.startswith(_OPAQUE)
+            of_optimizers = code.co_filename.startswith(_OPTIMIZERS) and code.co_name in _OF_OPTIMIZERS
+            found = self._opaque[code] = of_optimizers or code.co_filename.startswith(_OPAQUE)
         return found
 
     def _stop(self, frame: Any, reason: str) -> None:
