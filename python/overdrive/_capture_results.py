@@ -119,6 +119,17 @@ def _dataclass(kind: type, names: list[str], parts: list[Any]) -> Any:
     return made
 
 
+def classes_in(form: Any) -> Iterator[type]:
+    """Of containers that are neither tuples nor lists nor dicts: named tuples, dataclasses and their like."""
+    if type(form) is not tuple or len(form) != 2 or form[0] in ("number", "item", "other"):
+        return
+    kind, parts = form
+    if isinstance(kind, _Node):
+        yield kind.kind
+    for part in (parts[0],) if kind in ("shared", "given") else parts:
+        yield from classes_in(part[1] if kind is dict else part)
+
+
 def only_tensors(form: Any) -> bool:
     return others_in(form) is None and not _has(form, "number")
 

@@ -420,7 +420,10 @@ class Watcher:
             return
         import torch
 
-        if is_number(value) or isinstance(value, (torch.Tensor, types.ModuleType, type, types.BuiltinFunctionType)):
+        try:
+            if is_number(value) or isinstance(value, (torch.Tensor, types.ModuleType, type, types.BuiltinFunctionType)):
+                return
+        except Exception:  # noqa: BLE001 - a __getattribute__() of the program that has no __class__: where a name leads to it, the walk refuses it
             return
         try:
             self._found[id(value)] = weakref.ref(value)

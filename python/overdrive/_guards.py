@@ -552,6 +552,10 @@ def is_scripted(module: Any) -> bool:
     return isinstance(module, torch.jit.ScriptModule)
 
 
+_IN_MODULES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
+               "_compiled_call_impl")
+
+
 def structure_of(modules: Iterable[Any]) -> list[Read]:
     """Parameters, buffers, children and hooks of modules, and the hooks of all modules."""
     import torch.nn.modules.module as every
@@ -564,6 +568,8 @@ def structure_of(modules: Iterable[Any]) -> list[Read]:
         for inside in (module._parameters, module._buffers, module._modules, module._forward_pre_hooks,
                        module._forward_hooks, module._backward_pre_hooks, module._backward_hooks):
             reads.append(Read(VALUES, inside, None, name))
+        # Each of these by its place, too: __setstate__() and module.__dict__.update() put others there.
+        reads += [Read(ENTRY, module.__dict__, key, name) for key in _IN_MODULES]
         reads.append(Read(ENTRY, module.__dict__, "forward", f"forward() of {type(module).__name__}"))
         reads.append(Read(KIND, module, None, f"the class of {type(module).__name__}"))
         for parameter in module._parameters.values():

@@ -126,6 +126,8 @@ class Names:
         self.by_strings, self.all_fields = "", ""
         # Where it finds globals, and modules, by names that it computes.
         self.any_global, self.any_module = "", ""
+        # Where it takes items by keys that it computes, but of `param_groups`.
+        self.by_keys = ""
         self.operators: set[str] = set()
         # Names whose value it calls at once; and those whose value it takes, with the line.
         self.called: set[str] = set()
@@ -195,6 +197,9 @@ class Names:
                     self.caught.setdefault(text, where)
                     self.asked.setdefault(text, where)
             else:
+                computes = name == "BINARY_SUBSCR" and steps[index - 1].opname not in ("LOAD_CONST", "BUILD_SLICE")
+                if computes and steps[index - 2].argval != "param_groups":
+                    self.by_keys = self.by_keys or where
                 self._operator(step)
 
     def _operator(self, step: Step) -> None:
@@ -218,7 +223,7 @@ class Names:
         following = steps[after:]
         call = next((at for at, step in enumerate(following) if step.opname == "CALL"), None)
         if call is None:
-            if name in ("getattr", "hasattr", "delattr", "vars"):
+            if name in ("getattr", "hasattr", "delattr", "vars", "dir"):
                 self.whole.setdefault("", where)
             return
         if name in ("attrgetter", "methodcaller") and not _is_constant_text(steps, after):
@@ -229,6 +234,8 @@ class Names:
             named = _named_item(steps, after + 1)
             if named is None and not _is(steps, after + 1, "CONTAINS_OP"):
                 self.any_global = where
+        elif name == "dir":
+            self.whole.setdefault("", where)
         elif name == "vars" and call > 0:
             self._of_a_dict(steps, after + call + 1, where, _is_self(following[0]))
         elif name in ("getattr", "hasattr", "delattr"):

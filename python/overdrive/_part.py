@@ -12,7 +12,7 @@ from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._recording import _refuse
-from overdrive._capture_results import filled, form_of, form_of_results, others_in, without_inputs
+from overdrive._capture_results import classes_in, filled, form_of, form_of_results, others_in, without_inputs
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
 from overdrive._dynamo import around
@@ -182,6 +182,9 @@ class CapturedPart(CapturedStep):
                               "it puts there.")
             _refuse(self._given_up)
         return value
+
+    def _classes_of_arguments(self, template: Any) -> Iterable[type]:
+        return dict.fromkeys(classes_in(template))
 
     def _apply(self, inputs: Any) -> Any:
         return self._function(*inputs[0], **inputs[1])

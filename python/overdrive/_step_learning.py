@@ -4,12 +4,13 @@ from __future__ import annotations
 import gc
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overdrive._call_numbers import CallNumbers
 from overdrive._recording import _refuse
-from overdrive._capture_results import form_of
+from overdrive._arguments import Nested
+from overdrive._capture_results import classes_in, form_of
 from overdrive._assigned import is_empty_container
 from overdrive._code import Found, Watcher
 from overdrive._counters import Counter, is_counted, is_only_written
@@ -272,6 +273,10 @@ class StepLearning(StepChoice):
             self._is_outdated = True
             _refuse(f"The function gives {read.told()} in some calls and reads it in others; the next calls are recorded with its value.")
 
+    def _classes_of_arguments(self, template: Any) -> Iterable[type]:
+        """What stands in them is read through arguments, which have guards of their own."""
+        return dict.fromkeys(kind for part in template if isinstance(part, Nested) for kind in classes_in(part.form))
+
     def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
         last = self._last_walk
         only_read = self._only_read({**self._own, **self._left})
@@ -281,7 +286,7 @@ class StepLearning(StepChoice):
             last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
-        walk = last.of_one_call(self._met_functions, watcher.found())
+        walk = last.of_one_call(self._met_functions, [*watcher.found(), *self._classes_of_arguments(variant.key[0])])
         self._known_names = last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive._code import Watcher
-from overdrive._guards import ENTRY, SIZE, Read, entries_of, is_number, is_setting
+from overdrive._guards import CODE, ENTRY, SIZE, Read, entries_of, is_number, is_setting
 from overdrive._names import names_of
 from overdrive._walk_notes import Notes
 
@@ -90,6 +90,8 @@ def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: No
             code = getattr(getattr(value, "fget", None) or getattr(value, "__func__", value), "__code__", None)
             if code is not None:
                 functions.append(key)
+            if isinstance(value, types.FunctionType) and code in ran and not is_torchs(value.__module__ or ""):
+                yield Read(CODE, value, None, f"the code of {each.__name__}.{key}()")
             if code in ran or key in names and is_number(value) and not key.startswith("__"):
                 yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
         if is_torchs(each.__module__):

@@ -175,6 +175,7 @@ class Walk(Containers):
                 self.notes.attribute(value, part)
             for part in (value.func, value.args, value.keywords):
                 self._into(part, name, where, depth + 1)
+            self._same_dict(value, name)
             self._entries(value.__dict__, self._attributes, name, depth)
             self._absent_in(value.__dict__).add_table(self._optional, name)
         elif is_number(value):

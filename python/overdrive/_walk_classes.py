@@ -7,7 +7,7 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from overdrive._code import file_of, is_standard
-from overdrive._guards import ATTRIBUTE, DICT, ENTRY, SIZE, Read, entries_of
+from overdrive._guards import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, Read, entries_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
 from overdrive._walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
@@ -119,7 +119,7 @@ class Classes(Globals):
         # An iterator or a file that no code names is no reason to doubt a number.
         keys = [key for key, value in entries.items() if key not in own and not hasattr(type(value), "__next__")]
         found = {key: where for piece, where in pieces.items() for key in keys if piece in key}
-        self._read(SIZE, entries, None, f"the attributes of {name}", next(iter(pieces.values())), NOT_FOLLOWED)
+        self._read(KEYS, entries, None, f"the attributes of {name}", next(iter(pieces.values())), NOT_FOLLOWED)
         self._entries(entries, found, name, depth)
 
     def _absent(self, kind: type, own: dict[str, Any], names: dict[str, str], name: str, depth: int) -> None:

@@ -100,6 +100,8 @@ class Objects(Classes):
             self._absent(kind, own, self._optional, name, depth)
             if hasattr(kind, "__getattr__"):  # what it gives for another object may come in its own place
                 self._absent_in(own).add_table(names, name)
+            if functions := self._functions_of_torch(kind):
+                self._absent_in(own).add_table(functions, name)
         self._class_values(kind, own, name, depth)
         for key in self._slots_of(kind):
             if key in names or any(piece in key for piece in self._whole):
@@ -127,6 +129,8 @@ class Objects(Classes):
         if id(function) in self._named and not function.__dict__ and (not has_run or (id(function), code) in self._opened):
             return  # more names lead to nothing more
         self._named[id(function)] = (function, name, "", depth)
+        if function.__dict__ or self._optional:
+            self._same_dict(function, name)
         self._entries(function.__dict__, self._attributes, name, depth)
         if self._optional:
             self._absent_in(function.__dict__).add_table(self._optional, name)

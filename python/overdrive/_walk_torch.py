@@ -7,7 +7,8 @@ from collections.abc import Container
 from typing import Any
 
 from overdrive._code import file_of, kind_of
-from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, SIZE, VALUES, Read, hooks_of, is_number
+from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read, hooks_of, is_number
+from overdrive._names import names_of
 from overdrive._optimizer_rules import is_of_the_program
 from overdrive._torch_reads import reads_of_torch
 from overdrive._walk_objects import Objects
@@ -16,6 +17,10 @@ from overdrive._walk_places import NOT_FOLLOWED
 # How code gets at parameters without their names.
 _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
 
+# What gives all of a group, or what its key names as a value.
+_GIVE_ALL = {"values", "items", "copy", "get", "pop", "setdefault", "update"}
+# Attributes of PyTorch's optimizers that the walk looks at itself, and what their step() writes.
+_OF_OPTIMIZERS = {"param_groups", "state", "defaults", "_step_count", "_opt_called", "_zero_grad_profile_name", "_patch_step_function"}
 _HOOKS_ON_STEP = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -91,6 +96,12 @@ class OfTorch(Objects):
             hooks = [Read(VALUES, optimizer.__dict__.get(key, {}), None, f"a hook on step() of {name}") for key in _HOOKS_ON_STEP]
             for read in [*hooks, Read(ENTRY, optimizer.__dict__, "state", f"{name}.state")]:
                 self.reads.setdefault(read.place, read)
+        for read in [Read(KIND, optimizer, None, f"the class of {name}"), Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups")]:
+            self.reads.setdefault(read.place, read)
+        if not is_of_the_program(optimizer):
+            self._same_dict(optimizer, name)
+            self._entries(optimizer.__dict__, {key: where for key, where in self._attributes.items() if key not in _OF_OPTIMIZERS}, name, depth)
+            self._absent(type(optimizer), optimizer.__dict__, self._optional, name, depth)
         self.notes.contents(optimizer.param_groups)
         for group in optimizer.param_groups:
             self.notes.keys(group)
@@ -102,21 +113,22 @@ class OfTorch(Objects):
         if "defaults" in self._attributes:
             self._read(ENTRY, optimizer.__dict__, "defaults", f"{name}.defaults", self._attributes["defaults"], depth)
         if where := self._attributes.get("state", ""):
+            read = Read(ENTRY, optimizer.__dict__, "state", f"{name}.state", where)
+            self.reads.setdefault(read.place, read)
             self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, NOT_FOLLOWED)
             for key in [key for key in optimizer.state if is_number(key)]:
                 self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)
         if "param_groups" not in self._attributes:
             return
         where = self._attributes["param_groups"]
+        named = [names for names in map(names_of, self._codes) if "param_groups" in names.attributes]
+        takes_all = any(names.by_keys or _GIVE_ALL & names.attributes.keys() for names in named)
         for index, group in enumerate(optimizer.param_groups):
-            keys = [key for key in group if key in self._strings and key != "params"]
-            for key in keys:
+            self._read(KEYS, group, None, f"the keys of {name}.param_groups[{index}]", where, NOT_FOLLOWED)
+            for key in [key for key in group if key != "params" and (takes_all or key in self._strings)]:
                 self._read(ENTRY, group, key, f"{name}.param_groups[{index}][{key!r}]", where, depth)
-            if keys:  # load_state_dict() makes another list of other groups
-                groups = Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups", where)
-                item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
-                for read in (groups, item):
-                    self.reads.setdefault(read.place, read)
+            item = Read(ITEM, optimizer.param_groups, index, f"{name}.param_groups[{index}]", where)
+            self.reads.setdefault(item.place, item)
 
     def _torchs(self, known: Container[Any]) -> None:
         """What the program may change in PyTorch's own modules and classes, once all modules are met."""
