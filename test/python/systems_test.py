@@ -127,6 +127,8 @@ def test_instructions_of_all_versions_are_read_as_those_of_one(name):
     expected = INSTRUCTIONS[name]
     if name == "of_super" and sys.version_info < (3, 12):
         expected = expected.replace("LOAD_DEREF __class__, LOAD_FAST self, ", "")
+    if name == "keywords" and sys.version_info < (3, 11):  # a method that gets keywords is an attribute there
+        expected = expected.replace("LOAD_METHOD", "LOAD_ATTR")
     assert ", ".join(steps) == expected
 
 
