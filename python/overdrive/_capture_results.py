@@ -45,7 +45,7 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
     if kind in (tuple, list):
         return (kind, tuple(form_of(part, leaves, objects) for part in value))
     if kind is dict:
-        return (dict, tuple((key, form_of(part, leaves, objects)) for key, part in value.items()))
+        return (dict, tuple((Number(key), form_of(part, leaves, objects)) for key, part in value.items()))
     if is_number(value) or objects is not None and (kind is torch.Size or isinstance(value, type)):
         return ("number", Number(value))
     if (node := _node_of(value)) is not None:
@@ -175,6 +175,6 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
         once = list(leaves)
         return filled(parts[0], iter([once[place] for place in parts[1]]))
     if kind is dict:
-        return {key: filled(part, leaves) for key, part in parts}
+        return {key.value: filled(part, leaves) for key, part in parts}
     made = [filled(part, leaves) for part in parts]
     return kind.make(made) if isinstance(kind, _Node) else kind(made)

@@ -125,7 +125,7 @@ def _other_inside(before: Any, now: Any, name: str) -> str:
     if type(before) is not tuple or type(now) is not tuple or len(before) != len(now):
         return ""
     if before and before[0] is dict and now[0] is dict:
-        return next((found for (key, a), (_, b) in zip(before[1], now[1]) if (found := _other_inside(a, b, f"argument {key!r}"))), "")
+        return next((found for (key, a), (_, b) in zip(before[1], now[1]) if (found := _other_inside(a, b, f"argument {key.value!r}"))), "")
     return next((found for a, b in zip(before, now) if (found := _other_inside(a, b, name))), "")
 
 

@@ -1,0 +1,309 @@
+"""What a captured step does not know, it refuses: programs that were silently wrong, because a value was guarded only if a name led to it. Each
+is right in every call, or refused by name."""
+import asyncio
+import datetime
+import functools
+import importlib
+import io
+import itertools
+import multiprocessing
+import operator
+import os
+import sys
+import time
+import types
+
+import pytest
+import torch
+
+import overdrive
+
+X = torch.ones(2, 3)
+
+
+class Config:
+    def __init__(self):
+        self.train = types.SimpleNamespace(rate=0.1)
+
+
+CONFIG, PATH, NAMES, ENDS, FUTURES, TABLE = Config(), "train.rate", ["OVERDRIVE_TEST_RATE"], [None, None], [None], {}
+EVENT, SETTINGS = multiprocessing.Event(), types.ModuleType("overdrive_test_settings")
+MODULE, KEYS = "overdrive_test_settings", ["a"]
+
+
+def both(make, call, calls=30):
+    """The same calls, eager and captured; each must have the same bits. The captured step."""
+    sides = []
+    for capture in (lambda function: function, overdrive.capture):
+        torch.manual_seed(0)
+        program = make()
+        step, results = capture(program.train), []
+        for i in range(calls):
+            results.append(call(program, step, i).detach().clone())
+        sides.append(results)
+    for i, (eager, captured) in enumerate(zip(*sides)):
+        assert torch.equal(eager, captured), (i, eager, captured, step.refusal())
+    return step
+
+
+class Counting:
+    """A count that goes on in some calls alone, and an operator that is given it without a word."""
+
+    def __init__(self, use, goes_on):
+        self.n, self.micro = 1, 0
+        self.use, self.goes_on = use, goes_on
+        self.mean = torch.zeros(())
+        self.w = torch.ones(3, requires_grad=True)
+        self.optimizer = torch.optim.SGD([self.w], lr=0.01)
+
+    def train(self, x, *flags):
+        self.optimizer.zero_grad()
+        self.micro += 1
+        loss = self.use(self, (self.w * x).sum())
+        loss.backward()
+        self.optimizer.step()
+        if self.goes_on(self, x, *flags):
+            self.n += 1
+        return loss
+
+
+def moves_the_mean(program, loss):
+    program.mean.mul_(1 - 0.1 * program.n).add_(loss.detach())
+    return loss + program.mean
+
+
+USES = {
+    "behind a float's power": lambda program, loss: loss * 0.9 ** program.n, "a tensor divided by it": lambda program, loss: loss / program.n,
+    "a float divided by it": lambda program, loss: loss * (1.0 / program.n), "a buffer by it": moves_the_mean,
+    "a tensor's power": lambda program, loss: loss.abs().pow(program.n)}
+GO_ON = {
+    "every fourth call": (lambda program, x: program.micro % 4 == 0, lambda i: ()),
+    "a smaller batch": (lambda program, x: len(x) < 4, lambda i: ()),
+    "a flag": (lambda program, x, last, epoch: last, lambda i: (i % 4 == 3, 2 if i < 21 else 3))}
+
+
+@pytest.mark.parametrize("goes_on", GO_ON)
+@pytest.mark.parametrize("use", USES)
+def test_a_count_that_goes_on_in_some_calls(use, goes_on):
+    rule, flags = GO_ON[goes_on]
+    both(lambda: Counting(USES[use], rule), lambda program, step, i: step(torch.full((2 if i % 7 == 5 else 4, 3), i % 7 / 8 + 0.125), *flags(i)), calls=40)
+
+
+class Refreshing:
+    """A tensor that some calls put anew, and all read."""
+
+    def __init__(self):
+        self.base, self.table, self.refresh = torch.ones(()), {"scale": torch.ones(())}, False
+        self.w = torch.ones(3, requires_grad=True)
+        self.optimizer = torch.optim.SGD([self.w], lr=0.01)
+
+    def train(self, x, refresh):
+        self.optimizer.zero_grad()
+        loss = (self.w * x).sum() * self.base * self.table["scale"]
+        loss.backward()
+        self.optimizer.step()
+        if refresh:
+            self.base = x.sum().detach()
+        if self.refresh:
+            self.table["scale"] = x.mean()
+        return loss
+
+
+@pytest.mark.parametrize("where", ["an attribute", "a dict", "both"])
+def test_a_tensor_that_some_calls_put_anew(where):
+    def call(program, step, i):
+        program.refresh = where != "an attribute" and i % 6 == 5
+        return step(torch.full((4, 3), i % 7 / 8 + 0.125), where != "a dict" and i % 5 == 4)
+
+    both(Refreshing, call, calls=40)
+
+
+def test_a_tensor_that_is_there_in_some_calls_alone():
+    class Program:
+        def __init__(self):
+            self.base, self.w = None, torch.ones(3)
+
+        def train(self, x, refresh):
+            loss = (self.w * x).sum() * (1.0 if self.base is None else 2.0)
+            if refresh:
+                self.base = x.sum()
+            return loss
+
+    both(Program, lambda program, step, i: step(torch.full((3,), float(i)), i == 12))
+
+
+def test_what_a_part_of_the_calls_leaves_still_replays():
+    class Program:
+        def __init__(self):
+            self.last, self.w = None, torch.ones(3, requires_grad=True)
+
+        def train(self, x, log):
+            loss = (self.w * x).sum()
+            if log:
+                self.last = loss
+            return loss
+
+    step = both(Program, lambda program, step, i: step(torch.full((3,), float(i)), i % 5 == 4), calls=60)
+    assert step.stats()["replayed"] > 30, step.explain()
+
+
+def from_a_generator():
+    for k in itertools.count():
+        yield 0.1 if k < 8 else 0.5
+
+
+class Rate:
+    """A lasting tensor moves by a rate that no name leads to."""
+
+    def __init__(self, rate):
+        self.rate, self.values, self.buffer = rate, from_a_generator(), io.StringIO("0.1\n" * 8 + "0.5\n" * 30)
+        self.w, self.target = torch.ones(3), torch.zeros(3)
+
+    def train(self, x):
+        self.target.lerp_(self.w * x, self.rate(self))
+        return self.target * 1
+
+
+def rate_of_a_file(program, path=os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytest.ini")):
+    with open(path) as file:
+        return len(file.read()) / 1e6
+
+
+# Each with what the refusal names; "": it replays, and another value is noticed.
+RATES = {
+    "datetime.now": (lambda program: 0.1 if datetime.datetime.now() < ENDS[0] else 0.5, "datetime.datetime.now()"),
+    "time.clock_gettime": (lambda program: 0.1 if time.clock_gettime(time.CLOCK_MONOTONIC) < ENDS[1] else 0.5, "time.clock_gettime()"),
+    "a clock that map calls": (lambda program: min(map(time.clock_gettime, [time.CLOCK_MONOTONIC])) * 0 + 0.1, "clock_gettime"),
+    "os.path.exists": (lambda program: 0.5 if os.path.exists(NAMES[0]) else 0.1, "posix.stat()"),
+    "open": (rate_of_a_file, "io.open()"),
+    "an environment variable": (lambda program: float(os.environ[NAMES[0]]), ""),
+    "an event": (lambda program: 0.5 if EVENT.is_set() else 0.1, ""),
+    "reduce(getattr)": (lambda program: functools.reduce(getattr, PATH.split("."), CONFIG), "gives getattr() to another one"),
+    "attrgetter": (lambda program: operator.attrgetter(PATH)(CONFIG), ""),
+    "sys.modules": (lambda program: sys.modules[MODULE].TAU, "finds modules by names that it computes"),
+    "import_module": (lambda program: importlib.import_module(MODULE).TAU, "finds modules by names that it computes"),
+    "a future": (lambda program: 0.5 if FUTURES[0].done() else 0.1, "_asyncio.Future.done()"),
+    "a generator": (lambda program: next(program.values), "`self.values`, an iterator that lives on"),
+    "a file in memory": (lambda program: float(program.buffer.readline()), "readline()"),
+    "str of a dict": (lambda program: 0.5 if str(TABLE).startswith("{'b'") else 0.1, ""),
+    "an item by a key that is a value": (lambda program: TABLE[KEYS[0]] / 10, ""),
+}
+
+
+def change(i):
+    """Before call `i`: all of it changes at the tenth."""
+    is_late = i >= 9
+    if i == 0:
+        ENDS[:] = datetime.datetime.now() + datetime.timedelta(days=1), time.clock_gettime(time.CLOCK_MONOTONIC) + 1e6
+        FUTURES[0] = asyncio.Future(loop=LOOP)
+        EVENT.clear()
+    elif i == 9:
+        ENDS[:] = datetime.datetime.now(), time.clock_gettime(time.CLOCK_MONOTONIC)
+        FUTURES[0].set_result(1)
+        EVENT.set()
+    os.environ[NAMES[0]] = "0.5" if is_late else "0.1"
+    CONFIG.train.rate = SETTINGS.TAU = 0.5 if is_late else 0.1
+    TABLE.clear()
+    TABLE.update({"b": 2, "a": 5} if is_late else {"a": 1, "b": 2})
+
+
+LOOP = asyncio.new_event_loop()
+
+
+@pytest.mark.parametrize("kind", RATES)
+def test_a_rate_that_no_plain_name_leads_to(kind, monkeypatch):
+    monkeypatch.setitem(sys.modules, MODULE, SETTINGS)
+    monkeypatch.setenv(NAMES[0], "0.1")
+    rate, named = RATES[kind]
+
+    def call(program, step, i):
+        change(i)
+        return step(torch.full((3,), float(i % 3 + 1)))
+
+    step = both(lambda: Rate(rate), call, calls=20)
+    if named:
+        assert named in step.refusal() and step.stats()["replayed"] == 0, step.refusal()
+    else:
+        assert step.stats()["replayed"] > 8, step.explain()
+
+
+class Whole(int):
+    pass
+
+
+class Text(str):
+    pass
+
+
+class Always:
+    """Equal to everything of its class, as far as its own comparison says."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+SAME = {
+    "a complex zero": (complex(-1.0, 0.0), complex(-1.0, -0.0), lambda x, value: x * torch.sqrt(torch.tensor(value)).imag),
+    "minus zero": (0.0, -0.0, lambda x, value: x * torch.atan2(torch.tensor(value), torch.tensor(-1.0))),
+    "a flag and a number": (1, True, lambda x, value: x * (2.0 if value is True else 3.0)),
+    "an integer of another class": (Whole(1), 1, lambda x, value: x * (2.0 if type(value) is int else 3.0)),
+    "a text of another class": (Text("a"), "a", lambda x, value: x * (2.0 if type(value) is str else 3.0)),
+    "a tuple of such": ((0.0, 1), (-0.0, 1), lambda x, value: x * torch.atan2(torch.tensor(value[0]), torch.tensor(-1.0))),
+    "a key of another class": ({1: 2.0}, {True: 2.0}, lambda x, value: x * (2.0 if next(iter(value)) is True else 3.0)),
+    "a comparison of one's own": ([Always(2.0)], [Always(3.0)], lambda x, value: x * value[0].rate),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+@pytest.mark.parametrize("as_argument", [False, True], ids=["a global", "an argument"])
+def test_equal_means_the_same_bits(kind, as_argument):
+    first, second, use = SAME[kind]
+    box = types.SimpleNamespace(value=first)
+    step = overdrive.capture(use) if as_argument else overdrive.capture(lambda x: use(x, box.value))
+    for i in range(24):
+        box.value = first if i < 12 else second
+        x = torch.full((2,), float(i + 1))
+        assert torch.equal(step(x, box.value) if as_argument else step(x), use(x, box.value)), (i, step.refusal())
+
+
+def test_what_watch_returns_is_looked_at_inside():
+    values = [1.0]
+    step = overdrive.capture(lambda x: x * sys.intern("a").count("a") * values[0], watch=lambda: values, guards="promised", constant_numbers=True)
+    for i in range(12):
+        values[0] = 1.0 if i < 8 else 2.0
+        assert torch.equal(step(X), X * values[0]), i
+
+
+class Long:
+    def __init__(self):
+        self.tensors = [torch.ones(()) for _ in range(1100)]
+        self.pairs = tuple([1.0] for _ in range(1100))
+        self.chain = node = types.SimpleNamespace(k=1.0, next=None)
+        for _ in range(120):
+            node.next = node = types.SimpleNamespace(k=1.0, next=None)
+
+
+def last_of(node):
+    while node.next is not None:
+        node = node.next
+    return node
+
+
+@pytest.mark.parametrize(("read", "alter", "named"), [
+    (lambda long, x: x * long.tensors[1050], lambda long: long.tensors.__setitem__(1050, torch.full((), 2.0)), "has 1100 items"),
+    (lambda long, x: x * long.pairs[1050][0], lambda long: long.pairs[1050].__setitem__(0, 2.0), "has 1100 items"),
+    (lambda long, x: x * last_of(long.chain).k, lambda long: setattr(last_of(long.chain), "k", 2.0), "steps behind a name")],
+    ids=["a list", "a tuple", "a chain"])
+def test_a_limit_is_a_refusal(read, alter, named):
+    long = Long()
+    step = overdrive.capture(lambda x: read(long, x))
+    for i in range(12):
+        if i == 8:
+            alter(long)
+        assert torch.equal(step(X), read(long, X)), i
+    assert named in step.refusal(), step.refusal()
