@@ -12,8 +12,13 @@ Each row says what its functions read of what they are given, what they return, 
 from __future__ import annotations
 
 import functools
+import os
 import types
 from typing import Any, NamedTuple
+
+from overdrive.integrations._c_calls import CALLED_BY
+
+_NOBODY = ("\0",)
 
 
 class Row(NamedTuple):
@@ -173,6 +178,11 @@ def _row_of_torch(name: str) -> Row | None:
     if short in _operators() or is_protocol or owner.startswith("torch._ops"):
         return _OPERATOR
     return _ASKS if short in _OF_TORCH or name.startswith(_CLASSES_OF_TORCH) else None
+
+
+def may_call(file: str, function: Any) -> bool:
+    """Whether a library calls it for what no tensor depends on."""
+    return file.replace(os.sep, "/").endswith(CALLED_BY.get(name_of(function), _NOBODY))
 
 
 def is_for_libraries(function: Any) -> bool:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._c_functions import is_for_libraries, refusal_of, row_of
+from overdrive._c_functions import is_for_libraries, may_call, refusal_of, row_of
 from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
@@ -442,7 +442,8 @@ class Watcher:
         text = _reason_of_call(name, function, frame) if depends else None
         row = row_of(function)
         if text is None and row is None:
-            in_a_library = is_for_libraries(function) and kind_of(frame.f_code.co_filename) != "user"
+            file = frame.f_code.co_filename
+            in_a_library = is_for_libraries(function) and kind_of(file) != "user" or may_call(file, function)
             text = "" if in_a_library or _is_in_an_import(frame) or _is_output(frame) else refusal_of(function)
         if text:
             self._refuse(text)
