@@ -183,7 +183,7 @@ void* first_call() {
   void* host = nullptr;
   const EngineGetter getter = find_getter(&host);
   if (!getter) {
-    say("overdrive: cannot find the LibTorch that asks for its engine\n");
+    say("overdrive: %s\n", "cannot find the LibTorch that asks for its engine");
     abort();
   }
   host_getter = getter;  // before install_into, which asks for the engine too
