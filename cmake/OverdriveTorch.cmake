@@ -29,6 +29,14 @@ if(overdrive_torch_fault)
   message(FATAL_ERROR "Overdrive is built against LibTorch, and ${overdrive_torch_fault}.")
 endif()
 
+# LibTorch's headers of functorch include it, and LibTorch comes without it. Headers are the same for every processor.
+find_path(OVERDRIVE_JSON_INCLUDE_DIR nlohmann/json.hpp HINTS "${OVERDRIVE_TORCH_INCLUDE_DIR}" NO_CMAKE_FIND_ROOT_PATH)
+mark_as_advanced(OVERDRIVE_JSON_INCLUDE_DIR)
+if(NOT OVERDRIVE_JSON_INCLUDE_DIR)
+  message(FATAL_ERROR "LibTorch's headers include nlohmann/json.hpp, which is not here. Install it (Debian: apt install \
+nlohmann-json3-dev), or name the folder above nlohmann/ by -DOVERDRIVE_JSON_INCLUDE_DIR=FOLDER.")
+endif()
+
 # For the GPU benchmark alone: the library itself needs nothing of these.
 if(OVERDRIVE_HAS_TOOLKIT AND EXISTS "${OVERDRIVE_TORCH_LIB_DIR}/libc10_cuda.so")
   add_library(overdrive_torch_cuda INTERFACE)

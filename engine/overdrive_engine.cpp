@@ -163,7 +163,9 @@ void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& que
 std::unique_ptr<AnomalyMetadata> OverdriveEngine::make_anomaly_metadata() {
   std::unique_ptr<AnomalyMetadata> theirs = previous().make_anomaly_metadata();
   const AnomalySource source = anomaly_source.load(std::memory_order_acquire);
-  if (source == nullptr || theirs == nullptr || typeid(*theirs) != typeid(AnomalyMetadata)) return theirs;
+  if (source == nullptr || theirs == nullptr) return theirs;
+  const AnomalyMetadata& metadata = *theirs;
+  if (typeid(metadata) != typeid(AnomalyMetadata)) return theirs;
   return source();
 }
 

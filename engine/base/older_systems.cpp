@@ -17,10 +17,10 @@
 // GCC 11 split the function in two for C++20. Some versions of LibTorch export one of the two, LibTorch 2.11
 // exports none.
 #if defined(__GLIBCXX__) && _GLIBCXX_RELEASE >= 11
-template std::string std::stringbuf::str() const&;
-template std::string std::stringbuf::str() &&;
-template std::string std::ostringstream::str() const&;
-template std::string std::ostringstream::str() &&;
+template std::string std::basic_stringbuf<char>::str() const&;
+template std::string std::basic_stringbuf<char>::str() &&;
+template std::string std::basic_ostringstream<char>::str() const&;
+template std::string std::basic_ostringstream<char>::str() &&;
 #endif
 
 namespace overdrive_older_systems {

@@ -64,6 +64,7 @@ number new - methods      | math.* cmath.* _struct.* _json.* _statistics.* numpy
 - new - given             | _sre.* re.* unicodedata.* _string.* _codecs.* zlib.* binascii.*
 number new - -            | datetime.date.* datetime.time.* datetime.timedelta.* datetime.timezone.* datetime.datetime.*
 - - - given               | builtins.print _warnings.warn _warnings.warn_explicit _warnings._filters_mutated
+- - self -                | _contextvars.ContextVar.set _contextvars.ContextVar.reset
 - - self -                | _io.TextIOWrapper.write _io.TextIOWrapper.flush _io.StringIO.write _io.BytesIO.write _io.BufferedWriter.write
 - - self -                | _io.BufferedWriter.flush
 """
@@ -119,7 +120,7 @@ _REASON = {
     "time": "asks for the time", "datetime": "asks for the time", "posix": "asks the system or changes it",
     "_io": "reads or writes a file", "io": "reads or writes a file", "_socket": "uses the network", "_sqlite3": "asks a database",
     "_pickle": "reads whole objects",
-    "_random": "draws random numbers of Python", "_contextvars": "changes a variable of the context",
+    "_random": "draws random numbers of Python",
     "sys": "asks for the state of Python or changes it"}
 
 

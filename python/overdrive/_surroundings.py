@@ -1,11 +1,19 @@
 """Settings of Python and of PyTorch's Python that a function may change, and that a replay leaves as they are."""
 from __future__ import annotations
 
+import contextvars
 import gc
 import os
 import sys
 import warnings
 from typing import Any
+
+
+class _Objects(dict[Any, Any]):
+    """Others are another where one has another object."""
+
+    def __ne__(self, other: object) -> bool:
+        return not (isinstance(other, _Objects) and self.keys() == other.keys() and all(value is other[key] for key, value in self.items()))
 
 
 def surroundings() -> dict[str, Any]:
@@ -15,6 +23,7 @@ def surroundings() -> dict[str, Any]:
     printing = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
     return {"gc.disable()": gc.isenabled(), "the filters of warnings": list(warnings.filters), "os.environ": dict(os.environ),
             "os.chdir()": _folder(), "sys.setrecursionlimit()": sys.getrecursionlimit(), "torch.set_printoptions()": dict(printing),
+            "ContextVar.set()": _Objects(contextvars.copy_context()),
             "anomaly mode": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())}
 
 

@@ -106,6 +106,7 @@ NOTHING_COMES = {
     "builtins.code.*", "builtins.print", "_warnings.warn", "_warnings.warn_explicit", "_warnings._filters_mutated", "builtins.dict_values.*",
     "builtins.enumerate.*", "builtins.reversed.*", "builtins.zip.*", "builtins.map.*", "builtins.filter.*", "builtins.memoryview.*", "builtins.bool.*",
     "_statistics.*", "numpy.*", "_string.*",
+    "_contextvars.ContextVar.set", "_contextvars.ContextVar.reset",
     "_io.TextIOWrapper.write", "_io.TextIOWrapper.flush", "_io.StringIO.write", "_io.BytesIO.write", "_io.BufferedWriter.write",
     "_io.BufferedWriter.flush"}
 MODULES = ("os collections collections.abc bisect heapq functools itertools operator math cmath struct json re unicodedata codecs zlib binascii "
