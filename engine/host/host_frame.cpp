@@ -4,9 +4,13 @@
 #include "engine/host/gradient_tensors.h"
 #include "engine/host/graph_task.h"
 
+#include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
+
 #include <exception>
 #include <limits>
 #include <new>
+#include <thread>
 
 // Members of host classes that the host's headers declare and its library does not export. The graph tasks of
 // report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
@@ -199,10 +203,43 @@ void HostFrame::join(HostEngine& engine, ThreadFrames& frames, GraphTask& task, 
   engine.run_host_queue();
 }
 
-host::NodeBits* HostFrame::current_node_place(ThreadFrames& frames) {
+void HostFrame::note_error(Node& frame) { static_cast<FrameNode&>(frame).note_error(); }
+
+namespace {
+
+// See Note [Current node]. Without memory or a thread the next run tries again.
+void search_current_node(Engine& engine) {
+  const auto search = [&engine] {
+    try {
+      const at::DisableRecordFunctionGuard unseen;
+      ThreadFrames frames;
+      host::CurrentNodeSearch places;
+      const std::function<void()> look = [&] { places.look(*get_current_node()); };
+      const base::edge_list no_roots;
+      const FrameRequest request{.roots = &no_roots};
+      HostFrame::run(engine, frames, request, [&] {
+        look();
+        HostFrame::run(engine, frames, request, look);
+        look();
+      });
+      places.finish();
+    } catch (const std::exception&) {
+    }
+  };
+  try {
+    std::thread(search).join();
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+host::NodeBits* HostFrame::current_node_place(Engine& engine, ThreadFrames& frames) {
   if (frames.current_node == nullptr) {
     const base::NodePtr current = get_current_node();
-    if (current && is_frame(*current)) frames.current_node = host::find_current_node_place(*current);
+    if (!current || !is_frame(*current)) return nullptr;
+    if (!host::CurrentNodeSearch::is_over()) search_current_node(engine);
+    frames.current_node = host::current_node_place(*current);
   }
   return frames.current_node;
 }

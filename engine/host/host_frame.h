@@ -82,7 +82,8 @@ class HostFrame {
   static bool is_frame(const base::Node& node);
 
   // Inside a frame: the variable of this thread that get_current_node() reads (Note [Current node]), or null.
-  static host::NodeBits* current_node_place(ThreadFrames& frames);
+  // The first call of the process searches it, in frames of `engine` on a thread of its own.
+  static host::NodeBits* current_node_place(base::Engine& engine, ThreadFrames& frames);
 };
 
 // Calls the previous engine's thread_on_exception() for `node`, with a graph task made for this call, because a
