@@ -78,6 +78,10 @@ class HostFrame {
                    const std::function<void()>& body);
   static base::NodePtr make_frame(ThreadFrames& frames);
 
+  // For OverdriveEngine::thread_on_exception(), in a catch block: ends the loop of a thread that joined, when
+  // the error came before the body. join() then throws it.
+  static void note_error(base::Node& frame);
+
   // True when `node` is a frame.
   static bool is_frame(const base::Node& node);
 

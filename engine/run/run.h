@@ -31,6 +31,7 @@ class Run : public AnyRun {
 
  private:
   void run_ready();
+  [[noreturn, gnu::noinline]] void refuse_fiber(ReadyTask task);
   void evaluate(uint32_t index);
   void arrive(uint32_t target, const base::Edge& edge, at::Tensor&& gradient);
   void make_ready(uint32_t index, base::NodePtr node);
