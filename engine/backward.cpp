@@ -193,7 +193,8 @@ class Backward {
         .user_code = user_code,
         .previous = &engine_.engine.previous(),
         .task = task,
-        .current_node = task == nullptr ? nullptr : HostFrame::current_node_place(context_.frames),
+        .current_node =
+            task == nullptr ? nullptr : HostFrame::current_node_place(engine_.engine, context_.frames),
         .task_tables = tables,
         .observer = watched_ == nullptr ? observer.get() : watched_,
         .run_native = engine_.options.own_nodes ? native_nodes::run : nullptr,

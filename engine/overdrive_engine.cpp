@@ -189,6 +189,7 @@ void OverdriveEngine::thread_on_exception(const std::shared_ptr<GraphTask>& task
                                           std::exception& error) {
   // The previous engine has heard of the failed node already. The task of the frame is still to be ended.
   if (node && HostFrame::is_frame(*node)) {
+    HostFrame::note_error(*node);
     Engine::thread_on_exception(task, node, error);
   } else {
     previous().thread_on_exception(task, node, error);

@@ -124,7 +124,7 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) tr
   ThreadState state(ThreadState::Code::kUser, grad_mode_, &options_.task->thread_locals_);
   base::variable_list inputs;
   host::NodeBits* const current_node =
-      options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(context.frames);
+      options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(engine_, context.frames);
   DeviceSeat seat(lane, context, state, options_, current_node, CurrentDevice(worker.device()), inputs);
   seat.seat.active.depth = caller_.seat.active.depth;
   seat.seat.active.has_company = true;

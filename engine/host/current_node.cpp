@@ -3,54 +3,46 @@
 #include "engine/host/shared_object.h"
 
 #include <atomic>
-#include <cstddef>
 
 namespace overdrive::engine::host {
 namespace {
-
-using namespace torch::autograd;
 
 constexpr ptrdiff_t kUnknown = -1;
 constexpr ptrdiff_t kNotThere = -2;
 std::atomic<ptrdiff_t> current_node_offset{kUnknown};
 
-// A node that nobody can mistake for a run's.
-struct Probe : Node {
-  Probe() : Node(/*sequence_nr=*/uint64_t{0}) {}
-  variable_list apply(variable_list&&) override { return {}; }
-};
-
-// Writes a probe to `place` and asks the host what it reads.
-bool is_current_node(NodeBits* place, Node& frame) {
-  const base::NodePtr probe = base::make_node<Probe>();
-  *place = bits_of(*probe);
-  const bool seen = get_current_node().get() == probe.get();
-  *place = bits_of(frame);
-  return seen && get_current_node().get() == &frame;
+NodeBits* place_at(const Range& tls, ptrdiff_t offset) {
+  return reinterpret_cast<NodeBits*>(tls.begin + static_cast<uintptr_t>(offset));
 }
 
-ptrdiff_t search_current_node(const Range& tls, Node& frame) {
-  const NodeBits wanted = bits_of(frame);
-  for (uintptr_t at = tls.begin; at + sizeof(wanted) <= tls.end; at += sizeof(void*)) {
-    auto* place = reinterpret_cast<NodeBits*>(at);
-    if (*place == wanted && is_current_node(place, frame)) return static_cast<ptrdiff_t>(at - tls.begin);
-  }
-  return kNotThere;
+std::vector<ptrdiff_t> all_places(const Range& tls) {
+  std::vector<ptrdiff_t> all;
+  for (uintptr_t at = tls.begin; at + sizeof(NodeBits) <= tls.end; at += sizeof(void*))
+    all.push_back(static_cast<ptrdiff_t>(at - tls.begin));
+  return all;
 }
 
 }  // namespace
 
-NodeBits* find_current_node_place(Node& frame) {
-  ptrdiff_t offset = current_node_offset.load(std::memory_order_acquire);
-  if (offset == kNotThere) return nullptr;
+void CurrentNodeSearch::look(base::Node& current) {
   const Range tls = libtorch_object().tls;
+  if (!has_looked_ && tls.begin != 0) places_ = all_places(tls);
+  has_looked_ = true;
+  const NodeBits wanted = bits_of(current);
+  std::erase_if(places_, [&](ptrdiff_t offset) { return !(*place_at(tls, offset) == wanted); });
+}
+
+void CurrentNodeSearch::finish() const {
+  current_node_offset.store(places_.size() == 1 ? places_.front() : kNotThere, std::memory_order_release);
+}
+
+bool CurrentNodeSearch::is_over() { return current_node_offset.load(std::memory_order_acquire) != kUnknown; }
+
+NodeBits* current_node_place(base::Node& frame) {
+  const ptrdiff_t offset = current_node_offset.load(std::memory_order_acquire);
+  const Range tls = offset < 0 ? Range() : libtorch_object().tls;
   if (tls.begin == 0) return nullptr;
-  if (offset == kUnknown) {
-    offset = search_current_node(tls, frame);
-    current_node_offset.store(offset, std::memory_order_release);
-    if (offset == kNotThere) return nullptr;
-  }
-  auto* place = reinterpret_cast<NodeBits*>(tls.begin + static_cast<uintptr_t>(offset));
+  NodeBits* const place = place_at(tls, offset);
   return *place == bits_of(frame) ? place : nullptr;
 }
 

@@ -4,19 +4,21 @@
 
 #include "engine/base/torch_types.h"
 
+#include <cstddef>
 #include <cstring>
+#include <vector>
 
 namespace overdrive::engine::host {
 
 // Note [Current node]: get_current_node() reads a thread-local of the host that only the host's loop sets. In a
 // frame this variable names the frame for every node of the run. The variable has no exported name, but inside
-// the frame its value is known: the frame. So find_current_node_place() finds the place in the host's
-// thread-local block, once a process, and checks the place: it writes another node there and reads the node
-// back through get_current_node(). After that, a run notes its node with one store.
-// The variable owns a reference to the frame. A run writes the bits of another node over this reference without
-// counting them (since 2.13 a pointer to the node, before a std::shared_ptr's two pointers), and restores the
-// frame's bits before the host looks. A copy by get_current_node() counts as usual. Rejected: a task of the
-// host's loop for every node (4.3 us each).
+// a frame its value is known: the frame. So a search finds the place in the host's thread-local block, once a
+// process and by reading alone: it is the one place that holds each of several frames while the host's loop
+// runs that frame. They run on a thread of their own, where nothing of the program sees them. After that, a run
+// notes its node with one store. The variable owns a reference to the frame. A run writes the bits of another
+// node over this reference without counting them (since 2.13 a pointer to the node, before a std::shared_ptr's
+// two pointers), and restores the frame's bits before the host looks. A copy by get_current_node() counts as
+// usual. Rejected: a task of the host's loop for every node (4.3 us each).
 //
 // The bits of a NodePtr.
 struct NodeBits {
@@ -39,7 +41,22 @@ inline NodeBits bits_of(base::Node& node) { return {&node}; }
 #endif
 static_assert(sizeof(NodeBits) == sizeof(base::NodePtr));
 
-// Returns this thread's place, which holds `frame` now. Null: the place was not found.
-NodeBits* find_current_node_place(base::Node& frame);
+// The search. For one thread.
+class CurrentNodeSearch {
+ public:
+  // In the host's loop, while it runs `current`: keeps the places that hold this node.
+  void look(base::Node& current);
+  // After looks at several nodes, on any thread: the place is known, or known not to be there.
+  void finish() const;
+  // Whether a search is over.
+  static bool is_over();
+
+ private:
+  std::vector<ptrdiff_t> places_;  // in the thread-local block
+  bool has_looked_ = false;
+};
+
+// Returns this thread's place, which holds `frame` now. Null: the place is not known.
+NodeBits* current_node_place(base::Node& frame);
 
 }  // namespace overdrive::engine::host

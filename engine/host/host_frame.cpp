@@ -4,9 +4,13 @@
 #include "engine/host/gradient_tensors.h"
 #include "engine/host/graph_task.h"
 
+#include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
+
 #include <exception>
 #include <limits>
 #include <new>
+#include <thread>
 
 // Members of host classes that the host's headers declare and its library does not export. The graph tasks of
 // report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
@@ -70,23 +74,39 @@ class FrameNode final : public Node {
 
   std::string name() const override { return "overdrive::backward"; }
 
-  void arm(const std::function<void()>& body, const FrameRequest* request) {
+  // `queue`: of a thread that joins, or null.
+  void arm(const std::function<void()>& body, const FrameRequest* request, ReadyQueue* queue = nullptr) {
     body_ = &body;
     request_ = request;
+    queue_ = queue;
     error_ = nullptr;
+    begun_ = false;
     names_ = {};
   }
   void disarm() {
     body_ = nullptr;
     request_ = nullptr;
+    queue_ = nullptr;
     error_ = nullptr;
+    begun_ = false;
   }
   const FrameRequest& request() const { return *request_; }
   const std::exception_ptr& error() const { return error_; }
+  bool begun() const { return begun_; }
+  void set_begun(bool begun) { begun_ = begun; }
+
+  // In a catch block. The host's loop over the queue of a joined frame goes on after an error. The body, which
+  // would end it, does not run when the error came before.
+  void note_error() {
+    if (queue_ == nullptr || begun_) return;
+    error_ = std::current_exception();
+    queue_->pushShutdownTask();
+  }
 
  protected:
   variable_list apply(variable_list&&) override {
     [[maybe_unused]] const auto state = names_.state();
+    begun_ = true;
     try {
       (*body_)();
     } catch (std::exception&) {
@@ -107,7 +127,9 @@ class FrameNode final : public Node {
 
   const std::function<void()>* body_ = nullptr;
   const FrameRequest* request_ = nullptr;
+  ReadyQueue* queue_ = nullptr;
   std::exception_ptr error_;
+  bool begun_ = false;
   [[no_unique_address]] host::NamesOfHooks names_;
 };
 
@@ -189,20 +211,57 @@ void HostFrame::join(HostEngine& engine, ThreadFrames& frames, GraphTask& task, 
     const FrameLease own(frames);
     return join(engine, frames, task, own.node(), queue, body);
   }
-  // A shutdown task overtakes all other tasks, so the running frame pushes it.
+  // A shutdown task overtakes all other tasks, so the running frame pushes it. That needs no memory: the queue
+  // has the place of the frame's own task.
   const std::function<void()> last_body = [&] {
     body();
     queue->pushShutdownTask();
   };
-  static_cast<FrameNode&>(*frame).arm(last_body, nullptr);
+  auto& node = static_cast<FrameNode&>(*frame);
+  const auto outer = c10::make_scope_exit([&node, begun = node.begun()] { node.set_begun(begun); });
+  node.arm(last_body, nullptr, queue.get());
   queue->push(NodeTask(task.shared_from_this(), frame, InputBuffer(0)));
   engine.run_host_queue();
+  if (!node.begun()) std::rethrow_exception(node.error());
 }
 
-host::NodeBits* HostFrame::current_node_place(ThreadFrames& frames) {
+void HostFrame::note_error(Node& frame) { static_cast<FrameNode&>(frame).note_error(); }
+
+namespace {
+
+// See Note [Current node]. Without memory or a thread the next run tries again.
+void search_current_node(Engine& engine) {
+  const auto search = [&engine] {
+    try {
+      const at::DisableRecordFunctionGuard unseen;
+      ThreadFrames frames;
+      host::CurrentNodeSearch places;
+      const std::function<void()> look = [&] { places.look(*get_current_node()); };
+      const base::edge_list no_roots;
+      const FrameRequest request{.roots = &no_roots};
+      HostFrame::run(engine, frames, request, [&] {
+        look();
+        HostFrame::run(engine, frames, request, look);
+        look();
+      });
+      places.finish();
+    } catch (const std::exception&) {
+    }
+  };
+  try {
+    std::thread(search).join();
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+host::NodeBits* HostFrame::current_node_place(Engine& engine, ThreadFrames& frames) {
   if (frames.current_node == nullptr) {
     const base::NodePtr current = get_current_node();
-    if (current && is_frame(*current)) frames.current_node = host::find_current_node_place(*current);
+    if (!current || !is_frame(*current)) return nullptr;
+    if (!host::CurrentNodeSearch::is_over()) search_current_node(engine);
+    frames.current_node = host::current_node_place(*current);
   }
   return frames.current_node;
 }

@@ -78,11 +78,16 @@ class HostFrame {
                    const std::function<void()>& body);
   static base::NodePtr make_frame(ThreadFrames& frames);
 
+  // For OverdriveEngine::thread_on_exception(), in a catch block: ends the loop of a thread that joined, when
+  // the error came before the body. join() then throws it.
+  static void note_error(base::Node& frame);
+
   // True when `node` is a frame.
   static bool is_frame(const base::Node& node);
 
   // Inside a frame: the variable of this thread that get_current_node() reads (Note [Current node]), or null.
-  static host::NodeBits* current_node_place(ThreadFrames& frames);
+  // The first call of the process searches it, in frames of `engine` on a thread of its own.
+  static host::NodeBits* current_node_place(base::Engine& engine, ThreadFrames& frames);
 };
 
 // Calls the previous engine's thread_on_exception() for `node`, with a graph task made for this call, because a

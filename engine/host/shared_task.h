@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <list>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -26,7 +27,8 @@ class SharedTask {
  private:
   void swap();
 
-  base::GraphTask& task_;
+  // Owned, because a program that switches fibers may end the frame first.
+  const std::shared_ptr<base::GraphTask> task_;
   std::unordered_map<base::Node*, base::GraphTask::ExecInfo> exec_info_;
   std::unordered_set<base::Node*> nodes_in_graph_;
   std::unordered_map<base::Node*, int> dependencies_;

@@ -20,16 +20,18 @@ struct ActiveRun {
         state(of_state) {
     context.innermost = this;
   }
-  // With the outermost go the places that failed runs have left in the heap.
+  // With the last go the places that failed runs have left in the heap.
   ~ActiveRun() {
-    context.innermost = outer;
-    if (outer == nullptr) context.heap.clear();
+    ActiveRun** place = &context.innermost;
+    while (*place != this) place = &(*place)->outer;  // not the innermost where the program switches fibers
+    *place = outer;
+    if (context.innermost == nullptr) context.heap.clear();
   }
   ActiveRun(const ActiveRun&) = delete;
   ActiveRun& operator=(const ActiveRun&) = delete;
 
   ThreadContext& context;
-  ActiveRun* const outer;
+  ActiveRun* outer;
   int32_t depth;                // how many backwards this one is nested in
   base::GraphTask* const task;  // the host's, when the run is inside a frame
   const ThreadState& state;     // of this thread

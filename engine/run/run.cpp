@@ -33,9 +33,10 @@ void Run::run(base::NodePtr root, const edge_list& root_edges, const variable_li
 
 void Run::run_ready() {
   while (ready_ != 0) {
-    const ReadyTask task = context_.heap.pop();
+    ReadyTask task = context_.heap.pop();
     if (task.run == nullptr) continue;  // of a nested backward that failed
-    TORCH_INTERNAL_ASSERT(task.run == this);
+    if (task.run != this) [[unlikely]]
+      refuse_fiber(std::move(task));
     --ready_;
     seat_.run(task, [&] { evaluate(task.node); });
     foreign_ran_ |= options_.user_code && !seat_.ran_native;
@@ -50,6 +51,16 @@ void Run::ask_again(const PlannedNode& planned) {
   if (options_.native_refusal == NativeRefusal::kNone) {
     step_.call.refusal = refusal_of_thread(at::hasCallbacks());
   }
+}
+
+// The task belongs to a backward that began inside of this one and is not over, though its caller goes on: it
+// is on a fiber of the program's, which it will end on.
+void Run::refuse_fiber(ReadyTask task) {
+  context_.heap.push(std::move(task));
+  TORCH_CHECK(false,
+              "A hook or node of a backward switched to another fiber of its thread, and back before a "
+              "backward that began there was over. A backward that begins inside of another one ends inside "
+              "of it. Run the inner one on a thread of its own.");
 }
 
 void Run::evaluate(uint32_t index) {

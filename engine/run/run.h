@@ -36,6 +36,8 @@ class Run : public AnyRun {
  private:
   // Of run(): takes the best task from the thread's heap until none of ours is left.
   void run_ready();
+  // Of run_ready(): a hook has switched user-space stacks, and another run's task lies on the heap.
+  [[noreturn, gnu::noinline]] void refuse_fiber(ReadyTask task);
   // Runs one node, inside of Seat::run().
   void evaluate(uint32_t index);
   // Before a native node that comes after foreign code: whether it may still run so.

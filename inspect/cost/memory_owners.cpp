@@ -42,10 +42,12 @@ struct Counted final : at::ObserverContext {};
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& op) {
   MeasuredThread& thread = measured_thread;
   if (thread.numbers == nullptr) return nullptr;
-  if (thread.depth++ == 0) {
+  auto counted = std::make_unique<Counted>();
+  if (thread.depth == 0) {
     AllocationLog::owner() = thread.numbers->number_of(MemoryKind::kActivations, op.name());
   }
-  return std::make_unique<Counted>();
+  ++thread.depth;  // the last, because LibTorch goes on after an error, and the end has no context then
+  return counted;
 }
 void operator_ends(const at::RecordFunction&, at::ObserverContext* context) {
   MeasuredThread& thread = measured_thread;

@@ -89,9 +89,11 @@ void note_tensor(Inputs& inputs, const at::Tensor& tensor) {
 
 // The outermost operator is the one that the program called.
 std::unique_ptr<at::ObserverContext> notes_versions(const at::RecordFunction& op) {
-  if (recorded_thread.depth++ != 0) return std::make_unique<Inputs>();
   auto inputs = std::make_unique<Inputs>();
-  engine::for_each_input(op, [&](const at::Tensor& tensor) { note_tensor(*inputs, tensor); });
+  if (recorded_thread.depth == 0)
+    engine::for_each_input(op, [&](const at::Tensor& tensor) { note_tensor(*inputs, tensor); });
+  ++recorded_thread
+        .depth;  // the last, because LibTorch goes on after an error, and the end has no context then
   return inputs;
 }
 

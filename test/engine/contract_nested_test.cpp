@@ -4,6 +4,12 @@
 #include "test/support/contract.h"
 #include "test/support/hooks.h"
 #include "test/support/process.h"
+#include "test/support/sanitized.h"
+
+#include <ucontext.h>
+
+#include <thread>
+#include <vector>
 
 namespace overdrive::test {
 namespace {
@@ -194,6 +200,56 @@ TEST_F(OverdriveNested, TenThousandLevelsOnAStackOf8MiBStartNoThread) {
   });
   EXPECT_EQ(entered, 10'000);
   EXPECT_LE(threads_at_bottom, threads_before);
+}
+
+// The inner backward begins on a fiber, inside of a hook, and is not over when the hook goes on.
+//   outer: {x} --> {y, whose hook switches} --> {loss}
+//   inner: {v}, {w, whose hook switches back} --> {loss}
+TEST_F(OverdriveNested, OneThatIsLeftInTheMiddleByAFiberIsAnErrorThatSaysSo) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer has to be told of a fiber";
+  struct Fibers {
+    ucontext_t outer{}, inner{};
+    Caught of_inner;
+    bool over = false;
+    void run_inner() {
+      const at::AutoGradMode grad_mode(true);
+      auto v = leaf(2), w = leaf(3);
+      of_inner = message_of([&] {
+        auto first = v * 2, second = w * 2;
+        add_tensor_hook(second, [this](const at::Tensor& grad) {
+          swapcontext(&inner, &outer);
+          return grad;
+        });
+        (first + second).backward();
+      });
+      over = true;
+      swapcontext(&inner, &outer);
+    }
+  };
+  std::thread([] {  // what LibTorch keeps of the thread is not to be used again
+    static Fibers* fibers;
+    Fibers own;
+    fibers = &own;
+    std::vector<char> stack(kMiB);
+    getcontext(&own.inner);
+    own.inner.uc_stack = {stack.data(), 0, stack.size()};
+    makecontext(
+        &own.inner, [] { fibers->run_inner(); }, 0);
+    auto x = leaf(2);
+    const Caught of_outer = message_of([&] {
+      auto y = x * 3;
+      add_tensor_hook(y, [](const at::Tensor& grad) {
+        swapcontext(&fibers->outer, &fibers->inner);
+        return grad;
+      });
+      (y * 2).backward();
+    });
+    EXPECT_THAT(of_outer.message, testing::HasSubstr("switched to another fiber"));
+    swapcontext(&own.outer, &own.inner);
+    EXPECT_TRUE(own.over);
+    EXPECT_EQ(own.of_inner.message, "");
+  })
+      .join();
 }
 
 TEST_F(OverdriveNested, AnErrorCrossesTenThousandLevels) {

@@ -100,10 +100,10 @@ TEST_P(MultiGradHookTest, KeepsNeitherTheGraphNorTheTensorsAlive) {
 TEST_P(MultiGradHookTest, LetsGradientsGoWithABackwardThatFails) {
   std::optional<Weak> arrived;
   std::vector<std::vector<Tensor>> calls;
-  overdrive::register_multi_grad_hook(
-      {a, b}, [&](const std::vector<Tensor>& gradients) { calls.push_back(gradients); });
   bool fails = true;
   b.register_hook([&](const Tensor&) { TORCH_CHECK(!fails, "mine"); });
+  overdrive::register_multi_grad_hook(
+      {a, b}, [&](const std::vector<Tensor>& gradients) { calls.push_back(gradients); });
   a.register_hook([&](const Tensor& gradient) { arrived.emplace(gradient.getIntrusivePtr()); });
   const auto backward = [&] {
     const Tensor earlier = (b * 3).sin();

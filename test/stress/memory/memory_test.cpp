@@ -121,6 +121,22 @@ TEST_P(OutOfMemory, OnWorkers) {
   });
 }
 
+// Its observers are called before the frame that a worker enters the backward with.
+TEST_P(OutOfMemory, OnWorkersUnderAProfiler) {
+  const at::CallbackHandle handle = at::addGlobalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction&) { return std::make_unique<at::ObserverContext>(); },
+      [](const at::RecordFunction&, at::ObserverContext*) {}));
+  sweep("observed backward over devices", [] {
+    const at::Tensor x = device_leaf(1);
+    const at::Tensor loss = ((x * 2).to(fake::device(2)) * 3).sum();
+    return [=] {
+      loss.backward();
+      return Tensors{x.grad().cpu()};
+    };
+  });
+  at::removeCallback(handle);
+}
+
 // --- saved tensors ---
 
 struct Packing {
