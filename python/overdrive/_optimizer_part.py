@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import os
+import time
 import weakref
 from typing import Any
 
-from overdrive._capture import CapturedStep
+from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._code import is_watched
 from overdrive._dynamo import around, tell_dynamo
 from overdrive._optimizer import Optimizer
@@ -17,6 +19,7 @@ _MOST_BYTES = 512 << 10
 _CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
 _FIRST = ("The first calls of an optimizer that nobody has given to captured() are PyTorch's, since one that is made for a few steps would gain "
           "nothing.")
+_SLOWER = "Its replays were slower than the step() of its first calls, {:.0f} and {:.0f} microseconds, and step() is PyTorch's."
 _OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the class; capture the whole step, overdrive.capture(step), where it is a "
                    "function.")
 # Under which an optimizer has its update, which leads back to it: both die together.
@@ -40,6 +43,10 @@ class _Update:
         self.inside = False
         # Calls that are PyTorch's before the first is recorded, and those that were.
         self._calls_first, self._first = calls_first, 0
+        # Seconds that those took and so many replays after them, and what follows from that.
+        self._eager: list[float] = []
+        self._replays: list[float] = []
+        self._is_slower = False
         # Of the gradients of the last call: how many, and their bytes.
         self._sized, self._bytes = -1, 0
         self._strided = torch.strided
@@ -63,12 +70,32 @@ class _Update:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
-    def is_first(self) -> bool:
-        """Whether this call is one of the first."""
-        if self._first >= self._calls_first or is_watched():
-            return False
+    def is_pytorchs(self) -> bool:
+        """Whether this call is PyTorch's: one of the first, or any, where replays were slower."""
+        if self._is_slower and not self.captured._given_up:  # it was reset
+            self._is_slower = False
+        return (self._first < self._calls_first or self._is_slower) and not is_watched()
+
+    def pytorchs(self, step: Any, *arguments: Any, **keywords: Any) -> Any:
+        if self._is_slower:
+            self.captured.note_beside("")
+            return step(*arguments, **keywords)
         self._first += 1
-        return True
+        start = time.perf_counter()
+        loss = step(*arguments, **keywords)
+        self._eager.append(time.perf_counter() - start)
+        return loss
+
+    def _weigh(self, seconds: float) -> None:
+        """A replay has taken so long. The clock sees what Python does around it, too."""
+        self._replays.append(seconds)
+        if len(self._replays) < len(self._eager):
+            return
+        eager, replay = (sorted(each)[len(each) // 4] for each in (self._eager, self._replays))
+        self._eager.clear()
+        self._is_slower = replay > eager and os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") != "1"
+        if self._is_slower:
+            self.captured._given_up = _SLOWER.format(replay * 1e6, eager * 1e6)
 
     def _step(self, *_: Any) -> None:
         self._base_step(self._optimizer())
@@ -91,6 +118,11 @@ class _Update:
             elif reason := self._why_not(gradients):
                 self.captured.note_beside(reason)
                 self._base_step(optimizer)
+            elif self._eager:
+                start, captured = time.perf_counter(), self.captured
+                captured(*gradients)
+                if captured._form is _REPLAYED:
+                    self._weigh(time.perf_counter() - start)
             else:
                 self.captured(*gradients)
         finally:
@@ -170,8 +202,10 @@ def _class_for(base: Any) -> Any:
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
         nonlocal known, is_own
         update = vars(self).get(_KEY)
-        if update is None or update.inside or update.is_first():
+        if update is None or update.inside:
             return base.step(self, *arguments, **keywords)
+        if update.is_pytorchs():
+            return update.pytorchs(base.step, self, *arguments, **keywords)
         if base.step is not known:
             is_own, known = is_of_the_program(self), base.step
         if is_own:

@@ -1,5 +1,7 @@
 #include "replay/guard/shared_memory.h"
 
+#include <algorithm>
+
 namespace overdrive::replay {
 
 SharedMemory::SharedMemory(const Program& program)
@@ -11,6 +13,22 @@ SharedMemory::SharedMemory(const Program& program)
     const auto* begin = static_cast<const char*>(memory.address);
     outside_.push_back({begin, begin + memory.bytes});
   }
+  std::sort(outside_.begin(), outside_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  size_t kept = 0;
+  for (const Range& range : outside_) {
+    if (kept > 0 && range.begin < outside_[kept - 1].end) {
+      outside_[kept - 1].end = std::max(outside_[kept - 1].end, range.end);
+    } else {
+      outside_[kept++] = range;
+    }
+  }
+  outside_.resize(kept);
+}
+
+bool SharedMemory::meets_outside(const Range& range) const {
+  const auto first = std::partition_point(outside_.begin(), outside_.end(),
+                                          [&](const Range& outside) { return outside.end <= range.begin; });
+  return first != outside_.end() && first->begin < range.end;
 }
 
 SharedMemory::Range SharedMemory::range_of(const at::Tensor& tensor) {
@@ -27,9 +45,7 @@ bool SharedMemory::harmless(const std::vector<at::Tensor>& inputs) const {
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Range range = range_of(inputs[i]);
-    for (const Range& outside : outside_) {
-      if (outside.meets(range)) return false;
-    }
+    if (meets_outside(range)) return false;
     for (size_t k = 0; k < i && writes_inputs_; ++k) {
       if (!inputs[k].is_same(inputs[i]) && range_of(inputs[k]).meets(range)) return false;
     }

@@ -28,7 +28,9 @@ class SharedMemory {
   // Inputs that must begin where their storage does.
   std::vector<int> begin_of_storage_;
   std::vector<std::pair<int, size_t>> asked_storages_;
-  // Memory that no input may share.
+  bool meets_outside(const Range& range) const;
+
+  // Memory that no input may share: in order, and none meets another one.
   std::vector<Range> outside_;
   bool writes_inputs_ = false;
 };

@@ -1,8 +1,10 @@
 """overdrive.install(optimizers=True) and python -m overdrive --optimizers: optimizers that nobody gives to captured()."""
 import copy
 import gc
+import itertools
 import pickle
 import sys
+import types
 import weakref
 
 import pytest
@@ -249,6 +251,26 @@ def test_a_whole_step_may_hold_one():
     for _ in range(12):
         step(torch.ones(6, 8))
     assert step.stats()["replayed"] > 0, step.refusal()
+
+
+@pytest.mark.parametrize(("always", "later", "gives_way"), [("0", 2.0, True), ("0", 0.5, False), ("1", 2.0, False)])
+def test_replays_that_are_slower_than_the_first_calls_give_way(monkeypatch, always, later, gives_way):
+    """By the clock of the test a call takes a second, and each of those after the first ones `later` seconds."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", always)
+    readings = itertools.count()
+    monkeypatch.setattr("overdrive._optimizer_part.time", types.SimpleNamespace(
+        perf_counter=lambda: (1.0 if (at := next(readings)) < 2 * CALLS_FIRST else later) * at))
+    steps = 3 * CALLS_FIRST + 20
+    ours, optimizer = trained(lambda p: O.Adam(p, 0.05), True, steps=steps)
+    part = overdrive.part_of(optimizer)
+    assert part.stats()["calls"] == steps and ("slower than the step() of its first calls" in part.refusal()) == gives_way
+    assert (part.stats()["replayed"] == CALLS_FIRST) == gives_way
+    part.reset()
+    for _ in range(10):
+        optimizer.step()
+    assert part.refusal() == ""
+    eager, _ = trained(lambda p: O.Adam(p, 0.05), False, steps=steps)
+    assert all(torch.equal(a, b) for a, b in zip(ours[:steps], eager[:steps]))
 
 
 def test_wrong_arguments():
