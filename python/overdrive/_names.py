@@ -132,6 +132,7 @@ class Names:
         # Names whose value it calls at once; and those whose value it takes, with the line.
         self.called: set[str] = set()
         self.passed: dict[str, str] = {}
+        self.passed_chains: set[tuple[str, ...]] = set()
         self._read(code)
         # Attributes that may not be there, or that are named by a string.
         self.strings_of_attributes: dict[str, str] = {}
@@ -218,7 +219,10 @@ class Names:
         while after < len(steps) and steps[after].opname in _ATTRIBUTES[:2]:
             after += 1
         if after > index + 1:
-            self.chains.setdefault((name, *(str(step.argval) for step in steps[index + 1:after])), where)
+            chain = name, *(str(step.argval) for step in steps[index + 1:after])
+            self.chains.setdefault(chain, where)
+            if steps[after - 1].opname == "LOAD_ATTR":
+                self.passed_chains.add(chain)
             return
         following = steps[after:]
         call = next((at for at, step in enumerate(following) if step.opname == "CALL"), None)

@@ -1,6 +1,7 @@
 """Which names the code uses that ran in a captured function."""
 from __future__ import annotations
 
+import os
 import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,6 +11,10 @@ from overdrive._names import NAMERS, fields_of, names_of
 
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
+
+
+# Functions of PyTorch's optimizers and schedulers that go through all attributes.
+_WHOLE_OPTIMIZER = ("state_dict", "__repr__", "__getstate__")
 
 
 class KnownNames(NamedTuple):
@@ -46,6 +51,8 @@ class WalkNames:
         self._by_strings, self._all_fields, self._fills_texts = "", "", ""
         # Functions that the code calls by their names, and gives to no other.
         self._called: set[str] = set()
+        # Functions of modules whose values it takes, by their ways.
+        self._passed_chains: set[tuple[str, ...]] = set()
         for code in self._codes:
             self._take(code)
         self._take_strings(self._codes)
@@ -56,6 +63,9 @@ class WalkNames:
                 (self._asked_of_self.setdefault(code, {}) if code.co_varnames[:1] == ("self",) else self._asked).update(names.attributes)
         for code in watcher.nn_codes:
             self._nn_attributes.update(names_of(code).attributes)
+            if code.co_name in _WHOLE_OPTIMIZER and f"{os.sep}optim{os.sep}" in code.co_filename:
+                self.refusals.append(f"The function asks an optimizer or a scheduler for all that it has ({code.co_name}()), which no guard looks "
+                                     "at; call it outside of the function.")
         self._asks_a_logger = any(code.co_name in ASKS_A_LOGGER for code in watcher.standard_codes)
         for code in watcher.standard_codes:
             names = names_of(code)
@@ -88,6 +98,7 @@ class WalkNames:
             self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
         self._strings |= names.strings
         self._called |= names.called - names.passed.keys()
+        self._passed_chains |= names.passed_chains
         self._whole.update(names.whole)
         if names.whole_of_self:
             self._whole_of_self[code] = names.whole_of_self

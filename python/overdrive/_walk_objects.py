@@ -19,7 +19,6 @@ from overdrive._c_functions import name_of, row_of
 from overdrive._code import file_of, kind_of
 from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
-from overdrive.integrations._c_calls import CALLED_BY
 from overdrive._walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive._walk_places import NOT_FOLLOWED, is_pythons_own
 
@@ -119,7 +118,10 @@ class Objects(Classes):
 
     def _c_function(self, function: Any, name: str, where: str, depth: int) -> None:
         """Its calls are seen, unless another C function makes them: then it is a value of the program, as in ``map(clock, ticks)``."""
-        if row_of(function) is None and name_of(function) not in CALLED_BY and name.rpartition(".")[2] not in self._called:
+        parts = tuple(name.split("."))
+        of_a_module = isinstance(function.__self__, types.ModuleType) and len(parts) > 1 and all(part.isidentifier() for part in parts)
+        is_value = parts in self._passed_chains if of_a_module else parts[-1] not in self._called
+        if is_value and row_of(function) is None:
             self.refusals.append(_REFUSED.format(f"has {name_of(function)}() as a value (`{name}`)", "call it outside"))
         if not isinstance(function.__self__, (types.ModuleType, type)):
             self._into(function.__self__, name.rpartition(".")[0] or name, where, depth + 1)

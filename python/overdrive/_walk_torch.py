@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 from overdrive._code import file_of, kind_of
@@ -49,6 +49,7 @@ class OfTorch(Objects):
         self.notes.attribute(tensor, "_post_accumulate_grad_hooks")
         for read in hooks_of(tensor, name):
             self.reads.setdefault(read.place, read)
+        self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
         self._attributes_of_a_tensor(tensor, name, depth)
         for key in ("requires_grad", "is_leaf", "_version"):
             if key in self._attributes and not (key == "_version" and tensor.is_inference()):
@@ -56,6 +57,12 @@ class OfTorch(Objects):
         # No operator gives it a gradient, but the program may.
         if "grad" in self._attributes and not tensor.requires_grad:
             self._read(ATTRIBUTE, tensor, "grad", f"{name}.grad", self._attributes["grad"], depth)
+
+    def _hooks(self, of_one: Iterable[Any], name: str, depth: int) -> None:
+        """Functions that no name leads to."""
+        for hooks in of_one:
+            for hook in hooks.values() if hooks else ():
+                self._into(hook, f"a hook of {name}", "", depth + 1)
 
     def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
         self._entries(tensor.__dict__, self._attributes, name, depth)
@@ -73,6 +80,7 @@ class OfTorch(Objects):
         self._same_dict(module, name)
         if functions := self._functions_of_torch(kind):
             self._absent_in(entries).add_table(functions, name)
+        self._hooks((module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks), name, depth)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         self.notes.contents(module._modules)
         for parameters in (module._parameters, module._buffers):
@@ -80,6 +88,7 @@ class OfTorch(Objects):
             for key, tensor in parameters.items():
                 if tensor is not None:
                     self._seen[id(tensor)] = tensor
+                    self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
                     if reached or key in self._attributes:
                         self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
