@@ -169,7 +169,13 @@ def row_of(function: Any) -> Row | None:
     known = rows()
     owner = name.rpartition(".")[0]
     found = known.get(name) or known.get(f"{owner}.*") or known.get(f"{name.partition('.')[0]}.*")
-    return found or (_row_of_torch(name) if name.startswith("torch") else None)
+    return found or (_row_of_torch(name) if name.startswith("torch") or _is_of_a_node(function) else None)
+
+
+def _is_of_a_node(function: Any) -> bool:
+    import torch
+
+    return isinstance(getattr(function, "__self__", None), torch.autograd.graph.Node)
 
 
 def _row_of_torch(name: str) -> Row | None:

@@ -1,6 +1,7 @@
 """Globals, modules and the environment, as far as code names them."""
 from __future__ import annotations
 
+import abc
 import builtins
 import os
 import sys
@@ -32,6 +33,8 @@ class Globals(Places):
             self.notes.keys(sys.modules)
             for text in self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
+        if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", "")):
+            self._read(ANSWER, abc.get_cache_token, None, "the classes that abstract ones know (register())", where, NOT_FOLLOWED)
         if where := next((names_of(code).any_module for code in self._codes if names_of(code).any_module), ""):
             self.refusals.append(f"The function finds modules by names that it computes ({where}); write the names.")
         for name in ("environ", "environb", "getenv", "getenvb"):
@@ -59,8 +62,9 @@ class Globals(Places):
     def _globals(self, names: Names, variables: dict[str, Any]) -> None:
         for name, where in names.globals.items():
             self._read(ENTRY, variables, name, name, where, 0)
-            if name not in variables and not (name in vars(builtins) and _is_pythons_own(vars(builtins)[name])):
-                self._read(ENTRY, vars(builtins), name, name, where, 0)
+            if name not in variables:
+                is_pythons = name in vars(builtins) and _is_pythons_own(vars(builtins)[name])
+                self._read(ENTRY, vars(builtins), name, name, where, NOT_FOLLOWED if is_pythons else 0)
         for text in names.strings if "globals" in names.globals else ():
             if text.isidentifier():
                 self._read(ENTRY, variables, text, text, names.globals["globals"], 0)

@@ -57,8 +57,10 @@ class TurnTexts {
 
   std::string of_lane(int lane) const {
     std::string text = "[";
-    for (int i = 0; i < static_cast<int>(plan_.schedule.lanes[lane].size()); ++i)
-      text += (i ? "," : "") + of_turn({lane, i});
+    for (int i = 0; i < static_cast<int>(plan_.schedule.lanes[lane].size()); ++i) {
+      if (i > 0) text += ",";
+      text += of_turn({lane, i});
+    }
     return text + "]";
   }
 

@@ -1,6 +1,8 @@
 """What a captured step does not know, it refuses: programs that were silently wrong, because a value was guarded only if a name led to it. Each
 is right in every call, or refused by name."""
+import abc
 import asyncio
+import builtins
 import datetime
 import functools
 import importlib
@@ -307,3 +309,25 @@ def test_a_limit_is_a_refusal(read, alter, named):
             alter(long)
         assert torch.equal(step(X), read(long, X)), i
     assert named in step.refusal(), step.refusal()
+
+
+def test_a_class_that_an_abstract_one_gets_to_know():
+    class Abstract(abc.ABC):
+        pass
+
+    value = Config()
+    step = overdrive.capture(lambda x: x * (2 if isinstance(value, Abstract) else 3))
+    for i in range(20):
+        if i == 12:
+            Abstract.register(Config)
+        assert torch.equal(step(X), X * (2 if i >= 12 else 3)), i
+    assert step.stats()["replayed"] > 8, step.explain()
+
+
+def test_a_builtin_that_is_replaced(monkeypatch):
+    step = overdrive.capture(lambda x: x * max(2, 1))
+    for i in range(20):
+        if i == 12:
+            monkeypatch.setattr(builtins, "max", lambda *_: 7)
+        assert torch.equal(step(X), X * (7 if i >= 12 else 2)), i
+    assert step.stats()["replayed"] > 8, step.explain()

@@ -4,4 +4,6 @@ what has guards."""
 CALLED_BY = {
     # Keys of its caches, made of keyword arguments that are numbers, flags and texts.
     "_pickle.dumps": ("gpytorch/utils/memoize.py",),
+    # The line of a warning.
+    "sys._getframe": ("pyro/util.py",),
 }
