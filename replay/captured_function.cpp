@@ -214,9 +214,9 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
   const Function function = counts_ && arguments_ ? with_numbers(function_, arguments_->values()) : function_;
-  Recording& made = recordings_.add(
-      std::make_unique<Recording>(function, options_, stats_, inputs, watched, given_, counts_), inputs,
-      stats_.calls);
+  Recording& made =
+      recordings_.add(std::make_unique<Recording>(function, options_, stats_, inputs, watched, given_, counts_),
+                      inputs, stats_.calls);
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->has_values_of(made)) kept.recording->note_new_values();
   }

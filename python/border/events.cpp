@@ -36,8 +36,10 @@ struct Hash {
 };
 
 Function function_of(void* callable) {
-  static const auto code_of = reinterpret_cast<void* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyCFunction_GetFunction"));
-  static const auto name_of = reinterpret_cast<const char* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyEval_GetFuncName"));
+  static const auto code_of =
+      reinterpret_cast<void* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyCFunction_GetFunction"));
+  static const auto name_of =
+      reinterpret_cast<const char* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyEval_GetFuncName"));
   static const auto clear = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "PyErr_Clear"));
   if (!code_of || !name_of || !clear) return {};
   void* code = code_of(callable);
@@ -69,7 +71,8 @@ extern "C" __attribute__((visibility("default"))) void overdrive_python_watch_ev
 }
 
 // Calls of this C function are told no more, or, where it reads numbers, beside numbers of the call alone.
-extern "C" __attribute__((visibility("default"))) void overdrive_python_know(void* callable, int reads_numbers) {
+extern "C" __attribute__((visibility("default"))) void overdrive_python_know(void* callable,
+                                                                             int reads_numbers) {
   using namespace overdrive::python;
   const Function function = function_of(callable);
   if (function.code) known()[function] = reads_numbers != 0;

@@ -171,9 +171,7 @@ class Recording {
   void release_run();
 
   // Guards, recording_state.cpp. Whether the call is one of those that are compared.
-  bool is_compared() const {
-    return compared_.has(replays_ + 1) || (beside_new_ > 0 && compared_.has_any());
-  }
+  bool is_compared() const { return compared_.has(replays_ + 1) || (beside_new_ > 0 && compared_.has_any()); }
   // Why the recording does not fit what it uses from outside, or null.
   const char* outside_difference();
   // The same, or what declines() has found.
