@@ -124,6 +124,8 @@ class OfTorch(Objects):
         if where := self._attributes.get("state", ""):
             read = Read(ENTRY, optimizer.__dict__, "state", f"{name}.state", where)
             self.reads.setdefault(read.place, read)
+            if is_of_the_program(optimizer):
+                self._into(optimizer.state, f"{name}.state", where, depth + 1)
             self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, NOT_FOLLOWED)
             for key in [key for key in optimizer.state if is_number(key)]:
                 self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)

@@ -167,7 +167,7 @@ class Rate:
         return 0.1 if time.time() < 1 else 0.5
 
 
-@pytest.mark.parametrize("kind, reason", [("iterated", "`self.numbers`, an iterator that lives on"), ("timed", "time.time(), which asks for the time")])
+@pytest.mark.parametrize("kind, reason", [("iterated", "numbers`, an iterator that lives on"), ("timed", "time.time(), which asks for the time")])
 def test_numbers_that_may_change_unseen_are_refused(kind, reason):
     results = []
     for capture in (lambda function: function, overdrive.capture):
