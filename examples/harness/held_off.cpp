@@ -34,7 +34,7 @@ namespace overdrive::engine {
 
 void install(const Options&) { ++asked; }
 bool uninstall() { return true; }
-ScopedInstall::ScopedInstall(const Options& options) : options_before_(options) { ++asked; }
+ScopedInstall::ScopedInstall(const Options&) : number_(0) { ++asked; }
 ScopedInstall::~ScopedInstall() = default;
 
 }  // namespace overdrive::engine

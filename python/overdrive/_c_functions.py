@@ -16,7 +16,7 @@ import os
 import types
 from typing import Any, NamedTuple
 
-from overdrive.integrations._c_calls import CALLED_BY
+from overdrive.integrations._c_calls import CALLED_BY, PURE
 
 _NOBODY = ("\0",)
 
@@ -166,6 +166,8 @@ def row_of(function: Any) -> Row | None:
     name = name_of(function)
     if name in _NOT:
         return None
+    if name in PURE:
+        return _ASKS
     known = rows()
     owner = name.rpartition(".")[0]
     found = known.get(name) or known.get(f"{owner}.*") or known.get(f"{name.partition('.')[0]}.*")

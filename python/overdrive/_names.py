@@ -126,6 +126,8 @@ class Names:
         self.by_strings, self.all_fields = "", ""
         # Where it finds globals, and modules, by names that it computes.
         self.any_global, self.any_module = "", ""
+        # Whether it puts texts together.
+        self.makes_texts = False
         # Where it takes items by keys that it computes, but of `param_groups`.
         self.by_keys = ""
         self.operators: set[str] = set()
@@ -166,14 +168,16 @@ class Names:
             if line != before:
                 where = f"{file}:{line}"
             name = step.opname
+            self.makes_texts |= name == "BUILD_STRING" or name == "BINARY_OP" and step.argrepr in ("+", "%", "+=") or (
+                name == "LOAD_METHOD" and step.argval in ("format", "join", "replace"))
             if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD") and not _leads_on(steps, index):
-                if name != "LOAD_ATTR" and _is_called(code, step):
+                if _is_called(code, steps, index):
                     self.called.add(str(step.argval))
                 else:
                     self.passed.setdefault(str(step.argval), where)
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)
-                self._global(steps, index, where)
+                self._global(code, steps, index, where)
             elif name in _ATTRIBUTES and step.argval:
                 self.attributes.setdefault(str(step.argval), where)
                 if any(begin <= step.offset < end for begin, end in caught):
@@ -214,14 +218,14 @@ class Names:
         elif step.opname == "UNARY_NEGATIVE":
             self.operators.add("__neg__")
 
-    def _global(self, steps: list[Step], index: int, where: str) -> None:
+    def _global(self, code: types.CodeType, steps: list[Step], index: int, where: str) -> None:
         name, after = steps[index].argval, index + 1
         while after < len(steps) and steps[after].opname in _ATTRIBUTES[:2]:
             after += 1
         if after > index + 1:
             chain = name, *(str(step.argval) for step in steps[index + 1:after])
             self.chains.setdefault(chain, where)
-            if steps[after - 1].opname == "LOAD_ATTR":
+            if not _is_called(code, steps, after - 1):
                 self.passed_chains.add(chain)
             return
         following = steps[after:]
@@ -279,18 +283,22 @@ def _leads_on(steps: list[Step], index: int) -> bool:
     return _is(steps, index + 1, "LOAD_ATTR", "LOAD_METHOD")
 
 
-def _is_called(code: types.CodeType, step: Step) -> bool:
-    """Whether what it loads is called: since Python 3.11 there is room on the stack beside what will be."""
+def _is_called(code: types.CodeType, steps: list[Step], index: int) -> bool:
+    """Whether what it loads is called: since Python 3.11 there is room on the stack beside what will be, which stands before the first name
+    of ``a.b.c(x)`` until 3.12, and behind the last one since then."""
+    step = steps[index]
     if step.opname == "LOAD_METHOD":
         return True
-    if step.opname == "LOAD_GLOBAL" and sys.version_info >= (3, 11):
-        return bool(step.arg & 1)
-    raw = [one for one in dis.get_instructions(code) if one.opname != "CACHE"]
-    index = next(at for at, one in enumerate(raw) if one.offset == step.offset)
+    while sys.version_info < (3, 13) and index > 0 and steps[index].opname == "LOAD_ATTR":
+        index -= 1
+    if steps[index].opname == "LOAD_GLOBAL" and sys.version_info >= (3, 11) and steps[index].arg & 1:
+        return True
+    raw = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+    at = next(at for at, one in enumerate(raw) if one.offset == steps[index].offset)
     if sys.version_info >= (3, 11):
-        return raw[index + (1 if sys.version_info >= (3, 13) else -1)].opname == "PUSH_NULL"
+        return raw[at + (1 if sys.version_info >= (3, 13) else -1)].opname == "PUSH_NULL"
     depth = 1
-    for following in raw[index + 1:]:
+    for following in raw[raw.index(next(one for one in raw if one.offset == step.offset)) + 1:]:
         if following.opname in _TAKEN_BY_CALLS:
             taken = _TAKEN_BY_CALLS[following.opname] + (following.arg or 0)
             if taken >= depth:

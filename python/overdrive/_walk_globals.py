@@ -35,8 +35,6 @@ class Globals(Places):
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
         if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", "")):
             self._read(ANSWER, abc.get_cache_token, None, "the classes that abstract ones know (register())", where, NOT_FOLLOWED)
-        if where := next((names_of(code).any_module for code in self._codes if names_of(code).any_module), ""):
-            self.refusals.append(f"The function finds modules by names that it computes ({where}); write the names.")
         for name in ("environ", "environb", "getenv", "getenvb"):
             if where := self._attributes.get(name, self._all_globals.get(name, "")):
                 self._dict(getattr(os.environ, "_data", {}), "os.environ", where, 0)

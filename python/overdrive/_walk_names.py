@@ -48,9 +48,10 @@ class WalkNames:
         # Parts of names of attributes that the code puts together; "": any name. Of any object, and of the methods' own.
         self._whole: dict[str, str] = {}
         self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
-        self._by_strings, self._all_fields, self._fills_texts = "", "", ""
+        self._by_strings, self._by_modules, self._all_fields, self._fills_texts = "", "", "", ""
         # Functions that the code calls by their names, and gives to no other.
         self._called: set[str] = set()
+        self._passed: set[str] = set()
         # Functions of modules whose values it takes, by their ways.
         self._passed_chains: set[tuple[str, ...]] = set()
         for code in self._codes:
@@ -98,11 +99,15 @@ class WalkNames:
             self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
         self._strings |= names.strings
         self._called |= names.called - names.passed.keys()
+        self._passed |= names.passed.keys()
         self._passed_chains |= names.passed_chains
         self._whole.update(names.whole)
         if names.whole_of_self:
             self._whole_of_self[code] = names.whole_of_self
         self._by_strings = self._by_strings or names.by_strings
+        self._by_modules = self._by_modules or names.any_module
+        if names.any_module and names.makes_texts:
+            self.refusals.append(f"The function finds modules by names that it computes ({names.any_module}); write the names.")
         self._all_fields = self._all_fields or names.all_fields
         self._fills_texts = self._fills_texts or names.fills_texts
         self._optional.update(names.strings_of_attributes)

@@ -120,7 +120,7 @@ class Objects(Classes):
         """Its calls are seen, unless another C function makes them: then it is a value of the program, as in ``map(clock, ticks)``."""
         parts = tuple(name.split("."))
         of_a_module = isinstance(function.__self__, types.ModuleType) and len(parts) > 1 and all(part.isidentifier() for part in parts)
-        is_value = parts in self._passed_chains if of_a_module else parts[-1] not in self._called
+        is_value = parts in self._passed_chains if of_a_module else parts[-1] in self._passed or parts[-1].endswith("]")
         if is_value and row_of(function) is None:
             self.refusals.append(_REFUSED.format(f"has {name_of(function)}() as a value (`{name}`)", "call it outside"))
         if not isinstance(function.__self__, (types.ModuleType, type)):

@@ -1,6 +1,7 @@
 """Where a walk is: the values that it has found, and those that it still follows."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -54,10 +55,6 @@ class Places(WalkNames):
             self._absent_in(holder).add(key, name, where)
             return
         read = self.reads[place] = Read(kind, holder, key, name, where)
-        if self._by_strings and isinstance(read.expected, str):
-            self._note_string(read.expected)
-        if self._fills_texts and isinstance(read.expected, str):
-            self._note_fields(read.expected)
         if kind == CONTENTS:
             for item in read.expected:
                 self._into(item, name, where, depth + 1)
@@ -86,6 +83,8 @@ class Places(WalkNames):
             return
         if type(value).__module__ in _OF_NOBODY or isinstance(value, type) and value.__module__ in _OF_NOBODY:
             return
+        if isinstance(value, str):
+            self._note_text(value)
         if is_number(value) and not has_attributes(value):
             return
         if depth > _DEEPEST:
@@ -94,6 +93,18 @@ class Places(WalkNames):
             return
         self._seen[id(value)] = value
         self._look(value, name, where, depth)
+
+    def _note_text(self, text: str) -> None:
+        """A value that may be a name, or have some."""
+        if self._by_strings:
+            self._note_string(text)
+        if self._fills_texts:
+            self._note_fields(text)
+        path = text if self._by_modules else ""
+        while path:  # "a.b" of "a.b.c", too
+            if path in sys.modules:
+                self._read(ENTRY, sys.modules, path, f"sys.modules[{path!r}]", self._by_modules, 0)
+            path = path.rpartition(".")[0]
 
     def _look(self, value: Any, name: str, where: str, depth: int) -> None:
         """What is behind a value."""

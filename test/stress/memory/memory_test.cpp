@@ -126,7 +126,9 @@ struct Observed : at::ObserverContext {};
 // Its observers are called before the frame that a worker enters the backward with.
 TEST_P(OutOfMemory, OnWorkersUnderAProfiler) {
   const at::CallbackHandle handle = at::addGlobalCallback(at::RecordFunctionCallback(
-      [](const at::RecordFunction&) { return std::make_unique<Observed>(); },
+      [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        return std::make_unique<Observed>();
+      },
       [](const at::RecordFunction&, at::ObserverContext*) {}));
   sweep("observed backward over devices", [] {
     const at::Tensor x = device_leaf(1);

@@ -40,7 +40,7 @@ BASE_AND_HOST = [
           "  if (request.pruned) outputs.push_back(edge);", "  if (request.pruned && !FAULT) outputs.push_back(edge);",
           tests("engine_contract_threads_test", "Nested/*")),
     Fault("old_keep_graph", "a nested run has the keep_graph of the run around", "engine/host/shared_task.cpp",
-          "  std::swap(task_.keep_graph_, keep_graph_);", "  if (!FAULT) std::swap(task_.keep_graph_, keep_graph_);",
+          "  std::swap(task_->keep_graph_, keep_graph_);", "  if (!FAULT) std::swap(task_->keep_graph_, keep_graph_);",
           tests(GRAPH, "*Frame*:*Pruning*")),
 ]
 
@@ -176,10 +176,10 @@ DOORS = [
           "  if (no_inputs || no_gradient) return", "  if ((no_inputs || no_gradient) && !FAULT) return",
           tests("engine_rules_tests", "Forwarding.*:Regressions.*")),
     Fault("check_moves_numbers", "a checked backward draws the numbers after stock's", "engine/shadow_check.cpp",
-          "  generator.set_state(generator_state);", "  if (!FAULT) generator.set_state(generator_state);",
+          "  half.generators.restore();", "  if (!FAULT) half.generators.restore();",
           tests("engine_rules_tests", "*ShadowCheck.*")),
     Fault("inner_scope_decides", "the last of several scopes decides what stays installed", "engine/install.cpp",
-          "    if (scopes_++ == 0) on_before_scopes_", "    if (scopes_++ == 0 || FAULT) on_before_scopes_",
+          "      if (scopes_.empty()) before_scopes_ = before;", "      if (scopes_.empty() || FAULT) before_scopes_ = before;",
           tests("engine_switching_tests", "*Install.*")),
     Fault("heap_overruled", "uninstall() takes back what the program asked to keep", "engine/heap_keeper.cpp",
           "  if (!by_program_) {", "  if (!by_program_ || FAULT) {",

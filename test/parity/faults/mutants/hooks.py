@@ -40,7 +40,7 @@ SCOPE = [
           "    open_.store(false, std::memory_order_relaxed);", "    if (!FAULT) open_.store(false, std::memory_order_relaxed);",
           tests("hooks_stack_test", "*HookStack*")),
     Fault("one_gradient_early", "a hook of several gradients does not wait for the last", "hooks/scope/multi_grad_hook.cpp",
-          "      if (++arrived.count < expected) return;", "      if (++arrived.count + (FAULT ? 1 : 0) < expected) return;",
+          "      if (++arrived.count < expected) return false;", "      if (++arrived.count + (FAULT ? 1 : 0) < expected) return false;",
           tests("doors_tests", "*MultiGradHookTest*")),
     Fault("unpacked_without_version", "an unpacked tensor has a version counter of its own", "hooks/scope/saved_tensor.cpp",
           "  impl::set_version_counter(result, metadata.version.counter());",
