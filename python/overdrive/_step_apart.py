@@ -143,6 +143,7 @@ class StepApart(StepLearning):
 
     def _note_changed_apart(self, apart: dict[Any, Read]) -> None:
         """The same, and places at which no guard looks."""
+        self._ever_apart.update(self._changed_apart)
         for read in self._places_given():
             if read.place in self._changed_apart:
                 self._note_given_by_both(read.place, read)

@@ -207,6 +207,7 @@ class StepChoice(StepTexts):
         self._appearances.clear()
         self._changes_setting = ""
         self._unsure.clear()
+        self._ever_apart.clear()
         self._counters.clear()
         self._written_ahead.clear()
         self._assigned.clear()

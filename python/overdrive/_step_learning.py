@@ -258,7 +258,7 @@ class StepLearning(StepChoice):
     def _only_read(self, reads: Mapping[_Place, Read]) -> dict[_Place, Read]:
         """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
         return {place: read for place, read in reads.items()
-                if place not in self._counters and place not in self._assigned and self._before.is_still_at(read)}
+                if not (place in self._counters or place in self._assigned or place in self._ever_apart) and self._before.is_still_at(read)}
 
     def _used_though_left(self) -> list[Read]:
         """Of these, tensors that an operator of the recording was given."""

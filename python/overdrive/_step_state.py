@@ -86,6 +86,8 @@ class StepState:
         self._is_apart = False
         self._changed_apart: dict[tuple[int, int, Any], Read] = {}
         self._is_outdated = False
+        # Places that such code was ever seen to change: a run whose replay came first leaves them alone.
+        self._ever_apart: set[tuple[int, int, Any]] = set()
         # Whether the run under way may not be recorded, since it changes what a replay would not.
         self._has_refused_change = False
         # Why nothing may be recorded, once the function and such code were seen to give one place values.
