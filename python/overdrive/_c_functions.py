@@ -16,7 +16,7 @@ import os
 import types
 from typing import Any, NamedTuple
 
-from overdrive.integrations._c_calls import CALLED_BY, PURE
+from overdrive._c_calls import CALLED_BY, PURE
 
 _NOBODY = ("\0",)
 
@@ -83,38 +83,42 @@ sys.getrefcount sys.gettrace
 # Functions of PyTorch that are no operators: they ask for what a recording looks at by other means, or change it for a block.
 _OF_TORCH = _names("""
 __enter__ __exit__ __init__ __setstate__ _accelerator_getAccelerator _accelerator_isAllocatorInitialized _are_functorch_transforms_active
-_autograd_init _can_cast _check_sparse_tensor_invariants _dispatch_dump _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key
-_dispatch_isTensorSubclassLike _dispatch_key_set _dispatch_keys _dispatch_tls_is_dispatch_key_excluded _dispatch_tls_is_dispatch_key_included
-_enter_dual_level _exit_dual_level _fix_weakref _functorch _get_accelerator _get_autograd_fallback_mode _get_backcompat_broadcast_warn
-_get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled _get_default_device
-_get_deterministic_algorithms _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_dispatch_mode
-_get_dispatch_stack_at _get_flash_sdp_enabled _get_fp32_precision_getter _get_function_stack_at _get_math_sdp_enabled
-_get_mem_efficient_sdp_enabled _get_mkldnn_enabled _get_nnpack_enabled _get_overrideable_sdp_enabled _get_privateuse1_backend_name _get_schema
-_get_tracing_state _group_tensors _group_tensors_by_device_and_dtype _has_kleidiai _has_mkldnn _has_storage _has_torch_function
-_has_torch_function_unary _has_torch_function_variadic _increment_version _is_alias_of _is_any_autocast_enabled _is_autocast_available
-_is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled _is_torch_function_all_disabled _is_torch_function_enabled
-_is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled _jit_get_operation _jit_is_in_scripting _jit_resolve_packet
-_len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_metadata _log_api_usage_once _make_dual _parse_to _pop_torch_function_stack
-_push_on_torch_function_stack _record_function_enter_new _record_function_exit _register_hook_dict _remove_obj_from_tls _rev_view_func_unsafe
-_saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _sequence_nr _set_autograd_fallback_mode _set_backward
-_set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled _set_view_replay_enabled _should_allow_numbers_as_tensors _stash_obj_in_tls
-_unpack_dual _unset_dispatch_mode _view_func _view_func_unsafe apply as_subclass as_tensor asarray autocast_decrement_nesting
-autocast_increment_nesting bfloat16 bool byte can_cast cdouble cfloat char clear_autocast_cache cpu cuda double dsmm element_size enter_dual_level
-exit_dual_level fallthrough float from_numpy frombuffer get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype get_default_dtype
-get_device get_num_threads half has_torch_function has_torch_function_unary has_torch_function_variadic hsmm int is_anomaly_check_nan_enabled
-is_anomaly_enabled is_autocast_available is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled
-is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_inference_mode_enabled is_warn_always_enabled long mark_dirty
+_autograd_init _can_cast _check_sparse_tensor_invariants _current_autograd_node _current_graph_task_id _dispatch_dump _dispatch_has_kernel
+_dispatch_has_kernel_for_dispatch_key _dispatch_isTensorSubclassLike _dispatch_key_set _dispatch_keys _dispatch_tls_is_dispatch_key_excluded
+_dispatch_tls_is_dispatch_key_included _enter_dual_level _exit_dual_level _fix_weakref _functorch _get_accelerator _get_autograd_fallback_mode
+_get_backcompat_broadcast_warn _get_creation_meta _get_cudnn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled
+_get_cudnn_sdp_enabled _get_default_device _get_deterministic_algorithms _get_deterministic_algorithms_warn_only
+_get_deterministic_fill_uninitialized_memory _get_dispatch_mode _get_dispatch_stack_at _get_flash_sdp_enabled _get_fp32_precision_getter
+_get_function_stack_at _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_mkldnn_enabled _get_nnpack_enabled _get_overrideable_sdp_enabled
+_get_privateuse1_backend_name _get_schema _get_sequence_nr _get_tracing_state _group_tensors _group_tensors_by_device_and_dtype _has_kleidiai
+_has_mkldnn _has_storage _has_torch_function _has_torch_function_unary _has_torch_function_variadic _increment_version _is_alias_of
+_is_any_autocast_enabled _is_autocast_available _is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled _is_torch_function_all_disabled
+_is_torch_function_enabled _is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled _jit_get_operation _jit_is_in_scripting
+_jit_resolve_packet _len_torch_dispatch_stack _len_torch_function_stack _log_api_usage_metadata _log_api_usage_once _make_dual _make_saved_tensor
+_parse_to _pop_saved_tensors_default_hooks _pop_torch_function_stack _profiler_enabled _push_on_torch_function_stack
+_push_saved_tensors_default_hooks _record_function_enter_new _record_function_exit _record_function_with_args_enter
+_record_function_with_args_exit _register_hook_dict _remove_obj_from_tls _rev_view_func_unsafe _saved_tensors_hooks_disable
+_saved_tensors_hooks_enable _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _saved_tensors_hooks_set_tracing
+_sequence_nr _set_autograd_fallback_mode _set_backward _set_creation_meta _set_fwd_grad_enabled _set_grad_enabled _set_multithreading_enabled
+_set_view_replay_enabled _should_allow_numbers_as_tensors _stash_obj_in_tls _top_saved_tensors_default_hooks _unpack_dual
+_unsafe_set_version_counter _unset_dispatch_mode _view_func _view_func_unsafe _will_engine_execute_node apply as_subclass as_tensor asarray
+autocast_decrement_nesting autocast_increment_nesting bfloat16 bool byte can_cast cdouble cfloat char clear_autocast_cache cpu cuda double dsmm
+element_size enter_dual_level exit_dual_level fallthrough float from_numpy frombuffer get_autocast_cpu_dtype get_autocast_dtype
+get_autocast_gpu_dtype get_default_dtype get_device get_num_threads half has_torch_function has_torch_function_unary has_torch_function_variadic
+hsmm int is_anomaly_check_nan_enabled is_anomaly_enabled is_autocast_available is_autocast_cache_enabled is_autocast_cpu_enabled
+is_autocast_enabled is_deterministic_algorithms_warn_only_enabled is_grad_enabled is_inference_mode_enabled is_warn_always_enabled long mark_dirty
 mark_non_differentiable maybe_current_level metadata name ndimension nelement nested_tensor new new_tensor numel peek_interpreter_stack
 promote_types queue_callback register_hook register_multi_grad_hook register_prehook result_type run_backward saddmm save_for_backward
 save_for_forward set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled
-set_autocast_gpu_dtype set_eval_frame set_grad_enabled set_materialize_grads set_skip_guard_eval_unsafe short spmm tensor type unpack_dual
+set_autocast_gpu_dtype set_autograd_compiler set_eval_frame set_grad_enabled set_materialize_grads set_skip_guard_eval_unsafe short spmm tensor
+type unpack unpack_dual
 """)
 # Classes of PyTorch in C whose methods are all of that kind, and modules of torch.func.
-_CLASSES_OF_TORCH = ("torch._C.DisableTorchFunction", "torch._C._DisableTorch", "torch._C._Disable", "torch._C._AutoDispatch",
-                     "torch._C._functorch.", "torch._C.Size.", "torch.Size.", "torch._C._ExcludeDispatch", "torch._C._IncludeDispatch",
-                     "torch._C._SetExclude", "torch._C._ForceDispatch", "torch.dtype.", "torch.device.", "torch.finfo.", "torch.iinfo.",
-                     "torch._C._RecordFunctionFast", "torch._C._Inference", "torch.utils._pytree", "torch._C._autograd.DeviceType",
-                     "torch._C._profiler._RecordFunctionFast", "torch._C._monitor")
+_CLASSES_OF_TORCH = ("torch._C._autograd.SavedTensor.", "torch._C.DisableTorchFunction", "torch._C._DisableTorch", "torch._C._Disable",
+                     "torch._C._AutoDispatch", "torch._C._functorch.", "torch._C.Size.", "torch.Size.", "torch._C._ExcludeDispatch",
+                     "torch._C._IncludeDispatch", "torch._C._SetExclude", "torch._C._ForceDispatch", "torch.dtype.", "torch.device.",
+                     "torch.finfo.", "torch.iinfo.", "torch._C._RecordFunctionFast", "torch._C._Inference", "torch.utils._pytree",
+                     "torch._C._autograd.DeviceType", "torch._C._profiler._RecordFunctionFast", "torch._C._monitor")
 # By the first part of a name.
 _REASON = {
     "time": "asks for the time", "datetime": "asks for the time", "posix": "asks the system or changes it",
@@ -195,9 +199,9 @@ def may_call(file: str, function: Any) -> bool:
 
 
 def is_for_libraries(function: Any) -> bool:
-    """Whether PyTorch and Python's library may call it, and the program may not. PyTorch's Python asks for settings that a recording has."""
+    """Whether PyTorch and Python's library may call it, and the program may not. PyTorch's Python goes on in PyTorch's C, which a recording knows."""
     name = name_of(function)
-    return name in _OF_LIBRARIES or name.startswith("torch._C.") and name.rpartition(".")[2].lstrip("_").startswith(("is_", "get_", "has_"))
+    return name in _OF_LIBRARIES or name.startswith("torch._C.")
 
 
 def refusal_of(function: Any) -> str:

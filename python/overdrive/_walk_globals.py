@@ -31,7 +31,7 @@ class Globals(Places):
             self._globals(names_of(code), variables)
         if {"modules", "import_module"} & {*self._attributes, *self._all_globals}:
             self.notes.keys(sys.modules)
-            for text in self._strings & sys.modules.keys():
+            for text in self._strings if "sys" in self._all_globals else self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
         if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", "")):
             self._read(ANSWER, abc.get_cache_token, None, "the classes that abstract ones know (register())", where, NOT_FOLLOWED)

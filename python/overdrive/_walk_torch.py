@@ -126,6 +126,11 @@ class OfTorch(Objects):
             self.reads.setdefault(read.place, read)
             if is_of_the_program(optimizer):
                 self._into(optimizer.state, f"{name}.state", where, depth + 1)
+            else:  # what the program keeps there beside the tensors of step()
+                numbers = [(entries, key) for entries in optimizer.state.values() if isinstance(entries, dict) for key, value in entries.items()
+                           if value is not None and is_number(value)]
+                for entries, key in numbers:
+                    self._read(ENTRY, entries, key, f"{name}.state[...][{key!r}]", where, depth)
             self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, NOT_FOLLOWED)
             for key in [key for key in optimizer.state if is_number(key)]:
                 self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)
