@@ -131,8 +131,7 @@ class Names:
         # Where it takes items by keys that it computes, but of `param_groups`.
         self.by_keys = ""
         self.operators: set[str] = set()
-        # Names whose value it calls at once; and those whose value it takes, with the line.
-        self.called: set[str] = set()
+        # Names whose value it takes, and does not call at once, with the line.
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
         self._read(code)
@@ -170,11 +169,9 @@ class Names:
             name = step.opname
             self.makes_texts |= name == "BUILD_STRING" or name == "BINARY_OP" and step.argrepr in ("+", "%", "+=") or (
                 name == "LOAD_METHOD" and step.argval in ("format", "join", "replace"))
-            if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD") and not _leads_on(steps, index):
-                if _is_called(code, steps, index):
-                    self.called.add(str(step.argval))
-                else:
-                    self.passed.setdefault(str(step.argval), where)
+            is_last = name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD") and not _leads_on(steps, index)
+            if is_last and not _is_called(code, steps, index):
+                self.passed.setdefault(str(step.argval), where)
             if name in _GLOBALS:
                 self.globals.setdefault(step.argval, where)
                 self._global(code, steps, index, where)
@@ -293,12 +290,12 @@ def _is_called(code: types.CodeType, steps: list[Step], index: int) -> bool:
         index -= 1
     if steps[index].opname == "LOAD_GLOBAL" and sys.version_info >= (3, 11) and steps[index].arg & 1:
         return True
-    raw = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
-    at = next(at for at, one in enumerate(raw) if one.offset == steps[index].offset)
     if sys.version_info >= (3, 11):
-        return raw[at + (1 if sys.version_info >= (3, 13) else -1)].opname == "PUSH_NULL"
+        return steps[index].offset in _beside_room(code)
     depth = 1
-    for following in raw[raw.index(next(one for one in raw if one.offset == step.offset)) + 1:]:
+    for following in dis.get_instructions(code):
+        if following.offset <= step.offset:
+            continue
         if following.opname in _TAKEN_BY_CALLS:
             taken = _TAKEN_BY_CALLS[following.opname] + (following.arg or 0)
             if taken >= depth:
@@ -309,6 +306,14 @@ def _is_called(code: types.CodeType, steps: list[Step], index: int) -> bool:
         if depth < 1:
             return False
     return False
+
+
+@functools.lru_cache(maxsize=64)
+def _beside_room(code: types.CodeType) -> frozenset[int]:
+    """Offsets of instructions beside which a PUSH_NULL stands, on the side where this Python has it."""
+    raw = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+    pairs = zip(raw, raw[1:]) if sys.version_info >= (3, 13) else zip(raw[1:], raw)
+    return frozenset(one.offset for one, beside in pairs if beside.opname == "PUSH_NULL")
 
 
 def _is_self(step: Step) -> bool:

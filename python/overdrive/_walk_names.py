@@ -49,8 +49,7 @@ class WalkNames:
         self._whole: dict[str, str] = {}
         self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
         self._by_strings, self._by_modules, self._all_fields, self._fills_texts = "", "", "", ""
-        # Functions that the code calls by their names, and gives to no other.
-        self._called: set[str] = set()
+        # Names whose values the code takes, and does not call at once.
         self._passed: set[str] = set()
         # Functions of modules whose values it takes, by their ways.
         self._passed_chains: set[tuple[str, ...]] = set()
@@ -98,7 +97,6 @@ class WalkNames:
         if names.asked_of_self:
             self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
         self._strings |= names.strings
-        self._called |= names.called - names.passed.keys()
         self._passed |= names.passed.keys()
         self._passed_chains |= names.passed_chains
         self._whole.update(names.whole)
