@@ -160,7 +160,7 @@ void install_into(void* host) {
 // first, and never us.
 EngineGetter find_getter(void** host) {
   EngineGetter getter = nullptr;
-  overdrive::base::visit_loaded_objects([&](const char* path) {
+  overdrive::base::visit_loaded_objects<&dl_iterate_phdr>([&](const char* path) {
     if (!*path) return false;
     void* const object = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (!object) return false;

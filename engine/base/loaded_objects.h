@@ -28,16 +28,21 @@ struct LoadedObject {
   }
 };
 
+// Calls dl_iterate_phdr() so that no fork happens meanwhile: a child of glibc's fork would wait for the lock of
+// the loader's list for ever. The library asks by this alone; the preload library, which has none of the
+// library's locks, asks once. `look` must not call the loader.
+int look_at_loaded_objects(int (*look)(dl_phdr_info*, size_t, void*), void* data);
+
 // Calls `visit` with the path of each loaded object (the program's is empty) until it returns true. Returns
 // whether it did. `visit` may call the loader; dlopen() with RTLD_NOLOAD gives an object that stays, or null
 // when it has been unloaded meanwhile. An object is visited twice when others are unloaded.
-template <typename Visit>
+template <auto look_at_objects = &look_at_loaded_objects, typename Visit>
 bool visit_loaded_objects(const Visit& visit) {
   unsigned long long unloaded = 0;
   for (size_t place = 0;; ++place) {
     LoadedObject object;
     object.wanted = place;
-    dl_iterate_phdr(&LoadedObject::copy, &object);
+    look_at_objects(&LoadedObject::copy, &object);
     if (!object.found) return false;
     if (place != 0 && object.unloaded != unloaded) {  // the places have moved
       place = static_cast<size_t>(-1);

@@ -1,6 +1,7 @@
 #include "engine/host/host_rules.h"
 
 #include "engine/base/imports.h"
+#include "engine/base/loaded_objects.h"
 #include "engine/host/shared_object.h"
 
 #include <dlfcn.h>
@@ -179,10 +180,10 @@ bool task_tables_have_readers() {
   static std::atomic<bool> found{false};
   if (found.load(std::memory_order_acquire)) return true;  // a reader that was unloaded costs only time
   uint64_t loads = 0;
-  dl_iterate_phdr(read_load_count, &loads);
+  overdrive::base::look_at_loaded_objects(read_load_count, &loads);
   if (looked_at.load(std::memory_order_acquire) == loads) return false;
   bool any = false;
-  dl_iterate_phdr(look_for_readers, &any);
+  overdrive::base::look_at_loaded_objects(look_for_readers, &any);
   found.store(any, std::memory_order_release);
   looked_at.store(loads, std::memory_order_release);
   return any;

@@ -1,5 +1,7 @@
 #include "engine/host/shared_object.h"
 
+#include "engine/base/loaded_objects.h"
+
 #include <dlfcn.h>
 #include <link.h>
 
@@ -35,7 +37,7 @@ int visit(dl_phdr_info* info, size_t, void* out) {
 SharedObject shared_object_of(const void* address) {
   SharedObject object;
   object.inside = address;
-  dl_iterate_phdr(visit, &object);
+  overdrive::base::look_at_loaded_objects(visit, &object);
   return object;
 }
 

@@ -44,7 +44,7 @@ int ask_read_only(dl_phdr_info* info, size_t, void* data) {
 
 bool is_read_only(const link_map& object, void** place) {
   ReadOnlyQuestion question{&object, reinterpret_cast<uintptr_t>(place)};
-  dl_iterate_phdr(ask_read_only, &question);
+  base::look_at_loaded_objects(ask_read_only, &question);
   return question.answer;
 }
 
