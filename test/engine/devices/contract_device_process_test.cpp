@@ -38,7 +38,7 @@ TYPED_TEST(DeviceProcess, AForkedChildIsRefusedAndTheParentGoesOn) {
   backward_over_two_devices();
   EXPECT_TRUE(holds_in_a_child([] {
     return is_refused(backward_over_two_devices) && is_refused(backward_on_the_cpu) && uninstall() &&
-           test::threads_named("od-").empty();
+           test::workers_left().empty();
   }));
   backward_over_two_devices();
   backward_on_the_cpu();

@@ -35,7 +35,7 @@ TEST_F(Workers, StartWhenSeveralDevicesTakePartAndNoSooner) {
 TEST_F(Workers, EndWithUninstall) {
   backward_over({0, 1});
   EXPECT_TRUE(uninstall());
-  EXPECT_THAT(threads_named("od-"), testing::IsEmpty());
+  EXPECT_THAT(test::workers_left(), testing::IsEmpty());
   use(Threads::kAuto);
   backward_over({0, 1});
   EXPECT_EQ(threads_named("od-").size(), 2u);
@@ -60,7 +60,7 @@ TEST_F(Workers, MayComeAndGoWhileOtherThreadsRunBackwards) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   uninstall();
-  EXPECT_THAT(threads_named("od-"), testing::IsEmpty());
+  EXPECT_THAT(test::workers_left(), testing::IsEmpty());
 }
 
 TEST_F(Workers, FinishABackwardThatUninstallsAndThenEnd) {
@@ -69,7 +69,7 @@ TEST_F(Workers, FinishABackwardThatUninstallsAndThenEnd) {
   y.register_hook([](const Tensor&) { EXPECT_TRUE(uninstall()); });
   y.sum().backward();
   EXPECT_TRUE(torch::equal(x.grad().cpu(), torch::full({2}, 2.0)));
-  EXPECT_THAT(threads_named("od-"), testing::IsEmpty());
+  EXPECT_THAT(test::workers_left(), testing::IsEmpty());
 }
 
 TEST_F(Workers, LeaveAGraphOfOneDeviceToTheCaller) {
@@ -167,6 +167,9 @@ TEST_F(Workers, SetTheirOwnDeviceAndNoOther) {
 }
 
 TEST_F(Workers, OfAShadowCheckDrawTheSameNumbersTwice) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the second run is stock's, whose threads meet inside LibTorch";
+#endif
   Options options = Options::from_environment();
   options.check_every = 1;
   install(options);

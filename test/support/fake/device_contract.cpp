@@ -68,6 +68,11 @@ std::vector<std::string> threads_named(const std::string& prefix) {
   return names;
 }
 
+std::vector<std::string> workers_left() {
+  settle([] { return threads_named("od-").empty(); });
+  return threads_named("od-");
+}
+
 double cpu_seconds_of_threads_named(const std::string& prefix) {
   double seconds = 0;
   for_each_thread([&](pid_t id, const std::string& name) {
@@ -104,8 +109,7 @@ void DeviceContractBase::TearDown() {
   // Threads of stock's let go of their last node a moment after the caller has returned.
   settle([] { return FunctionNode::live() == 0; });
   ContractBase::TearDown();
-  settle([] { return threads_named("od-").empty(); });
-  EXPECT_THAT(threads_named("od-"), testing::IsEmpty()) << "a worker outlived uninstall()";
+  EXPECT_THAT(workers_left(), testing::IsEmpty()) << "a worker outlived uninstall()";
   EXPECT_THAT(fake::violations(), testing::IsEmpty()) << "a kernel did not wait";
   fake::clear_violations();
 }

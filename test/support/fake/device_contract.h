@@ -15,6 +15,8 @@ namespace overdrive::test {
 
 // Names of the threads of this process that begin with `prefix`, sorted.
 std::vector<std::string> threads_named(const std::string& prefix);
+// Names of Overdrive's workers that live on. The system lists a thread for a moment after it was joined.
+std::vector<std::string> workers_left();
 std::string name_of_this_thread();
 // Processor time that those threads have used so far.
 double cpu_seconds_of_threads_named(const std::string& prefix);
