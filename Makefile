@@ -16,6 +16,16 @@ export CMAKE_GENERATOR
 export CTEST_OUTPUT_ON_FAILURE := 1
 
 # A thread sanitizer needs a memory layout that some kernels randomise too far.
+# What takes half of the suite's time: `make test` leaves it to `make test-slow`.
+SLOW_TESTS = parity_faults_test parity_fuzz_test python_threads_test python_libraries_test engine_native_nodes_test \
+  package_test python_examples_test engine_contract_threads_test python_fuzz_test python_dynamo_test \
+  python_step_file_test python_parts_fuzz python_numbers_fuzz python_counters_fuzz python_capture_fuzz \
+  python_notebooks_fuzz replay_random_steps_test engine_page_faults_test python_integrations_lightning_test \
+  forward_ad_op_table_test engine_instructions_test
+empty :=
+space := $(empty) $(empty)
+SLOW = '^($(subst $(space),|,$(strip $(SLOW_TESTS))))$$'
+
 NO_ASLR := $(shell setarch $(shell uname -m) -R true 2>/dev/null && echo setarch $(shell uname -m) -R)
 SOURCES = $(shell find engine hooks forward_ad checkpoint inspect replay python test bench examples docs -name '*.h' -o -name '*.cpp')
 BUILD = cmake --build --preset $(1) -j $(JOBS)
@@ -32,9 +42,14 @@ results: configure-release
 	build/bin/overdrive compare --all --capture --json build/results.json
 	python3 tools/results.py build/results.json
 
-## test:      build and run the test suite
+## test:      build, and run the tests but the slowest twenty
 test: setup-python build
-	$(call TEST,release)
+	$(call TEST,release) -E $(SLOW)
+
+## test-slow: the slowest twenty; test-all: both
+test-slow: setup-python build
+	$(call TEST,release) -R $(SLOW)
+test-all: test test-slow
 
 ## build:     build everything
 build: configure-release
@@ -201,6 +216,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases test wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy
