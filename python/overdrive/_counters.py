@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
+from overdrive._code import kind_of
 from overdrive._guards import CELL, ITEM, Read
 from overdrive._left import putter_of
 from overdrive._names import line_of, steps_of
@@ -64,7 +65,7 @@ class Counter:
         told: code, and where in it. An operator that has not run tells nothing either."""
         if type(plain(self.now())) is not int:
             return ""
-        for code in _without_optimizers(self.read, codes):
+        for code in _that_may_use(self.read, codes):
             for site, where in _use_of(code, _key_of(self.read)).sites.items():
                 if (code, site) not in told:
                     return where
@@ -75,7 +76,7 @@ class Counter:
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
         if type(self.now()) is not int:
             return ""
-        uses = (_use_of(code, _key_of(self.read)) for code in _without_optimizers(self.read, codes))
+        uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
         return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
                      for use in uses if use.worst == _OTHER), "")
 
@@ -83,7 +84,7 @@ class Counter:
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
     """Whether these load what has the name, and not only write it or make a closure of it."""
     key = _key_of(read)
-    return not isinstance(key, str) or any(_loads(code, key) or _names(code, key) for code in _without_optimizers(read, codes))
+    return not isinstance(key, str) or any(_loads(code, key) or _names(code, key) for code in _that_may_use(read, codes))
 
 
 def looks_into(read: Read, codes: Iterable[types.CodeType]) -> bool:
@@ -100,15 +101,17 @@ def _names(code: types.CodeType, key: str) -> bool:
                for step, following in zip(steps, steps[1:]))
 
 
-def _without_optimizers(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types.CodeType]:
-    """PyTorch's optimizers have no attributes that count, but a state["step"], and its schedulers step apart."""
-    is_attribute = read.name.endswith(f".{read.key}")
-    return (code for code in codes if not (is_attribute and is_of_optimizers(code)))
+def _that_may_use(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types.CodeType]:
+    """PyTorch's optimizers have no attributes that count, but a state["step"], and its schedulers step apart. A list of the program's comes to
+    library code by a name that is passed, whose items are all guarded; an index there is one of another list."""
+    is_attribute, is_of_a_list = read.name.endswith(f".{read.key}"), type(read.key) is int
+    return (code for code in codes
+            if not (is_attribute and is_of_optimizers(code)) and not (is_of_a_list and kind_of(code.co_filename) != "user"))
 
 
 def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
     key = _key_of(read)
-    return any(_writes(code, key) for code in _without_optimizers(read, codes))
+    return any(_writes(code, key) for code in _that_may_use(read, codes))
 
 
 def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
@@ -135,7 +138,8 @@ def _may_name(code: types.CodeType, key: Any) -> bool:
 
 def _has_constant(code: types.CodeType, key: Any) -> bool:
     """Small numbers are in the instructions alone since Python 3.14."""
-    return key in code.co_consts or type(key) is int and any(_is_constant(step, key) for step in steps_of(code))
+    return (any(type(constant) is type(key) and constant == key for constant in code.co_consts)
+            or type(key) is int and any(_is_constant(step, key) for step in steps_of(code)))
 
 
 def _is_constant(step: Any, key: Any) -> bool:
@@ -152,7 +156,8 @@ def _loads(code: types.CodeType, key: Any) -> bool:
 
 
 def _may_be_in_all(code: types.CodeType, key: Any) -> bool:
-    return any(name in code.co_names for name in ("getattr", *_WHOLE)) and _has_constant(code, key)
+    """Names are strings: no list gives an item by one."""
+    return isinstance(key, str) and any(name in code.co_names for name in ("getattr", *_WHOLE)) and _has_constant(code, key)
 
 
 def _key_of(read: Read) -> Any:

@@ -53,6 +53,45 @@ def test_a_target_that_is_updated_now_and_then(every):
     assert_same(lambda: Agent(every), 36)
 
 
+class Cell(Agent):
+    """Counts in the first item of a list: many functions of PyTorch's that run have a [0] of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = [0]
+        self.sizes = [1, 1]
+
+    def learn(self, x):
+        self.count[0] += 1
+        loss = (self.net(x) - self.target(x).detach() - 1).square().mean() / 4
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        if self.count[0] % 4 == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss
+
+
+class Pooled(Cell):
+    """PyTorch's function takes the list, and looks at its items."""
+
+    def learn(self, x):
+        self.sizes[0] = self.sizes[0] % 3 + 1
+        loss = nn.functional.adaptive_avg_pool2d(self.net(x)[None], self.sizes).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def test_a_count_in_a_list():
+    assert_same(Cell, 20)
+
+
+def test_a_list_of_counts_that_a_function_of_pytorchs_takes():
+    assert_same(Pooled, 0)
+
+
 def test_the_counter_goes_on_in_replays_and_may_be_set():
     agent = Agent()
     run(agent, True)
