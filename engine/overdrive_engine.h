@@ -6,7 +6,7 @@
 #include "engine/host/host_frame.h"
 #include "engine/node/run_watch.h"
 #include "engine/options_in_use.h"
-#include "engine/run/seat.h"
+#include "engine/run/thread_run_state.h"
 
 #include <atomic>
 #include <cstdint>

@@ -29,7 +29,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       arrivals_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
   if (!devices.hands_over()) return;
   TORCH_INTERNAL_ASSERT(options.task != nullptr && workers.workers().size() == devices.devices().size());
-  caller_.seat.active.has_company = true;
+  caller_.thread.active.has_company = true;
   queues_.push_back(home_ != nullptr ? home_->queue() : std::make_shared<TaskQueue>());
   for (const auto& worker : workers.workers()) queues_.push_back(worker->queue());
   visits_.resize(queues_.size());
@@ -44,7 +44,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
 
 DeviceRun::~DeviceRun() {
   if (devices_.hands_over() || !has_tasks()) return;
-  caller_.seat.active.context.abandon(*this);
+  caller_.thread.active.context.abandon(*this);
 }
 
 void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const variable_list& gradients) {
@@ -53,7 +53,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
     at::Tensor gradient = gradients[0];
     arrivals_.begin(root_edges[0], std::move(gradient));
   }
-  const TaskRank rank{caller_.seat.active.depth, root->sequence_nr()};
+  const TaskRank rank{caller_.thread.active.depth, root->sequence_nr()};
   put_into_queue(devices_.lane_of(0), {rank, 0, this, std::move(root)});
   if (devices_.hands_over()) {
     run_with_workers();
@@ -67,7 +67,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
 }
 
 void DeviceRun::run_alone() {
-  ReadyHeap<ReadyTask>& heap = caller_.seat.active.context.heap;
+  ReadyHeap<ReadyTask>& heap = caller_.thread.active.context.heap;
   while (has_tasks() && !error_.happened()) {
     const ReadyTask task = aside_.empty() ? heap.pop() : aside_.pop();
     if (task.run == nullptr) continue;  // of a nested backward that failed
@@ -125,22 +125,23 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) tr
   base::variable_list inputs;
   host::NodeBits* const current_node =
       options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(engine_, context.frames);
-  DeviceSeat seat(lane, context, state, options_, current_node, CurrentDevice(worker.device()), inputs);
-  seat.seat.active.depth = caller_.seat.active.depth;
-  seat.seat.active.has_company = true;
+  DeviceRunState run_state(lane, context, state, options_, current_node, CurrentDevice(worker.device()),
+                           inputs);
+  run_state.thread.active.depth = caller_.thread.active.depth;
+  run_state.thread.active.has_company = true;
   const auto ours = [this](const ReadyTask& next) { return next.run == this; };
   const auto over = [this] { return !has_tasks(); };
   const Patience patience = stay == Stay::kToTheEnd ? Patience::kLookAround : Patience::kNone;
   std::optional<ReadyTask> task = std::move(first);
   first.run = nullptr;
   while (task.has_value()) {
-    step(seat, *task);
+    step(run_state, *task);
     if (stay == Stay::kForOneTask) {
-      if (seat.next.has_value()) put_into_queue(lane, seat.take_next());
+      if (run_state.next.has_value()) put_into_queue(lane, run_state.take_next());
       finish(*task);
       return;
     }
-    task = task_after(seat, *task, ours, over, patience);
+    task = task_after(run_state, *task, ours, over, patience);
   }
 } catch (...) {
   error_.set(std::current_exception());
@@ -150,16 +151,16 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) tr
 // at once where nothing else waits. The finished node is released first, because its destructor belongs to the
 // run.
 template <typename Wanted, typename Over>
-std::optional<ReadyTask> DeviceRun::task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
-                                               Patience patience) {
-  TaskQueue& queue = *queues_[seat.lane];
-  if (!seat.next.has_value()) {
+std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted,
+                                               Over&& over, Patience patience) {
+  TaskQueue& queue = *queues_[run_state.lane];
+  if (!run_state.next.has_value()) {
     finish(done);
     return queue.take(wanted, over, patience);
   }
   done.keep = nullptr;
   try {
-    return queue.exchange(seat.take_next(), wanted);
+    return queue.exchange(run_state.take_next(), wanted);
   } catch (const std::bad_alloc&) {  // the task that is lost counts as done
     error_.set(std::current_exception());
   }
@@ -176,16 +177,16 @@ void DeviceRun::finish(ReadyTask& task) {
 
 // In the order in which they would have come into the queue: of several that one node makes ready for its
 // thread all go there.
-void DeviceRun::make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node) {
+void DeviceRun::make_ready(DeviceRunState& run_state, uint32_t index, base::NodePtr node) {
   const Lane lane = devices_.lane_of(index);
-  ReadyTask task{{caller_.seat.active.depth, node->sequence_nr()}, index, this, std::move(node)};
-  if (!devices_.hands_over() || lane != seat.lane) return put_into_queue(lane, std::move(task));
-  if (!seat.next.has_value() && !seat.made_several) {
-    seat.next = std::move(task);
+  ReadyTask task{{caller_.thread.active.depth, node->sequence_nr()}, index, this, std::move(node)};
+  if (!devices_.hands_over() || lane != run_state.lane) return put_into_queue(lane, std::move(task));
+  if (!run_state.next.has_value() && !run_state.made_several) {
+    run_state.next = std::move(task);
     return;
   }
-  seat.made_several = true;
-  if (seat.next.has_value()) put_into_queue(lane, seat.take_next());
+  run_state.made_several = true;
+  if (run_state.next.has_value()) put_into_queue(lane, run_state.take_next());
   put_into_queue(lane, std::move(task));
 }
 
@@ -196,7 +197,7 @@ void DeviceRun::put_into_queue(Lane lane, ReadyTask task) {
       queues_[lane]->push(std::move(task));
       return;
     }
-    ReadyHeap<ReadyTask>& heap = lane == kMainLane ? caller_.seat.active.context.heap : aside_;
+    ReadyHeap<ReadyTask>& heap = lane == kMainLane ? caller_.thread.active.context.heap : aside_;
     heap.push({task.rank, task.node, this, std::move(task.keep)});
   } catch (...) {  // the node that made it ready is not done yet, so nobody takes this for the end
     load_.fetch_sub(kOneTask);
@@ -214,7 +215,7 @@ Lane DeviceRun::lane_of(const Worker& worker) const {
 struct DeviceRun::Turn {
   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
     if (run.arrivals_.arrive(target, edge, std::move(gradient), stream)) {
-      run.make_ready(seat, target, edge.function);
+      run.make_ready(run_state, target, edge.function);
     }
   }
   void called(bool) {}
@@ -222,21 +223,21 @@ struct DeviceRun::Turn {
     if (stream.has_value()) run.streams_.add_leaf(*stream);
   }
   DeviceRun& run;
-  DeviceSeat& seat;
+  DeviceRunState& run_state;
   const std::optional<c10::Stream>& stream;
 };
 
 // No error comes out of here: after one there is nothing to run, but every task is still taken.
-void DeviceRun::step(DeviceSeat& seat, const ReadyTask& task) {
+void DeviceRun::step(DeviceRunState& run_state, const ReadyTask& task) {
   if (error_.happened()) return;
   try {
-    seat.begin_node();
-    seat.seat.run(task, [&] { evaluate(seat, task.node); });
-    seat.device.restore();
+    run_state.begin_node();
+    run_state.thread.run(task, [&] { evaluate(run_state, task.node); });
+    run_state.device.restore();
   } catch (...) {
     error_.set(std::current_exception());
     try {
-      seat.device.restore();
+      run_state.device.restore();
     } catch (...) {  // the device cannot be set back; the error before it says why
     }
     // With workers in the run nobody may leave; the system then ends the process.
@@ -244,14 +245,14 @@ void DeviceRun::step(DeviceSeat& seat, const ReadyTask& task) {
   }
 }
 
-void DeviceRun::evaluate(DeviceSeat& seat, uint32_t index) {
+void DeviceRun::evaluate(DeviceRunState& run_state, uint32_t index) {
   Node& node = *memory_.plan.nodes[index].node;
   const Arrivals::Sums sums = arrivals_.take_sums(index);
   const std::optional<c10::Stream> stream = stream_of(node, sums.get());
   const c10::OptionalStreamGuard guard(stream);
   if (sums != nullptr) wait_for_gradients(node, stream, *sums);
-  arrivals_.take_gradients(index, sums, seat.seat.inputs);
-  run_node(step_, index, seat.seat.inputs, Turn{*this, seat, stream});
+  arrivals_.take_gradients(index, sums, run_state.thread.inputs);
+  run_node(step_, index, run_state.thread.inputs, Turn{*this, run_state, stream});
 }
 
 }  // namespace overdrive::engine

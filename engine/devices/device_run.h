@@ -36,7 +36,7 @@
 
 #include "engine/devices/arrivals.h"
 #include "engine/devices/device_plan.h"
-#include "engine/devices/device_seat.h"
+#include "engine/devices/device_run_state.h"
 #include "engine/devices/first_error.h"
 #include "engine/devices/worker_group.h"
 #include "engine/node/step.h"
@@ -77,12 +77,12 @@ class DeviceRun final : public SharedRun {
   void serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay);
   // On the thread that has run `done`: finishes it, and gives the thread's next task, or none.
   template <typename Wanted, typename Over>
-  std::optional<ReadyTask> task_after(DeviceSeat& seat, ReadyTask& done, Wanted&& wanted, Over&& over,
+  std::optional<ReadyTask> task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted, Over&& over,
                                       Patience patience);
   // On the thread that has run the task: releases its node, then takes it out of the count (invariants 2, 4).
   void finish(ReadyTask& task);
   // On the thread that brought the last gradient, inside of a node: no lock is held, arrive() has returned.
-  void make_ready(DeviceSeat& seat, uint32_t index, base::NodePtr node);
+  void make_ready(DeviceRunState& run_state, uint32_t index, base::NodePtr node);
   // On any thread of the run; takes the lock of the lane's queue. Counts first, then pushes (invariant 2).
   void put_into_queue(Lane lane, ReadyTask task);
   // On any thread of the run.
@@ -93,9 +93,9 @@ class DeviceRun final : public SharedRun {
   // One node, on the thread that took its task, without a lock.
   struct Turn;
   // Throws nothing, but at the end of the thread: an error goes to `error_`, and nodes after it do not run.
-  void step(DeviceSeat& seat, const ReadyTask& task);
+  void step(DeviceRunState& run_state, const ReadyTask& task);
   // Of step(): takes the gradients of the node and runs it on its stream.
-  void evaluate(DeviceSeat& seat, uint32_t index);
+  void evaluate(DeviceRunState& run_state, uint32_t index);
 
   // Fixed before the first task is ready.
   HostEngine& engine_;
@@ -110,7 +110,7 @@ class DeviceRun final : public SharedRun {
   std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
 
   // The calling thread's. Without workers its main lane is the thread's own heap.
-  DeviceSeat caller_;
+  DeviceRunState caller_;
   ReadyHeap<ReadyTask> aside_;
 
   // Each element is used by one thread: the worker of the lane.

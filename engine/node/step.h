@@ -90,8 +90,9 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 
-// Runs node `index` with `inputs`, which are used up. By the run, inside of Seat::run(), on the thread that
-// took the task, without a lock. Turn says where the results go; its members are called on the same thread:
+// Runs node `index` with `inputs`, which are used up. By the run, inside of ThreadRunState::run(), on the
+// thread that took the task, without a lock. Turn says where the results go; its members are called on the same
+// thread:
 //
 //   void called(bool native)
 //     The node has run, before its gradients arrive. `native`: run_native ran it.

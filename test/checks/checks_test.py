@@ -87,11 +87,11 @@ class CheckLayers(unittest.TestCase):
         self.refuses("engine/plan/plan.h", '#include "engine/run/run.h"\n', "engine/plan includes upward")
 
     def test_refuses_a_circle_of_units(self):
-        changes = {"engine/run/run.h": '#include "engine/run/seat.h"\n', "engine/run/seat.h": "\n",
-                   "engine/run/seat.cpp": '#include "engine/run/seat.h"\n#include "engine/run/run.h"\n'}
+        changes = {"engine/run/run.h": '#include "engine/run/thread_run_state.h"\n', "engine/run/thread_run_state.h": "\n",
+                   "engine/run/thread_run_state.cpp": '#include "engine/run/thread_run_state.h"\n#include "engine/run/run.h"\n'}
         status, printed = outcome(check_layers, changes)
         self.assertEqual(status, 1, printed)
-        self.assertIn("in a circle: engine/run/run -> engine/run/seat -> engine/run/run", printed)
+        self.assertIn("in a circle: engine/run/run -> engine/run/thread_run_state -> engine/run/run", printed)
 
     def test_refuses_a_folder_that_is_no_wing(self):
         self.refuses("engine/attic/old.cpp", "\n", "its folder is not among the wings")

@@ -130,7 +130,7 @@ NATIVE_NODES = [
 ]
 
 RUN_AND_DEVICES = [
-    Fault("error_untold", "the engine before hears of no error", "engine/run/seat.h",
+    Fault("error_untold", "the engine before hears of no error", "engine/run/thread_run_state.h",
           "      report_exception(*options_.previous, node, error);",
           "      if (!FAULT) report_exception(*options_.previous, node, error);",
           tests("engine_rules_tests", "OverAnotherEngine.*:Forwarding.*")),
