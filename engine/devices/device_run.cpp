@@ -212,7 +212,7 @@ Lane DeviceRun::lane_of(const Worker& worker) const {
 }
 
 // Where the gradients of one node go.
-struct DeviceRun::Turn {
+struct DeviceRun::ResultSink {
   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
     if (run.arrivals_.arrive(target, edge, std::move(gradient), stream)) {
       run.make_ready(run_state, target, edge.function);
@@ -252,7 +252,7 @@ void DeviceRun::evaluate(DeviceRunState& run_state, uint32_t index) {
   const c10::OptionalStreamGuard guard(stream);
   if (sums != nullptr) wait_for_gradients(node, stream, *sums);
   arrivals_.take_gradients(index, sums, run_state.thread.inputs);
-  run_node(step_, index, run_state.thread.inputs, Turn{*this, run_state, stream});
+  run_node(step_, index, run_state.thread.inputs, ResultSink{*this, run_state, stream});
 }
 
 }  // namespace overdrive::engine

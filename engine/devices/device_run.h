@@ -91,7 +91,7 @@ class DeviceRun final : public SharedRun {
   Lane lane_of(const Worker& worker) const;
 
   // One node, on the thread that took its task, without a lock.
-  struct Turn;
+  struct ResultSink;
   // Throws nothing, but at the end of the thread: an error goes to `error_`, and nodes after it do not run.
   void step(DeviceRunState& run_state, const ReadyTask& task);
   // Of step(): takes the gradients of the node and runs it on its stream.

@@ -64,7 +64,7 @@ void Run::refuse_fiber(ReadyTask task) {
 }
 
 void Run::evaluate(uint32_t index) {
-  struct Turn {
+  struct ResultSink {
     void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
       run.arrive(target, edge, std::move(gradient));
     }
@@ -79,7 +79,7 @@ void Run::evaluate(uint32_t index) {
   ask_again(memory_.plan.nodes[index]);
   take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot,
               run_state_.inputs);
-  run_node(step_, index, run_state_.inputs, Turn{*this});
+  run_node(step_, index, run_state_.inputs, ResultSink{*this});
 }
 
 void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
