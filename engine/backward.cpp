@@ -116,8 +116,8 @@ class Backward {
     if (context_.worker != nullptr) home = context_.worker->device();
     devices_.emplace(memory_->plan, engine_.options.threads, home);
     const auto& workers = workers_.take(engine_.engine, devices_->devices());
-    for (size_t lane = workers.size(); lane > 0; --lane) {
-      if (workers[lane - 1] == nullptr) devices_->give_to_caller(static_cast<Lane>(lane));
+    for (size_t queue = workers.size(); queue > 0; --queue) {
+      if (workers[queue - 1] == nullptr) devices_->give_to_caller(static_cast<QueueIndex>(queue));
     }
     workers_.drop_missing();
   }

@@ -23,7 +23,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       captured_(memory.plan.num_captured()),
       step_(step_of(memory.plan, captured_, options)),
       home_(context.worker),
-      caller_(kMainLane, context, state, options_, options.current_node, CurrentDevice(devices.type()),
+      caller_(kMainQueue, context, state, options_, options.current_node, CurrentDevice(devices.type()),
               memory.inputs),
       // Nodes that are run by several threads are shown to nobody.
       arrivals_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
@@ -54,7 +54,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
     arrivals_.begin(root_edges[0], std::move(gradient));
   }
   const TaskRank rank{caller_.thread.active.depth, root->sequence_nr()};
-  put_into_queue(devices_.lane_of(0), {rank, 0, this, std::move(root)});
+  put_into_queue(devices_.queue_of(0), {rank, 0, this, std::move(root)});
   if (devices_.hands_over()) {
     run_with_workers();
   } else {
@@ -69,7 +69,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
 void DeviceRun::run_alone() {
   ReadyHeap<ReadyTask>& heap = caller_.thread.active.context.heap;
   while (has_tasks() && !error_.happened()) {
-    const ReadyTask task = aside_.empty() ? heap.pop() : aside_.pop();
+    const ReadyTask task = secondary_heap_.empty() ? heap.pop() : secondary_heap_.pop();
     if (task.run == nullptr) continue;  // of a nested backward that failed
     TORCH_INTERNAL_ASSERT(task.run == this);
     load_.fetch_sub(kOneTask);
@@ -79,7 +79,7 @@ void DeviceRun::run_alone() {
 
 void DeviceRun::run_with_workers() {
   const Participants here(static_cast<int>(queues_.size()));
-  TaskQueue& queue = *queues_[kMainLane];
+  TaskQueue& queue = *queues_[kMainQueue];
   const auto any = [](const ReadyTask&) { return true; };
   const auto over = [this] { return is_over(); };
   std::optional<ReadyTask> task = queue.take(any, over, Patience::kLookAround);
@@ -97,17 +97,17 @@ void DeviceRun::run_with_workers() {
 
 void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
   load_.fetch_add(kOneInside);  // invariant 2: `task` is not done yet
-  const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainLane];
-  const Lane lane = lane_of(worker);
+  const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainQueue];
+  const QueueIndex queue_index = queue_of(worker);
   // A worker that comes a second time stays until the run is over, asleep if need be, because it is likely to
   // come a third time. Waking it at the end costs less than leaving and entering again.
-  if (stay == Stay::kWhileThereIsMore && visits_[lane]++ != 0) {
+  if (stay == Stay::kWhileThereIsMore && visits_[queue_index]++ != 0) {
     stay = Stay::kToTheEnd;
     staying_.fetch_add(1);  // invariant 4: before serve() reads the task count
   }
-  const auto inside = [&] { serve(worker, lane, task, stay); };
+  const auto inside = [&] { serve(worker, queue_index, task, stay); };
   try {
-    HostFrame::join(engine_, thread_context().frames, *options_.task, frames_[lane], worker.host_queue(),
+    HostFrame::join(engine_, thread_context().frames, *options_.task, frames_[queue_index], worker.host_queue(),
                     std::ref(inside));
   } catch (...) {  // no memory to enter the task with
     error_.set(std::current_exception());
@@ -119,13 +119,13 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
 }
 
 // `first` loses its run when it was taken. An error leaves `first` to the caller.
-void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) try {
+void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, Stay stay) try {
   ThreadContext& context = thread_context();
   ThreadState state(ThreadState::Code::kUser, grad_mode_, &options_.task->thread_locals_);
   base::variable_list inputs;
   host::NodeBits* const current_node =
       options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(engine_, context.frames);
-  DeviceRunState run_state(lane, context, state, options_, current_node, CurrentDevice(worker.device()),
+  DeviceRunState run_state(queue_index, context, state, options_, current_node, CurrentDevice(worker.device()),
                            inputs);
   run_state.thread.active.depth = caller_.thread.active.depth;
   run_state.thread.active.has_company = true;
@@ -137,7 +137,7 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) tr
   while (task.has_value()) {
     step(run_state, *task);
     if (stay == Stay::kForOneTask) {
-      if (run_state.next.has_value()) put_into_queue(lane, run_state.take_next());
+      if (run_state.next.has_value()) put_into_queue(queue_index, run_state.take_next());
       finish(*task);
       return;
     }
@@ -153,7 +153,7 @@ void DeviceRun::serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay) tr
 template <typename Wanted, typename Over>
 std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted,
                                                Over&& over, Patience patience) {
-  TaskQueue& queue = *queues_[run_state.lane];
+  TaskQueue& queue = *queues_[run_state.queue_index];
   if (!run_state.next.has_value()) {
     finish(done);
     return queue.take(wanted, over, patience);
@@ -172,32 +172,35 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyT
 void DeviceRun::finish(ReadyTask& task) {
   task.keep = nullptr;
   if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || staying_.load() == 0) return;
-  for (size_t lane = kMainLane + 1; lane < queues_.size(); ++lane) queues_[lane]->wake();
+  for (size_t queue_index = kMainQueue + 1; queue_index < queues_.size(); ++queue_index)
+    queues_[queue_index]->wake();
 }
 
 // In the order in which they would have come into the queue: of several that one node makes ready for its
 // thread all go there.
 void DeviceRun::make_ready(DeviceRunState& run_state, uint32_t index, base::NodePtr node) {
-  const Lane lane = devices_.lane_of(index);
+  const QueueIndex queue_index = devices_.queue_of(index);
   ReadyTask task{{caller_.thread.active.depth, node->sequence_nr()}, index, this, std::move(node)};
-  if (!devices_.hands_over() || lane != run_state.lane) return put_into_queue(lane, std::move(task));
+  if (!devices_.hands_over() || queue_index != run_state.queue_index)
+    return put_into_queue(queue_index, std::move(task));
   if (!run_state.next.has_value() && !run_state.made_several) {
     run_state.next = std::move(task);
     return;
   }
   run_state.made_several = true;
-  if (run_state.next.has_value()) put_into_queue(lane, run_state.take_next());
-  put_into_queue(lane, std::move(task));
+  if (run_state.next.has_value()) put_into_queue(queue_index, run_state.take_next());
+  put_into_queue(queue_index, std::move(task));
 }
 
-void DeviceRun::put_into_queue(Lane lane, ReadyTask task) {
+void DeviceRun::put_into_queue(QueueIndex queue_index, ReadyTask task) {
   load_.fetch_add(kOneTask);  // invariant 2: before another thread can take the task
   try {
     if (devices_.hands_over()) {
-      queues_[lane]->push(std::move(task));
+      queues_[queue_index]->push(std::move(task));
       return;
     }
-    ReadyHeap<ReadyTask>& heap = lane == kMainLane ? caller_.thread.active.context.heap : aside_;
+    ReadyHeap<ReadyTask>& heap =
+        queue_index == kMainQueue ? caller_.thread.active.context.heap : secondary_heap_;
     heap.push({task.rank, task.node, this, std::move(task.keep)});
   } catch (...) {  // the node that made it ready is not done yet, so nobody takes this for the end
     load_.fetch_sub(kOneTask);
@@ -205,10 +208,10 @@ void DeviceRun::put_into_queue(Lane lane, ReadyTask task) {
   }
 }
 
-Lane DeviceRun::lane_of(const Worker& worker) const {
-  Lane lane = 0;
-  while (queues_[lane] != worker.queue()) ++lane;
-  return lane;
+QueueIndex DeviceRun::queue_of(const Worker& worker) const {
+  QueueIndex queue_index = 0;
+  while (queues_[queue_index] != worker.queue()) ++queue_index;
+  return queue_index;
 }
 
 // Where the gradients of one node go.

@@ -25,7 +25,7 @@
 //     +-- run_with_workers --+
 //                            +-- step -- distribute -- arrive() . Arrivals, of the node: the sum of what came
 //   worker -- work -- serve -+      |             |
-//     |                             |             +-- push() .... TaskQueue, of the node's lane: a hand-over
+//     |                             |             +-- push() .... TaskQueue, the node's: a hand-over
 //     |                             +-- add_leaf() ............. CallerStreams: streams to wait for at the end
 //     +-- take() .............................................. TaskQueue, its own; released to sleep
 //
@@ -49,8 +49,8 @@ namespace overdrive::engine {
 
 class DeviceRun final : public SharedRun {
  public:
-  // On the calling thread, by backward.cpp. `devices` and `workers` belong together: a worker for each lane but
-  // the main one. With workers there is a graph task.
+  // On the calling thread, by backward.cpp. `devices` and `workers` belong together: a worker for each queue
+  // but the main one. With workers there is a graph task.
   DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memory, ThreadState& state,
             const DevicePlan& devices, const WorkerLease& workers, const RunOptions& options);
   // On the calling thread, after run(). Gives up the tasks that an error has left, where there are no workers.
@@ -69,12 +69,12 @@ class DeviceRun final : public SharedRun {
 
  private:
   // Which thread runs which task. All of these are called without a lock.
-  // On the calling thread: every node, from the thread's own heap and from `aside_`.
+  // On the calling thread: every node, from the thread's own heap and from `secondary_heap_`.
   void run_alone();
   // On the calling thread: its own nodes, and tasks of other runs where the thread is a worker's.
   void run_with_workers();
   // On a worker's thread, inside the graph task: `first` and the tasks after it.
-  void serve(Worker& worker, Lane lane, ReadyTask& first, Stay stay);
+  void serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, Stay stay);
   // On the thread that has run `done`: finishes it, and gives the thread's next task, or none.
   template <typename Wanted, typename Over>
   std::optional<ReadyTask> task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted, Over&& over,
@@ -83,12 +83,12 @@ class DeviceRun final : public SharedRun {
   void finish(ReadyTask& task);
   // On the thread that brought the last gradient, inside of a node: no lock is held, arrive() has returned.
   void make_ready(DeviceRunState& run_state, uint32_t index, base::NodePtr node);
-  // On any thread of the run; takes the lock of the lane's queue. Counts first, then pushes (invariant 2).
-  void put_into_queue(Lane lane, ReadyTask task);
+  // On any thread of the run; takes the lock of the queue. Counts first, then pushes (invariant 2).
+  void put_into_queue(QueueIndex queue_index, ReadyTask task);
   // On any thread of the run.
   bool has_tasks() const { return load_.load() >= kOneTask; }
   bool is_over() const { return load_.load() == 0; }
-  Lane lane_of(const Worker& worker) const;
+  QueueIndex queue_of(const Worker& worker) const;
 
   // One node, on the thread that took its task, without a lock.
   struct ResultSink;
@@ -106,15 +106,15 @@ class DeviceRun final : public SharedRun {
   base::variable_list captured_;
   const NodeStep step_;
   Worker* const home_;                              // whose thread called, if it is a worker's
-  std::vector<std::shared_ptr<TaskQueue>> queues_;  // of each lane; none without workers
-  std::vector<base::NodePtr> frames_;               // for the worker of each lane to enter a pruned task with
+  std::vector<std::shared_ptr<TaskQueue>> queues_;  // by QueueIndex; none without workers
+  std::vector<base::NodePtr> frames_;               // for the worker of each queue to enter a pruned task with
 
-  // The calling thread's. Without workers its main lane is the thread's own heap.
+  // The calling thread's. Without workers its main queue is the thread's own heap.
   DeviceRunState caller_;
-  ReadyHeap<ReadyTask> aside_;
+  ReadyHeap<ReadyTask> secondary_heap_;
 
-  // Each element is used by one thread: the worker of the lane.
-  std::vector<uint32_t> visits_;  // of the worker of each lane
+  // Each element is used by one thread: the worker of the queue.
+  std::vector<uint32_t> visits_;  // of the worker of each queue
 
   // Any thread's. The first two have locks of their own, the others are atomics.
   Arrivals arrivals_;

@@ -12,9 +12,9 @@
 namespace overdrive::engine {
 
 struct DeviceRunState {
-  DeviceRunState(Lane of_lane, ThreadContext& context, ThreadState& state, const RunOptions& options,
+  DeviceRunState(QueueIndex of_queue, ThreadContext& context, ThreadState& state, const RunOptions& options,
                  host::NodeBits* current_node, CurrentDevice of_device, base::variable_list& node_inputs)
-      : lane(of_lane), device(of_device), thread(context, state, options, current_node, node_inputs) {}
+      : queue_index(of_queue), device(of_device), thread(context, state, options, current_node, node_inputs) {}
 
   void begin_node() {
     if (thread.nodes_run() == 0) device.restore();
@@ -23,10 +23,10 @@ struct DeviceRunState {
   // The task in `next`, which is then empty.
   ReadyTask take_next() { return *std::exchange(next, std::nullopt); }
 
-  const Lane lane;  // its nodes run here
+  const QueueIndex queue_index;  // of the nodes that run here
   const CurrentDevice device;
   ThreadRunState thread;
-  std::optional<ReadyTask> next;  // the only task that the running node has made ready for this lane, so far
+  std::optional<ReadyTask> next;  // the only task that the running node has made ready for this queue, so far
   bool made_several = false;      // the node has made more, which are in the queue
 };
 

@@ -145,7 +145,7 @@ RUN_AND_DEVICES = [
           "  base::MutexLock lock(locks_[target % kLocks]);",
           "  base::MutexLock lock(locks_[target % kLocks]);\n  if (FAULT) lock.unlock();",
           tests("engine_contract_devices_test", "*DeviceGraph*:*DeviceThreads*", "--gtest_repeat=10", "--gtest_fail_fast")),
-    Fault("lanes_not_moved", "lanes behind one that is given up keep their number", "engine/devices/device_plan.cpp",
+    Fault("queues_not_moved", "queues behind one that is given up keep their number", "engine/devices/device_plan.cpp",
           "      --of_node;", "      of_node -= FAULT ? 0 : 1;",
           tests("engine_fake_device_tests", "*WorkersInTrouble.*")),
     Fault("nobody_woken", "workers that stay are not woken at the end", "engine/devices/device_run.cpp",
