@@ -112,9 +112,9 @@ class Backward {
 
   // Chooses the thread of each node, and takes the workers.
   void plan_devices() {
-    std::optional<c10::Device> home;
-    if (context_.worker != nullptr) home = context_.worker->device();
-    devices_.emplace(memory_->plan, engine_.options.threads, home);
+    std::optional<c10::Device> owner_device;
+    if (context_.worker != nullptr) owner_device = context_.worker->device();
+    devices_.emplace(memory_->plan, engine_.options.threads, owner_device);
     const auto& workers = workers_.take(engine_.engine, devices_->devices());
     for (size_t queue = workers.size(); queue > 0; --queue) {
       if (workers[queue - 1] == nullptr) devices_->give_to_caller(static_cast<QueueIndex>(queue));

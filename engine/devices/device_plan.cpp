@@ -31,7 +31,7 @@ bool is_leaf(Node& node) { return host::kind_of(node) == host::NodeKind::kAccumu
 
 }  // namespace
 
-DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> home) {
+DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> owner_device) {
   std::optional<c10::Device> main_device;
   std::optional<c10::Device> checked;
   bool one_device = true;
@@ -57,7 +57,7 @@ DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Dev
     if (main_device.has_value()) use_secondary_queue(of_nodes, *main_device);
     return;
   }
-  hand_over(of_nodes, home);
+  hand_over(of_nodes, owner_device);
 }
 
 void DevicePlan::use_secondary_queue(const Devices& of_nodes, c10::Device main_device) {
@@ -67,10 +67,11 @@ void DevicePlan::use_secondary_queue(const Devices& of_nodes, c10::Device main_d
   }
 }
 
-void DevicePlan::hand_over(const Devices& of_nodes, std::optional<c10::Device> home) {
+void DevicePlan::hand_over(const Devices& of_nodes, std::optional<c10::Device> owner_device) {
   queue_indices_.reserve(of_nodes.size());
   for (const c10::Device& device : of_nodes) {
-    queue_indices_.push_back(device.type() == c10::kCPU || device == home ? kMainQueue : queue_for(device));
+    queue_indices_.push_back(device.type() == c10::kCPU || device == owner_device ? kMainQueue
+                                                                                  : queue_for(device));
   }
 }
 

@@ -21,8 +21,8 @@ constexpr QueueIndex kSecondaryQueue = 1;
 
 class DevicePlan {
  public:
-  // `home`: the device that the calling thread is the worker of.
-  DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> home);
+  // `owner_device`: of the worker whose thread calls, if a worker's does.
+  DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> owner_device);
 
   // Whether other threads take part.
   bool hands_over() const { return !devices_.empty(); }
@@ -41,7 +41,7 @@ class DevicePlan {
   using Devices = std::vector<c10::Device>;  // of each node
 
   void use_secondary_queue(const Devices& of_nodes, c10::Device main_device);
-  void hand_over(const Devices& of_nodes, std::optional<c10::Device> home);
+  void hand_over(const Devices& of_nodes, std::optional<c10::Device> owner_device);
   QueueIndex queue_for(c10::Device device);
 
   c10::DeviceType type_ = c10::kCPU;

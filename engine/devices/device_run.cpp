@@ -22,7 +22,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       grad_mode_(GradMode::is_enabled()),
       captured_(memory.plan.num_captured()),
       step_(step_of(memory.plan, captured_, options)),
-      home_(context.worker),
+      owner_(context.worker),
       caller_(kMainQueue, context, state, options_, options.current_node, CurrentDevice(devices.type()),
               memory.inputs),
       // Nodes that are run by several threads are shown to nobody.
@@ -30,7 +30,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
   if (!devices.hands_over()) return;
   TORCH_INTERNAL_ASSERT(options.task != nullptr && workers.workers().size() == devices.devices().size());
   caller_.thread.active.has_company = true;
-  queues_.push_back(home_ != nullptr ? home_->queue() : std::make_shared<TaskQueue>());
+  queues_.push_back(owner_ != nullptr ? owner_->queue() : std::make_shared<TaskQueue>());
   for (const auto& worker : workers.workers()) queues_.push_back(worker->queue());
   visits_.resize(queues_.size());
   frames_.resize(queues_.size());
@@ -88,8 +88,8 @@ void DeviceRun::run_with_workers() {
       step(caller_, *task);
       task = task_after(caller_, *task, any, over, Patience::kLookAround);
     } else {
-      SharedRun& owner = shared_run_of(*task);
-      owner.work(*home_, *std::move(task), Stay::kForOneTask);
+      SharedRun& their_run = shared_run_of(*task);
+      their_run.work(*owner_, *std::move(task), Stay::kForOneTask);
       task = queue.take(any, over, Patience::kLookAround);
     }
   }

@@ -105,7 +105,7 @@ class DeviceRun final : public SharedRun {
   const bool grad_mode_;
   base::variable_list captured_;
   const NodeStep step_;
-  Worker* const home_;                              // whose thread called, if it is a worker's
+  Worker* const owner_;                             // whose thread it is that called, or null
   std::vector<std::shared_ptr<TaskQueue>> queues_;  // by QueueIndex; none without workers
   std::vector<base::NodePtr> frames_;               // for the worker of each queue to enter a pruned task with
 
