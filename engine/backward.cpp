@@ -156,7 +156,7 @@ class Backward {
   bool may_share_task() const {
     const ActiveRun* outer = context_.innermost;
     if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return false;
-    if (outer->has_company || hands_over() || owes_warning_) return false;
+    if (outer->is_multithreaded || hands_over() || owes_warning_) return false;
     return !(memory_->plan.pruned() && engine_.engine.is_checkpoint_valid());
   }
 

@@ -29,7 +29,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       arrivals_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
   if (!devices.hands_over()) return;
   TORCH_INTERNAL_ASSERT(options.task != nullptr && workers.workers().size() == devices.devices().size());
-  caller_.thread.active.has_company = true;
+  caller_.thread.active.is_multithreaded = true;
   queues_.push_back(owner_ != nullptr ? owner_->queue() : std::make_shared<TaskQueue>());
   for (const auto& worker : workers.workers()) queues_.push_back(worker->queue());
   visits_.resize(queues_.size());
@@ -128,7 +128,7 @@ void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, 
   DeviceRunState run_state(queue_index, context, state, options_, current_node, CurrentDevice(worker.device()),
                            inputs);
   run_state.thread.active.depth = caller_.thread.active.depth;
-  run_state.thread.active.has_company = true;
+  run_state.thread.active.is_multithreaded = true;
   const auto ours = [this](const ReadyTask& next) { return next.run == this; };
   const auto over = [this] { return !has_tasks(); };
   const Patience patience = stay == Stay::kToTheEnd ? Patience::kLookAround : Patience::kNone;
