@@ -26,7 +26,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       caller_(kMainQueue, context, state, options_, options.current_node, CurrentDevice(devices.type()),
               memory.inputs),
       // Nodes that are run by several threads are shown to nobody.
-      arrivals_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
+      input_buffers_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
   if (!devices.hands_over()) return;
   TORCH_INTERNAL_ASSERT(options.task != nullptr && workers.workers().size() == devices.devices().size());
   caller_.thread.active.is_multithreaded = true;
@@ -51,7 +51,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
   memory_.slots.resize(memory_.plan.num_slots());
   if (memory_.plan.num_inputs(0) != 0) {
     at::Tensor gradient = gradients[0];
-    arrivals_.begin(root_edges[0], std::move(gradient));
+    input_buffers_.begin(root_edges[0], std::move(gradient));
   }
   const TaskRank rank{caller_.thread.active.depth, root->sequence_nr()};
   put_into_queue(devices_.queue_of(0), {rank, 0, this, std::move(root)});
@@ -62,7 +62,7 @@ void DeviceRun::run(base::NodePtr root, const edge_list& root_edges, const varia
   }
   streams_.restore();
   error_.rethrow_if_any();
-  TORCH_CHECK(arrivals_.all_complete(), "could not compute gradients for some functions");
+  TORCH_CHECK(input_buffers_.all_complete(), "could not compute gradients for some functions");
   streams_.wait_for_leaves();
 }
 
@@ -88,8 +88,8 @@ void DeviceRun::run_with_workers() {
       step(caller_, *task);
       task = task_after(caller_, *task, any, over, Patience::kLookAround);
     } else {
-      SharedRun& their_run = shared_run_of(*task);
-      their_run.work(*owner_, *std::move(task), Stay::kForOneTask);
+      SharedRun& other_run = shared_run_of(*task);
+      other_run.work(*owner_, *std::move(task), Stay::kForOneTask);
       task = queue.take(any, over, Patience::kLookAround);
     }
   }
@@ -217,7 +217,7 @@ QueueIndex DeviceRun::queue_of(const Worker& worker) const {
 // Where the gradients of one node go.
 struct DeviceRun::ResultSink {
   void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
-    if (run.arrivals_.arrive(target, edge, std::move(gradient), stream)) {
+    if (run.input_buffers_.arrive(target, edge, std::move(gradient), stream)) {
       run.make_ready(run_state, target, edge.function);
     }
   }
@@ -250,11 +250,11 @@ void DeviceRun::step(DeviceRunState& run_state, const ReadyTask& task) {
 
 void DeviceRun::evaluate(DeviceRunState& run_state, uint32_t index) {
   Node& node = *memory_.plan.nodes[index].node;
-  const Arrivals::Sums sums = arrivals_.take_sums(index);
+  const InputBuffers::Sums sums = input_buffers_.take_sums(index);
   const std::optional<c10::Stream> stream = stream_of(node, sums.get());
   const c10::OptionalStreamGuard guard(stream);
   if (sums != nullptr) wait_for_gradients(node, stream, *sums);
-  arrivals_.take_gradients(index, sums, run_state.thread.inputs);
+  input_buffers_.take_gradients(index, sums, run_state.thread.inputs);
   run_node(step_, index, run_state.thread.inputs, ResultSink{*this, run_state, stream});
 }
 

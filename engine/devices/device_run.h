@@ -5,7 +5,7 @@
 //
 // Note [Threads of a run]: the invariants, which the atomics and the functions cite by number.
 //  1. A ready node belongs to the thread that takes it from a queue. Two threads share only the counters and
-//     the state of nodes that have not run, which Arrivals locks.
+//     the state of nodes that have not run, which InputBuffers locks.
 //  2. `load_` counts a task before the task is in a queue, and until it is done and released. A worker enters
 //     the run with one of its tasks, and counts itself before that task is done. So `load_` is 0 only when
 //     there are no tasks and no workers inside, and then it stays 0.
@@ -23,21 +23,21 @@
 //   caller -- plan_devices -- take() .......................... WorkerGroup: the worker, its thread if new
 //     |
 //     +-- run_with_workers --+
-//                            +-- step -- distribute -- arrive() . Arrivals, of the node: the sum of what came
+//                            +-- step -- distribute -- arrive() . InputBuffers, of the node: the sum so far
 //   worker -- work -- serve -+      |             |
 //     |                             |             +-- push() .... TaskQueue, the node's: a hand-over
 //     |                             +-- add_leaf() ............. CallerStreams: streams to wait for at the end
 //     +-- take() .............................................. TaskQueue, its own; released to sleep
 //
 // Two things happen under a lock that are not ours alone: a worker's thread is started under WorkerGroup's (so
-// that there is one), which asks the system and counts; and a sum is made under Arrivals', which is the host's
-// code and, of a tensor subclass, perhaps the program's: docs/threading.md says why.
+// that there is one), which asks the system and counts; and a sum is made under InputBuffers', which is the
+// host's code and, of a tensor subclass, perhaps the program's: docs/threading.md says why.
 #pragma once
 
-#include "engine/devices/arrivals.h"
 #include "engine/devices/device_plan.h"
 #include "engine/devices/device_run_state.h"
 #include "engine/devices/first_error.h"
+#include "engine/devices/input_buffers.h"
 #include "engine/devices/worker_group.h"
 #include "engine/node/step.h"
 
@@ -117,7 +117,7 @@ class DeviceRun final : public SharedRun {
   std::vector<uint32_t> visits_;  // of the worker of each queue
 
   // Any thread's. The first two have locks of their own, the others are atomics.
-  Arrivals arrivals_;
+  InputBuffers input_buffers_;
   CallerStreams streams_;
   FirstError error_;
   // Tasks that are ready or running, and workers inside: invariants 2 and 3. One word, so that only the last to

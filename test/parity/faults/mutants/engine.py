@@ -141,7 +141,7 @@ RUN_AND_DEVICES = [
           "  if (error == nullptr && first != nullptr) std::rethrow_exception(first);",
           "  if (error == nullptr && first != nullptr && !FAULT) std::rethrow_exception(first);",
           tests("inspect_tests", "*OnBackward.*")),
-    Fault("sums_without_lock", "gradients of one node are added without its lock", "engine/devices/arrivals.cpp",
+    Fault("sums_without_lock", "gradients of one node are added without its lock", "engine/devices/input_buffers.cpp",
           "  base::MutexLock lock(locks_[target % kLocks]);",
           "  base::MutexLock lock(locks_[target % kLocks]);\n  if (FAULT) lock.unlock();",
           tests("engine_contract_devices_test", "*DeviceGraph*:*DeviceThreads*", "--gtest_repeat=10", "--gtest_fail_fast")),
