@@ -89,23 +89,23 @@ void DeviceRun::run_with_workers() {
       task = task_after(caller_, *task, any, over, Patience::kLookAround);
     } else {
       SharedRun& other_run = shared_run_of(*task);
-      other_run.work(*owner_, *std::move(task), Stay::kForOneTask);
+      other_run.work(*owner_, *std::move(task), WorkerRetention::kForOneTask);
       task = queue.take(any, over, Patience::kLookAround);
     }
   }
 }
 
-void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
+void DeviceRun::work(Worker& worker, ReadyTask task, WorkerRetention retention) {
   load_.fetch_add(kOneInside);  // invariant 2: `task` is not done yet
   const std::shared_ptr<TaskQueue> callers_queue = queues_[kMainQueue];
   const QueueIndex queue_index = queue_of(worker);
   // A worker that comes a second time stays until the run is over, asleep if need be, because it is likely to
   // come a third time. Waking it at the end costs less than leaving and entering again.
-  if (stay == Stay::kWhileThereIsMore && visits_[queue_index]++ != 0) {
-    stay = Stay::kToTheEnd;
-    staying_.fetch_add(1);  // invariant 4: before serve() reads the task count
+  if (retention == WorkerRetention::kWhileThereIsMore && visits_[queue_index]++ != 0) {
+    retention = WorkerRetention::kUntilTheRunEnds;
+    retained_.fetch_add(1);  // invariant 4: before serve() reads the task count
   }
-  const auto inside = [&] { serve(worker, queue_index, task, stay); };
+  const auto inside = [&] { serve(worker, queue_index, task, retention); };
   try {
     HostFrame::join(engine_, thread_context().frames, *options_.task, frames_[queue_index], worker.host_queue(),
                     std::ref(inside));
@@ -113,13 +113,13 @@ void DeviceRun::work(Worker& worker, ReadyTask task, Stay stay) {
     error_.set(std::current_exception());
   }
   if (task.run != nullptr) finish(task);
-  if (stay == Stay::kToTheEnd) staying_.fetch_sub(1);
+  if (retention == WorkerRetention::kUntilTheRunEnds) retained_.fetch_sub(1);
   // Invariant 3: from here on the run may be gone.
   if (load_.fetch_sub(kOneInside) == kOneInside) callers_queue->wake();
 }
 
 // `first` loses its run when it was taken. An error leaves `first` to the caller.
-void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, Stay stay) try {
+void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, WorkerRetention retention) try {
   ThreadContext& context = thread_context();
   ThreadState state(ThreadState::Code::kUser, grad_mode_, &options_.task->thread_locals_);
   base::variable_list inputs;
@@ -131,12 +131,13 @@ void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, 
   run_state.thread.active.is_multithreaded = true;
   const auto ours = [this](const ReadyTask& next) { return next.run == this; };
   const auto over = [this] { return !has_tasks(); };
-  const Patience patience = stay == Stay::kToTheEnd ? Patience::kLookAround : Patience::kNone;
+  const Patience patience =
+      retention == WorkerRetention::kUntilTheRunEnds ? Patience::kLookAround : Patience::kNone;
   std::optional<ReadyTask> task = std::move(first);
   first.run = nullptr;
   while (task.has_value()) {
     step(run_state, *task);
-    if (stay == Stay::kForOneTask) {
+    if (retention == WorkerRetention::kForOneTask) {
       if (run_state.next.has_value()) put_into_queue(queue_index, run_state.take_next());
       finish(*task);
       return;
@@ -168,10 +169,10 @@ std::optional<ReadyTask> DeviceRun::task_after(DeviceRunState& run_state, ReadyT
   return queue.take(wanted, over, patience);
 }
 
-// Invariant 4: this function reads `staying_` after it has taken the last task out of the count.
+// Invariant 4: this function reads `retained_` after it has taken the last task out of the count.
 void DeviceRun::finish(ReadyTask& task) {
   task.keep = nullptr;
-  if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || staying_.load() == 0) return;
+  if (load_.fetch_sub(kOneTask) >= 2 * kOneTask || retained_.load() == 0) return;
   for (size_t queue_index = kMainQueue + 1; queue_index < queues_.size(); ++queue_index)
     queues_[queue_index]->wake();
 }

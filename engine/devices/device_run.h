@@ -11,8 +11,8 @@
 //     there are no tasks and no workers inside, and then it stays 0.
 //  3. The last worker to leave touches nothing of the run afterwards but the caller's queue, and it holds a
 //     reference to that.
-//  4. A worker that may sleep inside increments `staying_` before it reads the task count, and the thread that
-//     finishes the last task reads `staying_` after that. So either the worker sees zero tasks, or that thread
+//  4. A worker that may sleep inside increments `retained_` before it reads the task count, and the thread that
+//     finishes the last task reads `retained_` after that. So either the worker sees zero tasks, or that thread
 //     sees the worker.
 //  5. A thread that waits for a run of its own serves its queue, so that two workers may wait for each other's
 //     devices: among all waiting threads, the one with the youngest backward waits for running nodes only.
@@ -65,7 +65,7 @@ class DeviceRun final : public SharedRun {
   base::variable_list take_captured() { return std::move(captured_); }
 
   // On the worker's thread, by Worker::serve() or by a run that waits there (invariant 5), without a lock.
-  void work(Worker& worker, ReadyTask task, Stay stay) override;
+  void work(Worker& worker, ReadyTask task, WorkerRetention retention) override;
 
  private:
   // Which thread runs which task. All of these are called without a lock.
@@ -74,7 +74,7 @@ class DeviceRun final : public SharedRun {
   // On the calling thread: its own nodes, and tasks of other runs where the thread is a worker's.
   void run_with_workers();
   // On a worker's thread, inside the graph task: `first` and the tasks after it.
-  void serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, Stay stay);
+  void serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, WorkerRetention retention);
   // On the thread that has run `done`: finishes it, and gives the thread's next task, or none.
   template <typename Wanted, typename Over>
   std::optional<ReadyTask> task_after(DeviceRunState& run_state, ReadyTask& done, Wanted&& wanted, Over&& over,
@@ -121,11 +121,11 @@ class DeviceRun final : public SharedRun {
   CallerStreams streams_;
   FirstError error_;
   // Tasks that are ready or running, and workers inside: invariants 2 and 3. One word, so that only the last to
-  // leave wakes the caller. Sequentially consistent, as `staying_` is, because invariant 4 orders the two.
+  // leave wakes the caller. Sequentially consistent, as `retained_` is, because invariant 4 orders the two.
   static constexpr uint64_t kOneInside = 1, kOneTask = uint64_t{1} << 32;
   std::atomic<uint64_t> load_{0};
   // Of the workers inside, how many may be asleep: invariant 4.
-  std::atomic<uint32_t> staying_{0};
+  std::atomic<uint32_t> retained_{0};
 };
 
 }  // namespace overdrive::engine

@@ -149,7 +149,7 @@ RUN_AND_DEVICES = [
           "      --of_node;", "      of_node -= FAULT ? 0 : 1;",
           tests("engine_fake_device_tests", "*WorkersInTrouble.*")),
     Fault("nobody_woken", "workers that stay are not woken at the end", "engine/devices/device_run.cpp",
-          "2 * kOneTask || staying_.load() == 0) return;", "2 * kOneTask || staying_.load() == 0 || FAULT) return;",
+          "2 * kOneTask || retained_.load() == 0) return;", "2 * kOneTask || retained_.load() == 0 || FAULT) return;",
           tests("engine_contract_devices_test", "*DeviceGraph*:*DeviceThreads*")),
     Fault("own_task_first", "a worker runs the task that its node made before better ones", "engine/devices/device_queue.h",
           "    if (!has_tasks() && wanted(task)) return", "    if ((FAULT || !has_tasks()) && wanted(task)) return",
