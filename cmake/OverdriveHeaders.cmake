@@ -9,7 +9,7 @@ set(OVERDRIVE_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 # The path below overdrive/ of a header, given by its path from the root of the tree. Only folders that users
 # know by name stay part of it.
 function(overdrive_public_path variable header)
-  # Read by doors and by nobody else.
+  # Read by entries and by nobody else.
   if(header MATCHES "^engine/base/mutex\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
     set(header "detail/${header}")
     string(REGEX REPLACE "^(detail/[^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")

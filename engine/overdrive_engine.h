@@ -61,7 +61,7 @@ class OverdriveEngine final : public HostEngine {
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
 
-  // execute() behind Python's engine, which has done its part: for backwards that came through the door.
+  // execute() behind Python's engine, which has done its part: for backwards that came through the entry.
   base::variable_list serve(const BackwardCall& call);
 
   // Frames are ours. Any other task, such as one that c10d's DistEngine drives piece by piece, is

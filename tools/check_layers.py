@@ -5,7 +5,7 @@
 
 A wing is a folder of sources. WINGS lists them, lowest first: a file may include its own wing and those that
 stand before it. A unit is name.h with name.cpp; units may not form a circle, not even inside a wing. The outside
-sees doors only: checkpoint/ includes other folders through their doors (but for engine/base and what is known of
+sees entries only: checkpoint/ includes other folders through their entries (but for engine/base and what is known of
 operators), and a public header (one that is installed) includes no private one. Prints each line that breaks a
 rule; the exit status is then 1.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WINGS = [
     "engine/base", "engine/host", "engine/operators", "engine/plan", "engine/kernels", "engine/node",
-    "engine/native_nodes", "engine/run", "engine/devices", "engine/python_door", "engine",
+    "engine/native_nodes", "engine/run", "engine/devices", "engine/python_entry", "engine",
     "engine/autoload",
     "forward_ad/layers", "forward_ad/rules", "forward_ad/rules/repairs", "forward_ad/levels", "forward_ad/drivers", "forward_ad/taylor",
     "forward_ad",
@@ -31,9 +31,9 @@ WINGS = [
     "replay/optimizers", "replay/lanes", "replay/part", "replay/file", "replay/recording", "replay",
     "python/border",
 ]
-# Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
+# Plain values that users set and every wing may read: the header is an entry, so it cannot lie in a low wing.
 LOW_UNITS = {"engine/options": "engine/base", "replay/capture_options": "replay/plan"}
-DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
+ENTRIES = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
 # Nothing in the library knows these.
 OUTSIDE = ("test/", "bench/", "examples/", "tools/")
 SOURCES = (".h", ".cpp", ".inl", ".cu")
@@ -99,8 +99,8 @@ def breaches(root, path, public):
         if WINGS.index(target_wing) > WINGS.index(wing):
             yield where + f"{wing} includes upward: {target}"
         is_inside = target.startswith(("checkpoint/", "engine/base/", "engine/operators/"))
-        if path.startswith("checkpoint/") and not is_inside and target not in DOORS:
-            yield where + f"checkpoint uses {target}, which is not a door"
+        if path.startswith("checkpoint/") and not is_inside and target not in ENTRIES:
+            yield where + f"checkpoint uses {target}, which is not an entry"
         if path in public and target not in public:
             yield where + f"a public header includes {target}, which is private"
 

@@ -76,8 +76,8 @@ class CheckLayers(unittest.TestCase):
         self.refuses("engine/run/run.cpp", '#include "hooks/hooks.h"\n', "engine/run includes upward: hooks/hooks.h")
         self.refuses("engine/base/export.h", '#include <engine/run/run.h>\n', "engine/base includes upward")
 
-    def test_refuses_what_is_not_a_door_in_checkpoint(self):
-        self.refuses("checkpoint/early/segment.cpp", '#include "engine/run/run.h"\n', "which is not a door")
+    def test_refuses_what_is_not_an_entry_in_checkpoint(self):
+        self.refuses("checkpoint/early/segment.cpp", '#include "engine/run/run.h"\n', "which is not an entry")
 
     def test_accepts_a_public_header_that_another_folder_lists(self):
         status, printed = outcome(check_layers, {"engine/engine.h": '#include "engine/mutex.h"\n'})

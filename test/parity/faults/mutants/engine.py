@@ -163,7 +163,7 @@ RUN_AND_DEVICES = [
           tests("engine_fake_device_tests", "*Workers.*")),
 ]
 
-DOORS = [
+ENTRIES = [
     Fault("native_nodes_with_tangents", "native nodes run while tensors may have tangents", "engine/run/native_permission.cpp",
           "  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           "  if (!FAULT && torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
@@ -184,11 +184,11 @@ DOORS = [
     Fault("heap_overruled", "uninstall() takes back what the program asked to keep", "engine/heap_keeper.cpp",
           "  if (!by_program_) {", "  if (!by_program_ || FAULT) {",
           tests("engine_process_tests", "KeepMemory.StaysAsTheProgramChose*")),
-    Fault("any_door", "a libtorch_python with two slots is redirected", "engine/python_door/python_door.cpp",
+    Fault("any_entry", "a libtorch_python with two slots is redirected", "engine/python_entry/python_entry.cpp",
           "  if (slots.size() != 1 || !slots[0].called_through) {",
           "  if ((slots.size() != 1 && !FAULT) || !slots[0].called_through) {",
-          ("/bin/sh", "-c", "cd $OVERDRIVE_TEST_BIN/.. && bin/closed_door_program "
-           "test/engine/python_door/two/libtorch_python.so | grep 'has 2 linker slots'")),
+          ("/bin/sh", "-c", "cd $OVERDRIVE_TEST_BIN/.. && bin/closed_entry_program "
+           "test/engine/python_entry/two/libtorch_python.so | grep 'has 2 linker slots'")),
 ]
 
-ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + NATIVE_NODES + RUN_AND_DEVICES + DOORS
+ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + NATIVE_NODES + RUN_AND_DEVICES + ENTRIES
