@@ -187,7 +187,7 @@ class Backward {
     if (tables) fill_task_tables(*task, memory_->plan);
     std::unique_ptr<RunWatch> observer;
     if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
-    if (watched_ != nullptr) watched_->also_tell(observer.get());
+    if (watched_ != nullptr) watched_->set_observer(observer.get());
     const RunOptions options{
         .keep_graph = call_.keep_graph,
         .user_code = user_code,

@@ -155,7 +155,7 @@ class Switch {
   }
 
   void turn_on(const Options& options, const EngineSeen& seen) OVERDRIVE_REQUIRES(mutex_) {
-    tell_of_options(options);
+    call_options_listener(options);
     set_options(options);
     Engine& now = seen.engine;
     if (is_ours(now)) return;

@@ -66,7 +66,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
   const host::CompiledAutograd compiled = host::compiled_autograd();
   if (compiled == host::CompiledAutograd::kOn) return forward(call, "compiled autograd");
   if (compiled == host::CompiledAutograd::kUnknown) [[unlikely]]
-    tell_of_unknown_compiled_autograd();
+    warn_of_unknown_compiled_autograd();
   // A call that stock refuses is stock's to refuse, in its own words.
   const edge_list& outputs = call.outputs;
   const variable_list& inputs = call.gradients;
@@ -94,7 +94,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
 }
 
 // Only Python sets a compiled autograd function, so only a process with Python is warned.
-void OverdriveEngine::tell_of_unknown_compiled_autograd() const {
+void OverdriveEngine::warn_of_unknown_compiled_autograd() const {
   count(base::counts::compiled_autograd_unknown);
   if (!previous_engine().is_python) return;
   TORCH_WARN_ONCE(
@@ -173,7 +173,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
   if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) {
     if (std::unique_ptr<SavedVariableHooks> hooks = source()) return hooks;  // counts itself
   }
-  return counted_and_told(previous().get_default_saved_variable_hooks());
+  return counted_and_described(previous().get_default_saved_variable_hooks());
 }
 
 // Hooks of the graph unpack. Hooks of the thread pack what a backward that creates a graph saves: Python's are

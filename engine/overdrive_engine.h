@@ -86,7 +86,7 @@ class OverdriveEngine final : public HostEngine {
   // Whether a nested backward goes on on another thread. `depth`: of the one around it on this thread.
   bool moves_to_thread(int32_t depth) const;
   base::variable_list forward(const BackwardCall& call, const char* reason);
-  void tell_of_unknown_compiled_autograd() const;
+  void warn_of_unknown_compiled_autograd() const;
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();
   bool saved_hooks_may_run(bool create_graph) const;
