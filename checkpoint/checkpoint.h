@@ -1,4 +1,4 @@
-// The door to checkpointing: a part of the forward keeps its inputs only; the backward computes it again.
+// The entry to checkpointing: a part of the forward keeps its inputs only; the backward computes it again.
 //
 //   Tensor y = overdrive::checkpointed(block, x);                                // block(x), with less memory
 //   auto [y, n] = overdrive::checkpointed({.checksum = true}, f, x, 3, mask);    // any arguments and results

@@ -1,15 +1,15 @@
 # overdrive_public_headers(FILES...): headers of this folder that users of the library may include.
 #
 # Each is copied to include/overdrive/ in the build folder, and installed from there. A user writes
-# <overdrive/hooks/saved_tensor_hooks.h> whichever wing of hooks/ the header lies in: the wings are for the
-# readers of the source, and a header can move between them. The copies include each other in the user's way,
+# <overdrive/hooks/saved_tensor_hooks.h> whichever component of hooks/ the header lies in: the components are for
+# the readers of the source, and a header can move between them. The copies include each other in the user's way,
 # so no folder of the user's that is called engine/ or hooks/ can come first.
 set(OVERDRIVE_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 
 # The path below overdrive/ of a header, given by its path from the root of the tree. Only folders that users
 # know by name stay part of it.
 function(overdrive_public_path variable header)
-  # Read by doors and by nobody else.
+  # Read by entries and by nobody else.
   if(header MATCHES "^engine/base/mutex\\.h$|/(driver_functions|level_registry|tangents)\\.h$")
     set(header "detail/${header}")
     string(REGEX REPLACE "^(detail/[^/]+)/.*/([^/]+)$" "\\1/\\2" header "${header}")

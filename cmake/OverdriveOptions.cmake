@@ -30,18 +30,19 @@ function(overdrive_in_pieces target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_BATCH_SIZE ${sources})
 endfunction()
 
-# overdrive_in_wings(TARGET FOLDERS...): the same with a piece for each FOLDERS, a regular expression over paths from
-# the root, so that a new source has its own wing compiled again and no other. What fits none is compiled alone.
-function(overdrive_in_wings target)
+# overdrive_in_components(TARGET FOLDERS...): the same with a piece for each FOLDERS, a regular expression over paths
+# from the root, so that a new source has its own component compiled again and no other. What fits none is compiled
+# alone.
+function(overdrive_in_components target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${OVERDRIVE_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(folder ${target} SOURCE_DIR)
   get_target_property(sources ${target} SOURCES)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}" NORMALIZE)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE path)
-    foreach(wing ${ARGN})
-      if(path MATCHES "^${wing}")
-        string(MAKE_C_IDENTIFIER "${wing}" group)
+    foreach(component ${ARGN})
+      if(path MATCHES "^${component}")
+        string(MAKE_C_IDENTIFIER "${component}" group)
         set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} PROPERTY UNITY_GROUP ${group})
         break()
       endif()

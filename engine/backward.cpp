@@ -112,12 +112,12 @@ class Backward {
 
   // Chooses the thread of each node, and takes the workers.
   void plan_devices() {
-    std::optional<c10::Device> home;
-    if (context_.worker != nullptr) home = context_.worker->device();
-    devices_.emplace(memory_->plan, engine_.options.threads, home);
+    std::optional<c10::Device> owner_device;
+    if (context_.worker != nullptr) owner_device = context_.worker->device();
+    devices_.emplace(memory_->plan, engine_.options.threads, owner_device);
     const auto& workers = workers_.take(engine_.engine, devices_->devices());
-    for (size_t lane = workers.size(); lane > 0; --lane) {
-      if (workers[lane - 1] == nullptr) devices_->give_to_caller(static_cast<Lane>(lane));
+    for (size_t queue = workers.size(); queue > 0; --queue) {
+      if (workers[queue - 1] == nullptr) devices_->give_to_caller(static_cast<QueueIndex>(queue));
     }
     workers_.drop_missing();
   }
@@ -156,7 +156,7 @@ class Backward {
   bool may_share_task() const {
     const ActiveRun* outer = context_.innermost;
     if (outer == nullptr || outer->task == nullptr || outer->task != host::current_graph_task()) return false;
-    if (outer->has_company || hands_over() || owes_warning_) return false;
+    if (outer->is_multithreaded || hands_over() || owes_warning_) return false;
     return !(memory_->plan.pruned() && engine_.engine.is_checkpoint_valid());
   }
 
@@ -187,7 +187,7 @@ class Backward {
     if (tables) fill_task_tables(*task, memory_->plan);
     std::unique_ptr<RunWatch> observer;
     if (engine_.observers != nullptr) observer = engine_.observers(memory_->plan);
-    if (watched_ != nullptr) watched_->also_tell(observer.get());
+    if (watched_ != nullptr) watched_->set_observer(observer.get());
     const RunOptions options{
         .keep_graph = call_.keep_graph,
         .user_code = user_code,

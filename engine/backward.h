@@ -5,7 +5,7 @@
 #include "engine/base/torch_types.h"
 #include "engine/host/host_frame.h"
 #include "engine/options.h"
-#include "engine/run/seat.h"
+#include "engine/run/thread_run_state.h"
 
 namespace overdrive::engine {
 

@@ -1,4 +1,4 @@
-// The door to the engine folder, and all that most programs need:
+// The entry to the engine folder, and all that most programs need:
 //
 //   overdrive::install();    // every backward from here on runs on Overdrive
 //   overdrive::uninstall();  // and from here on on the engine that was there before

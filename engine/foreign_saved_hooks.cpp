@@ -17,11 +17,11 @@ class ForeignSavedHooks final : public SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     if (tensor.defined()) bytes_ = bytes_of(*tensor.unsafeGetTensorImpl());
-    const base::AuxiliarySpanScope told([this] { return work(AuxiliarySpan::Kind::kPack); });
+    const base::AuxiliarySpanScope span([this] { return work(AuxiliarySpan::Kind::kPack); });
     hooks_->call_pack_hook(tensor);
   }
   at::Tensor call_unpack_hook() override {
-    const base::AuxiliarySpanScope told([this] { return work(AuxiliarySpan::Kind::kUnpack); });
+    const base::AuxiliarySpanScope span([this] { return work(AuxiliarySpan::Kind::kUnpack); });
     return hooks_->call_unpack_hook();
   }
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
@@ -57,7 +57,7 @@ class ForeignSavedHooks final : public SavedVariableHooks {
 
 }  // namespace
 
-std::unique_ptr<SavedVariableHooks> counted_and_told(std::unique_ptr<SavedVariableHooks> hooks) {
+std::unique_ptr<SavedVariableHooks> counted_and_described(std::unique_ptr<SavedVariableHooks> hooks) {
   return hooks == nullptr ? nullptr : std::make_unique<ForeignSavedHooks>(std::move(hooks));
 }
 

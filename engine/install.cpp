@@ -10,7 +10,7 @@
 #include "engine/keep_memory.h"
 #include "engine/operators/keys.h"
 #include "engine/overdrive_engine.h"
-#include "engine/python_door/python_door.h"
+#include "engine/python_entry/python_entry.h"
 #include "engine/slots.h"
 
 #include <c10/util/Type.h>
@@ -50,13 +50,13 @@ base::variable_list execute_for_python(Engine* self, const base::edge_list& root
                                        bool accumulate_grad, const base::edge_list& outputs) {
   OverdriveEngine& ours = OverdriveEngine::get();
   if (!is_ours(Engine::get_default_engine()) || self != &ours.previous()) {
-    return python_door::stock()(self, roots, gradients, keep_graph, create_graph, accumulate_grad, outputs);
+    return python_entry::stock()(self, roots, gradients, keep_graph, create_graph, accumulate_grad, outputs);
   }
   return ours.serve({roots, gradients, keep_graph, create_graph, accumulate_grad, outputs});
 }
 
-void open_python_door() {
-  const std::string problem = python_door::open(&execute_for_python);
+void open_python_entry() {
+  const std::string problem = python_entry::open(&execute_for_python);
   TORCH_CHECK(problem.empty(), problem);
 }
 
@@ -140,7 +140,7 @@ class Switch {
   // What may fail comes first, so that a failing install() has changed nothing.
   static void prepare() {
     preloaded_installs_first();
-    open_python_door();
+    open_python_entry();
     call_at_install();
   }
   // In a process that preloads liboverdrive_autoload, the first call of get_default_engine() calls install(),
@@ -155,7 +155,7 @@ class Switch {
   }
 
   void turn_on(const Options& options, const EngineSeen& seen) OVERDRIVE_REQUIRES(mutex_) {
-    tell_of_options(options);
+    call_options_listener(options);
     set_options(options);
     Engine& now = seen.engine;
     if (is_ours(now)) return;

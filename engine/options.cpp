@@ -66,6 +66,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_THREADS", options.threads);
   read("OVERDRIVE_EXACT", options.exact);
   read("OVERDRIVE_OWN_NODES", options.own_nodes);
+  read("OVERDRIVE_NATIVE_NODES", options.own_nodes);  // after its older name
   read("OVERDRIVE_CHECK", options.check_every);
   int every = 0;  // read by captured steps; a bad value is an error here already
   read("OVERDRIVE_CAPTURE_CHECK", every);

@@ -40,7 +40,7 @@ enum class Nan {
 struct Options {                     // What install() takes.
   Threads threads = Threads::kAuto;  // OVERDRIVE_THREADS=auto|caller|device
   Exact exact = Exact::kAuto;        // OVERDRIVE_EXACT=auto|always
-  bool own_nodes = true;             // OVERDRIVE_OWN_NODES=0|1
+  bool own_nodes = true;             // OVERDRIVE_NATIVE_NODES=0|1
   int check_every = 0;               // OVERDRIVE_CHECK=n: run every n-th backward on stock too
   int keep_memory_mib = -1;          // OVERDRIVE_KEEP_MEMORY=MiB|0, see keep_memory.h; -1: ours to decide
   Errors errors = Errors::kPlain;    // OVERDRIVE_ERRORS=plain|note|full

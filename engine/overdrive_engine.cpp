@@ -8,8 +8,8 @@
 #include "engine/host/host_rules.h"
 #include "engine/host/thread_state.h"
 #include "engine/node/node_call.h"
-#include "engine/python_door/python_door.h"
-#include "engine/python_door/python_thread.h"
+#include "engine/python_entry/python_entry.h"
+#include "engine/python_entry/python_thread.h"
 #include "engine/run/active_run.h"
 #include "engine/run/fresh_stack.h"
 #include "engine/run/thread_context.h"
@@ -56,8 +56,8 @@ variable_list OverdriveEngine::execute(const edge_list& roots, const variable_li
   const Previous below = previous_engine();
   if (!below.is_python) return serve(call);
   // Python's engine refuses a caller that holds the GIL, and gives Python its error back. In between it comes
-  // to serve() through the door.
-  if (!python_door::is_open()) base::count_forwarded("python engine below");
+  // to serve() through the entry.
+  if (!python_entry::is_open()) base::count_forwarded("python engine below");
   return below.engine.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
 }
 
@@ -66,7 +66,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
   const host::CompiledAutograd compiled = host::compiled_autograd();
   if (compiled == host::CompiledAutograd::kOn) return forward(call, "compiled autograd");
   if (compiled == host::CompiledAutograd::kUnknown) [[unlikely]]
-    tell_of_unknown_compiled_autograd();
+    warn_of_unknown_compiled_autograd();
   // A call that stock refuses is stock's to refuse, in its own words.
   const edge_list& outputs = call.outputs;
   const variable_list& inputs = call.gradients;
@@ -94,7 +94,7 @@ variable_list OverdriveEngine::serve(const BackwardCall& call) {
 }
 
 // Only Python sets a compiled autograd function, so only a process with Python is warned.
-void OverdriveEngine::tell_of_unknown_compiled_autograd() const {
+void OverdriveEngine::warn_of_unknown_compiled_autograd() const {
   count(base::counts::compiled_autograd_unknown);
   if (!previous_engine().is_python) return;
   TORCH_WARN_ONCE(
@@ -139,7 +139,7 @@ bool OverdriveEngine::moves_to_thread(int32_t depth) const {
 variable_list OverdriveEngine::forward(const BackwardCall& call, const char* reason) {
   base::count_forwarded(reason);
   const Previous below = previous_engine();
-  // Python's own execute() came to us through the door, and would come again.
+  // Python's own execute() came to us through the entry, and would come again.
   if (below.is_python) {
     return below.engine.Engine::execute(call.roots, call.gradients, call.keep_graph, call.create_graph,
                                         call.accumulate_grad, call.outputs);
@@ -156,7 +156,7 @@ c10::intrusive_ptr<at::ivalue::Future> OverdriveEngine::execute_with_graph_task(
 
 void OverdriveEngine::live_as_host_thread(const std::shared_ptr<ReadyQueue>& queue,
                                           const std::function<void()>& body) {
-  const python_door::PythonThread python;
+  const python_entry::PythonThread python;
   HostEngine::live_as_host_thread(queue, body);
 }
 
@@ -173,7 +173,7 @@ std::unique_ptr<SavedVariableHooks> OverdriveEngine::get_default_saved_variable_
   if (const SavedHooksSource source = saved_hooks_.load(std::memory_order_acquire)) {
     if (std::unique_ptr<SavedVariableHooks> hooks = source()) return hooks;  // counts itself
   }
-  return counted_and_told(previous().get_default_saved_variable_hooks());
+  return counted_and_described(previous().get_default_saved_variable_hooks());
 }
 
 // Hooks of the graph unpack. Hooks of the thread pack what a backward that creates a graph saves: Python's are

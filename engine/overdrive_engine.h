@@ -6,7 +6,7 @@
 #include "engine/host/host_frame.h"
 #include "engine/node/run_watch.h"
 #include "engine/options_in_use.h"
-#include "engine/run/seat.h"
+#include "engine/run/thread_run_state.h"
 
 #include <atomic>
 #include <cstdint>
@@ -61,7 +61,7 @@ class OverdriveEngine final : public HostEngine {
   base::variable_list execute(const base::edge_list& roots, const base::variable_list& inputs, bool keep_graph,
                               bool create_graph, bool accumulate_grad, const base::edge_list& outputs) override;
 
-  // execute() behind Python's engine, which has done its part: for backwards that came through the door.
+  // execute() behind Python's engine, which has done its part: for backwards that came through the entry.
   base::variable_list serve(const BackwardCall& call);
 
   // Frames are ours. Any other task, such as one that c10d's DistEngine drives piece by piece, is
@@ -86,7 +86,7 @@ class OverdriveEngine final : public HostEngine {
   // Whether a nested backward goes on on another thread. `depth`: of the one around it on this thread.
   bool moves_to_thread(int32_t depth) const;
   base::variable_list forward(const BackwardCall& call, const char* reason);
-  void tell_of_unknown_compiled_autograd() const;
+  void warn_of_unknown_compiled_autograd() const;
   base::variable_list run(const BackwardCall& call, bool nested);
   void own_device_pool();
   bool saved_hooks_may_run(bool create_graph) const;

@@ -25,7 +25,7 @@ inline void call_at_install() {
 using OptionsListener = void (*)(const Options&);
 inline constinit std::atomic<OptionsListener> options_listener{nullptr};
 
-inline void tell_of_options(const Options& options) {
+inline void call_options_listener(const Options& options) {
   if (const OptionsListener listener = options_listener.load(std::memory_order_acquire)) listener(options);
 }
 

@@ -1,4 +1,4 @@
-// The door to forward_ad/: derivatives of functions, and the dual numbers that they are made of.
+// The entry to forward_ad/: derivatives of functions, and the dual numbers that they are made of.
 //
 //   auto [y, dy] = overdrive::jvp(f, x, v);
 //   at::Tensor H = overdrive::hessian(g, x);

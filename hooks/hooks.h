@@ -1,4 +1,4 @@
-// The door to hooks/: hooks for the tensors that a forward saves for its backward.
+// The entry to hooks/: hooks for the tensors that a forward saves for its backward.
 //
 //   overdrive::SavedTensorHooksGuard scope(overdrive::hooks::quantise());   // every operator in this scope
 //   loss = model(x);

@@ -1,4 +1,4 @@
-// The door to inspect/: what happens inside a backward.
+// The entry to inspect/: what happens inside a backward.
 //
 //   overdrive::Trace trace("f.json");                                       // while it lives
 //   std::cout << overdrive::profile(step) << overdrive::memory_timeline(step);

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Checks the order of the library's wings, and that no units include each other in a circle.
+"""Checks the order of the library's components, and that no units include each other in a circle.
 
     tools/check_layers.py [ROOT] [--draw]
 
-A wing is a folder of sources. WINGS lists them, lowest first: a file may include its own wing and those that
-stand before it. A unit is name.h with name.cpp; units may not form a circle, not even inside a wing. The outside
-sees doors only: checkpoint/ includes other folders through their doors (but for engine/base and what is known of
-operators), and a public header (one that is installed) includes no private one. Prints each line that breaks a
-rule; the exit status is then 1.
+A component is a folder of sources. COMPONENTS lists them, lowest first: a file may include its own component and
+those that stand before it. A unit is name.h with name.cpp; units may not form a circle, not even inside a component.
+The outside sees entries only: checkpoint/ includes other folders through their entries (but for engine/base and what
+is known of operators), and a public header (one that is installed) includes no private one. Prints each line that
+breaks a rule; the exit status is then 1.
 
-docs/architecture.md holds the order as it is checked, with what each wing includes. --draw writes it there anew;
+docs/architecture.md holds the order as it is checked, with what each component includes. --draw writes it there anew;
 without, a drawing that is out of date is a breach.
 """
 import re
@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-WINGS = [
+COMPONENTS = [
     "engine/base", "engine/host", "engine/operators", "engine/plan", "engine/kernels", "engine/node",
-    "engine/native_nodes", "engine/run", "engine/devices", "engine/python_door", "engine",
+    "engine/native_nodes", "engine/run", "engine/devices", "engine/python_entry", "engine",
     "engine/autoload",
     "forward_ad/layers", "forward_ad/rules", "forward_ad/rules/repairs", "forward_ad/levels", "forward_ad/drivers", "forward_ad/taylor",
     "forward_ad",
@@ -31,9 +31,9 @@ WINGS = [
     "replay/optimizers", "replay/lanes", "replay/part", "replay/file", "replay/recording", "replay",
     "python/border",
 ]
-# Plain values that users set and every wing may read: the header is a door, so it cannot lie in a low wing.
+# Plain values that users set and every component may read: the header is an entry, so it cannot lie in a low component.
 LOW_UNITS = {"engine/options": "engine/base", "replay/capture_options": "replay/plan"}
-DOORS = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
+ENTRIES = {"engine/engine.h", "forward_ad/forward_ad.h", "hooks/hooks.h", "checkpoint/checkpoint.h", "inspect/inspect.h"}
 # Nothing in the library knows these.
 OUTSIDE = ("test/", "bench/", "examples/", "tools/")
 SOURCES = (".h", ".cpp", ".inl", ".cu")
@@ -45,16 +45,16 @@ def unit_of(path):
     return re.sub(r"\.\w+$", "", path)
 
 
-def wing_of(path):
-    """The wing of a path relative to the root, or None when it is not the library's."""
+def component_of(path):
+    """The component of a path relative to the root, or None when it is not the library's."""
     if unit_of(path) in LOW_UNITS:
         return LOW_UNITS[unit_of(path)]
     folder = path.rsplit("/", 1)[0]
-    return folder if folder in WINGS else None
+    return folder if folder in COMPONENTS else None
 
 
 def tops():
-    return sorted({wing.split("/")[0] for wing in WINGS})
+    return sorted({component.split("/")[0] for component in COMPONENTS})
 
 
 def includes(file):
@@ -76,9 +76,9 @@ def public_headers(root):
 
 
 def breaches(root, path, public):
-    wing = wing_of(path)
-    if wing is None:
-        yield f"{path}: its folder is not among the wings of tools/check_layers.py"
+    component = component_of(path)
+    if component is None:
+        yield f"{path}: its folder is not among the components of tools/check_layers.py"
         return
     for number, bracket, target in includes(root / path):
         where = f"{path}:{number}: "
@@ -93,14 +93,14 @@ def breaches(root, path, public):
         if not (root / target).exists():
             yield where + f"{target} does not exist"
             continue
-        target_wing = wing_of(target)
-        if target_wing is None:
+        target_component = component_of(target)
+        if target_component is None:
             continue  # said once, of that file
-        if WINGS.index(target_wing) > WINGS.index(wing):
-            yield where + f"{wing} includes upward: {target}"
+        if COMPONENTS.index(target_component) > COMPONENTS.index(component):
+            yield where + f"{component} includes upward: {target}"
         is_inside = target.startswith(("checkpoint/", "engine/base/", "engine/operators/"))
-        if path.startswith("checkpoint/") and not is_inside and target not in DOORS:
-            yield where + f"checkpoint uses {target}, which is not a door"
+        if path.startswith("checkpoint/") and not is_inside and target not in ENTRIES:
+            yield where + f"checkpoint uses {target}, which is not an entry"
         if path in public and target not in public:
             yield where + f"a public header includes {target}, which is private"
 
@@ -136,21 +136,21 @@ def circle_in(graph):
 
 
 def drawing(root, files):
-    """The wings, lowest first, each with the wings of its own top folder and the top folders that it includes."""
-    used = {wing: set() for wing in WINGS}
+    """The components, lowest first, each with those of its own top folder and the top folders that it includes."""
+    used = {component: set() for component in COMPONENTS}
     for path in files:
         for _, _, target in includes(root / path):
-            if (wing := wing_of(path)) and (target_wing := wing_of(target)) and target_wing != wing:
-                used[wing].add(target_wing)
+            if (component := component_of(path)) and (other := component_of(target)) and other != component:
+                used[component].add(other)
     rows = ["```"]
-    for wing in WINGS:
-        if not any(wing_of(path) == wing for path in files):
+    for component in COMPONENTS:
+        if not any(component_of(path) == component for path in files):
             continue
-        top = wing.split("/")[0]
-        near = [w for w in WINGS if w in used[wing] and w.split("/")[0] == top]
-        far = [t for t in tops() if t != top and any(w.split("/")[0] == t for w in used[wing])]
+        top = component.split("/")[0]
+        near = [w for w in COMPONENTS if w in used[component] and w.split("/")[0] == top]
+        far = [t for t in tops() if t != top and any(w.split("/")[0] == t for w in used[component])]
         names = [w.removeprefix(top + "/") for w in near] + [t + "/" for t in far]
-        rows.append(f"{wing:22} {'<- ' if names else ''}{', '.join(names)}".rstrip())
+        rows.append(f"{component:22} {'<- ' if names else ''}{', '.join(names)}".rstrip())
     return "\n".join(rows + ["```"]) + "\n"
 
 
@@ -171,7 +171,7 @@ def main(root, draw=False):
         if draw:
             page.write_text(drawn)
         elif drawn != text or not DRAWING.search(text):
-            errors.append("docs/architecture.md: the drawing of the wings is not what is checked; "
+            errors.append("docs/architecture.md: the drawing of the components is not what is checked; "
                           "tools/check_layers.py --draw mends it")
     print(*errors, sep="\n", end="\n" if errors else "")
     print(f"check_layers: {len(files)} files, {len(public)} public headers, {len(errors)} breaches")

@@ -57,7 +57,7 @@ WARN_LOGFILE           = {log}
 """
 MAINPAGE = """# Overdrive {#mainpage}
 
-Include a door: `overdrive/engine/engine.h`, `overdrive/hooks/hooks.h`, `overdrive/forward_ad/forward_ad.h`,
+Include an entry: `overdrive/engine/engine.h`, `overdrive/hooks/hooks.h`, `overdrive/forward_ad/forward_ad.h`,
 `overdrive/checkpoint/checkpoint.h`, `overdrive/inspect/inspect.h`, `overdrive/replay/capture.h`; in C and other languages
 `overdrive/engine/c_api.h`. The guides tell what to type first.
 
@@ -66,7 +66,7 @@ else, and costs nothing to speak of.
 """
 NAMESPACES = """
 /** \\namespace overdrive
- * The doors, and the names that programs use most: those of the namespaces below that need no prefix. */
+ * The entries, and the names that programs use most: those of the namespaces below that need no prefix. */
 /** \\namespace overdrive::engine
  * The engine: switching, options, counters. */
 /** \\namespace overdrive::hooks

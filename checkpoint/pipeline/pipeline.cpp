@@ -210,7 +210,7 @@ at::Tensor Pipeline::forward(const at::Tensor& batch) const {
 // device, while stage i+1 makes the gradient that Wait waits for.
 void Pipeline::step(size_t i, MicroBatch& part) const {
   const std::shared_ptr<const Stage>& stage = stages_[i];
-  const base::AuxiliarySpanScope told([&] {
+  const base::AuxiliarySpanScope span([&] {
     return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kMicroBatch,
                                .name = c10::str("stage ", i),
                                .number = part.number,

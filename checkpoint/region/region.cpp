@@ -169,7 +169,7 @@ Tensors Region::run_again(const Tensors& inputs) const {
 }
 
 OuterValues Region::run_again_within(const Tensors& inputs, const Call& call) const {
-  const base::AuxiliarySpanScope told([this] {
+  const base::AuxiliarySpanScope span([this] {
     return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kRecompute,
                                .name = options_.name.empty() ? "checkpointed region" : options_.name,
                                .number = static_cast<int64_t>(number_)};

@@ -1,6 +1,6 @@
 // Work of a backward that is no node: packing and unpacking of saved tensors, second runs of regions,
-// micro-batches, waits of streams. Told to one listener of the process, a slot that a higher folder fills while
-// somebody looks. Any thread. Without a listener each piece of work pays one load and one branch.
+// micro-batches, waits of streams. Described to one listener of the process, a slot that a higher folder fills
+// while somebody looks. Any thread. Without a listener each piece of work pays one load and one branch.
 #pragma once
 
 #include <c10/util/ApproximateClock.h>
@@ -50,7 +50,7 @@ class AuxiliarySpanScope {
   }
   ~AuxiliarySpanScope() {
     if (work_.has_value()) [[unlikely]]
-      tell();
+      report();
   }
   AuxiliarySpanScope(const AuxiliarySpanScope&) = delete;
   AuxiliarySpanScope& operator=(const AuxiliarySpanScope&) = delete;
@@ -70,7 +70,7 @@ class AuxiliarySpanScope {
     exceptions_ = std::uncaught_exceptions();
     work_->begin = static_cast<uint64_t>(c10::getApproximateTime());
   }
-  [[gnu::noinline]] void tell() noexcept {
+  [[gnu::noinline]] void report() noexcept {
     work_->end = static_cast<uint64_t>(c10::getApproximateTime());
     work_->failed = std::uncaught_exceptions() > exceptions_;
     const AuxiliarySpanListener listener = auxiliary_span_listener.load(std::memory_order_acquire);

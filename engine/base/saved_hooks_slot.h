@@ -1,6 +1,5 @@
-// Whether hooks of the hooks wing are active on this thread, for wings that may not know that one. The hooks
-// wing fills the slot when it opens its first scope, and it stays. Any thread. Hooks of the host are not
-// counted.
+// Whether hooks of hooks/ are active on this thread, for components that may not know that folder. It fills the
+// slot when it opens its first scope, and it stays. Any thread. Hooks of the host are not counted.
 #pragma once
 
 #include <atomic>

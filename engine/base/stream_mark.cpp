@@ -28,7 +28,7 @@ void StreamMark::wait() const {
 }
 
 void wait_for(const c10::Stream& later, const c10::Event& event, c10::StreamId earlier) {
-  const AuxiliarySpanScope told([&] {
+  const AuxiliarySpanScope span([&] {
     return AuxiliarySpan{.kind = AuxiliarySpan::Kind::kStreamWait,
                          .name = "stream wait",
                          .number = later.id(),

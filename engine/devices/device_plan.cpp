@@ -31,7 +31,7 @@ bool is_leaf(Node& node) { return host::kind_of(node) == host::NodeKind::kAccumu
 
 }  // namespace
 
-DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> home) {
+DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Device> owner_device) {
   std::optional<c10::Device> main_device;
   std::optional<c10::Device> checked;
   bool one_device = true;
@@ -54,44 +54,45 @@ DevicePlan::DevicePlan(const Plan& plan, Threads threads, std::optional<c10::Dev
       threads != Threads::kCaller && c10::AutogradState::get_tls_state().get_multithreading_enabled();
   if (!may_hand_over) return;
   if (threads == Threads::kAuto && one_device) {
-    if (main_device.has_value()) put_aside(of_nodes, *main_device);
+    if (main_device.has_value()) use_secondary_queue(of_nodes, *main_device);
     return;
   }
-  hand_over(of_nodes, home);
+  hand_over(of_nodes, owner_device);
 }
 
-void DevicePlan::put_aside(const Devices& of_nodes, c10::Device main_device) {
-  lanes_.reserve(of_nodes.size());
+void DevicePlan::use_secondary_queue(const Devices& of_nodes, c10::Device main_device) {
+  queue_indices_.reserve(of_nodes.size());
   for (const c10::Device& device : of_nodes) {
-    lanes_.push_back(device == main_device ? kMainLane : kAsideLane);
+    queue_indices_.push_back(device == main_device ? kMainQueue : kSecondaryQueue);
   }
 }
 
-void DevicePlan::hand_over(const Devices& of_nodes, std::optional<c10::Device> home) {
-  lanes_.reserve(of_nodes.size());
+void DevicePlan::hand_over(const Devices& of_nodes, std::optional<c10::Device> owner_device) {
+  queue_indices_.reserve(of_nodes.size());
   for (const c10::Device& device : of_nodes) {
-    lanes_.push_back(device.type() == c10::kCPU || device == home ? kMainLane : lane_for(device));
+    queue_indices_.push_back(device.type() == c10::kCPU || device == owner_device ? kMainQueue
+                                                                                  : queue_for(device));
   }
 }
 
-Lane DevicePlan::lane_for(c10::Device device) {
+QueueIndex DevicePlan::queue_for(c10::Device device) {
   const auto at = std::find(devices_.begin(), devices_.end(), device);
-  const auto lane = static_cast<Lane>(at - devices_.begin() + 1);
+  const auto queue = static_cast<QueueIndex>(at - devices_.begin() + 1);
   if (at == devices_.end()) devices_.push_back(device);
-  return lane;
+  return queue;
 }
 
-void DevicePlan::give_to_caller(Lane lane) {
-  devices_.erase(devices_.begin() + (lane - 1));
-  for (Lane& of_node : lanes_) {
-    if (of_node == lane) {
-      of_node = kMainLane;
-    } else if (of_node > lane) {
+void DevicePlan::give_to_caller(QueueIndex queue) {
+  devices_.erase(devices_.begin() + (queue - 1));
+  for (QueueIndex& of_node : queue_indices_) {
+    if (of_node == queue) {
+      of_node = kMainQueue;
+    } else if (of_node > queue) {
       --of_node;
     }
   }
-  // Nobody is left to hand over to: one lane.
-  if (devices_.empty()) lanes_.clear();
+  // Nobody is left to hand over to: one queue.
+  if (devices_.empty()) queue_indices_.clear();
 }
 
 }  // namespace overdrive::engine

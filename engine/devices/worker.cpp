@@ -42,7 +42,7 @@ void Worker::serve() {
   const auto over = [this] { return stopping_.load(std::memory_order_acquire); };
   while (std::optional<ReadyTask> task = queue_->take(any, over, Patience::kSleep)) {
     SharedRun& run = shared_run_of(*task);
-    run.work(*this, *std::move(task), SharedRun::Stay::kWhileThereIsMore);
+    run.work(*this, *std::move(task), WorkerRetention::kWhileThereIsMore);
   }
 }
 

@@ -20,17 +20,18 @@ namespace overdrive::engine {
 class Worker;
 using TaskQueue = DeviceQueue<ReadyTask>;
 
+// How long a run keeps a worker that has entered it.
+enum class WorkerRetention {
+  kForOneTask,        // for the task: the worker waits for a run of its own, and serves this one meanwhile
+  kWhileThereIsMore,  // while its queue has a task of the run
+  kUntilTheRunEnds,   // while the run has tasks; asleep, if need be
+};
+
 // A run that workers take part in. Their queues hold tasks of such runs only.
 class SharedRun : public AnyRun {
  public:
-  // When a worker leaves the run.
-  enum class Stay {
-    kForOneTask,        // after the task: the worker waits for a run of its own, and serves this one meanwhile
-    kWhileThereIsMore,  // when its queue has no task of the run
-    kToTheEnd,          // when the run has no tasks; asleep until then, if need be
-  };
   // Called by a worker on its thread, without a lock: runs `task` inside the run's graph task. Throws nothing.
-  virtual void work(Worker& worker, ReadyTask task, Stay stay) = 0;
+  virtual void work(Worker& worker, ReadyTask task, WorkerRetention retention) = 0;
 
  protected:
   ~SharedRun() = default;

@@ -3,7 +3,7 @@
 // thread and by the workers that join its run; frames nest. Leaves the run inside to the body.
 //
 // Note [Host frame]: these functions read a thread-local that only the host's loop sets. Engine::execute of the
-// base class is the exported door to this loop. run() calls it on Overdrive's object, with one edge to a node
+// base class is the exported entry to this loop. run() calls it on Overdrive's object, with one edge to a node
 // of Overdrive, the frame. The apply() of the frame is the body. The base class makes a real graph task (id,
 // reentrant depth, the thread's own queue) and calls the virtual execute_with_graph_task(). Overdrive's
 // override completes the task, and the base class runs the frame as its only node. After the body, the host

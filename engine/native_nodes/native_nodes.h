@@ -1,4 +1,4 @@
-// The door of this wing: which number a node's type has, and running a node by it. Any thread.
+// The entry of this component: which number a node's type has, and running a node by it. Any thread.
 #pragma once
 
 #include "engine/base/torch_types.h"

@@ -22,14 +22,14 @@ namespace {
 
 // Tells the watches of a node's begin and end. Every watch whose before_node() returned hears of one end: when
 // the node, another watch or the end of the thread unwinds, that is node_failed().
-class ToldNode {
+class WatchedNode {
  public:
-  ToldNode(const RunWatches& watches, const NodeFacts& facts) : watches_(watches), facts_(facts) {}
-  ~ToldNode() {
+  WatchedNode(const RunWatches& watches, const NodeFacts& facts) : watches_(watches), facts_(facts) {}
+  ~WatchedNode() {
     while (begun_ > 0) watches_[--begun_]->node_failed(facts_);
   }
-  ToldNode(const ToldNode&) = delete;
-  ToldNode& operator=(const ToldNode&) = delete;
+  WatchedNode(const WatchedNode&) = delete;
+  WatchedNode& operator=(const WatchedNode&) = delete;
 
   void begin() {
     for (const auto& watch : watches_) {
@@ -54,10 +54,10 @@ bool call_watched(const NodeStep& step, uint32_t index, base::variable_list& inp
   const PlannedNode& planned = step.plan.nodes[index];
   base::Node& node = *planned.node;
   const NodeFacts facts{node, index, inputs};
-  ToldNode told(*step.watches, facts);
-  told.begin();
+  WatchedNode watched(*step.watches, facts);
+  watched.begin();
   const bool native = call_node(node, planned.native, inputs, outputs, step.call);
-  told.end(outputs, native);
+  watched.end(outputs, native);
   return native;
 }
 

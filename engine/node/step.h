@@ -1,6 +1,6 @@
 // One node of a plan, once and in stock's order: pre-hooks and captures, apply(), check, release, outputs.
-// Shared by all runs; a run brings only a Turn: where the gradients of the node go, and who has to know that it
-// is done. No state; runs on the thread whose turn it is.
+// Shared by all runs; a run brings only a result sink: where the gradients of the node go, and who has to know
+// that it is done. No state; runs on the thread that took the node's task.
 #pragma once
 
 #include "engine/node/node_call.h"
@@ -90,8 +90,9 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 
-// Runs node `index` with `inputs`, which are used up. By the run, inside of Seat::run(), on the thread that
-// took the task, without a lock. Turn says where the results go; its members are called on the same thread:
+// Runs node `index` with `inputs`, which are used up. By the run, inside of ThreadRunState::run(), on the
+// thread that took the task, without a lock. The results go to the sink, whose members are called on the same
+// thread:
 //
 //   void called(bool native)
 //     The node has run, before its gradients arrive. `native`: run_native ran it.
@@ -99,12 +100,12 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
 //     For each gradient of the node, in the order of its edges.
 //   void ended()
 //     The node made no gradients; or its inputs were captured, before it runs.
-template <typename Turn>
-void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, Turn&& turn) {
+template <typename ResultSink>
+void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, ResultSink&& sink) {
   base::Node& node = *step.plan.nodes[index].node;
   if (step.plan.pruned()) {
     const bool needed = capture(step, index, inputs);
-    if (step.plan.first_capture(index) != NodeTable::kNone) turn.ended();
+    if (step.plan.first_capture(index) != NodeTable::kNone) sink.ended();
     if (!needed) return;
   }
   base::variable_list fresh;
@@ -113,12 +114,12 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
     ~Emptied() { list.clear(); }
     base::variable_list& list;
   } const emptied{outputs};
-  turn.called(step.watches == nullptr
+  sink.called(step.watches == nullptr
                   ? call_node(node, step.plan.nodes[index].native, inputs, outputs, step.call)
                   : call_watched(step, index, inputs, outputs));
   inputs.clear();
   if (!step.call.keep_graph) node.release_variables();
-  if (outputs.empty()) return turn.ended();
+  if (outputs.empty()) return sink.ended();
   if (torch::autograd::AnomalyMode::is_enabled() && torch::autograd::AnomalyMode::should_check_nan())
       [[unlikely]]
     check_for_nan(node, outputs);
@@ -126,7 +127,7 @@ void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs,
   const size_t known = std::min(outputs.size(), edges.size());
   for (size_t i = 0; i < known; ++i) {
     if (!edges[i].is_valid()) continue;
-    turn.arrive(target_of(step.plan, index, i, edges[i]), edges[i], std::move(outputs[i]));
+    sink.arrive(target_of(step.plan, index, i, edges[i]), edges[i], std::move(outputs[i]));
   }
 }
 

@@ -32,11 +32,11 @@ struct ActiveRun {
 
   ThreadContext& context;
   ActiveRun* outer;
-  int32_t depth;                // how many backwards this one is nested in
-  base::GraphTask* const task;  // the host's, when the run is inside a frame
-  const ThreadState& state;     // of this thread
-  base::Node* node = nullptr;   // the one that runs now on this thread, or ran last
-  bool has_company = false;     // other threads take part
+  int32_t depth;                  // how many backwards this one is nested in
+  base::GraphTask* const task;    // the host's, when the run is inside a frame
+  const ThreadState& state;       // of this thread
+  base::Node* node = nullptr;     // the one that runs now on this thread, or ran last
+  bool is_multithreaded = false;  // other threads take part
 };
 
 // The node whose function or hooks run now on the calling thread, on our engine or on the host's. Null outside

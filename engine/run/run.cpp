@@ -17,7 +17,7 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       options_(options),
       captured_(memory.plan.num_captured()),
       step_(step_of(memory.plan, captured_, options, &memory.outputs)),
-      seat_(context, state, options_, options.current_node, memory.inputs) {}
+      run_state_(context, state, options_, options.current_node, memory.inputs) {}
 
 Run::~Run() {
   if (ready_ != 0) context_.abandon(*this);
@@ -38,8 +38,8 @@ void Run::run_ready() {
     if (task.run != this) [[unlikely]]
       refuse_fiber(std::move(task));
     --ready_;
-    seat_.run(task, [&] { evaluate(task.node); });
-    foreign_ran_ |= options_.user_code && !seat_.ran_native;
+    run_state_.run(task, [&] { evaluate(task.node); });
+    foreign_ran_ |= options_.user_code && !run_state_.ran_native;
   }
 }
 
@@ -64,12 +64,12 @@ void Run::refuse_fiber(ReadyTask task) {
 }
 
 void Run::evaluate(uint32_t index) {
-  struct Turn {
+  struct ResultSink {
     void arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
       run.arrive(target, edge, std::move(gradient));
     }
     void ended() {}
-    void called(bool native) { run.seat_.ran_native = native; }
+    void called(bool native) { run.run_state_.ran_native = native; }
     Run& run;
   };
   // The nodes behind this one come into the cache while it runs.
@@ -77,8 +77,9 @@ void Run::evaluate(uint32_t index) {
     base::fetch_lines(edge.function.get(), sizeof(Node));
   }
   ask_again(memory_.plan.nodes[index]);
-  take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot, seat_.inputs);
-  run_node(step_, index, seat_.inputs, Turn{*this});
+  take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot,
+              run_state_.inputs);
+  run_node(step_, index, run_state_.inputs, ResultSink{*this});
 }
 
 void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
@@ -94,17 +95,17 @@ void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {
 }
 
 // Whether nothing can notice that a sum of what this node returned is made without the dispatcher. Foreign code
-// may have left modes behind, which the seat takes back after the node.
+// may have left modes behind, which the run state takes back after the node.
 bool Run::sums_below_autograd() const {
   if (step_.call.run_native == nullptr || options_.native_refusal != NativeRefusal::kNone) return false;
-  if (!options_.user_code || seat_.ran_native) return step_.call.refusal == NativeRefusal::kNone;
+  if (!options_.user_code || run_state_.ran_native) return step_.call.refusal == NativeRefusal::kNone;
   return refusal_of_thread(at::hasCallbacks()) == NativeRefusal::kNone;
 }
 
 void Run::make_ready(uint32_t index, base::NodePtr node) {
   ++ready_;
   const uint64_t sequence_nr = node->sequence_nr();
-  context_.heap.push({{seat_.active.depth, sequence_nr}, index, this, std::move(node)});
+  context_.heap.push({{run_state_.active.depth, sequence_nr}, index, this, std::move(node)});
 }
 
 }  // namespace overdrive::engine

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "engine/node/step.h"
-#include "engine/run/seat.h"
+#include "engine/run/thread_run_state.h"
 
 #include <cstdint>
 
@@ -38,7 +38,7 @@ class Run : public AnyRun {
   void run_ready();
   // Of run_ready(): a hook has switched user-space stacks, and another run's task lies on the heap.
   [[noreturn, gnu::noinline]] void refuse_fiber(ReadyTask task);
-  // Runs one node, inside of Seat::run().
+  // Runs one node, inside of ThreadRunState::run().
   void evaluate(uint32_t index);
   // Before a native node that comes after foreign code: whether it may still run so.
   void ask_again(const PlannedNode& planned);
@@ -54,7 +54,7 @@ class Run : public AnyRun {
   const RunOptions options_;
   base::variable_list captured_;
   NodeStep step_;  // the refusal changes when foreign code has run
-  Seat seat_;
+  ThreadRunState run_state_;
   bool foreign_ran_ = false;  // since the refusal was asked for
   uint32_t ready_ = 0;        // tasks of ours in the heap
   uint32_t incomplete_ = 0;   // nodes that some but not all gradients have reached

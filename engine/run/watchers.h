@@ -50,7 +50,7 @@ class WatchedRun final : public RunWatch {
   bool runs_user_code() const { return runs_user_code_; }
   const RunWatches* watches() const { return watches_.empty() ? nullptr : &watches_; }
   // The observer that fetches ahead, or null, becomes a part of this one.
-  void also_tell(RunWatch* observer) { observer_ = observer; }
+  void set_observer(RunWatch* observer) { observer_ = observer; }
   void may_go_on(uint32_t node) override;
   void end(const std::exception_ptr& error) override;
 

@@ -6,7 +6,7 @@
 namespace overdrive::forward_ad::rules {
 
 // Note [Forward rules of our own]
-// LibTorch has no door for a forward rule: its formulas are compiled into its kernels. But it has a dispatch
+// LibTorch has no entry for a forward rule: its formulas are compiled into its kernels. But it has a dispatch
 // key for tests of its dispatcher (TESTING_ONLY_GenericWrapper), above all layers. A kernel there sees an
 // operator before each layer does, with the layer's wrappers, and in the end with plain tensors. It hands the
 // operator on when no input has a tangent. Some rules also act where reverse mode records an input. There are

@@ -65,7 +65,7 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
     const base::MutexLock lock(mutex_);
     if (!is_packed_) return {};
   }
-  base::AuxiliarySpanScope told([this] {
+  base::AuxiliarySpanScope span([this] {
     return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kFetch,
                                .name = memory_.hooks().name(),
                                .bytes = memory_.bytes(),
@@ -79,7 +79,7 @@ Fetched PackUnit::unpack_ahead(base::Node& node) {
     if (part.defined()) base::note_use_here(part);
   }
   base::count(counts::ahead_bytes, static_cast<int64_t>(memory.nbytes()));
-  const uint64_t link = told.work() != nullptr ? told.work()->link : 0;
+  const uint64_t link = span.work() != nullptr ? span.work()->link : 0;
   return {std::move(memory), base::StreamMark::here(memory_.device()), link};
 }
 
@@ -89,7 +89,7 @@ void PackUnit::forget_fetched() {
 
 at::Tensor PackUnit::take_fetched() {
   if (prefetch_ == nullptr) return {};
-  base::AuxiliarySpanScope told([this] {
+  base::AuxiliarySpanScope span([this] {
     return base::AuxiliarySpan{
         .kind = base::AuxiliarySpan::Kind::kUnpack, .name = memory_.hooks().name(), .bytes = memory_.bytes()};
   });
@@ -105,8 +105,8 @@ at::Tensor PackUnit::take_fetched() {
       base::count(counts::ahead_waits);
       break;
   }
-  if (base::AuxiliarySpan* work = told.work()) work->link = taken.result.link;
-  if (!taken.result) told.drop();  // the node's own unpack follows
+  if (base::AuxiliarySpan* work = span.work()) work->link = taken.result.link;
+  if (!taken.result) span.drop();  // the node's own unpack follows
   if (taken.result) {
     taken.result.ready.wait();
     base::note_use_here(taken.result.tensor);

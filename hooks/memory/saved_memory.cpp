@@ -54,12 +54,12 @@ at::Tensor SavedMemory::looks() const {
 Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
   const c10::VariableVersion& counter = version_counter(source);
   const uint32_t before = counter.current_version();
-  base::AuxiliarySpanScope told([this] {
+  base::AuxiliarySpanScope span([this] {
     return base::AuxiliarySpan{
         .kind = base::AuxiliarySpan::Kind::kPack, .name = hooks_->name(), .bytes = bytes()};
   });
   Packed packed = hooks_->pack(source, info);
-  if (base::AuxiliarySpan* work = told.work()) work->packed = bytes_of(packed);
+  if (base::AuxiliarySpan* work = span.work()) work->packed = bytes_of(packed);
   TORCH_CHECK(counter.current_version() == before, kPackWroteToItsInput, "The hook is ", hooks_->name(),
               ": let it work on a copy.");
   return packed;
@@ -67,7 +67,7 @@ Packed SavedMemory::pack(const at::Tensor& source, const SaveInfo& info) const {
 
 at::Tensor SavedMemory::unpack(Packed& packed, base::Node* node) const {
   const InsideHook inside;
-  const base::AuxiliarySpanScope told([&] {
+  const base::AuxiliarySpanScope span([&] {
     return base::AuxiliarySpan{.kind = base::AuxiliarySpan::Kind::kUnpack,
                                .name = hooks_->name(),
                                .bytes = bytes(),

@@ -35,7 +35,7 @@ struct Write {
 };
 
 // The facts about the tensor in stock's error.
-struct Told {
+struct Description {
   std::string text;
   unsigned version = 0, expected = 0;
 };
@@ -51,15 +51,15 @@ class Writes {
     if (writes_.size() == kMost) writes_.pop_front();
     writes_.push_back(std::move(write));
   }
-  // The first operator that changed a tensor of the told version, for each tensor that fits. A view of the
-  // tensor has other looks and the same counter, and counts where no tensor looks as told.
-  std::vector<std::string> find(const Told& told) OVERDRIVE_EXCLUDES(mutex_) {
+  // The first operator that changed a tensor of the version described, for each tensor that fits. A view of the
+  // tensor has other looks and the same counter, and counts where no tensor looks as described.
+  std::vector<std::string> find(const Description& described) OVERDRIVE_EXCLUDES(mutex_) {
     std::vector<std::string> alike, others;
     const base::MutexLock lock(mutex_);
     for (const Write& write : writes_) {
-      const bool is_first = write.before <= told.expected && told.expected < write.after;
-      if (!is_first || write.memory.expired() || write.counter.current_version() != told.version) continue;
-      auto& found = told.text.find(write.looks()) != std::string::npos ? alike : others;
+      const bool is_first = write.before <= described.expected && described.expected < write.after;
+      if (!is_first || write.memory.expired() || write.counter.current_version() != described.version) continue;
+      auto& found = described.text.find(write.looks()) != std::string::npos ? alike : others;
       if (std::find(found.begin(), found.end(), write.op) == found.end()) found.push_back(write.op);
     }
     return alike.empty() ? others : alike;
@@ -126,14 +126,15 @@ class PausingWatcher final : public engine::Watcher {
   }
 };
 
-bool read_told(const std::exception& error, Told& told) {
+bool read_description(const std::exception& error, Description& described) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   if (of_torch == nullptr) return false;
-  told.text = of_torch->msg();
-  if (told.text.find("has been modified by an inplace operation") == std::string::npos) return false;
-  const size_t at = told.text.find("is at version ");
-  return at != std::string::npos && std::sscanf(told.text.c_str() + at, "is at version %u; expected version %u",
-                                                &told.version, &told.expected) == 2;
+  described.text = of_torch->msg();
+  if (described.text.find("has been modified by an inplace operation") == std::string::npos) return false;
+  const size_t at = described.text.find("is at version ");
+  return at != std::string::npos &&
+         std::sscanf(described.text.c_str() + at, "is at version %u; expected version %u", &described.version,
+                     &described.expected) == 2;
 }
 
 }  // namespace
@@ -151,9 +152,9 @@ void record_in_place_writes(bool on) {
 }
 
 std::string writer_of(const std::exception& error) {
-  Told told;
-  if (!read_told(error, told)) return "";
-  const std::vector<std::string> found = Writes::get().find(told);
+  Description described;
+  if (!read_description(error, described)) return "";
+  const std::vector<std::string> found = Writes::get().find(described);
   if (found.empty()) return "";
   std::string text = "the tensor was changed by ";
   for (size_t i = 0; i < found.size() && i < 4; ++i) text += (i == 0 ? "" : " or ") + found[i];

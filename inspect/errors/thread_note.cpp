@@ -65,11 +65,11 @@ class SizesOfRun final : public engine::RunWatch {
     }
     if (counts_->followed.fetch_add(1, std::memory_order_relaxed) + 1 != kBackwards) return;
     engine::remove_watcher(watcher_);
-    if (error == nullptr && counts_->large.load(std::memory_order_relaxed) <= kMostLarge) tell();
+    if (error == nullptr && counts_->large.load(std::memory_order_relaxed) <= kMostLarge) warn();
   }
 
  private:
-  void tell() const {
+  void warn() const {
     TORCH_WARN(
         "Overdrive: nearly all backwards of this process work on tensors of at most ", counts_->largest.load(),
         " elements, and LibTorch has ", at::get_num_threads(),

@@ -29,7 +29,7 @@ bool has_visitor(const base::Node& node) {
 }
 
 // The errors of unpack() have no types of their own.
-SavedState state_told_by(const c10::Error& error) {
+SavedState state_described_by(const c10::Error& error) {
   const std::string_view text = error.msg();
   const auto says = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
   if (says("a second time")) return SavedState::kReleased;
@@ -52,7 +52,7 @@ SavedTensors saved_tensors_of(const base::NodePtr& node) {
     result.state = SavedState::kKnown;
     if (!call.sv_to_hooks.empty()) result.state = SavedState::kPacked;
   } catch (const c10::Error& error) {
-    result.state = state_told_by(error);
+    result.state = state_described_by(error);
   } catch (const std::exception&) {  // of a type that does not know the visitor
     result.state = SavedState::kUnknown;
   }

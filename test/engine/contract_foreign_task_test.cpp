@@ -1,4 +1,4 @@
-// Graph tasks that no execute() of ours has built, and the engine's other doors called
+// Graph tasks that no execute() of ours has built, and the engine's other entries called
 // from outside, as c10d's DistEngine calls them on whatever engine is the default.
 #include "test/support/caught.h"
 #include "test/support/contract.h"
@@ -137,9 +137,9 @@ TYPED_TEST(ForeignTasks, LeaveTheNextBackwardRight) {
 }
 
 // Ours only: on stock these would end the device threads of the whole process.
-class OverdriveDoors : public EngineContract<Overdrive> {};
+class OverdriveEntries : public EngineContract<Overdrive> {};
 
-TEST_F(OverdriveDoors, MayBeUsedInAnyOrderFromOutside) {
+TEST_F(OverdriveEntries, MayBeUsedInAnyOrderFromOutside) {
   auto& engine = Engine::get_default_engine();
   const auto expect_right = [] {
     auto x = leaf(3);

@@ -61,6 +61,8 @@ TEST_F(OptionsFromEnvironment, TakeEveryAllowedValue) {
   EXPECT_EQ(with("OVERDRIVE_THREADS", "device").threads, Threads::kDevice);
   EXPECT_EQ(with("OVERDRIVE_EXACT", "auto").exact, Exact::kAuto);
   EXPECT_EQ(with("OVERDRIVE_EXACT", "always").exact, Exact::kAlways);
+  EXPECT_FALSE(with("OVERDRIVE_NATIVE_NODES", "0").own_nodes);
+  EXPECT_TRUE(with("OVERDRIVE_NATIVE_NODES", "1").own_nodes);
   EXPECT_EQ(with("OVERDRIVE_CHECK", "2147483647").check_every, 2147483647);
   EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "0").keep_memory_mib, 0);
   EXPECT_EQ(with("OVERDRIVE_KEEP_MEMORY", "2047").keep_memory_mib, 2047);
@@ -82,6 +84,13 @@ TEST_F(OptionsFromEnvironment, NameTheVariableTheValueAndWhatIsAllowedInAnError)
     EXPECT_THAT(error_with(row.name, "no such thing"),
                 AllOf(HasSubstr(row.name), HasSubstr("\"no such thing\""), HasSubstr(allowed)));
   }
+}
+
+TEST_F(OptionsFromEnvironment, ReadTheOlderNameOfNativeNodesWhereTheNewOneIsNotSet) {
+  EXPECT_FALSE(with("OVERDRIVE_OWN_NODES", "0").own_nodes);
+  setenv("OVERDRIVE_NATIVE_NODES", "1", 1);
+  EXPECT_TRUE(with("OVERDRIVE_OWN_NODES", "0").own_nodes);
+  unsetenv("OVERDRIVE_NATIVE_NODES");
 }
 
 TEST_F(OptionsFromEnvironment, RefuseNumbersThatAreNotWholeOrDoNotFit) {
@@ -112,7 +121,7 @@ TEST_F(OptionsFromEnvironment, HaveARowOfTheirOwnForEveryVariable) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_STRNE(row.meaning, "");
   }
-  EXPECT_EQ(names.size(), 14);
+  EXPECT_EQ(names.size(), 15);
 }
 
 }  // namespace

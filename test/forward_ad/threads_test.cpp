@@ -36,7 +36,7 @@ TEST_F(Threads, AThreadThatDidNotEnterIsTold) {
 }
 
 // LibTorch looks through the wrapper before anybody is asked: see docs/differences.md. What must not happen is
-// that the tangent is mixed into something, or that the doors of the level let it pass.
+// that the tangent is mixed into something, or that the entries of the level let it pass.
 TEST_F(Threads, AnOperatorOnAThreadInNoLevelComputesWithThePrimal) {
   Tensor x = random({3});
   DualLevel level;

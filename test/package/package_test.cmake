@@ -89,7 +89,7 @@ foreach(page "guide/forward_mode.md" "guide/checkpointing.md" "guide/saved_tenso
 endforeach()
 foreach(header "forward_ad/level_registry.h" "forward_ad/driver_functions.h" "engine/base/mutex.h")
   if(EXISTS "${WORK_DIR}/moved/include/overdrive/${header}")
-    message(FATAL_ERROR "overdrive/${header} is for the project itself, but is installed beside the doors")
+    message(FATAL_ERROR "overdrive/${header} is for the project itself, but is installed beside the entries")
   endif()
 endforeach()
 
@@ -104,7 +104,7 @@ foreach(top IN ITEMS engine hooks forward_ad checkpoint)
 endforeach()
 set(compile "${CXX_COMPILER}" -std=c++20 -fsyntax-only "-I${hostile}" "-I${WORK_DIR}/moved/include" -isystem
     "${TORCH_LIB_DIR}/../include" -isystem "${TORCH_LIB_DIR}/../include/torch/csrc/api/include")
-# Each door in front of all else; LibTorch's headers take ten seconds a time, so few sources do it. The outside project
+# Each entry in front of all else; LibTorch's headers take ten seconds a time, so few sources do it. The outside project
 # begins with those of checkpoint/ and engine/, and the other headers follow the one of forward_ad/.
 file(GLOB_RECURSE headers RELATIVE "${WORK_DIR}/moved/include" "${WORK_DIR}/moved/include/*.h")
 set(all "#include <overdrive/forward_ad/forward_ad.h>\n")
@@ -113,9 +113,9 @@ foreach(header IN LISTS headers)
 endforeach()
 file(WRITE "${WORK_DIR}/all_headers.cpp" "${all}")
 run(${compile} "${WORK_DIR}/all_headers.cpp")
-foreach(door IN ITEMS engine/c_api hooks/hooks)
-  file(WRITE "${WORK_DIR}/door.cpp" "#include <overdrive/${door}.h>\n")
-  run(${compile} "${WORK_DIR}/door.cpp")
+foreach(entry IN ITEMS engine/c_api hooks/hooks)
+  file(WRITE "${WORK_DIR}/entry.cpp" "#include <overdrive/${entry}.h>\n")
+  run(${compile} "${WORK_DIR}/entry.cpp")
 endforeach()
 
 # --- the installed program, with the data that was installed beside it ---

@@ -1,6 +1,6 @@
 // Backwards that C++ starts in a process of Python's, for test/python/. A tensor comes as its `_cdata`. To be
 // called by ctypes.PyDLL: with the GIL, and an error that is left with Python is raised.
-#include "engine/python_door/python_thread.h"
+#include "engine/python_entry/python_thread.h"
 
 #include <ATen/ATen.h>
 
@@ -50,7 +50,7 @@ EXPORTED void train_on_detached_threads(int threads) {
 EXPORTED void call_twice_on_a_thread(void (*callback)(), int keeps_state) {
   void* const state = PyEval_SaveThread();
   std::thread([&] {
-    std::optional<overdrive::engine::python_door::PythonThread> python;
+    std::optional<overdrive::engine::python_entry::PythonThread> python;
     if (keeps_state != 0) python.emplace();
     callback();
     callback();

@@ -1,4 +1,4 @@
-// A door for concurrency tests: threads wait until a number of them have arrived. Used
+// A gate for concurrency tests: threads wait until a number of them have arrived. Used
 // instead of sleeping. Any thread may arrive; owned by the test, outlives its threads.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Graphs made by hand: nodes with a body given as a lambda, leaves, and the engine's own
-// door (roots, gradients, flags by name). Nodes belong to the edges that name them; any
+// entry (roots, gradients, flags by name). Nodes belong to the edges that name them; any
 // thread may build and run. Hooks are in hooks.h.
 #pragma once
 

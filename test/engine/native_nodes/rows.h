@@ -1,4 +1,5 @@
-// The table of own nodes under test: for each type of node, operators whose backward makes such nodes. Fixed.
+// The table of native nodes under test: for each type of node, operators whose backward makes such nodes.
+// Fixed.
 #pragma once
 
 #include "test/support/pch.h"

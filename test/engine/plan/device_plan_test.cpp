@@ -21,8 +21,8 @@ TEST_P(DevicePlanOfCpuNodes, KeepsAllOnTheCallingThread) {
   const DevicePlan devices = plan_of(make_node("root", {edge(make_node("a", {}))}), GetParam(), plan);
   EXPECT_FALSE(devices.hands_over());
   EXPECT_TRUE(devices.devices().empty());
-  EXPECT_EQ(devices.lane_of(0), kMainLane);
-  EXPECT_EQ(devices.lane_of(1), kMainLane);
+  EXPECT_EQ(devices.queue_of(0), kMainQueue);
+  EXPECT_EQ(devices.queue_of(1), kMainQueue);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllThreads, DevicePlanOfCpuNodes,

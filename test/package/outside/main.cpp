@@ -1,4 +1,4 @@
-// Built by an outside project from an install tree that was moved: a backward on the installed engine. A door
+// Built by an outside project from an install tree that was moved: a backward on the installed engine. An entry
 // of Overdrive's comes first, so that it has to bring all that it needs.
 #include <overdrive/checkpoint/checkpoint.h>
 #include <overdrive/engine/c_api.h>

@@ -15,7 +15,7 @@ ENGINE = [
           "  const uint64_t sequence_nr = node->sequence_nr();",
           "  uint64_t sequence_nr = node->sequence_nr();\n  if (FAULT && sequence_nr == UINT64_MAX) sequence_nr -= index;",
           FUZZER),
-    Fault("skip_tls_restore", "thread-local state that a hook leaves stays for the next node", "engine/run/seat.h",
+    Fault("skip_tls_restore", "thread-local state that a hook leaves stays for the next node", "engine/run/thread_run_state.h",
           "    state_.restore_after_node(options_.user_code && !ran_native);",
           "    if (!FAULT) state_.restore_after_node(options_.user_code && !ran_native);",
           FUZZER),

@@ -1,4 +1,4 @@
-// The graph fuzzer's door: seeded random programs, each run on the base engine and on
+// The graph fuzzer's entry: seeded random programs, each run on the base engine and on
 // Overdrive, everything they can observe compared. Owns nothing between calls. One run at a
 // time in a process: it switches the default engine, the CPU allocator and the warnings.
 // Leaves the choice of engine library to whoever links it (Overdrive, or a faulty build).

@@ -162,11 +162,11 @@ Statement Generator::make_backward(int depth) {
   }
   if (s.from.empty()) return s;
   const bool pruned = traits_.pruned && random_.percent(60);
-  s.call.door = static_cast<Door>(random_.below(4));
-  if (s.call.door == Door::kGrad || pruned) choose_inputs(s);
+  s.call.entry = static_cast<Entry>(random_.below(4));
+  if (s.call.entry == Entry::kGrad || pruned) choose_inputs(s);
   if (depth == 0 && traits_.nested && random_.percent(60)) nest_inside(s.from);
-  if (s.call.door == Door::kTensorBackward) s.from.resize(1);
-  if (s.call.door == Door::kGrad) {
+  if (s.call.entry == Entry::kTensorBackward) s.from.resize(1);
+  if (s.call.entry == Entry::kGrad) {
     s.to = new_slots(static_cast<int>(s.call.inputs.size()));
     s.call.allow_unused = random_.percent(85);
   }
@@ -176,10 +176,10 @@ Statement Generator::make_backward(int depth) {
                                             : static_cast<Flag>(random_.between(-1, 0));
   const bool scalars =
       std::all_of(s.from.begin(), s.from.end(), [&](int i) { return run_.slot(i).numel() == 1; });
-  if (s.call.door == Door::kExecute || !scalars || random_.percent(30)) {
+  if (s.call.entry == Entry::kExecute || !scalars || random_.percent(30)) {
     for (int root : s.from) {
       // execute() itself takes no undefined one, so that is rare there.
-      const bool scalar = run_.slot(root).numel() == 1 && s.call.door != Door::kExecute;
+      const bool scalar = run_.slot(root).numel() == 1 && s.call.entry != Entry::kExecute;
       const bool undefined = (scalar && random_.percent(40)) || random_.percent(1);
       s.call.gradients.push_back(undefined ? kNoSlot : gradient_for(root, depth));
     }

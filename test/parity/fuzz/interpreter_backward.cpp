@@ -145,13 +145,13 @@ std::function<void(uint32_t)> Interpreter::look_on(const Statement& s, const var
   variable_list used, inputs;
   for (const Tensor& t : roots) {
     if (t.defined()) used.push_back(t);
-    if (s.call.door == Door::kTensorBackward) break;
+    if (s.call.entry == Entry::kTensorBackward) break;
   }
   for (int i : s.call.inputs) {
-    if (s.call.door != Door::kExecute || (slot(i).defined() && slot(i).requires_grad()))
+    if (s.call.entry != Entry::kExecute || (slot(i).defined() && slot(i).requires_grad()))
       inputs.push_back(slot(i));
   }
-  return onlooker_(used, inputs, s.call.door == Door::kTensorBackward || s.call.door == Door::kBackward);
+  return onlooker_(used, inputs, s.call.entry == Entry::kTensorBackward || s.call.entry == Entry::kBackward);
 }
 
 void Interpreter::keep_results(const Statement& s, variable_list results) {
@@ -185,18 +185,18 @@ variable_list Interpreter::call_backward(const Statement& s, const variable_list
   for (int i : call.gradients) gradients.push_back(i == kNoSlot ? Tensor() : slot(i));
   for (int i : call.inputs) inputs.push_back(slot(i));
   const auto keep = as_optional(call.keep_graph);
-  switch (call.door) {
-    case Door::kTensorBackward:
+  switch (call.entry) {
+    case Entry::kTensorBackward:
       if (roots.empty() || !roots[0].defined()) return {};
       roots[0].backward(gradients.empty() ? Tensor() : gradients[0], keep, call.create_graph,
                         inputs.empty() ? std::optional<at::TensorList>() : at::TensorList(inputs));
       return {};
-    case Door::kBackward:
+    case Entry::kBackward:
       torch::autograd::backward(roots, gradients, keep, call.create_graph, inputs);
       return {};
-    case Door::kGrad:
+    case Entry::kGrad:
       return torch::autograd::grad(roots, inputs, gradients, keep, call.create_graph, call.allow_unused);
-    case Door::kExecute: {
+    case Entry::kExecute: {
       edge_list root_edges, input_edges;
       for (const Tensor& t : roots) {
         if (t.defined()) root_edges.push_back(impl::gradient_edge(t));

@@ -179,23 +179,23 @@ class Printer {
     const std::string roots = use(s.from), gradients = use(call.gradients), inputs = use(call.inputs);
     const std::string keep = flag_text(call.keep_graph), create = bool_text(call.create_graph);
     const std::string first = call.gradients.empty() ? "Tensor()" : use(call.gradients[0]);
-    switch (call.door) {
-      case Door::kTensorBackward:
+    switch (call.entry) {
+      case Entry::kTensorBackward:
         text = use(s.from.at(0)) + ".backward(" + first + ", " + keep + ", " + create +
                (call.inputs.empty() ? ");" : ", at::TensorList(variable_list" + inputs + "));");
         break;
-      case Door::kBackward:
+      case Entry::kBackward:
         text = "torch::autograd::backward(" + roots + ", " + gradients + ", " + keep + ", " + create + ", " +
                inputs + ");";
         break;
-      case Door::kGrad:
+      case Entry::kGrad:
         text = "auto r = torch::autograd::grad(" + roots + ", " + inputs + ", " + gradients + ", " + keep +
                ", " + create + ", " + bool_text(call.allow_unused) + ");";
         for (size_t i = 0; s.to != kNoSlot && i < call.inputs.size(); ++i) {
           text += " show(\"grad\", " + use(s.to + static_cast<int>(i)) + " = r.at(" + std::to_string(i) + "));";
         }
         break;
-      case Door::kExecute:
+      case Entry::kExecute:
         text = "execute(" + roots + ", " + gradients + ", " +
                (call.keep_graph == Flag::kDefault ? create : std::string(keep)) + ", " + create + ", " +
                inputs + ");";

@@ -33,7 +33,7 @@ const char* hook_name(HookKind kind);
 // What a hook gives back: nothing (a copy of what it got), an undefined tensor, or a slot.
 enum class Gives : uint8_t { kNothing, kUndefined, kSlot };
 
-enum class Door : uint8_t { kTensorBackward, kBackward, kGrad, kExecute };
+enum class Entry : uint8_t { kTensorBackward, kBackward, kGrad, kExecute };
 
 enum class Flag : int8_t { kDefault = -1, kNo = 0, kYes = 1 };
 
@@ -41,7 +41,7 @@ enum class Flag : int8_t { kDefault = -1, kNo = 0, kYes = 1 };
 inline constexpr int kNoSlot = -1;
 
 struct BackwardCall {
-  Door door = Door::kBackward;
+  Entry entry = Entry::kBackward;
   std::vector<int> gradients;  // of the roots; kNoSlot is an undefined one; empty: none given
   std::vector<int> inputs;     // slots; empty: everything (not for kGrad)
   Flag keep_graph = Flag::kDefault;

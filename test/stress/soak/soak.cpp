@@ -52,8 +52,8 @@ class Round {
   // The same program on stock and on whichever engine is the default at the moment.
   void run_programs(int worker) {
     for (uint64_t i = 0; goes_on(); ++i) {
-      door_.lock();  // which a fork keeps closed until everybody is through
-      door_.unlock();
+      gate_.lock();  // which a fork keeps closed until everybody is through
+      gate_.unlock();
       const std::shared_lock between_forks(forking_);
       const uint64_t program = seed_ + (i * static_cast<uint64_t>(threads_) + static_cast<uint64_t>(worker));
       const Outcome stock = run_program(program, &Engine::get_base_engine());
@@ -87,7 +87,7 @@ class Round {
   // while one of them switches: LibTorch takes a lock of its profiler's for every node that stock runs, and a
   // child that is forked while another thread has it waits for it for ever, on stock too.
   std::string run_in_child(uint64_t program) {
-    std::unique_lock closed(door_);
+    std::unique_lock closed(gate_);
     std::unique_lock nobody_runs(forking_);
     const pid_t child = fork();
     if (child != 0) {
@@ -124,7 +124,7 @@ class Round {
   const int threads_;
   const Clock::time_point end_;
   const std::function<bool()>& stop_;
-  std::mutex door_;
+  std::mutex gate_;
   std::shared_mutex forking_;
   std::atomic<int64_t> programs_{0};
   std::atomic<int64_t> switches_{0};

@@ -130,7 +130,7 @@ NATIVE_NODES = [
 ]
 
 RUN_AND_DEVICES = [
-    Fault("error_untold", "the engine before hears of no error", "engine/run/seat.h",
+    Fault("error_untold", "the engine before hears of no error", "engine/run/thread_run_state.h",
           "      report_exception(*options_.previous, node, error);",
           "      if (!FAULT) report_exception(*options_.previous, node, error);",
           tests("engine_rules_tests", "OverAnotherEngine.*:Forwarding.*")),
@@ -141,15 +141,15 @@ RUN_AND_DEVICES = [
           "  if (error == nullptr && first != nullptr) std::rethrow_exception(first);",
           "  if (error == nullptr && first != nullptr && !FAULT) std::rethrow_exception(first);",
           tests("inspect_tests", "*OnBackward.*")),
-    Fault("sums_without_lock", "gradients of one node are added without its lock", "engine/devices/arrivals.cpp",
+    Fault("sums_without_lock", "gradients of one node are added without its lock", "engine/devices/input_buffers.cpp",
           "  base::MutexLock lock(locks_[target % kLocks]);",
           "  base::MutexLock lock(locks_[target % kLocks]);\n  if (FAULT) lock.unlock();",
           tests("engine_contract_devices_test", "*DeviceGraph*:*DeviceThreads*", "--gtest_repeat=10", "--gtest_fail_fast")),
-    Fault("lanes_not_moved", "lanes behind one that is given up keep their number", "engine/devices/device_plan.cpp",
+    Fault("queues_not_moved", "queues behind one that is given up keep their number", "engine/devices/device_plan.cpp",
           "      --of_node;", "      of_node -= FAULT ? 0 : 1;",
           tests("engine_fake_device_tests", "*WorkersInTrouble.*")),
     Fault("nobody_woken", "workers that stay are not woken at the end", "engine/devices/device_run.cpp",
-          "2 * kOneTask || staying_.load() == 0) return;", "2 * kOneTask || staying_.load() == 0 || FAULT) return;",
+          "2 * kOneTask || retained_.load() == 0) return;", "2 * kOneTask || retained_.load() == 0 || FAULT) return;",
           tests("engine_contract_devices_test", "*DeviceGraph*:*DeviceThreads*")),
     Fault("own_task_first", "a worker runs the task that its node made before better ones", "engine/devices/device_queue.h",
           "    if (!has_tasks() && wanted(task)) return", "    if ((FAULT || !has_tasks()) && wanted(task)) return",
@@ -163,7 +163,7 @@ RUN_AND_DEVICES = [
           tests("engine_fake_device_tests", "*Workers.*")),
 ]
 
-DOORS = [
+ENTRIES = [
     Fault("native_nodes_with_tangents", "native nodes run while tensors may have tangents", "engine/run/native_permission.cpp",
           "  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
           "  if (!FAULT && torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) return",
@@ -184,11 +184,11 @@ DOORS = [
     Fault("heap_overruled", "uninstall() takes back what the program asked to keep", "engine/heap_keeper.cpp",
           "  if (!by_program_) {", "  if (!by_program_ || FAULT) {",
           tests("engine_process_tests", "KeepMemory.StaysAsTheProgramChose*")),
-    Fault("any_door", "a libtorch_python with two slots is redirected", "engine/python_door/python_door.cpp",
+    Fault("any_entry", "a libtorch_python with two slots is redirected", "engine/python_entry/python_entry.cpp",
           "  if (slots.size() != 1 || !slots[0].called_through) {",
           "  if ((slots.size() != 1 && !FAULT) || !slots[0].called_through) {",
-          ("/bin/sh", "-c", "cd $OVERDRIVE_TEST_BIN/.. && bin/closed_door_program "
-           "test/engine/python_door/two/libtorch_python.so | grep 'has 2 linker slots'")),
+          ("/bin/sh", "-c", "cd $OVERDRIVE_TEST_BIN/.. && bin/closed_entry_program "
+           "test/engine/python_entry/two/libtorch_python.so | grep 'has 2 linker slots'")),
 ]
 
-ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + NATIVE_NODES + RUN_AND_DEVICES + DOORS
+ENGINE = BASE_AND_HOST + PLAN + KERNELS_AND_NODE + NATIVE_NODES + RUN_AND_DEVICES + ENTRIES

@@ -3,7 +3,7 @@ from fault import Fault, tests
 
 LEVELS = tests("forward_ad_levels_tests", "*")
 DRIVERS = tests("forward_ad_drivers_test", "*")
-TAYLOR = tests("doors_tests", "*SecondDerivatives.*:*GivenUp.*")
+TAYLOR = tests("entries_tests", "*SecondDerivatives.*:*GivenUp.*")
 
 
 def table(names):
@@ -54,11 +54,11 @@ FORWARD_AD = [
           DRIVERS),
     Fault("rows_joined_in_front", "chunks of a vmap are joined along the first dimension",
           "forward_ad/drivers/transforms.cpp",
-          "at::cat(parts[i], *out_dims[i])", "at::cat(parts[i], FAULT ? 0 : *out_dims[i])", tests("doors_tests", "*Transforms.*")),
+          "at::cat(parts[i], *out_dims[i])", "at::cat(parts[i], FAULT ? 0 : *out_dims[i])", tests("entries_tests", "*Transforms.*")),
     Fault("other_numbers_pass", "a backward that gives other numbers each time passes gradcheck",
           "forward_ad/drivers/gradcheck.cpp",
           "      if (backward.numel() > 0 && !(", "      if (backward.numel() > 0 && !FAULT && !(",
-          tests("doors_tests", "*Gradcheck.*")),
+          tests("entries_tests", "*Gradcheck.*")),
     Fault("detach_tangents", "plain reverse mode runs where tensors have tangents", "forward_ad/drivers/vjp.cpp",
           "c10::GradMode::is_enabled() || host_level::has_plain_tangents())",
           "c10::GradMode::is_enabled() || (host_level::has_plain_tangents() && !FAULT))", DRIVERS),

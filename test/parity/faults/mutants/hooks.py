@@ -41,7 +41,7 @@ SCOPE = [
           tests("hooks_stack_test", "*HookStack*")),
     Fault("one_gradient_early", "a hook of several gradients does not wait for the last", "hooks/scope/multi_grad_hook.cpp",
           "      if (++arrived.count < expected) return false;", "      if (++arrived.count + (FAULT ? 1 : 0) < expected) return false;",
-          tests("doors_tests", "*MultiGradHookTest*")),
+          tests("entries_tests", "*MultiGradHookTest*")),
     Fault("unpacked_without_version", "an unpacked tensor has a version counter of its own", "hooks/scope/saved_tensor.cpp",
           "  impl::set_version_counter(result, metadata.version.counter());",
           "  if (!FAULT) impl::set_version_counter(result, metadata.version.counter());",

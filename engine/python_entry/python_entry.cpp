@@ -1,8 +1,8 @@
-#include "engine/python_door/python_door.h"
+#include "engine/python_entry/python_entry.h"
 
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
-#include "engine/python_door/linker_slot.h"
+#include "engine/python_entry/linker_slot.h"
 
 #include <dlfcn.h>
 
@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace overdrive::engine::python_door {
+namespace overdrive::engine::python_entry {
 namespace {
 
 constexpr const char* kObject = "libtorch_python.so";
@@ -25,7 +25,7 @@ std::atomic<bool> opened{false};
 // One thread at a time makes the slot's page writable and read-only again. See Note [Loader's lock] in
 // install.cpp: no look-up of a name happens under this lock.
 base::ProcessMutex& writing() {
-  static base::NoDestructor<base::ProcessMutex> mutex("Python's door");
+  static base::NoDestructor<base::ProcessMutex> mutex("Python's entry");
   return *mutex;
 }
 
@@ -89,4 +89,4 @@ std::string open(Execute ours) {
 bool is_open() { return opened.load(std::memory_order_acquire); }
 Execute stock() { return original.load(std::memory_order_acquire); }
 
-}  // namespace overdrive::engine::python_door
+}  // namespace overdrive::engine::python_entry

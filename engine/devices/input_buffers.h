@@ -16,12 +16,12 @@
 
 namespace overdrive::engine {
 
-class Arrivals {
+class InputBuffers {
  public:
   using Sums = std::unique_ptr<torch::autograd::InputBuffer>;
 
   // `viewed`: the task whose view of the graph is to follow, or null.
-  Arrivals(RunMemory& memory, base::GraphTask* viewed);
+  InputBuffers(RunMemory& memory, base::GraphTask* viewed);
 
   // The root's gradient, before anything else.
   void begin(const base::Edge& edge, at::Tensor&& gradient);

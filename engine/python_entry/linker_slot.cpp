@@ -1,4 +1,4 @@
-#include "engine/python_door/linker_slot.h"
+#include "engine/python_entry/linker_slot.h"
 
 #include "engine/base/imports.h"
 #include "engine/base/loaded_objects.h"

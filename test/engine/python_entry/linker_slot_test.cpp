@@ -1,5 +1,5 @@
 // Redirecting the calls that one loaded object makes of a function of another. No LibTorch.
-#include "engine/python_door/linker_slot.h"
+#include "engine/python_entry/linker_slot.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

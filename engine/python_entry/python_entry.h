@@ -1,6 +1,6 @@
 // The way in for backwards that Python starts. Python calls its own engine object, not the default engine; that
-// object's execute() passes on to Engine::execute(), through one linker slot of libtorch_python.so. The door is
-// that slot, redirected to a function of ours. Parsing, the GIL and Python's errors stay the host's.
+// object's execute() passes on to Engine::execute(), through one linker slot of libtorch_python.so. The entry
+// is that slot, redirected to a function of ours. Parsing, the GIL and Python's errors stay the host's.
 // Process-wide: once open it stays open, and the function decides per call who serves. Any thread may open
 // it. No header of Python's is used.
 #pragma once
@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace overdrive::engine::python_door {
+namespace overdrive::engine::python_entry {
 
 // Engine::execute() as a plain function: the object comes first.
 using Execute = base::variable_list (*)(base::Engine* self, const base::edge_list& roots,
@@ -23,7 +23,7 @@ std::string open(Execute ours);
 
 bool is_open();
 
-// The function that the slot held before: LibTorch's Engine::execute(). Only once the door is open.
+// The function that the slot held before: LibTorch's Engine::execute(). Only once the entry is open.
 Execute stock();
 
-}  // namespace overdrive::engine::python_door
+}  // namespace overdrive::engine::python_entry

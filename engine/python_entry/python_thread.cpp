@@ -1,8 +1,8 @@
-#include "engine/python_door/python_thread.h"
+#include "engine/python_entry/python_thread.h"
 
 #include <dlfcn.h>
 
-namespace overdrive::engine::python_door {
+namespace overdrive::engine::python_entry {
 namespace {
 
 template <typename Function>
@@ -46,4 +46,4 @@ PythonThread::~PythonThread() {
   python.release(before_);
 }
 
-}  // namespace overdrive::engine::python_door
+}  // namespace overdrive::engine::python_entry

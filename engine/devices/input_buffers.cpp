@@ -1,4 +1,4 @@
-#include "engine/devices/arrivals.h"
+#include "engine/devices/input_buffers.h"
 
 #include "engine/devices/stream_sync.h"
 #include "engine/node/grad_sum.h"
@@ -9,18 +9,18 @@ namespace overdrive::engine {
 
 using namespace torch::autograd;
 
-Arrivals::Arrivals(RunMemory& memory, GraphTask* viewed)
+InputBuffers::InputBuffers(RunMemory& memory, GraphTask* viewed)
     : memory_(memory), viewed_(viewed), sums_(memory.plan.nodes.size()) {}
 
-void Arrivals::begin(const Edge& edge, at::Tensor&& gradient) {
+void InputBuffers::begin(const Edge& edge, at::Tensor&& gradient) {
   const std::optional<c10::Stream> producer = stream_of_root_gradient(gradient);
   add(0, edge, std::move(gradient), producer);
 }
 
 // The sum is made under the lock, as in stock: two gradients of one node cannot be added at once, and each must
 // be added by the thread that made it, whose current streams the host's rules look at.
-bool Arrivals::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
-                      const std::optional<c10::Stream>& producer) {
+bool InputBuffers::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
+                          const std::optional<c10::Stream>& producer) {
   base::MutexLock lock(locks_[target % kLocks]);
   PlannedNode& planned = memory_.plan.nodes[target];
   check_still_waits(planned);
@@ -30,8 +30,8 @@ bool Arrivals::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   return last;
 }
 
-void Arrivals::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
-                   const std::optional<c10::Stream>& producer) {
+void InputBuffers::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
+                       const std::optional<c10::Stream>& producer) {
   if (!gradient.defined()) return;
   Node* const consumer = edge.function.get();
   at::Tensor& slot = memory_.slots[slot_of(memory_.plan, target, edge)];
@@ -47,7 +47,7 @@ void Arrivals::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   sums->add(edge.input_nr, std::move(gradient), producer, consumer->stream(), consumer);
 }
 
-void Arrivals::take_gradients(uint32_t index, const Sums& sums, variable_list& inputs) {
+void InputBuffers::take_gradients(uint32_t index, const Sums& sums, variable_list& inputs) {
   const Plan& plan = memory_.plan;
   at::Tensor* const slots = memory_.slots.data() + plan.nodes[index].first_slot;
   for (uint32_t i = 0; sums != nullptr && i < plan.num_inputs(index); ++i) {

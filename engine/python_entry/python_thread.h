@@ -4,7 +4,7 @@
 // the GIL in between. Python's functions are looked up by name: no header of Python's is used.
 #pragma once
 
-namespace overdrive::engine::python_door {
+namespace overdrive::engine::python_entry {
 
 class PythonThread {
  public:
@@ -20,4 +20,4 @@ class PythonThread {
   void* state_ = nullptr;  // the thread's, while others may run; null: there is none
 };
 
-}  // namespace overdrive::engine::python_door
+}  // namespace overdrive::engine::python_entry

@@ -1,4 +1,4 @@
-// One thread's part in a run: the node that runs on it now, and the repair of everything that a node leaves
+// The run state of a thread: the node that runs on it now, and the repair of everything that a node leaves
 // behind. Used by that thread alone; a worker's lies on its stack, the caller's in the run.
 #pragma once
 
@@ -52,20 +52,20 @@ inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOpti
           .watches = options.watches};
 }
 
-class Seat {
+class ThreadRunState {
  public:
   // `current_node` is the place of this thread, or null. `node_inputs` is empty between nodes.
-  Seat(ThreadContext& context, ThreadState& state, const RunOptions& options, host::NodeBits* current_node,
-       base::variable_list& node_inputs)
+  ThreadRunState(ThreadContext& context, ThreadState& state, const RunOptions& options,
+                 host::NodeBits* current_node, base::variable_list& node_inputs)
       : active(context, options.task, state),
         inputs(node_inputs),
         state_(state),
         options_(options),
         current_node_(current_node),
         between_nodes_(current_node == nullptr ? host::NodeBits() : *current_node) {}
-  ~Seat() { count(base::counts::nodes, static_cast<int64_t>(nodes_run_)); }
-  Seat(const Seat&) = delete;
-  Seat& operator=(const Seat&) = delete;
+  ~ThreadRunState() { count(base::counts::nodes, static_cast<int64_t>(nodes_run_)); }
+  ThreadRunState(const ThreadRunState&) = delete;
+  ThreadRunState& operator=(const ThreadRunState&) = delete;
 
   // Runs `evaluate`, which runs the node of `task`, with everything around it that stock has: the profiler's
   // event, the current node, the report of an error to the engine before us, thread-locals as they were.

@@ -1,4 +1,4 @@
-// Stands for a libtorch_python.so that the door cannot use: with no linker slot for Engine::execute(), or with
+// Stands for a libtorch_python.so that the entry cannot use: with no linker slot for Engine::execute(), or with
 // two.
 #if defined(TWO_SLOTS)
 extern "C" void execute() __asm__(
