@@ -58,12 +58,11 @@ def machine(environment):
 
 
 def long_form(document):
-    rows = [[f"`{r['name']}`", f"{r['steps']:,}", bits(r), f"{r['stock']['quality']:.3f} {r['quality']}",
-             milliseconds(r["stock"]), milliseconds(r["overdrive"]), ratio(r["step_ratio"]), ratio(r["backward_ratio"]),
-             kibibytes(r["stock"]), kibibytes(r["overdrive"]), *captured_column(document, r)]
+    """What the table of the README, short_form(), leaves out."""
+    rows = [[f"`{r['name']}`", f"{r['steps']:,}", f"{r['stock']['quality']:.3f} {r['quality']}",
+             milliseconds(r["stock"]), milliseconds(r["overdrive"]), kibibytes(r["stock"]), kibibytes(r["overdrive"])]
             for r in document["comparisons"]]
-    head = ["model", "steps", "bits", "quality", "step, ms: stock", "overdrive", "step ratio [95 %]", "backward ratio [95 %]",
-            "peak, KiB: stock", "overdrive", *captured_head(document)]
+    head = ["model", "steps", "quality", "step, ms: stock", "overdrive", "peak, KiB: stock", "overdrive"]
     return "\n" + table(head, rows) + "\n" + machine(document["environment"]) + "\n"
 
 

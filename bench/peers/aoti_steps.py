@@ -1,4 +1,4 @@
-"""The models of `overdrive bench capture` by AOTInductor: a whole step, traced and compiled. See README.md."""
+"""The models of `overdrive bench capture` by AOTInductor: a whole step, traced and compiled. See bench/README.md."""
 import os
 import tempfile
 

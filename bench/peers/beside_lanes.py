@@ -1,4 +1,4 @@
-"""`overdrive bench lanes` beside JAX with one thread and with two, in turn: the best of each model, as a table. See README.md.
+"""`overdrive bench lanes` beside JAX with one thread and with two, in turn: the best of each model, as a table. See bench/README.md.
 
     .deps/peers/bin/python bench/peers/beside_lanes.py build/bin/overdrive [--rounds 3] [--json FILE] [MODEL ...]
 """

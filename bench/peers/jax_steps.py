@@ -1,4 +1,4 @@
-"""The models of `overdrive bench capture` and `bench lanes` in JAX: a whole step, compiled, with its memory given back. See README.md."""
+"""The models of `overdrive bench capture` and `bench lanes` in JAX: a whole step, compiled, with its memory given back. See bench/README.md."""
 from timing import run, use_threads
 
 use_threads()

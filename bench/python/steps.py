@@ -1,4 +1,4 @@
-"""Whole training steps under stock and under Overdrive, and their backwards alone. See README.md.
+"""Whole training steps under stock and under Overdrive, and their backwards alone. See bench/README.md.
 
     python bench/python/steps.py [--json FILE] [--seconds S] [--quick] [workload...]
 """

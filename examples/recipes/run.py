@@ -45,11 +45,6 @@ def name_of(path):
     return f"cpp_{path.stem}" if is_program(path) else path.stem
 
 
-def title_of(text):
-    """The first line of a script, or of a program."""
-    return (re.match(r'"""(.*?)\.?"""', text) or re.match(r"// (.*)", text)).group(1)
-
-
 def best(runs):
     """The smallest times of several runs: what another process takes of the machine only adds to them."""
     digests = {one["digest"] for one in runs}
@@ -73,7 +68,7 @@ def measure(path, rounds, compiled):
         else:
             runs["compiled"] = [one]
     mark = "// overdrive\n" if is_program(path) else "# overdrive\n"
-    return {"name": name_of(path), "title": title_of(text), "lines": text.count(mark), "refused": refused,
+    return {"name": name_of(path), "lines": text.count(mark), "refused": refused,
             **{mode: best(those) for mode, those in runs.items() if those}}
 
 
@@ -83,20 +78,18 @@ def row(made):
     def of_stock(mode, key):
         return f"{made[mode][key] / stock[key]:.2f}" if mode in made else "–"
 
-    def bits(mode):
-        return ("equal" if made[mode]["digest"] == stock["digest"] else "others") if mode in made else "–"
-
     compiled = made.get("compiled")
-    cells = [f"`{made['name']}`", made["title"], bits("captured"), str(made["lines"]), of_stock("switched", "step"),
+    bits = "equal" if compiled and compiled["digest"] == stock["digest"] else "others"
+    cells = [f"`{made['name']}`", str(made["lines"]), of_stock("switched", "step"),
              f"**{of_stock('captured', 'step')}**", of_stock("captured", "part"), of_stock("captured", "whole"),
              f"{made['captured']['warm_up']:.1f}" if "captured" in made else "–",
-             f"{of_stock('compiled', 'step')}, {bits('compiled')}, {compiled['warm_up']:.0f} s" if compiled else
+             f"{of_stock('compiled', 'step')}, {bits}, {compiled['warm_up']:.0f} s" if compiled else
              "an error" if made["refused"] else "–"]
     return "| " + " | ".join(cells) + " |"
 
 
 def table(rows):
-    head = ["recipe", "", "bits", "lines", "switched: step", "captured: step", "training part", "whole run", "warm-up, s",
+    head = ["recipe", "lines", "switched: step", "captured: step", "training part", "whole run", "warm-up, s",
             "`torch.compile`: step, bits, warm-up"]
     return "\n".join(["| " + " | ".join(head) + " |", "| --- " * len(head) + "|", *map(row, rows)])
 
@@ -122,15 +115,15 @@ def main():
             known[name] = made
             print(row(made), flush=True)
             arguments.json.write_text(json.dumps(known, indent=1))
+    differing = [made["name"] for made in known.values()
+                 if any(made[mode]["digest"] != made["stock"]["digest"] for mode in ("switched", "captured") if mode in made)]
+    if differing:
+        raise SystemExit(f"other bits than stock's: {', '.join(differing)}")
     if arguments.write or arguments.table:
         text = PAGE.read_text()
         rows = [known[name] for name in sorted(known) if name in recipes]
         PAGE.write_text(re.sub(r"(<!-- recipes -->\n).*?(<!-- end of recipes -->)",
                                lambda found: f"{found[1]}\n{table(rows)}\n{found[2]}", text, flags=re.S))
-    differing = [made["name"] for made in known.values()
-                 if any(made[mode]["digest"] != made["stock"]["digest"] for mode in ("switched", "captured") if mode in made)]
-    if differing:
-        raise SystemExit(f"other bits than stock's: {', '.join(differing)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // Numbers, texts and lists as the bytes of a step file: little endian, without gaps. A writer appends, a reader
 // looks at every size before it uses it, and throws where the bytes end too soon. Values of the caller; one
-// thread at a time. docs/step_file.md says what stands where.
+// thread at a time. docs/step_file.md describes the format.
 #pragma once
 
 #include <c10/util/Exception.h>

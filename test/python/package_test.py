@@ -423,7 +423,6 @@ def test_the_examples_in_the_documentation(name):
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/guide/python.md", "docs/guide/capturing.md",
-                                      "docs/guide/programs_to_capture.md",
                                       "docs/guide/not_faster.md", "docs/guide/step_files.md", "docs/recipes/second_derivatives.md"])
 def test_the_python_of_the_documents_runs(document, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -321,10 +321,10 @@ void while_another_thread_holds_each_lock() {
     other.join();
   }
   fork_has_begun = nullptr;
-  for (const char* name :
-       {"switch", "loaded objects", "counters", "heap keeper", "watchers", "job threads", "spilled tensors", "units to fetch",
-        "random regions", "writes outside of a region", "forward-mode levels", "LibTorch's dual level",
-        "notes of errors", "forward places", "in-place writes", "releases", "live bytes"}) {
+  for (const char* name : {"switch", "loaded objects", "counters", "heap keeper", "watchers", "job threads",
+                           "spilled tensors", "units to fetch", "random regions", "writes outside of a region",
+                           "forward-mode levels", "LibTorch's dual level", "notes of errors", "forward places",
+                           "in-place writes", "releases", "live bytes"}) {
     check(seen.contains(name), name);
   }
 }
