@@ -17,6 +17,8 @@ namespace {
 // A thread that calls a part so often, and no other does in between, is the part's from then on.
 constexpr uint64_t kCallsElsewhere = 16;
 
+constexpr const char* kClosed = "recordings have cost more than replays bring, and no more are made for now";
+
 // Calls in turn that no recording may take, after which the reason stays.
 constexpr uint64_t kEagerInTurn = 4;
 
@@ -147,6 +149,7 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
   if (!recording) return eager(inputs, eager_reason_);
+  if (is_closed(2) && !recording->is_ready()) return eager(inputs, kClosed);
   eager_in_turn_ = 0;
   const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = recording->call(inputs);
@@ -200,6 +203,10 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   }
   eager_reason_ = refusal_of_inputs(inputs, counts_ != nullptr);
   if (!eager_reason_.empty()) return nullptr;
+  if (is_closed(1)) {
+    eager_reason_ = kClosed;
+    return nullptr;
+  }
   if (rests_.note_new()) {
     eager_reason_ = rests_.reason();
     return nullptr;

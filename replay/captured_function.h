@@ -26,6 +26,9 @@ class CapturedFunction {
   void watch(const void* value, size_t bytes);
   // Numbers that the function is given with each call, in the caller's memory. Before the first call.
   void give_numbers(GivenNumbers numbers) { given_ = numbers; }
+  // In the caller's memory, read in every call: 0: calls are recorded as they come; 1: those of new sizes, types
+  // and modes are eager; 2: so is every call that is not replayed yet. Before the first call.
+  void limit(const int64_t* closed) { closed_ = closed; }
   void reset();
   // The programs that replay, with the modes and values of the last call; for a step file.
   FunctionToSave to_save(std::string name);
@@ -47,6 +50,7 @@ class CapturedFunction {
   bool is_on_its_thread();
   std::vector<at::Tensor> call_recording(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
+  bool is_closed(int64_t to) const { return closed_ && *closed_ >= to; }
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
   void choose_numbers();
   void weigh_recordings();
@@ -63,6 +67,8 @@ class CapturedFunction {
   std::atomic<uint64_t> calls_beside_{0};
   std::vector<std::pair<const void*, size_t>> watched_;
   GivenNumbers given_;
+  // Null: nothing is closed.
+  const int64_t* closed_ = nullptr;
   // Of a function that takes numbers, from its first call on.
   std::unique_ptr<NumberArguments> arguments_;
   GradientsInTurn gradients_;

@@ -57,6 +57,7 @@ Capture::Capture(Function* function, const CallNumbers* numbers, CaptureOptions 
           is_part ? replay::CapturedFunction::Kind::kPart : replay::CapturedFunction::Kind::kStep) {
   step.watch(&numbers->variant, sizeof numbers->variant);
   step.give_numbers({numbers->values, &numbers->count});
+  step.limit(&numbers->closed);
 }
 
 namespace {

@@ -15,6 +15,7 @@ namespace overdrive::python {
 // twentieth of a replay.
 struct CallNumbers {
   int64_t variant;   // the set of values that the function reads; each has recordings of its own
+  int64_t closed;    // CapturedFunction::limit()
   int64_t count;     // of the numbers that the function is given
   double values[1];  // as many as the function may be given
 };

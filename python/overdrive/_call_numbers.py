@@ -54,7 +54,7 @@ class Open(Number):
 class Shared(ctypes.Structure):
     """What the library reads of a call (python/border/captures.h)."""
 
-    _fields_ = [("variant", ctypes.c_int64), ("count", ctypes.c_int64), ("values", ctypes.c_double * MOST_NUMBERS)]
+    _fields_ = [("variant", ctypes.c_int64), ("closed", ctypes.c_int64), ("count", ctypes.c_int64), ("values", ctypes.c_double * MOST_NUMBERS)]
 
 
 class _Texts:

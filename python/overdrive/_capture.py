@@ -20,7 +20,6 @@ from overdrive._step_run import StepRun
 from overdrive._step_variant import _Variant
 
 _REPLAYED: Any = object()
-_MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
 
 
 class CapturedStep(Method, StepRun):
@@ -46,6 +45,11 @@ class CapturedStep(Method, StepRun):
         return self._plainly(inputs)
 
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        if self._rest:
+            return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
+        budget = self._budget
+        if budget.timing:
+            budget.tick(self._form is _REPLAYED)
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
         given = None
@@ -56,10 +60,8 @@ class CapturedStep(Method, StepRun):
                 inputs = Arguments(list(inputs), keywords)  # type: ignore[assignment]
             if given.reason:
                 return self._eager(inputs, given.reason)
-        if self._given_up or any(count() for count in self._modes):
+        if self._given_up or self._is_in_a_mode():
             return self._eager(inputs, self._reason_for_python())
-        if self._rest and self._rests_now():
-            return self._eager(inputs, self._eager_reason)
         if self._found_optimizers:
             self._take_found_optimizers()
         optimizer = self._optimizer
@@ -80,9 +82,11 @@ class CapturedStep(Method, StepRun):
         variant = self._variant
         if (variant is None or variant.key != key or variant.reads.changed() is not None
                 or variant.doubt > 1 and len(self._variants) > 1 or not variant.takes(template)):
+            if not budget.is_off:
+                budget.begin()
             variant = self._find_variant(key)
             if self._given_up or variant is None:
-                return self._eager(inputs, self._given_up or _MANY_WAYS)
+                return self._eager_without_values(inputs)
         if self._written_ahead:
             self._write_ahead(variant)
         self._form, self._given = _REPLAYED, given
@@ -94,6 +98,8 @@ class CapturedStep(Method, StepRun):
                 left.put_in_a_recording(results, tensors)
         else:
             self._runs_in_turn = 0
+            if not budget.is_off and (budget.timing or budget.is_begun):
+                self._note_replay()
             if variant.numbers is not None:
                 variant.numbers.replayed()
             for setting in variant.settings.values():
@@ -104,6 +110,27 @@ class CapturedStep(Method, StepRun):
             if form.assigned:
                 self._assigned.put(form.assigned)
         return filled(form.result, iter(results))
+
+    def _eager_without_values(self, inputs: Any) -> Any:
+        """No recordings are for the call's values, and none are made."""
+        try:
+            return self._eager(inputs, self._given_up or self._eager_reason)
+        finally:
+            self._budget.end(True)
+
+    def _rested(self, inputs: Any) -> Any:
+        """A call that is plain without a look at anything."""
+        self._rest -= 1
+        budget = self._budget
+        if not budget.timing:
+            return self._eager(inputs, self._eager_reason)
+        budget.tick(False)
+        try:
+            return self._eager(inputs, self._eager_reason)
+        finally:
+            budget.end_plain()
+            if not self._rest:
+                self._compare_times()
 
     def _write_ahead(self, variant: _Variant) -> None:
         """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
@@ -122,6 +149,7 @@ class CapturedStep(Method, StepRun):
             return self._call(self._capture, tensors)
         except BaseException:
             error, self._error = self._error, None
+            self._budget.drop()
             if error is None:
                 raise
             raise error from None
@@ -129,7 +157,7 @@ class CapturedStep(Method, StepRun):
     def _reason_for_python(self) -> str:
         if self._given_up:
             return self._given_up
-        if self._modes[-1]():
+        if self._keeps_parametrizations():
             return ("torch.nn.utils.parametrize.cached() keeps tensors from call to call, and calls inside of it run eagerly; enter it "
                     "inside of the function.")
         return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "

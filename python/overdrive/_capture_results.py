@@ -3,6 +3,7 @@ else PyTorch's pytrees know."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -56,6 +57,22 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
         node = _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), list(vars(value).values())
         return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
     return ("other", value)
+
+
+def form_of_tensors(inputs: Sequence[Any], leaves: list[Any]) -> Any:
+    """What form_of() makes of ``(inputs, {})``, one object for each number of tensors; None where one is something else."""
+    import torch
+
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            return None
+    leaves += inputs
+    return _of_tensors(len(inputs))
+
+
+@functools.lru_cache(maxsize=64)
+def _of_tensors(count: int) -> Any:
+    return (tuple, ((tuple, ("tensor",) * count), (dict, ())))
 
 
 def form_of_results(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:

@@ -355,6 +355,8 @@ class Reads:
         self._all: dict[tuple[int, int, Any], Read] = {}
         self._first_changed = under_the_gil().overdrive_python_first_changed
         self._is_laid_out = False
+        # Whether C looks at all of them.
+        self._is_of_c = False
         # Those that came after the rest was laid out.
         self._new: list[Read] = []
         self.add(reads)
@@ -432,6 +434,7 @@ class Reads:
     def _finish(self) -> None:
         self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
         self._count, self._begin = len(self._fast), self._array.buffer_info()[0]
+        self._is_of_c = not self._by_identity and not self._slow
 
     def _look_at_new(self) -> None:
         """Lays out those that came, which are few beside the others: they have no version of their dict."""
@@ -477,6 +480,8 @@ class Reads:
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
+        if self._is_of_c and not self._new and self._first_changed(self._begin, 0, self._count) == self._count:
+            return None  # nearly always
         other = next(self.others(), None)
         return other.come()[0] if isinstance(other, Absent) else other
 

@@ -1,10 +1,8 @@
 """The last walk of a captured step, which need not be made again as long as it would find the same."""
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from overdrive._code import Met, Watcher
@@ -68,15 +66,3 @@ class LastWalk:
 def is_one_number(read: Read) -> bool:
     """Whether a walk goes no further from what was read."""
     return read.kind in _SINGLE and is_number(read.expected) and not has_attributes(read.expected)
-
-
-@contextlib.contextmanager
-def without_collections() -> Iterator[None]:
-    """A walk makes many objects and leaves no cycles. Python would look for them in the whole heap, again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -5,21 +5,25 @@ from collections.abc import Callable
 from typing import Any
 
 
-def counts_of_modes() -> tuple[Callable[[], int], ...]:
-    """Python's own modes, torch.func's transforms and traces; last, whether parametrizations keep tensors."""
+def looks_at_modes() -> tuple[Callable[[], bool], Callable[[], bool]]:
+    """Two functions: whether any such mode is active, which each call asks, and whether parametrizations keep tensors, which is one."""
     import torch
     import torch.nn.utils.parametrize as parametrize
 
-    return (torch._C._len_torch_dispatch_stack, _other_function_modes, torch._C._functorch.maybe_current_level,
-            torch._C._get_tracing_state, lambda: int(parametrize._cache_enabled))
+    dispatch, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+    level, trace = torch._C._functorch.maybe_current_level, torch._C._get_tracing_state
+
+    def is_any() -> bool:
+        return bool(dispatch() or functions() and _has_another_function_mode() or level() or trace() or parametrize._cache_enabled)
+
+    return is_any, lambda: bool(parametrize._cache_enabled)
 
 
-def _other_function_modes() -> int:
+def _has_another_function_mode() -> bool:
     """``set_default_device("cpu")`` makes a mode, which gives factories the device that they have without it."""
     import torch
 
-    count = torch._C._len_torch_function_stack()
-    return count and sum(not _is_cpu(torch._C._get_function_stack_at(i)) for i in range(count))
+    return any(not _is_cpu(torch._C._get_function_stack_at(i)) for i in range(torch._C._len_torch_function_stack()))
 
 
 def _is_cpu(mode: Any) -> bool:

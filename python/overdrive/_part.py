@@ -12,7 +12,7 @@ from typing import Any
 
 from overdrive._capture import _REPLAYED, CapturedStep
 from overdrive._recording import _refuse
-from overdrive._capture_results import classes_in, filled, form_of, form_of_results, others_in, without_inputs
+from overdrive._capture_results import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive._capture_texts import descended
 from overdrive._code import is_watched
 from overdrive._dynamo import around
@@ -67,10 +67,10 @@ class CapturedPart(CapturedStep):
 
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        if any(count() for count in self._modes):
+        if self._is_in_a_mode():
             self._eager_reason = self._reason_for_python()
             return self._beside(inputs, keywords)
-        if (self._given_up or self._resting or _again.is_running or is_watched() or self._rest and self._rests_now()
+        if (self._given_up or self._resting or _again.is_running or is_watched()
                 or not self._busy.acquire(blocking=False)):
             return self._beside(inputs, keywords)
         try:
@@ -80,9 +80,16 @@ class CapturedPart(CapturedStep):
         return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
 
     def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        if self._rest:
+            return self._rested((inputs, keywords))
+        budget = self._budget
+        if budget.timing:
+            budget.tick(self._form is _REPLAYED)
         tensors: list[Any] = []
-        template = form_of((inputs, keywords), tensors)
-        if (other := others_in(template)) is not None:
+        template = None if keywords else form_of_tensors(inputs, tensors)
+        if template is not None:
+            self._not_taken = 0
+        elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
             self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
                                   "name it.")
             self._not_taken += 1
@@ -100,8 +107,11 @@ class CapturedPart(CapturedStep):
             self._look_at_unsure()
         variant = self._variant
         if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
+            if not budget.is_off:
+                budget.begin()
             variant = self._find_variant((template, None, (), facts))
             if self._given_up or variant is None:
+                budget.end(False)
                 return _NOT_TAKEN
             if len(self._templates) >= _MOST_TEMPLATES:
                 del self._templates[next(iter(self._templates))]
@@ -116,6 +126,8 @@ class CapturedPart(CapturedStep):
         form = self._form
         if form is _REPLAYED:
             self._runs_in_turn = 0
+            if not budget.is_off and (budget.timing or budget.is_begun):
+                self._note_replay()
         else:
             self._note_run()
         if made is not None:
@@ -133,7 +145,7 @@ class CapturedPart(CapturedStep):
 
     def ran(self) -> bool:
         """Whether the last call ran the function."""
-        return self._form is not _REPLAYED or bool(self._given_up)
+        return not self._rest and (self._form is not _REPLAYED or bool(self._given_up))
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
@@ -149,7 +161,7 @@ class CapturedPart(CapturedStep):
         if not counts["calls"]:
             return ("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
                     "overdrive.captured(model.method), or a function that calls it.")
-        if not text or self._resting or self._given_up:
+        if not text or self._resting or self._given_up or self._rest:
             return text
         if counts["eager"] == counts["calls"] > 4 and text.startswith("Calls are still recorded"):
             return ("No backward has come through it yet, which is recorded with the call; where none will, call it under "
@@ -160,6 +172,12 @@ class CapturedPart(CapturedStep):
         """How many a replay of its largest program has, if these are too few to gain anything; else 0."""
         counts = [int(count) for count in re.findall(r"operators recorded, (\d+) steps", super().explain())]
         return max(counts) if counts and max(counts) < _FEWEST_STEPS else 0
+
+    def _run_plainly(self, reason: str) -> None:
+        self.rest(f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless.")
+
+    def _eager(self, inputs: Any, reason: str) -> Any:
+        return self._beside(*inputs)
 
     def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         self._python_calls += 1

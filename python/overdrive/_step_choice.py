@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from overdrive._budget import TIMED, Budget
 from overdrive._call_numbers import CallNumbers, opened
 from overdrive._capture_texts import other_number
 from overdrive._guards import CELL, ENTRY, as_it_is_now
@@ -15,12 +16,12 @@ from overdrive._step_texts import StepTexts
 from overdrive._step_variant import _Variant
 
 _MOST_RESETS = 8
-# As in replay/captured_function.cpp: what a recording costs in calls, by how much recordings may cost more than replays bring,
-# and how many calls run eagerly then.
-_COST, _MOST_DEBT, _REST, _MOST_RESTS = 18, 1500, 512, 8
-_RECORDINGS = 3
-# Runs of the function in turn after which the way through the library is left out for a while.
-_MOST_RUNS = 64
+_MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
+# Runs of the function in turn after which the way through the library is left out for a while, and by how often such a while is
+# twice as long as the one before.
+_MOST_RUNS, _MOST_RESTS = 8, 8
+# Runs after which plain calls are timed: before, a recording is on its way to its first replay.
+_RUNS_UNTIMED = 6
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
@@ -58,10 +59,12 @@ class StepChoice(StepTexts):
             if numbers is not None:
                 key = (numbers.template, *key[1:])
             elif self._counters:
+                self._eager_reason = _MANY_WAYS
+                return None
+            if not self._may_begin(reason):
                 return None
             if len(self._variants) >= min(self._programs, _MOST_SETS):
                 del self._variants[0]
-            self._weigh_recordings(reason)
             training = [] if not self._modules else self._training()
             settings = [as_it_is_now(read) for read in self._settings.values()]
             variant = _Variant(next(self._numbers), key, [*training, *settings])
@@ -130,39 +133,97 @@ class StepChoice(StepTexts):
         self._variants.clear()
         self._variant = None
 
-    def _weigh_recordings(self, reason: str) -> None:
-        """Where recordings cost more than replays bring, calls run eagerly for a while, each time longer."""
-        made = self.stats()
-        debt = _COST * _RECORDINGS * (self._new_variants + self._resets) - made["replayed"] - self._forgiven
-        if debt > _MOST_DEBT:
-            self._forgiven += debt // 4
-            self._begin_rest(f"Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: "
-                             f"{reason or self._reset_reason or 'other arguments'}.")
+    def _may_begin(self, reason: str) -> bool:
+        """Whether the time of recordings so far allows another set of values. Note [A budget of time]."""
+        budget = self._budget
+        if budget.is_off or not budget.slow:
+            return True
+        if not budget.eager:
+            self._time_plain_calls()
+            return False
+        owed = self._owed()
+        self._shared.closed = budget.state(owed)
+        if not self._shared.closed:
+            return True
+        self._pay_off(owed, reason)
+        return False
 
-    def _begin_rest(self, reason: str) -> None:
-        self._rest = _REST << min(self._rests, _MOST_RESTS)
+    def _owed(self) -> float:
+        made = self.stats()
+        return self._budget.owed(made["replayed"])
+
+    def _time_plain_calls(self) -> None:
+        """This call is plain, and so are the next ones, which are timed."""
+        self._eager_reason = self.refusal() or self._reason_of_last_call()
+        self._rest = TIMED
+        self._budget.time_calls()
+
+    def _pay_off(self, owed: float, reason: str) -> None:
+        """Recordings have cost more than was paid. Where replays do not come in between, calls run eagerly until it is."""
+        self._runs_in_turn += 1
+        self._eager_reason = self._of_no_gain(reason)
+        if self._runs_in_turn > _MOST_RUNS:
+            self._shared.closed = 0
+            self._begin_rest(self._eager_reason, self._budget.calls_for(owed))
+
+    def _of_no_gain(self, reason: str) -> str:
+        return ("Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
+                f"{reason or self._reset_reason or 'other arguments'}.")
+
+    def _begin_rest(self, reason: str, calls: int) -> None:
+        self._rest = calls
         self._rests += 1
-        self._runs_in_turn = 0
-        self._eager_reason = f"{reason} The next {self._rest} calls run eagerly."
+        self._eager_reason = f"{reason} The next {calls} calls run eagerly."
 
     def _note_run(self) -> None:
+        """The call under way has run the function, and no replay."""
+        budget = self._budget
+        if budget.is_off:
+            return
+        budget.end(True)
         self._runs_in_turn += 1
-        if self._runs_in_turn > _MOST_RUNS:
-            # Sizes that are new, or are being recorded, are on their way to replays. The library counts its recordings.
-            before, made = self._way_to_replays, self.stats()
-            newest = max(before[-1], call("Capture.current", self._capture))
-            self._way_to_replays = made["recorded"] + made["weighed"], made["checked"], newest
-            if self._way_to_replays != before:
-                self._runs_in_turn = 0
-                return
-            reason = self.refusal() or self._reason_of_last_call()
-            self._begin_rest(reason if reason.endswith(".") else f"{reason}.")
+        made = self.stats()
+        progress = made["recorded"] + made["checked"] + made["weighed"]
+        if progress != self._progress:
+            self._progress, self._runs_in_turn = progress, 0
+        if not budget.eager:
+            if budget.slow >= _RUNS_UNTIMED:
+                self._time_plain_calls()
+            else:
+                budget.time_calls()
+            return
+        budget.time_calls()
+        owed = self._owed()
+        if self._runs_in_turn <= _MOST_RUNS:
+            self._shared.closed = budget.state(owed)
+            self._eager_reason = self._of_no_gain("") if self._shared.closed else self._eager_reason
+            return
+        self._shared.closed = 0
+        reason = self.refusal() or self._reason_of_last_call()
+        calls = budget.calls_for(owed) if budget.state(owed) else budget.calls_for_a_look() << min(self._rests, _MOST_RESTS)
+        self._begin_rest(reason if reason.endswith(".") else f"{reason}.", calls)
 
-    def _rests_now(self) -> bool:
-        if not self._rest:
-            return False
-        self._rest -= 1
-        return True
+    def _note_replay(self) -> None:
+        """The call under way has found its values anew before the replay, or is timed."""
+        budget = self._budget
+        budget.end(False)
+        if budget.timing == 1 and budget.wants_plain_calls():
+            self._time_plain_calls()
+        elif budget.timing == 1:
+            self._compare_times()
+
+    def _compare_times(self) -> None:
+        if self._budget.is_slower() and self._is_timed_whole():
+            self._run_plainly(f"Replays are not faster here: {self._budget.told()}.")
+
+    def _is_timed_whole(self) -> bool:
+        """Whether the time from one call to the next has a backward in it, where one comes."""
+        made = self.stats()
+        return made["backwards"] == 0 or made["backwards"] * 4 >= made["replayed"] * 3
+
+    def _run_plainly(self, reason: str) -> None:
+        """From here on, until reset()."""
+        self._given_up = f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless."
 
     def _take_found_optimizers(self) -> None:
         """Those that the function was seen to step are the step's from here on, as if they had been named, with their schedulers."""
@@ -178,7 +239,6 @@ class StepChoice(StepTexts):
         self._resets += 1
         self._reset_reason = reason
         self._forget()
-        self._weigh_recordings(reason)
         if self._resets >= _MOST_RESETS and self.stats()["replayed"] < 2 * self._resets:
             self._given_up = f"In nearly every call {reason}."
 
@@ -222,7 +282,8 @@ class StepChoice(StepTexts):
         self._not_open.clear()
         self._given_by_both = ""
         self._given_up = ""
-        self._resets = self._new_variants = self._rest = 0
+        self._resets = self._new_variants = self._rest = self._rests = self._shared.closed = 0
+        self._budget = Budget(self._always)
 
     def give_up(self, reason: str) -> None:
         """From here on every call is eager, until reset()."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from overdrive import _budget
 from overdrive._arguments import Arguments, merged
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import form_of_results, only_tensors
@@ -17,7 +18,7 @@ from overdrive._dynamo import around
 from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive._items import returned_items
 from overdrive._guards import Reads, states_of, structure_of
-from overdrive._last_walk import is_one_number, without_collections
+from overdrive._last_walk import is_one_number
 from overdrive._library import call
 from overdrive._places import Before, Places
 from overdrive._optimizer import NOT_UNDERSTOOD
@@ -25,7 +26,10 @@ from overdrive._optimizer_rules import is_of_the_program, is_understood
 from overdrive._schedulers import is_scheduler
 from overdrive._step_apart import StepApart
 from overdrive._step_variant import _Form, _Variant
-from overdrive._surroundings import changed_since, surroundings
+from overdrive._surroundings import changed_since, surroundings, without_collections
+
+
+_SHORT, _CALLS_OF_SHORT = "A call takes so little time that a replay gains nothing.", 4096
 
 
 class StepRun(StepApart):
@@ -36,6 +40,8 @@ class StepRun(StepApart):
         """The function, called by the library: in a call that is recorded, or eager."""
 
         self._running = threading.get_ident()
+        if not self._budget.is_off:
+            self._budget.begin()
         try:
             recorded = call("Recording.is_active")
             self._count_run()
@@ -127,15 +133,18 @@ class StepRun(StepApart):
         if recorded:
             self._assigned.begin()
         try:
-            if not recorded and variant.watched_runs > 0:
+            if not recorded and (variant.watched_runs > 0 or self._shared.closed):
                 return self._timed(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
             watcher.book = None if variant.numbers is None else variant.numbers.book
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]
+            began = 0 if recorded or self._budget.is_off else _budget.clock()
             with self._schedulers.apart(self._optimizer), watcher:
                 value = run(inputs)
+            if began and self._budget.is_short(_budget.clock() - began):
+                self._begin_rest(_SHORT, _CALLS_OF_SHORT)
             watcher.keep(self._objects)
             self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))

@@ -11,6 +11,7 @@ from typing import Any
 
 from overdrive._arguments import Given
 from overdrive._assigned import Assigned
+from overdrive._budget import Budget
 from overdrive._call_numbers import Shared
 from overdrive._optimizer import Optimizer
 from overdrive._optimizer_rules import is_of_the_program
@@ -24,7 +25,7 @@ from overdrive._facts import Facts
 from overdrive._guards import ENTRY, Read, Reads, is_scripted
 from overdrive._last_walk import LastWalk
 from overdrive._library import address_of, call, check_python, function as function_of
-from overdrive._modes import counts_of_modes
+from overdrive._modes import looks_at_modes
 from overdrive._places import Before
 from overdrive._schedulers import Schedulers
 from overdrive._step_variant import _Variant
@@ -118,7 +119,7 @@ class StepState:
         self._not_open: dict[tuple[int, ...], str] = {}
         self._tensor = torch.Tensor
         self._facts = Facts(is_part)
-        self._modes = counts_of_modes()
+        self._is_in_a_mode, self._keeps_parametrizations = looks_at_modes()
         self._call = function_of("Capture.call")
         self._structure: Reads | None = None
         # That the last recording made, and whether the program held one until the next.
@@ -138,13 +139,15 @@ class StepState:
         self._running = 0
         self._resets = 0
         self._new_variants = 0
-        # Calls that run eagerly from now on, how often there were such, and what recordings had cost until then.
-        self._rest = self._rests = self._forgiven = 0
+        self._always = always
+        self._budget = Budget(always)
+        # Calls that run eagerly from now on, and how often there were such.
+        self._rest = self._rests = 0
         # While it records: whether a step() of another optimizer is to be refused.
         self._looks_at_steps = True
-        # Runs of the function without a replay between them.
+        # Runs of the function without a replay or a recording between them, and how many of these there were.
         self._runs_in_turn = 0
-        self._way_to_replays = (0, 0, 0)
+        self._progress = 0
         self._reset_reason = ""
         self._given_up = ""
         self._eager_reason = ""

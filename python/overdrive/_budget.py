@@ -1,0 +1,134 @@
+"""What recordings of a captured function may cost: CPU time of this thread, counted in plain calls of the program.
+
+Note [A budget of time]
+A call that is recorded, compared or looked at in vain takes longer than a plain one. Its time is booked. Replays pay it back, each the
+difference between a plain call and a replay, and plain calls pay a fiftieth of their own. While more is owed than a few plain calls
+take, nothing new is recorded; where much more is owed, a recording under way waits, too. Plain calls and replays are timed from one
+call to the next, so that a backward and an update are in it, and only a few of each are timed.
+"""
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+# Tests put another in its place.
+clock: Callable[[], int] = time.thread_time_ns
+
+# Plain calls whose time recordings may take in advance; with those of a recording that is under way.
+_FREE, _UNDER_WAY = 40, 120
+# Of the time of plain calls, what they pay.
+_SHARE = 0.02
+# Plain calls, or replays, that are timed in turn: one more than there are times between them.
+TIMED = 4
+# Nanoseconds of a call that is watched, below which a replay gains nothing.
+_SHORT = 40_000
+# From one replay to the next: a call of Python's is a small part of more.
+_SMALL = 200_000
+# By how much replays are slower before that is believed.
+_SLOWER = 1.1
+
+
+def is_unlimited(always: bool) -> bool:
+    return always or os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") == "1"
+
+
+class Budget:
+    """Of one captured function. Used by the thread that is in its call; knows times, and not what is recorded."""
+
+    __slots__ = ("is_off", "eager", "own", "replay", "timing", "slow", "_spent", "_look", "_paid", "_replays", "_began", "_at", "_thread")
+
+    def __init__(self, always: bool) -> None:
+        # Whether calls are replayed whatever that costs.
+        self.is_off = is_unlimited(always)
+        # Nanoseconds from one plain call to the next, of the plain call alone, and from one replay to the next; 0: not known.
+        self.eager = self.own = self.replay = 0
+        # Calls that are timed from now on.
+        self.timing = 0
+        # Calls that were booked, and what they took.
+        self.slow = self._spent = self._look = 0
+        # What replays and plain calls have brought, and the replays of that.
+        self._paid = 0.0
+        self._replays = 0
+        # Since when the call under way takes longer; 0: it does not. Of the last timed call, and its thread.
+        self._began = self._at = self._thread = 0
+
+    def tick(self, was_replay: bool) -> None:
+        """A call that is timed begins. The one before was a replay, or a plain call."""
+        now, thread = clock(), threading.get_ident()
+        if self._at and self._thread == thread:
+            taken = max(now - self._at, 1)
+            if was_replay:
+                self.replay = min(self.replay or taken, taken)
+            else:
+                self.eager = min(self.eager or taken, taken)
+        self.timing -= 1
+        self._at, self._thread = now if self.timing else 0, thread
+
+    def end_plain(self) -> None:
+        """The plain call that began with tick() is over."""
+        if self._at and self._thread == threading.get_ident():
+            taken = max(clock() - self._at, 1)
+            self.own = min(self.own or taken, taken)
+
+    def time_calls(self) -> None:
+        self.timing, self._at = TIMED, 0
+
+    def begin(self) -> None:
+        """From here on the call takes longer than a plain one, or than a replay."""
+        if not self._began:
+            self._began = clock()
+
+    @property
+    def is_begun(self) -> bool:
+        return self._began != 0
+
+    def end(self, ran: bool) -> None:
+        """It is over, and has run the function, or has not."""
+        if self._began:
+            self._look = max(clock() - self._began, 0)
+            self._spent += self._look
+            self._began = 0
+            self.slow += ran
+
+    def drop(self) -> None:
+        """It has ended by an error."""
+        self._began = self._at = 0
+
+    def owed(self, replays: int) -> float:
+        """How many plain calls recordings have cost that nothing has paid yet. ``replays``: how many there were."""
+        gain = max(self.eager - self.replay, 0) if self.replay else 0
+        self._paid += gain * (replays - self._replays)
+        self._replays = replays
+        # More than all is not paid: what comes later is measured by what it brings itself.
+        spent = self._spent - self.slow * self.own
+        self._paid = min(self._paid, spent) if spent > 0 else 0.0
+        return (spent - self._paid) / self.eager
+
+    def state(self, owed: float) -> int:
+        """0: new recordings may begin; 1: those that are under way go on; 2: nothing is recorded."""
+        return int(owed > _FREE) + int(owed > _UNDER_WAY)
+
+    def calls_for(self, owed: float) -> int:
+        """How many plain calls pay for it. They are booked as if they had been made."""
+        calls = int(owed / _SHARE) + 1
+        self._paid += calls * _SHARE * self.eager
+        return calls
+
+    def calls_for_a_look(self) -> int:
+        return int(max(self._look - self.own, 0) / (_SHARE * self.eager)) + 1
+
+    def is_short(self, watched: int) -> bool:
+        """Whether a call that took so long while it was watched is too short to gain anything."""
+        return watched < _SHORT
+
+    def wants_plain_calls(self) -> bool:
+        """Whether replays are so short that plain ones have to be timed beside them."""
+        return 0 < self.replay < _SMALL and not self.eager
+
+    def is_slower(self) -> bool:
+        return 0 < self.replay < _SMALL and 0 < self.eager * _SLOWER < self.replay
+
+    def told(self) -> str:
+        return f"a replay takes {self.replay / 1e3:.4g} us and a plain call {self.eager / 1e3:.4g} us, with what lies between two calls"

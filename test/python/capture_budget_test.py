@@ -1,0 +1,160 @@
+"""What recordings cost is compared with what replays bring, by a clock that the tests move: a call takes as long as the test says."""
+import pytest
+import torch
+from torch import nn
+
+import overdrive
+from overdrive import _budget
+from overdrive._capture import CapturedStep
+
+# Of a plain call, of a replay, and of what a recording does beside the function.
+CALL, REPLAY, RECORDING = 1_000_000, 500_000, 10_000_000
+
+
+class Clock:
+    """Nanoseconds. Time passes in recordings, and where a program says so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1
+        monkeypatch.setattr(_budget, "clock", lambda: self.now)
+        monkeypatch.setattr(_budget, "is_unlimited", lambda always: False)
+        monkeypatch.setattr(_budget, "_SHORT", 0)
+        learn = CapturedStep._learn
+
+        def learned(*arguments):
+            self.now += RECORDING
+            return learn(*arguments)
+
+        monkeypatch.setattr(CapturedStep, "_learn", learned)
+
+    def passes(self, nanoseconds):
+        self.now += nanoseconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
+        self.factor = 1
+
+    def forward(self, x):
+        return self.body(x) * self.factor
+
+
+def program(clock, change=lambda i, net: None, rows=lambda i: 4, captured=True):
+    """Calls of a module, each with its backward. A replay takes half of the time of any other call."""
+    torch.manual_seed(0)
+    net = Net()
+    if captured:
+        overdrive.captured(net)
+    part = overdrive.part_of(net) if captured else None
+    seen = []
+
+    def run(calls):
+        for _ in range(calls):
+            i = len(seen)
+            change(i, net)
+            replayed = part.stats()["replayed"] if captured else 0
+            net.zero_grad()
+            out = net(torch.randn(rows(i), 8, generator=torch.Generator().manual_seed(i)))
+            out.sum().backward()
+            clock.passes(REPLAY if captured and part.stats()["replayed"] > replayed else CALL)
+            seen.append((out.detach(), *(p.grad.clone() for p in net.parameters())))
+        return seen
+
+    return run, part
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True))
+
+
+def each_sixth(i, net):
+    net.factor = 1 + i // 6
+
+
+def test_values_that_change_in_each_sixth_call_stop_recordings_before_they_cost_much(clock):
+    run, part = program(clock, each_sixth)
+    seen = run(200)
+    assert same(seen, program(clock, each_sixth, captured=False)[0](200))
+    made = part.stats()
+    assert made["recorded"] + made["checked"] <= 12, part.explain()
+    assert "nothing is gained" in part.refusal() and "factor" in part.refusal()
+
+
+def test_new_sizes_in_each_call_stop_the_look_at_them(clock):
+    run, part = program(clock, rows=lambda i: 1 + i)
+    assert same(run(120), program(clock, rows=lambda i: 1 + i, captured=False)[0](120))
+    assert "calls run eagerly" in part.refusal()
+    assert part.stats()["recorded"] == 0
+
+
+def test_two_values_in_turn_get_two_recordings_once_the_first_has_paid(clock):
+    def change(i, net):
+        net.factor = 1 + i // 50 % 2
+
+    run, part = program(clock, change)
+    assert same(run(300), program(clock, change, captured=False)[0](300))
+    assert part.stats()["replayed"] > 220, part.explain()
+    assert part.refusal() == ""
+
+
+def test_after_a_while_of_eager_calls_recordings_begin_again(clock, monkeypatch):
+    monkeypatch.setattr(_budget, "_SHARE", 0.5)  # a shorter while
+    values = {"change": each_sixth}
+    run, part = program(clock, lambda i, net: values["change"](i, net))
+    run(200)
+    replayed = part.stats()["replayed"]
+    values["change"] = lambda i, net: None
+    run(450)
+    assert part.stats()["replayed"] > replayed + 50, part.refusal()
+
+
+def test_reset_forgets_what_was_spent(clock):
+    run, part = program(clock, each_sixth)
+    run(100)
+    assert part.refusal() != ""
+    part.reset()
+    run(3)
+    assert part.stats()["recorded"] > 0 and "nothing is gained" not in part.refusal()
+
+
+def test_replays_that_are_slower_than_plain_calls_end_and_say_so(clock):
+    part = overdrive.captured(lambda x: x.sin().cos())
+    for _ in range(60):
+        replayed = part.stats()["replayed"]
+        with torch.no_grad():
+            part(torch.randn(4))
+        clock.passes(100_000 if part.stats()["replayed"] > replayed else 20_000)
+    assert "Replays are not faster here" in part.refusal()
+    assert part.stats()["replayed"] < 20
+
+
+def test_a_refused_step_is_looked_at_seldom(clock):
+    def function(x):
+        return x * 2 if x.sum().item() > 0 else x
+
+    step = overdrive.capture(function)
+    for i in range(60):
+        assert torch.equal(step(torch.full((4,), i + 1.0)), torch.full((4,), 2 * (i + 1.0)))
+        clock.passes(CALL)
+    assert step.stats()["replayed"] == 0 and "item()" in step.refusal() and "calls run eagerly" in step.refusal()
+
+
+def test_a_call_that_takes_no_time_is_not_recorded(clock, monkeypatch):
+    monkeypatch.setattr(_budget, "_SHORT", 1000)
+    part = overdrive.captured(lambda x: x * 2)
+    for i in range(20):
+        assert part(torch.full((2,), float(i)))[0].item() == 2 * i
+    assert part.stats()["recorded"] == 0 and "so little time" in part.refusal()
+
+
+def test_always_has_no_budget(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "0")
+    assert overdrive.captured(lambda x: x, always=True)._budget.is_off
+    assert not overdrive.captured(lambda x: x)._budget.is_off
