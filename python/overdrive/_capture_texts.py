@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import re
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,6 +16,7 @@ from overdrive._code import Watcher, line_of_caller
 from overdrive._engine import installed, stats
 from overdrive._guards import same_value
 from overdrive._library import address_of, call
+from overdrive._names import steps_of
 
 _MOST_REASONS = 4
 _MOST_LINES = 4
@@ -62,6 +65,43 @@ def is_one_held(gradients: Iterable[weakref.ref[Any]], tensors: Iterable[Any]) -
     """Whether one of these lives on, though no tensor has it as its gradient any more."""
     now = {id(tensor.grad) for tensor in tensors if tensor.is_leaf and tensor.grad is not None}
     return any((gradient := weak()) is not None and id(gradient) not in now for weak in gradients)
+
+
+class Kept:
+    """Parameters and buffers of modules before a recorded call: which tensors they are, and where their elements lie."""
+
+    def __init__(self, modules: Iterable[Any]) -> None:
+        self._all = [(entries, f"{type(module).__name__}.{name}", name, weakref.ref(tensor), _address_of(tensor))
+                     for module in modules for entries in (module._parameters, module._buffers)
+                     for name, tensor in entries.items() if tensor is not None]
+
+    def moved(self, codes: Iterable[types.CodeType]) -> str:
+        """The first that is another tensor now, or has other memory, and what to write; "" where all are as they were."""
+        for entries, title, name, before, address in self._all:
+            now = entries.get(name)
+            if now is not None and now is not before():
+                return (f"The function gives `{title}` another tensor{_line_of_store(codes, name)}; keep one tensor, and copy values into it "
+                        "(copy_).")
+            if now is not None and _address_of(now) != address:
+                return (f"The function gives `{title}` other memory{_line_of_store(codes, 'data')}, as `p.data = old` does; copy values into it "
+                        "(p.data.copy_(old)).")
+        return ""
+
+
+def _address_of(tensor: Any) -> int:
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (NotImplementedError, RuntimeError, ValueError):  # it has none
+        return 0
+
+
+def _line_of_store(codes: Iterable[types.CodeType], name: str) -> str:
+    programs = (code for code in codes if f"{os.sep}torch{os.sep}" not in code.co_filename)
+    for code in sorted(programs, key=lambda code: (code.co_filename, code.co_firstlineno)):
+        for step in steps_of(code):
+            if step.opname == "STORE_ATTR" and step.argval == name and step.line:
+                return f" ({os.path.basename(code.co_filename)}:{step.line})"
+    return ""
 
 
 class Number:

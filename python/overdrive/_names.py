@@ -177,7 +177,8 @@ class Names:
                 self._global(code, steps, index, where)
             elif name in _ATTRIBUTES and step.argval:
                 self.attributes.setdefault(str(step.argval), where)
-                if any(begin <= step.offset < end for begin, end in caught):
+                # What is deleted is there in one call, and is not in the next.
+                if name == "DELETE_ATTR" or any(begin <= step.offset < end for begin, end in caught):
                     self.caught.setdefault(str(step.argval), where)
                     of_self = has_self and _is_self(steps[index - 1])
                     (self.asked_of_self if of_self else self.asked).setdefault(str(step.argval), where)

@@ -12,7 +12,7 @@ from overdrive import _budget
 from overdrive._arguments import Arguments, merged
 from overdrive._recording import _refuse, _Unrecorded
 from overdrive._capture_results import form_of_results, only_tensors
-from overdrive._capture_texts import gradients_of, is_one_held, telling
+from overdrive._capture_texts import Kept, gradients_of, is_one_held, telling
 from overdrive._code import RANDOM_NUMBERS, Watcher
 from overdrive._dynamo import around
 from overdrive._facts import RESULT_OF_A_CLASS, is_of_a_class
@@ -196,6 +196,7 @@ class StepRun(StepApart):
         hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
         if ours is not None:
             ours.begin(counts=self._guarded and not self._is_part)
+        kept = Kept(self._modules)
         try:
             with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__):
                 value = self._apply(inputs)
@@ -206,6 +207,7 @@ class StepRun(StepApart):
                 hook.remove()
         if ours is not None:
             ours.check_steps(all_step=not self._guarded)
+        self._moved = kept.moved(self._codes)
         return value
 
     def _hooks_of_a_recording(self, ours: Any) -> list[Any]:

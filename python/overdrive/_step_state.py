@@ -125,6 +125,8 @@ class StepState:
         # That the last recording made, and whether the program held one until the next.
         self._gradients: list[weakref.ref[Any]] = []
         self._holds_gradient = False
+        # A parameter or a buffer that the last recorded call has given another tensor or other memory, and what to write.
+        self._moved = ""
         # Of each recording the structure of its results.
         self._forms: dict[int, Any] = {}
         self._one_form: Any = None

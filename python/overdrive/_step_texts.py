@@ -10,6 +10,8 @@ from overdrive._library import call, text as text_of
 from overdrive._step_state import MOST_SILENT, StepState
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again", "weighed")
+# What the recorder sees where the program gives a parameter or a buffer another tensor.
+_OF_MOVED = ("that was there before the call and died in it", "is still held after the next")
 
 
 class StepTexts(StepState):
@@ -48,6 +50,8 @@ class StepTexts(StepState):
             if counts["replayed"] == 0 and counts["calls"] > 4:
                 text = self._eager_reason or self._reason_of_last_call()
         told = with_lines(text, self.reasons.get(text, {}), self.lines)
+        if self._moved and any(sign in text for sign in _OF_MOVED):
+            return f"{self._moved} {told}"
         return f"{told} {HELD_GRADIENT}" if self._holds_gradient and "is still held after the next" in text else told
 
     def refused_for_good(self) -> str:

@@ -83,7 +83,9 @@ std::vector<at::Tensor> Recording::call_part_or_step(const Tensors& inputs) {
 std::vector<at::Tensor> Recording::call_with_casts(const Tensors& inputs) {
   if (casts_.empty() || phase_ == Phase::kRefused) return call_phase(inputs);
   if (const std::optional<Tensors> all = casts_.add_to(inputs)) return call_phase(*all);
-  outdated("a cast of a weight that autocast keeps was made without a graph, or its weight is gone");
+  outdated(
+      "a cast of a weight that autocast keeps was made without a graph or in another order, or its weight is "
+      "gone");
   casts_.forget();
   return eager(inputs);
 }

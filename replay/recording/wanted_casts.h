@@ -16,10 +16,11 @@ class WantedCasts {
   bool empty() const { return all_.empty(); }
   const std::vector<KeptCast>& all() const { return all_; }
 
-  // Whether a recording met casts that were not known.
+  // Whether a recording met casts that were not known. They are kept in the order in which autocast made them,
+  // which is the order that a backward meets their nodes in.
   bool learn(const Program& program);
   // The inputs with the casts behind them, as autocast keeps them now. None where they are others than before:
-  // a cast was made without a graph, or its weight is gone.
+  // a cast was made without a graph or in another order, or its weight is gone.
   std::optional<std::vector<at::Tensor>> add_to(const std::vector<at::Tensor>& inputs);
   void forget();
 

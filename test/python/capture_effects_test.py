@@ -31,6 +31,7 @@ LEFT = {
 EITHER = {
     "the environment": ("os.environ['OD_TEST'] = '1'", "os.environ.get('OD_TEST')", "os.environ.pop('OD_TEST', 0)"),
     "a deleted attribute": ("try: del net.k\n    except AttributeError: pass", "hasattr(net, 'k')", "net.k = 1"),
+    "an attribute that is deleted and was there before the call": ("net.k = 2\n    del net.k", "hasattr(net, 'k')", "net.k = 1"),
     "a deleted variable": ("global K\n    try: del K\n    except NameError: pass", "'K' in globals()", "globals().update(K=1)"),
     "a deleted attribute by its name": ("try: delattr(net, 'k')\n    except AttributeError: pass", "hasattr(net, 'k')", "net.k = 1"),
 }

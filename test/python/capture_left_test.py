@@ -299,3 +299,42 @@ def test_what_looks_for_values_does_not_keep_them_for_the_program(holder, is_hel
     step, before = overdrive.capture(lambda x: x * 2), []
     keeper = holder(before)
     assert step._is_held(before) is is_held and len(keeper) == 1
+
+
+class WithBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return self.linear(x) + self.mean
+
+
+def replaced_buffer(model, x):
+    return model(x).square().mean()
+
+
+def sharpness_aware(model, x):
+    """SAM, as it is usually written."""
+    old = [parameter.data.clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data.add_(0.1)
+    model.linear(x).square().mean().backward()
+    for parameter, before in zip(model.parameters(), old):
+        parameter.data = before
+    return model.linear(x).sum()
+
+
+@pytest.mark.parametrize("function, name, code, line", [(replaced_buffer, "WithBuffer.mean", WithBuffer.forward, 1),
+                                                        (sharpness_aware, "Linear.weight", sharpness_aware, 7)])
+def test_a_buffer_or_parameter_that_is_another_in_each_call_is_told_by_its_name(function, name, code, line):
+    """The recorder sees memory that died, and told of from_blob()."""
+    model = WithBuffer()
+    step = overdrive.capture(lambda x: function(model, x))
+    for _ in range(6):
+        step(torch.randn(5, 4))
+    assert step.stats()["replayed"] == 0
+    where = f"capture_left_test.py:{code.__code__.co_firstlineno + line}"
+    assert f"`{name}`" in step.refusal() and where in step.refusal(), step.refusal()
