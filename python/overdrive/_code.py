@@ -11,17 +11,17 @@ import gc
 import os
 import random
 import sys
-import sysconfig
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive._c_functions import is_for_libraries, may_call, refusal_of, row_of
+from overdrive._c_functions import is_called_by, is_for_libraries, may_call, refusal_of, refusal_to_call, row_of
 from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
+from overdrive._python_functions import OTHER, PURE, SHOWS, kind_of_function, module_of, names_its_module, shows
 
 _C_CALL, _RETURN = 4, 3
 # What leaves a function by an error has no value before Python 3.12, and None since then.
@@ -60,22 +60,18 @@ CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, w
 _SHOWS = {"logging", "warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
 # Modules whose functions read a float below everything that a float can tell.
 _READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
-# Of a logger, what a program may ask. What it does with a message has no effect on a tensor.
-ASKS_A_LOGGER = ("isEnabledFor", "getEffectiveLevel", "hasHandlers")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
 
 
 @functools.lru_cache(maxsize=1)
-def _folders() -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
+def _folders() -> tuple[str, tuple[str, ...], str]:
     import torch
 
     here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions, data sets.
     nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends", os.path.join("utils", "data")))
-    return (here, nn, os.path.dirname(os.path.abspath(__file__)) + os.sep,
-            tuple(path + os.sep for path in paths if path))
+    return here, nn, os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 @functools.lru_cache(maxsize=1)
@@ -90,19 +86,10 @@ def _not_kept() -> frozenset[type]:
 @functools.lru_cache(maxsize=4096)
 def kind_of(file: str) -> str:
     """Whose code a file is: the "user"'s, of PyTorch's modules and their like ("nn"), or another's ("")."""
-    torch, nn, here, standard = _folders()
+    torch, nn, here = _folders()
     if file.startswith(nn):
         return "nn"
-    if file.startswith((torch, here, "<frozen")):
-        return ""
-    if file.startswith(standard):
-        return "user" if "site-packages" in file or "dist-packages" in file else ""
-    return "user"
-
-
-def is_standard(file: str) -> bool:
-    """Whether it is of Python's own library, whose objects have attributes that the program does not name."""
-    return file.startswith(_folders()[3])
+    return "" if file.startswith((torch, here)) or module_of(file) else "user"
 
 
 def file_of(module: Any) -> str:
@@ -142,6 +129,15 @@ def _hands_over(code: types.CodeType) -> str:
     return "waits for a queue" if code.co_name == "get" else "gives work to another thread"
 
 
+def _enters(caller: Any, code: types.CodeType) -> bool:
+    """Whether the program, or an installed library, calls this code of Python's library: itself, or by a function of it that was given the code."""
+    if kind_of(caller.f_code.co_filename) == "user":
+        return True
+    module = module_of(caller.f_code.co_filename)
+    return bool(module and kind_of_function(module, caller.f_code.co_name) == PURE and not names_its_module(
+        caller.f_globals, {name for name, _ in names_of(caller.f_code).imports}, code))
+
+
 def _is_called_by(frame: Any, file: str) -> bool:
     while frame is not None and kind_of(frame.f_code.co_filename) != "user":
         if frame.f_code.co_filename.endswith(file):
@@ -154,6 +150,15 @@ def _is_in_an_import(frame: Any) -> bool:
     """Whether the code runs because a module is imported for the first time, which happens once."""
     while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
         if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_shown(frame: Any) -> bool:
+    """Whether Python's library shows something by this code, as by a handler of messages."""
+    while frame is not None and (kind_of(file := frame.f_code.co_filename) == "user" or module_of(file)):
+        if (module := module_of(file)) and kind_of_function(module, frame.f_code.co_name) == SHOWS:
             return True
         frame = frame.f_back
     return False
@@ -366,6 +371,9 @@ class Watcher:
         kind = known[1] if known is not None else self._begin_with(code)
         if not kind:
             return
+        if kind in (SHOWS, OTHER):
+            self._note_entry(kind, frame, value)
+            return
         if code.co_name == "step" and kind == "nn of self":  # the step() of an optimizer of the program's own is code as other code
             self._note_step(frame.f_locals.get("self"))
         if kind != "user":
@@ -375,6 +383,8 @@ class Watcher:
                 self._keep(itself)
             if code not in self.nn_codes and not _is_in_an_import(frame):
                 self.nn_codes[code] = frame.f_globals
+            return
+        if (code, id(frame.f_globals)) not in self.codes and _is_shown(frame):
             return
         if value is None or _ERRORS_RETURN_NONE and value == id(None):
             self.failed.add(code)
@@ -393,17 +403,33 @@ class Watcher:
         kind = kind_of(code.co_filename)
         if kind == "nn" and code.co_varnames[:1] == ("self",):
             kind = "nn of self"
-        elif not kind and is_standard(code.co_filename):
-            self._note_standard(code)
+        elif not kind and (module := module_of(code.co_filename)):
+            kind = kind_of_function(module, code.co_name)
+            self._note_standard(code, kind)
+            kind = "" if kind == PURE else kind
         self._kinds[id(code)] = code, kind
         return kind
 
-    def _note_standard(self, code: types.CodeType) -> None:
+    def _note_standard(self, code: types.CodeType, kind: str) -> None:
         if self._refuse is not None and (folder := _hands_over(code)):
             self._refuse(f"The function {folder} ({code.co_name}), and no recording sees what another thread does; do that outside of the "
                          "function.")
-        if not (code.co_filename.endswith("__init__.py") and "logging" in code.co_filename and code.co_name not in ASKS_A_LOGGER):
+        if kind != SHOWS:
             self.standard_codes.add(code)
+
+    def _note_entry(self, kind: str, frame: Any, value: int | None) -> None:
+        """Of a function of Python's library that is not known to tell nothing but what it is given."""
+        code, caller = frame.f_code, frame.f_back
+        if self._refuse is None or caller is None or code.co_name == "__del__" or not _enters(caller, code):
+            return
+        name = f"{module_of(code.co_filename)}.{getattr(code, 'co_qualname', code.co_name)}"
+        if kind == SHOWS:
+            told = None if value in (None, id(None)) else ctypes.cast(value, ctypes.py_object).value
+            if told is None or shows(told):
+                self.keep([told])
+                return
+        if not (_is_output(caller) or _is_in_an_import(caller) or is_called_by(caller.f_code.co_filename, name)):
+            self._refuse(refusal_to_call(name, "may tell what Python's library keeps, where no guard looks"))
 
     def _note_step(self, optimizer: Any) -> None:
         import torch

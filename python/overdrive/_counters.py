@@ -185,7 +185,7 @@ def _use_of(code: types.CodeType, key: Any) -> _Use:
     sites: dict[int, str] = {}
     for index, step in enumerate(steps):
         line = line_of(step, line)
-        is_named = step.opname in _LOADS and step.argval == key and not _is_called(steps, index)
+        is_named = step.opname in _LOADS and step.argval == key and not _is_called_with_stars(steps, index)
         if is_named or _is_item(steps, index, key):
             met: list[int] = []
             use = _becomes(steps, index, met)
@@ -212,7 +212,7 @@ def _looks_into(code: types.CodeType, name: str) -> bool:
     return False
 
 
-def _is_called(steps: list[Any], index: int) -> bool:
+def _is_called_with_stars(steps: list[Any], index: int) -> bool:
     """Whether ``(*arguments)`` or ``(*arguments, **keywords)`` follows what it loads."""
     for names in _CALLED:
         following = steps[index + 1:index + 1 + len(names)]

@@ -18,7 +18,7 @@ from overdrive._library import under_the_gil
 # Kinds of python/border/values.cpp, then those that Python looks at.
 ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT, ALIKE = range(16)
 _OF_C = ctypes._SimpleCData.__mro__[1]
-_FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
+FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
@@ -65,7 +65,7 @@ def is_array(value: Any) -> bool:
 
 def is_of_c(value: Any) -> bool:
     """Whether ctypes made it, and it is no function, as what multiprocessing.Value() shares."""
-    return isinstance(value, _OF_C) and not isinstance(value, _FUNCTION_OF_C)
+    return isinstance(value, _OF_C) and not isinstance(value, FUNCTION_OF_C)
 
 
 def bytes_of(value: Any) -> tuple[Any, ...]:

@@ -234,7 +234,7 @@ class Names:
             return
         if name in ("attrgetter", "methodcaller") and not _is_constant_text(steps, after):
             self.by_strings = self.by_strings or where
-        if name == "import_module" and not _is_constant_text(steps, after):
+        if name in ("import_module", "__import__") and not _is_constant_text(steps, after):
             self.any_module = self.any_module or where
         if name == "globals" and call == 0:
             named = _named_item(steps, after + 1)

@@ -260,10 +260,10 @@ class StepLearning(StepChoice):
         return {place: read for place, read in reads.items()
                 if not (place in self._counters or place in self._assigned or place in self._ever_apart) and self._before.is_still_at(read)}
 
-    def _used_though_left(self) -> list[Read]:
+    def _used_though_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
         """Of these, tensors that an operator of the recording was given."""
-        return [as_it_is_now(read) for read in self._only_read(self._left).values()
-                if any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
+        return [as_it_is_now(read) for place, read in only_read.items() if place in self._left
+                and any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
 
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""
@@ -277,9 +277,8 @@ class StepLearning(StepChoice):
         """What stands in them is read through arguments, which have guards of their own."""
         return dict.fromkeys(kind for part in template if isinstance(part, Nested) for kind in classes_in(part.form))
 
-    def _learn(self, variant: _Variant, watcher: Watcher) -> Walk:
+    def _learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read]) -> Walk:
         last = self._last_walk
-        only_read = self._only_read({**self._own, **self._left})
         own, given = self._own.keys() - only_read.keys(), self._left.keys() - only_read.keys()
         new = None if last is None else last.look(watcher, given)
         if last is None or new is None:

@@ -168,13 +168,14 @@ class StepRun(StepApart):
                     self._last_walk = None
                 self._note_own(changed)
                 self._note_changed_apart(apart)
+            only_read = self._only_read({**self._own, **self._left})
             if recorded:
                 self._note_settings(variant)
-                variant.reads.add(self._used_though_left())
+                variant.reads.add(self._used_though_left(only_read))
         with _Unrecorded():
             try:
                 with without_collections():
-                    walk = self._learn(variant, watcher)
+                    walk = self._learn(variant, watcher, only_read)
                 if recorded:
                     self._tell_numbers(watcher, walk)
             except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at

@@ -6,8 +6,9 @@ import types
 from collections.abc import Container
 from typing import Any, NamedTuple
 
-from overdrive._code import file_of, is_standard
+from overdrive._code import file_of
 from overdrive._guards import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, Read, entries_of
+from overdrive._python_functions import module_of
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_globals import Globals
 from overdrive._walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
@@ -16,11 +17,10 @@ from overdrive._walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
 MOST_ITEMS = 1024
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
-_OF_LOGGERS = ("level", "disabled", "manager", "disable", "parent")
 _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 # Modules of classes that add no attribute to an object.
-_OF_NO_OBJECT = ("builtins", "abc", "typing", "enum", "collections.abc", "_collections_abc")
+_OF_NO_OBJECT = ("builtins", "abc", "typing", "collections.abc", "_collections_abc")
 _OF_TYPE = frozenset({*vars(type), *vars(object)})
 _NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
 
@@ -89,8 +89,8 @@ class Classes(Globals):
         names = self._attributes
         if any(is_torchs(each.__module__) for each in kind.__mro__):
             names = self._nn_attributes
-        if kind.__module__ == "logging":
-            return dict.fromkeys(_OF_LOGGERS, "") if self._asks_a_logger else {}
+        if kind.__module__ == "logging":  # what it does with a message is no reason
+            return self._attributes
         if any(_is_of_the_library(each.__module__) for each in kind.__mro__):
             names = {**names, **self._standard_attributes}
         if "__match_args__" in names:
@@ -188,6 +188,9 @@ class Classes(Globals):
         members, entries = self._members_of(owner), entries_of(owner)
         # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
         self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
+        for key in ("__name__", "__qualname__"):
+            if key in self._attributes and owner.__flags__ & MADE_IN_PYTHON:
+                self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], NOT_FOLLOWED)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and code in self._codes]
@@ -231,7 +234,7 @@ class Classes(Globals):
 
 def _is_of_the_library(name: str) -> bool:
     """Whether a module, by its name, is of Python's library, and its objects have attributes of their own."""
-    return name not in _OF_NO_OBJECT and is_standard(file_of(sys.modules.get(name)))
+    return name not in _OF_NO_OBJECT and bool(module_of(file_of(sys.modules.get(name))))
 
 
 def _has(kind: type, key: str) -> bool:

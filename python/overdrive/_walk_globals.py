@@ -3,14 +3,16 @@ from __future__ import annotations
 
 import abc
 import builtins
+import copyreg
 import os
 import sys
 import types
 from typing import Any
 
 from overdrive._code import kind_of
-from overdrive._guards import ANSWER, ENTRY
+from overdrive._guards import ANSWER, ENTRY, VALUES
 from overdrive._names import Names, names_of
+from overdrive._python_functions import module_of
 from overdrive._walk_names import KnownNames
 from overdrive._walk_places import NOT_FOLLOWED, Places
 
@@ -29,7 +31,9 @@ class Globals(Places):
             self._names_of_protocols(names_of(code), variables)
         for (code, _), variables in self._watcher.codes.items():
             self._globals(names_of(code), variables)
-        if {"modules", "import_module"} & {*self._attributes, *self._all_globals}:
+        if any(module_of(code.co_filename) == "copy" for code in self._watcher.standard_codes):
+            self._read(VALUES, copyreg.dispatch_table, None, "copyreg.dispatch_table", "", NOT_FOLLOWED)
+        if {"modules", "import_module", "__import__"} & {*self._attributes, *self._all_globals}:
             self.notes.keys(sys.modules)
             for text in self._strings if "sys" in self._all_globals else self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)

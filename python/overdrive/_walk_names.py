@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from overdrive._code import ASKS_A_LOGGER, Watcher
+from overdrive._code import Watcher
 from overdrive._names import NAMERS, fields_of, names_of
 
 # Functions of data sets, samplers and loaders that look at items.
@@ -66,7 +66,6 @@ class WalkNames:
             if code.co_name in _WHOLE_OPTIMIZER and f"{os.sep}optim{os.sep}" in code.co_filename:
                 self.refusals.append(f"The function asks an optimizer or a scheduler for all that it has ({code.co_name}()), which no guard looks "
                                      "at; call it outside of the function.")
-        self._asks_a_logger = any(code.co_name in ASKS_A_LOGGER for code in watcher.standard_codes)
         for code in watcher.standard_codes:
             names = names_of(code)
             self._standard_attributes.update(names.attributes)

@@ -17,7 +17,7 @@ from typing import Any
 
 from overdrive._c_functions import name_of, row_of
 from overdrive._code import file_of, kind_of
-from overdrive._guards import ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KIND, SIZE, Read, is_array
+from overdrive._guards import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, FUNCTION_OF_C, KEYS, KIND, SIZE, Read, is_array
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive._walk_places import NOT_FOLLOWED, is_pythons_own
@@ -25,10 +25,14 @@ from overdrive._walk_places import NOT_FOLLOWED, is_pythons_own
 # Results of a cache that are looked at.
 _MOST_CACHED = 1024
 _REFUSED = "The function {}, which no guard looks at; {} and give it as an argument, or promise by guards=\"promised\" that it does not matter."
+# Attributes of functions that code may name, which the interpreter keeps.
+_OF_FUNCTIONS = ("__annotations__", "__code__", "__defaults__", "__doc__", "__kwdefaults__", "__module__", "__name__", "__qualname__")
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
 CACHED = type(functools.lru_cache(int))
+# Of a module, what Python puts there.
+_OF_MODULES = ("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__")
 
 
 class Objects(Classes):
@@ -46,6 +50,8 @@ class Objects(Classes):
         """What is no container: only what the code names of it is looked at."""
         kind = type(value)
         self._named[id(value)] = (value, name, where, depth)
+        if (value if isinstance(value, type) else kind).__module__ == "decimal":
+            self._read(ANSWER, _context_of_decimal, None, "decimal.getcontext()", where, NOT_FOLLOWED)
         leads = self._leads_by.get(kind)
         if leads is None:
             leads = self._leads_by[kind] = next((key for each, key in _LEADS_BY if isinstance(value, each)), "")
@@ -55,6 +61,10 @@ class Objects(Classes):
             if value.__name__ == "torch._C":
                 return
             self._entries(vars(value), self._attributes, name, depth)
+            if where := self._whole.get("", ""):  # dir(module)
+                self._read(KEYS, vars(value), None, f"the names in {name}", where, NOT_FOLLOWED)
+            if self._whole and is_of_the_program(value):
+                self._whole_of(kind, vars(value), _OF_MODULES, self._whole, name, depth)
             if not is_torchs(value.__name__) and value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
                 for key, place in self._optional.items():
                     self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
@@ -62,6 +72,8 @@ class Objects(Classes):
                 self._absent_in(vars(value)).add_table(self._attributes, name)
         elif isinstance(value, type):
             self._class(value, name, depth)
+        elif isinstance(value, FUNCTION_OF_C):
+            self.refusals.append(_REFUSED.format(f"may call `{name}`, a function of ctypes", "call it outside"))
         elif isinstance(value, weakref.ref):
             self._postpone(value, lambda walk: walk._into(value(), name, where, depth + 1))
         elif kind is contextvars.ContextVar:
@@ -78,6 +90,8 @@ class Objects(Classes):
     def _instance(self, value: Any, name: str, depth: int) -> None:
         if type(value).__module__.startswith("numpy.random"):
             self.generators.append(value)
+            if asked := next((key for key in ("get_state", "bit_generator") if key in self._attributes), ""):
+                self.refusals.append(_REFUSED.format(f"may ask for the state of `{name}` ({asked})", "ask outside"))
             return
         if type(value).__module__.startswith("numpy."):
             return
@@ -134,6 +148,7 @@ class Objects(Classes):
         self._named[id(function)] = (function, name, "", depth)
         if function.__dict__ or self._optional:
             self._same_dict(function, name)
+        self._of_a_function(function, name, depth)
         self._entries(function.__dict__, self._attributes, name, depth)
         if self._optional:
             self._absent_in(function.__dict__).add_table(self._optional, name)
@@ -155,6 +170,12 @@ class Objects(Classes):
         if wrapped := function.__dict__.get("__wrapped__"):
             self._into(wrapped, name, "", depth + 1)
 
+    def _of_a_function(self, value: Any, name: str, depth: int) -> None:
+        """What the program asks of a function beside its own attributes."""
+        for key in _OF_FUNCTIONS:
+            if key in self._attributes:
+                self._read(ATTRIBUTE, value, key, f"{name}.{key}", self._attributes[key], depth)
+
     def _decorated(self, function: Any, name: str, depth: int) -> None:
         """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""
         if kind_of(function.__code__.co_filename) == "user":
@@ -175,6 +196,42 @@ class Objects(Classes):
             self.refusals.append(_REFUSED.format(f"calls {name}(), whose cache has more than {_MOST_CACHED} results", "call it outside"))
         for result in _results_of_a_cache(cached):
             self._into(result, f"{name}()", where, depth + 1)
+        for entries in _entries_of_a_cache(cached):
+            for key in list(entries):  # what has been dropped is computed anew
+                self._read(ENTRY, entries, key, f"{name}()", where, NOT_FOLLOWED)
+        if cached.cache_info().maxsize:
+            self._read(ANSWER, _drops_of(cached), None, f"the cache of {name}()", where, NOT_FOLLOWED)
+
+
+# How many results a full cache has computed: each may have taken the place of another.
+_drops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _drops_of(cached: Any) -> Any:
+    weak = weakref.ref(cached)
+
+    def drops() -> int:
+        info = None if (found := weak()) is None else found.cache_info()
+        return info.misses if info is not None and info.currsize >= info.maxsize else 0
+
+    return _drops.setdefault(cached, drops)
+
+
+def _entries_of_a_cache(cached: Any) -> list[dict[Any, Any]]:
+    return [inside for inside in gc.get_referents(cached) if type(inside) is dict and inside is not vars(cached)]
+
+
+def _context_of_decimal() -> tuple[Any, ...]:
+    context = sys.modules["decimal"].getcontext()
+    traps = ", ".join(sorted(signal.__name__ for signal, is_set in context.traps.items() if is_set))
+    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps
+
+
+def is_of_the_program(module: Any) -> bool:
+    """Whether it is neither installed nor Python's or PyTorch's."""
+    file = file_of(module)
+    return kind_of(file) == "user" and not any(folder in file for folder in ("site-packages", "dist-packages")) and (
+        bool(file) or module.__name__ not in sys.builtin_module_names)
 
 
 def _results_of_a_cache(cached: Any) -> Iterator[Any]:
@@ -182,9 +239,8 @@ def _results_of_a_cache(cached: Any) -> Iterator[Any]:
     import torch
 
     found = gc.get_referents(cached)
-    for inside in list(found):
-        if type(inside) is dict and inside is not vars(cached):
-            found += list(inside.values())[:_MOST_CACHED]
+    for inside in _entries_of_a_cache(cached):
+        found += list(inside.values())[:_MOST_CACHED]
     for value in found[:2 * _MOST_CACHED]:
         if not isinstance(value, (torch.Tensor, type, dict)) and value is not cached.__wrapped__ and type(value).__name__ != "_lru_list_elem":
             yield value

@@ -277,7 +277,7 @@ VALUES = {
     "WeakKeyDictionary": (lambda w, x: x * w.weak_keys[w.plain], lambda w: w.weak_keys.update({w.plain: 2.0})),
     "WeakValueDictionary": (lambda w, x: x * w.weak_values["k"].k, lambda w: w.weak_values.update(k=w.other)),
     "proxy": (lambda w, x: x * w.proxy.k, lambda w: setattr(w.plain, "k", 2.0)),
-    "level of a logger": (lambda w, x: x * 2.0 if w.logger.isEnabledFor(logging.INFO) else x * 3.0, lambda w: w.logger.setLevel(10)),
+    "level of a logger": (lambda w, x: x * 2.0 if w.logger.level > 10 else x * 3.0, lambda w: w.logger.setLevel(10)),
     "warn_always": (lambda w, x: x * 2.0 if torch.is_warn_always_enabled() else x * 3.0, lambda w: torch.set_warn_always(True)),
 }
 if sys.version_info >= (3, 10):  # a match statement is no syntax before

@@ -3,17 +3,29 @@ is right in every call, or refused by name."""
 import abc
 import asyncio
 import builtins
+import contextlib
+import copy
+import copyreg
+import ctypes
 import datetime
+import decimal
+import enum
 import functools
+import gc
 import importlib
+import inspect
 import io
 import itertools
+import locale
+import logging
 import multiprocessing
 import operator
 import os
 import sys
+import threading
 import time
 import types
+import warnings
 
 import pytest
 import torch
@@ -332,3 +344,147 @@ def test_a_builtin_that_is_replaced(monkeypatch):
             monkeypatch.setattr(builtins, "max", lambda *_: 7)
         assert torch.equal(step(X), X * (7 if i >= 12 else 2)), i
     assert step.stats()["replayed"] > 8, step.explain()
+
+
+def keep_a_thread(box):
+    """Another thread until `box` lets it go."""
+    box.stop = threading.Event()
+    box.threads.append(threading.Thread(target=box.stop.wait, daemon=True))
+    box.threads[0].start()
+
+
+def plain(a):
+    """text"""
+
+
+class Named:
+    pass
+
+
+class Kinds(enum.Enum):
+    RATE = 2.0
+
+
+@functools.lru_cache(maxsize=1)
+def from_a_small_cache(key):
+    return [RATE[0]]
+
+
+def evicts(box):
+    """The cached result is dropped, and its key is computed anew."""
+    RATE[0] = 5.0
+    from_a_small_cache("another")
+
+
+def through_a_stack(box):
+    with contextlib.ExitStack() as stack:
+        return stack.enter_context(contextlib.nullcontext(threading.active_count))()
+
+
+def of_recorded_warnings(box):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.warn("a", stacklevel=1)
+    return 1 + len(caught)
+
+
+class Asking:
+    count = functools.cached_property(lambda self: threading.active_count())
+
+
+LOG, TENTH, TABLE_OF_NAMES = logging.getLogger("overdrive.test"), decimal.Decimal(1) / 10, types.ModuleType("overdrive_test_names")
+TABLE_OF_NAMES.rate0, RATE, OF_C = 2.0, [2.0], ctypes.CDLL(None).getpid
+
+
+# What Python's own library keeps: how it is read, how it changes, and what the refusal names; "": another value is noticed.
+KEPT_BY_PYTHON = {
+    "the level that counts": (lambda box: LOG.getEffectiveLevel(), lambda box, patch: LOG.setLevel(11), "logging.Logger.getEffectiveLevel()"),
+    "a level that is enabled": (lambda box: 1 + LOG.isEnabledFor(20), lambda box, patch: LOG.setLevel(50), "logging.Logger.isEnabledFor()"),
+    "a logger's own level": (lambda box: logging.getLogger("overdrive.test").level, lambda box, patch: LOG.setLevel(12), ""),
+    "handlers": (lambda box: 1 + LOG.hasHandlers(), lambda box, patch: patch.setattr(LOG, "propagate", False), "logging.Logger.hasHandlers()"),
+    "warnings that were shown": (of_recorded_warnings, lambda box, patch: None, "warnings.catch_warnings.__enter__()"),
+    "the filters of warnings": (lambda box: 1 + len(warnings.filters), lambda box, patch: patch.setattr(warnings, "filters", []), ""),
+    "how many threads": (lambda box: threading.active_count(), lambda box, patch: keep_a_thread(box), "threading.active_count()"),
+    "the thread": (lambda box: len(threading.current_thread().name),
+                   lambda box, patch: patch.setattr(threading.main_thread(), "name", "another"), "threading.current_thread()"),
+    "a function of threads that map calls": (lambda box: sum(map(lambda ask: ask(), [threading.active_count])),
+                                             lambda box, patch: keep_a_thread(box), "threading.active_count()"),
+    "one that a cached property calls": (lambda box: Asking().count, lambda box, patch: keep_a_thread(box), "threading.active_count()"),
+    "one that came through a stack": (through_a_stack, lambda box, patch: keep_a_thread(box), "threading.active_count()"),
+    "an event": (lambda box: 2 if box.event.is_set() else 3, lambda box, patch: box.event.set(), ""),
+    "the context of decimal": (lambda box: float(TENTH / 3), lambda box, patch: patch.setattr(decimal.getcontext(), "prec", 3), ""),
+    "its rounding": (lambda box: float(round(TENTH / 3, 2)), lambda box, patch: patch.setattr(decimal.getcontext(), "rounding", "ROUND_UP"), ""),
+    "a signature": (lambda box: len(inspect.signature(plain).parameters), lambda box, patch: None, "inspect.signature()"),
+    "the locale": (lambda box: 1 + len(locale.setlocale(locale.LC_ALL)), lambda box, patch: None, "locale.setlocale()"),
+    "the folder": (lambda box: len(os.path.abspath("a")), lambda box, patch: patch.chdir("/"), "abspath()"),
+    "another function of paths": (lambda box: len(os.path.basename(box.path)), lambda box, patch: setattr(box, "path", "a/bcd"), ""),
+    "a whole environment": (lambda box: len(os.get_exec_path()), lambda box, patch: patch.setenv("PATH", "/a"), "os.get_exec_path()"),
+    "whether Python collects": (lambda box: 1 + gc.isenabled(), lambda box, patch: None, "gc.isenabled()"),
+    "a copy by a table": (lambda box: copy.copy(box.named).k,
+                          lambda box, patch: patch.setitem(copyreg.dispatch_table, Named, lambda _: (made_otherwise, ())), ""),
+    "names in a module": (lambda box: len(dir(TABLE_OF_NAMES)), lambda box, patch: patch.setattr(TABLE_OF_NAMES, "more", 1, raising=False), ""),
+    "a module's value by a name of pieces": (lambda box: getattr(TABLE_OF_NAMES, f"rate{box.zero}"),
+                                             lambda box, patch: patch.setattr(TABLE_OF_NAMES, "rate0", 3.0), ""),
+    "all values of a module": (lambda box: sum(value for value in vars(TABLE_OF_NAMES).values() if isinstance(value, float)),
+                               lambda box, patch: patch.setattr(TABLE_OF_NAMES, "rate0", 3.0), ""),
+    "a function's text": (lambda box: len(plain.__doc__), lambda box, patch: patch.setattr(plain, "__doc__", "longer text"), ""),
+    "a function's name": (lambda box: len(plain.__qualname__), lambda box, patch: patch.setattr(plain, "__qualname__", "longer"), ""),
+    "a class's name": (lambda box: len(type(box.named).__name__), lambda box, patch: setattr(Named, "__name__", "Longer"), ""),
+    "a member of an enum": (lambda box: Kinds.RATE.value, lambda box, patch: patch.setattr(Kinds.RATE, "_value_", 3.0), ""),
+    "a cache that drops results": (lambda box: from_a_small_cache("a")[0], lambda box, patch: evicts(box), ""),
+    "a function of ctypes": (lambda box: OF_C(), lambda box, patch: None, "a function of ctypes"),
+}
+
+
+def made_otherwise():
+    named = Named()
+    named.k = 7.0
+    return named
+
+
+@pytest.mark.parametrize("kind", KEPT_BY_PYTHON)
+def test_what_pythons_library_keeps(kind, monkeypatch):
+    read, alter, named = KEPT_BY_PYTHON[kind]
+    LOG.setLevel(10)
+    from_a_small_cache.cache_clear()
+    RATE[0] = 2.0
+    box = types.SimpleNamespace(event=threading.Event(), stop=threading.Event(), threads=[], zero=0, path="a/b", named=Named())
+    box.named.k = 2.0
+    step = overdrive.capture(lambda x: x * read(box))
+    try:
+        for i in range(20):
+            if i == 11:
+                alter(box, monkeypatch)
+            x = torch.full((2,), float(i % 3 + 1))
+            assert torch.equal(step(x), x * read(box)), (i, step.refusal())
+    finally:
+        box.stop.set()
+        for thread in box.threads:
+            thread.join()
+    if named:
+        assert named in step.refusal() and step.stats()["replayed"] == 0, step.refusal()
+    else:
+        assert step.stats()["replayed"] > 8, step.explain()
+
+
+def test_what_is_shown_is_no_reason():
+    def train(x):
+        LOG.info("a message %s", x.shape)
+        logging.getLogger("overdrive.test").debug("another")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("a", stacklevel=1)
+        print("shown", file=sys.stderr)
+        return x * 2
+
+    step = overdrive.capture(train)
+    for _ in range(12):
+        step(X)
+    assert step.stats()["replayed"] > 6, step.refusal()
+
+
+def test_the_refusal_says_where_and_what_to_do():
+    step = overdrive.capture(lambda x: x * threading.active_count())
+    for _ in range(6):
+        step(X)
+    for text in ("threading.active_count()", "capture_refused_test.py:", "as an argument", "watch=", 'guards="promised"'):
+        assert text in step.refusal(), step.refusal()
