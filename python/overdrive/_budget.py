@@ -16,8 +16,11 @@ from collections.abc import Callable
 # Tests put another in its place.
 clock: Callable[[], int] = time.thread_time_ns
 
-# Plain calls whose time recordings may take in advance; with those of a recording that is under way.
-_FREE, _UNDER_WAY = 40, 120
+# Plain calls whose time recordings may take in advance; with those of a recording that is under way. A set of values costs some fifty,
+# and a step that goes a few ways by what it counts, or has a dozen sizes, needs as many sets before it pays.
+_FREE, _UNDER_WAY = 1500, 3000
+# The most plain calls that are made in turn to pay, and the part of what is owed that they pay at least.
+_LONGEST, _LEAST_PAID = 512, 0.25
 # Of the time of plain calls, what they pay.
 _SHARE = 0.02
 # Plain calls, or replays, that are timed in turn: one more than there are times between them.
@@ -111,9 +114,9 @@ class Budget:
         return int(owed > _FREE) + int(owed > _UNDER_WAY)
 
     def calls_for(self, owed: float) -> int:
-        """How many plain calls pay for it. They are booked as if they had been made."""
-        calls = int(owed / _SHARE) + 1
-        self._paid += calls * _SHARE * self.eager
+        """How many plain calls pay for it, or for a part. They are booked as if they had been made."""
+        calls = min(int(owed / _SHARE) + 1, _LONGEST)
+        self._paid += max(calls * _SHARE, owed * _LEAST_PAID) * self.eager
         return calls
 
     def calls_for_a_look(self) -> int:
