@@ -128,7 +128,8 @@ check-versions: setup
 
 ## check-pythons: run the suite of the package under each Python (VERSIONS) that can be had, and write docs/versions.md; hours
 check-pythons: configure-release
-	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_test_plugin overdrive_test_step_program
+	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_test_plugin overdrive_test_step_program \
+	  step_file_train step_file_letters step_file_cart
 	tools/check_pythons.sh $(VERSIONS)
 
 ## check-arm: cross-build for 64-bit ARM and run a part of the suite by qemu; hours; ARM_ARGS: arguments for ctest

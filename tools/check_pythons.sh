@@ -3,9 +3,10 @@
 #
 #   tools/check_pythons.sh [VERSION...]          (default: 3.10 3.11 3.12 3.13 3.14)
 #
-# A Python is one of this machine, by its name or of pyenv, or that of a Debian release, in a root that debootstrap makes; that needs
-# root. Each has PyTorch and pytest in .deps/pythons/VERSION, from the ordinary index, 0.6 GB; stand-ins take the place of CUDA's
-# libraries. FILES="guards threads" runs these files alone, and writes nothing. Else docs/versions.md gets a row for each.
+# A Python is that of a Debian release, in a root that debootstrap makes, which only root can; else one of this machine, by its
+# name or of pyenv. Each has PyTorch, pytest and NumPy in .deps/pythons/VERSION, from the ordinary index, 0.6 GB that become 1.3;
+# stand-ins take the place of CUDA's libraries. FILES="guards threads" runs these files alone, and writes nothing. Else
+# docs/versions.md gets a row for each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
@@ -29,10 +30,11 @@ pip_for() {  # VERSION ARGUMENTS...
 fetch_site() {  # VERSION
   local site=$kHere/$1/site cuda system=$kHere/$1/system name
   [[ -e $kHere/$1/done ]] && return
-  rm -rf "$site" "$system" && mkdir -p "$site" "$system"
+  rm -rf "$site" "$system" "$kHere/$1/numpy" && mkdir -p "$site" "$system"
   say "fetching PyTorch $kTorch for Python $1"
   pip_for "$1" --no-deps "torch==$kTorch" || return 1
-  pip_for "$1" pytest exceptiongroup tomli filelock fsspec jinja2 networkx setuptools sympy typing_extensions || return 1
+  pip_for "$1" pytest exceptiongroup tomli scikit-build-core filelock fsspec jinja2 networkx setuptools sympy typing_extensions || return 1
+  pip_for "$1" --no-deps numpy --target "$kHere/$1/numpy" || return 1
   cuda=$(sed -n "s/^cuda.*= '\([0-9.]*\)'/\1/p" "$site/torch/version.py")
   if [[ -n $cuda ]]; then
     pip_for "$1" --no-deps "nvidia-cuda-runtime==$cuda.*" "nvidia-cuda-cupti==$cuda.*" || return 1
@@ -45,26 +47,28 @@ fetch_site() {  # VERSION
   touch "$kHere/$1/done"
 }
 
-# The Python of this machine, else nothing. A shim of pyenv may find none.
+# The Python of this machine, else nothing. A shim of pyenv may find none, and says where its program is.
 program_of() {  # VERSION
   local program
   for program in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/"bin/python$1"; do
-    "$program" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null && command -v "$program" && return
+    "$program" -c "import sys; '%d.%d' % sys.version_info[:2] == '$1' or sys.exit(1); print(sys.executable)" 2>/dev/null && return
   done
   return 0
 }
 
 make_root() {  # VERSION
-  local release=${kReleases[$1]-} root=$kHere/$1/root scripts=/usr/share/debootstrap/scripts script=
+  local release=${kReleases[$1]-} root=$kHere/$1/root new=$kHere/$1/root.new scripts=/usr/share/debootstrap/scripts script=
   [[ -n $release ]] || return 1
   [[ -e $root/usr/bin/python$1 ]] && return
   [[ $(id -u) == 0 ]] && command -v debootstrap >/dev/null || return 1
   [[ -e $scripts/$release ]] || script=$scripts/sid
   say "making a $release, for its Python"
-  rm -rf "$root" && mkdir -p "$root/etc/dpkg/dpkg.cfg.d"
-  echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/fast"
-  debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv,libgomp1,git "$release" "$root" "$kMirror" $script \
-    >"$kHere/log" 2>&1 && [[ -e $root/usr/bin/python$1 ]]
+  rm -rf "$root" "$new" && mkdir -p "$new/etc/dpkg/dpkg.cfg.d"
+  echo force-unsafe-io >"$new/etc/dpkg/dpkg.cfg.d/fast"  # dpkg does not wait for the disk
+  debootstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv,libgomp1,git,binutils \
+    "$release" "$new" "$kMirror" $script >>"$kHere/log" 2>&1 && [[ -e $new/usr/bin/python$1 ]] || return 1
+  rm -rf "$new"/var/cache/apt/archives/*.deb
+  mv "$new" "$root"
 }
 
 # --- what is run -----------------------------------------------------------------------------
@@ -82,21 +86,21 @@ in_root() {
 test_files() { sed -n '/^foreach(_name$/,/)/s/^    \([a-z_]*\)$/\1/p' test/python/CMakeLists.txt; }
 
 run_suite() {  # VERSION
-  local version=$1 program name status command passed=0 skipped=0 failed=()
-  program=$(program_of "$version")
-  if [[ -z $program ]]; then
-    make_root "$version" || { say "no Python $version is here"; return; }
+  local version=$1 program name status path command passed=0 skipped=0 failed=()
+  mkdir -p "$kHere/$version"
+  if make_root "$version"; then
     program=/usr/bin/python$version command=(in_root "$kHere/$version/root")
   else
-    command=(env)
+    program=$(program_of "$version") command=(env)
+    [[ -n $program ]] || { say "no Python $version is here, and Debian's cannot be had: $kHere/log"; return; }
   fi
   fetch_site "$version" || { say "no PyTorch $kTorch for Python $version: $kHere/log"; return; }
-  command+=("PYTHONPATH=$PWD/build/python:$kHere/$version/site" OMP_NUM_THREADS=1 "OVERDRIVE_TEST_BUILD=$PWD/build"
-    "OVERDRIVE_TEST_PLUGIN=$(find "$PWD/build" -name liboverdrive_test_plugin.so)"
-    "OVERDRIVE_TEST_STEP_PROGRAM=$(find "$PWD/build" -name overdrive_test_step_program -type f)" HOME=/tmp "PATH=$PATH")
+  command+=("OVERDRIVE_TEST_WHEEL=$(find "$kHere/wheel" -name '*.whl')" OMP_NUM_THREADS=1 "OVERDRIVE_TEST_BUILD=$PWD/build" "OVERDRIVE_TEST_PLUGIN=$PWD/build/lib/liboverdrive_test_plugin.so"
+    "OVERDRIVE_TEST_STEP_PROGRAM=$PWD/build/bin/overdrive_test_step_program" HOME=/tmp "PATH=$PATH")
   for name in ${FILES:-$(test_files)}; do
-    status=0
-    "${command[@]}" timeout 1800 "$program" -B -m pytest -q -p no:cacheprovider --tb=short -W ignore "test/python/${name}_test.py" \
+    status=0 path=$PWD/build/python:$kHere/$version/site
+    [[ $name == *numpy ]] && path+=:$kHere/$version/numpy  # as by CTest, the others have none
+    "${command[@]}" "PYTHONPATH=$path" timeout -k 10 1800 "$program" -B -m pytest -q -p no:cacheprovider "test/python/${name}_test.py" \
       >"$kHere/$version/$name.log" 2>&1 || status=$?
     case $status in
       0) passed=$((passed + 1)) ;;
@@ -106,8 +110,16 @@ run_suite() {  # VERSION
     say "$version $name: $(tail -n 1 "$kHere/$version/$name.log")"
   done
   [[ -n ${FILES-} ]] || write_row "$version" "$("${command[@]}" "$program" -c 'import sys; print(sys.version.split()[0])')" \
-    "$passed files passed, $skipped skipped, ${#failed[@]} failed${failed[*]:+ (${failed[*]})}"
+    "$passed files passed, $skipped skipped, ${#failed[@]} failed${failed[*]:+ (${failed[*]})}; tests: $(tests_of "$version")"
   ((${#failed[@]} == 0)) || bad=1
+}
+
+# The last lines of pytest, added: "1200 passed, 3 skipped".
+tests_of() {  # VERSION
+  local name
+  for name in $(test_files); do tail -n 1 "$kHere/$1/$name.log"; done |
+    awk '{ for (i = 2; i <= NF; ++i) if ($i ~ /^(passed|failed|skipped|xfailed|errors?),?$/) { sub(/s?,?$/, "", $i); sum[$i] += $(i - 1) } }
+      END { printf "%d passed, %d failed", sum["passed"], sum["failed"] + sum["error"]; if (sum["skipped"]) printf ", %d skipped", sum["skipped"] }'
 }
 
 write_row() {  # VERSION FULL TEXT
@@ -123,6 +135,9 @@ END
 
 bad=0
 mkdir -p "$kHere"
+# The wheel is one for all. The Python that builds it has auditwheel.
+rm -rf "$kHere/wheel"
+.deps/python/bin/python tools/make_wheel.py "$kHere/wheel" build
 (($#)) || set -- 3.10 3.11 3.12 3.13 3.14
 for each in "$@"; do run_suite "$each"; done
 exit $bad

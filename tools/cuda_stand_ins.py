@@ -59,11 +59,12 @@ def main():
     Path(folder).mkdir(parents=True, exist_ok=True)
     script = Path(folder, "versions.map")
     for library in missing:
+        # glibc 2.41 loads no library whose stack may hold code, as that of a source in assembler may where nobody says no.
         # The first version has the functions; a later one is only asked for by name.
         first, *rest = sorted(versions.get(library, {library}))
         script.write_text(f"{first} {{ *; }};\n" + "".join(f"{version} {{ }};\n" for version in rest))
-        subprocess.run([compiler, "-shared", "-nostdlib", f"-Wl,-soname,{library}", f"-Wl,--version-script={script}", "-x",
-                        "assembler", "-", "-o", f"{folder}/{library}"], input=source, text=True, check=True)
+        subprocess.run([compiler, "-shared", "-nostdlib", "-Wl,-z,noexecstack", f"-Wl,-soname,{library}", f"-Wl,--version-script={script}",
+                        "-x", "assembler", "-", "-o", f"{folder}/{library}"], input=source, text=True, check=True)
     script.unlink(missing_ok=True)
     print(f"stand-ins for {len(missing)} libraries and {len(functions)} functions of CUDA in {folder}")
 

@@ -141,9 +141,9 @@ def test_a_captured_module_whose_caller_is_compiled_with_a_mode():
     try:
         trained = train(model, optimizer, xs, compiled, optimizer.step)
     except Exception as error:
-        if "compiler" not in str(error).lower():
+        if "compiler" not in str(error).lower() and "Python.h: No such file" not in str(error):
             raise
-        pytest.skip("Inductor finds no compiler here")
+        pytest.skip("Inductor finds no compiler here, or no headers of Python")
     for a, b in zip(trained, in_eager()):
         torch.testing.assert_close(a, b)  # Inductor's bits are its own
     assert overdrive.part_of(optimizer).stats()["replayed"] > 0, overdrive.explain()
