@@ -126,6 +126,4 @@ ROWS: tuple[tuple[str, Callable[[Place], bool]], ...] = (
 
 
 def excuse(place: Place) -> str:
-    if place.kind == "state":
-        return ""
     return next((name for name, holds in ROWS if holds(place)), "")
