@@ -139,6 +139,8 @@ class Auditor:
     def _tell(self, verb: str, place: Place, reason: str) -> None:
         if name := excused.excuse(place):
             self.found.excuses[name] += 1
+            if unknown := excused.unknown(place):
+                self.found.ends[f"{place.where}: a value of a library, {unknown}"] += 1
         else:
             self.found.differences[f"{verb} {place.told()}{reason}"] += 1
 

@@ -19,6 +19,8 @@ _CACHED = type(functools.lru_cache(int))
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _OF_C = (types.BuiltinFunctionType, types.MethodWrapperType, *_DESCRIPTORS)
+# Classes of C whose objects hold what they are given, and look at nothing that is in it.
+_HOLDERS = (object, functools.partial, types.MethodType, staticmethod, classmethod, property)
 # What becomes of the result: it is the call's own, if nobody else holds it; it is in any case; it is not.
 IF_ALONE, MADE, TAKEN = "if alone", "made", "taken"
 
@@ -67,7 +69,7 @@ def _of_class(call: Call, frame: Any, kind: type, args: list[Any], keywords: dic
     if isinstance(in_class(type(kind), "__call__"), types.FunctionType) and not through_meta:
         _use_all(call, given)
     elif is_known(kind, frame.by_library):
-        if kind is not object:
+        if kind not in _HOLDERS:
             _use_all(call, given)
     elif not kind.__flags__ & MADE_IN_PYTHON:
         raise End(f"a class of C, {kind.__module__}.{kind.__qualname__}()")
