@@ -21,7 +21,7 @@ _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, 
          types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod)
 # Those that a recording asks for by other means, or that no tensor depends on.
 _KNOWN = set("""
-    logging.DEBUG torch.autograd.graph.log torch.autograd.variable._execution_engine torch.preserve_format torch.nn.modules.module._global_backward_hooks
+    logging.DEBUG torch._VF.vf torch.autograd.graph.log torch.autograd.variable._execution_engine torch.preserve_format torch.nn.modules.module._global_backward_hooks
     torch.nn.modules.module._global_backward_pre_hooks torch.nn.modules.module._global_forward_hooks
     torch.nn.modules.module._global_forward_pre_hooks""".split())
 _OF_MODULES = frozenset(torch.nn.Module().__dict__)
