@@ -10,12 +10,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import json
 import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
-
-import torch
 
 import overdrive
 from overdrive._capture import _REPLAYED, CapturedStep
@@ -35,25 +34,21 @@ _MOST = 4
 
 
 class Found:
-    """Of the programs of one block."""
+    """Of the programs of one block. Each difference once, by its line, with how often."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self.excuses: collections.Counter[str] = collections.Counter()
-        # Each difference once, by its line, with how often.
         self.differences: collections.Counter[str] = collections.Counter()
         self.ends: collections.Counter[str] = collections.Counter()
 
-    def plain(self) -> dict[str, Any]:
-        return {"counts": dict(self.counts), "excuses": dict(self.excuses), "differences": dict(self.differences), "ends": dict(self.ends)}
+    def add(self, other: dict[str, dict[str, int]]) -> None:
+        for name, counter in vars(self).items():
+            counter.update(other[name])
 
     def told(self) -> str:
-        lines = [f"steps {self.counts['steps']}, recordings {self.counts['recordings']}, audited at a replay {self.counts['audited']}, "
-                 f"ended by unknown things {sum(self.ends.values())}; places read {self.counts['read']}, written {self.counts['written']}, "
-                 f"excused {sum(self.excuses.values())}, differences {len(self.differences)}"]
-        lines += [f"  ends: {count} x {reason}" for reason, count in self.ends.most_common()]
-        lines += [f"  differs: {line}" for line in self.differences]
-        return "\n".join(lines)
+        return "\n".join([f"{dict(self.counts)}, excused {dict(self.excuses)}", *(f"  not audited: {count} x {reason}" for reason, count in self.ends.most_common()),
+                          *(f"  differs: {line}" for line in self.differences)])
 
 
 class _Pending:
@@ -101,7 +96,7 @@ class Auditor:
             return None
         self._is_following = True
         tracer = Tracer(run.__code__)
-        for value in arguments_of(inputs):
+        for value in arguments_of([*inputs.by_place, *inputs.by_name.values()] if hasattr(inputs, "by_place") else inputs):
             tracer.call.make(value)
         tracer.start()
         return tracer
@@ -132,6 +127,8 @@ class Auditor:
         found.counts["audited"] += 1
         found.counts["read"] += len(seen.read)
         found.counts["written"] += len(seen.written)
+        # What nothing of the program holds any more was reached by a place that is looked at itself.
+        found.counts["gone"] += sum(not place.is_alive() for place in (*seen.read.values(), *seen.written.values()))
         for place in seen.read.values():
             if place.is_alive() and not known.reads(place) and not (place.by_torch and known.is_of_optimizer(place)):
                 self._tell("reads", place, "")
@@ -142,6 +139,8 @@ class Auditor:
     def _tell(self, verb: str, place: Place, reason: str) -> None:
         if name := excused.excuse(place):
             self.found.excuses[name] += 1
+            if unknown := excused.unknown(place):
+                self.found.ends[f"{place.where}: a value of a library, {unknown}"] += 1
         else:
             self.found.differences[f"{verb} {place.told()}{reason}"] += 1
 
@@ -151,23 +150,12 @@ def is_unchanged(place: Place) -> bool:
     return place.kind == "entry" and place.was(dict.get(place.holder, place.key, MISSING))
 
 
-def arguments_of(inputs: Any) -> Iterator[Any]:
+def arguments_of(value: Any) -> Iterator[Any]:
     """Containers among the arguments, which the template of a call has."""
-    values = [*inputs.by_place, *inputs.by_name.values()] if hasattr(inputs, "by_place") else inputs
-    if isinstance(values, tuple) and len(values) == 2 and isinstance(values[1], dict):
-        values = [*values[0], *values[1].values()] if isinstance(values[0], (tuple, list)) else values
-    seen = []
-    for value in values:
-        if isinstance(value, (list, tuple, dict)):
-            yield value
-            seen.extend(value.values() if isinstance(value, dict) else value)
-        elif isinstance(value, torch.Tensor):
-            yield value
-        elif dataclasses.is_dataclass(value):
-            yield value
-            seen.extend(vars(value).values())
-    if seen:
-        yield from arguments_of(seen)
+    if isinstance(value, (list, tuple, dict)) or dataclasses.is_dataclass(value):
+        yield value
+        for item in value if isinstance(value, (list, tuple)) else (value if isinstance(value, dict) else vars(value)).values():
+            yield from arguments_of(item)
 
 
 @contextlib.contextmanager
@@ -205,3 +193,10 @@ def _followed(auditor: Auditor, apply: Any) -> Any:
         return apply(step, inputs)
 
     return followed
+
+
+def note(found: Found, failed: bool) -> None:
+    """Writes what was found in a program, a line of JSON, to $OVERDRIVE_AUDIT."""
+    found.counts.update(programs=1, failed=int(failed))
+    with open(os.environ["OVERDRIVE_AUDIT"], "a") as file:
+        print(json.dumps(vars(found)), file=file)

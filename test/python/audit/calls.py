@@ -1,404 +1,246 @@
-"""What a call uses: by a frame that will follow, by a row of the table, or by one of the few functions that find places by a name or a key."""
+"""What a call uses: by a frame that will follow, by the table of C's functions, or by one of the few functions that find places by a name or a key."""
 from __future__ import annotations
 
 import builtins
 import functools
 import operator
-import os
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-import overdrive
-
 import lookups
-from c_functions import is_torchs, name_of, owner_of, row_of, state_of
-from lookups import CHILD, MADE_IN_PYTHON, NEW, in_class, is_python
-from places import MISSING, Call, End, dict_of, is_iterator
+from c_functions import KINDS, NO_READS, QUIET, TAKES_OUT, changed_by, is_known, name_of
+from lookups import in_class, is_python, see_class
+from places import MADE_IN_PYTHON, MISSING, Call, End
 
-_GENERATORS = 0x2A0
 _CACHED = type(functools.lru_cache(int))
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-_NO_READS = ("append", "appendleft", "extend", "extendleft", "add", "insert", "update", "clear", "__setitem__", "__init__", "__ior__", "__iadd__")
-_OURS = os.path.dirname(overdrive.__file__) + os.sep
-Argument = tuple[Any, Any]
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_OF_C = (types.BuiltinFunctionType, types.MethodWrapperType, *_DESCRIPTORS)
+# Classes of C whose objects hold what they are given, and look at nothing that is in it.
+_HOLDERS = (object, functools.partial, types.MethodType, staticmethod, classmethod, property)
+# What becomes of the result: it is the call's own, if nobody else holds it; it is in any case; it is not.
+IF_ALONE, MADE, TAKEN = "if alone", "made", "taken"
 
 
-class Target:
-    """A function of Python whose frame may come next, and what it is given."""
-
-    def __init__(self, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> None:
-        self.function, self.args, self.keywords = function, args, keywords
-
-    def variables(self, call: Call) -> dict[str, Any]:
-        """The sources of the variables that the frame begins with."""
-        function, code = self.function, self.function.__code__
-        names, count = code.co_varnames, code.co_argcount
-        found = {name: source for name, (_, source) in zip(names[:count], self.args)}
-        known = names[code.co_posonlyargcount:count + code.co_kwonlyargcount]
-        for name, (value, source) in self.keywords.items():
-            if name in known:
-                found[name] = source
-            else:
-                call.deep(value, source)
-        for value, source in self.args[count:]:
-            call.deep(value, source)
-        missing = [name for name in names[:count + code.co_kwonlyargcount] if name not in found]
-        for key in ("__defaults__", "__kwdefaults__") if missing else ():
-            if (default := getattr(function, key)) is not None:
-                call.see("slot", function, key, default)
-        return found
-
-
-def call_function(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    """The source of the result, CHILD, NEW, or a function of the result that gives it."""
+def call_function(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
     kind = type(function)
     if kind is types.MethodType:
-        return call_function(call, frame, function.__func__, [(function.__self__, None), *args], keywords)
+        return call_function(call, frame, function.__func__, [function.__self__, *args], keywords)
     if kind is types.FunctionType:
-        return _of_python(call, frame, function, args, keywords)
-    if isinstance(function, functools.partial):
-        if not call.is_fresh(function):
-            call.deep(function.args)
-            call.deep(function.keywords)
-        return call_function(call, frame, function.func, [*((value, None) for value in function.args), *args],
-                             {**{key: (value, None) for key, value in function.keywords.items()}, **keywords})
-    if kind is _CACHED:
-        _use_all(call, args, keywords)
+        _of_python(call, frame, function, args, keywords)
+    elif isinstance(function, functools.partial):
+        call.items(function)
+        return call_function(call, frame, function.func, [*function.args, *args], {**function.keywords, **keywords})
+    elif kind is _CACHED:
         call.see("cache", function, None, MISSING)
-        frame.targets = [Target(function.__wrapped__, args, keywords)] if isinstance(function.__wrapped__, types.FunctionType) else []
-        return CHILD
-    if kind in _GETTERS:
-        return _getter(call, frame, function, args, keywords)
-    if isinstance(function, type):
+        _use_all(call, [*args, *keywords.values()])
+    elif kind in _GETTERS:
+        _getter(call, function, args[0])
+    elif isinstance(function, type):
         return _of_class(call, frame, function, args, keywords)
-    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__call__"):
-        lookups.see_class(call, kind, "__call__", *in_class(kind, "__call__")[1:])
-        found = in_class(kind, "__call__")[0]
-        frame.targets = [Target(found, [(function, None), *args], keywords)] if isinstance(found, types.FunctionType) else []
-        return CHILD
-    if isinstance(getattr(function, "__self__", None), types.FunctionType) and function.__name__ == "__call__":
+    elif kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__call__"):
+        see_class(call, kind.__mro__, "__call__")
+    elif isinstance(getattr(function, "__self__", None), types.FunctionType) and function.__name__ == "__call__":
         return call_function(call, frame, function.__self__, args, keywords)
-    return _of_c(call, frame, function, args, keywords)
+    else:
+        return _of_c(call, frame, function, args, keywords)
+    return IF_ALONE
 
 
-def _of_python(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
+def _of_python(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> None:
     code = function.__code__
     call.see("code", function, None, code)
-    if frame.tracer.is_opaque(code):
-        if code.co_filename.startswith(_OURS):
-            for _, source in [*args, *keywords.values()]:  # what code that runs apart reads is not looked at
-                call.use(source)
-        else:
-            _use_all(call, args, keywords)
-        # What a module of Python's library makes of a text is new.
-        return lambda result: call.make_all(result) if isinstance(result, (list, dict)) else None
-    target = Target(function, args, keywords)
-    if code.co_flags & _GENERATORS:
-        def made(result: Any) -> None:
-            inner = next((found for key in ("gi_frame", "cr_frame", "ag_frame") if (found := getattr(result, key, None)) is not None), None)
-            if inner is not None:
-                frame.tracer.generators[id(inner)] = inner, target.variables(call)
-            call.make(result)
-        return made
-    frame.targets = [target]
-    return CHILD
+    if len(args) + len(keywords) < code.co_argcount + code.co_kwonlyargcount:
+        for key in ("__defaults__", "__kwdefaults__"):
+            if (default := getattr(function, key)) is not None:
+                call.see("slot", function, key, default)
+    if frame.tracer.is_opaque(code) and not frame.tracer.is_ours(code):  # what our own code reads is not looked at
+        _use_all(call, [*args, *keywords.values()])
 
 
-def _of_class(call: Call, frame: Any, kind: type, args: list[Argument], keywords: dict[str, Argument],
-              through_meta: bool = False) -> Any:
+def _of_class(call: Call, frame: Any, kind: type, args: list[Any], keywords: dict[str, Any], through_meta: bool = False) -> str:
+    given = [*args, *keywords.values()]
     if kind is type:
         _kinds(call, args)
-        return call.make_class if len(args) == 3 else None
-    meta = in_class(type(kind), "__call__")[0]
-    if isinstance(meta, types.FunctionType) and not through_meta:
-        _use_all(call, args, keywords)
-        return CHILD
-    if (row := row_of(kind)) is not None:
-        if state := state_of(kind, kind.__name__):
-            call.see("state", kind, state, MISSING)
-        return _by_row(call, frame, kind, row, args, keywords)
-    if not kind.__flags__ & MADE_IN_PYTHON:
-        raise End(f"a class of C, {name_of(kind)}()")
-    new, new_owner, below_new = in_class(kind, "__new__")
-    init, init_owner, below_init = in_class(kind, "__init__")
-    lookups.see_class(call, kind, "__new__", new_owner, below_new)
-    lookups.see_class(call, kind, "__init__", init_owner, below_init)
-    new = getattr(new, "__func__", new)
-    for function in (new, init):
-        owner = getattr(function, "__objclass__", None) or getattr(function, "__self__", None)
-        if not isinstance(function, types.FunctionType) and owner is not object and row_of(function) is None and row_of(owner or object) is None:
-            raise End(f"{name_of(function)}() makes an object of {name_of(kind)}")
-    frame.targets = [Target(function, [(MISSING, None), *args], keywords) for function in (new, init) if isinstance(function, types.FunctionType)]
-    if not frame.targets or not isinstance(init, types.FunctionType) and not isinstance(new, types.FunctionType):
-        _use_all(call, args, keywords)
-    frame.making = None if isinstance(new, types.FunctionType) else kind
-
-    def made(result: Any) -> Any:
-        if type(result) is kind and not isinstance(new, types.FunctionType):
-            call.make(result)
-            return None
-        return frame.of_child(result)
-    return made
-
-
-def _of_c(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    name = name_of(function)
-    if (special := _SPECIAL.get(name)) is not None:
-        return special(call, frame, function, args, keywords)
-    if (by_key := _by_key(name)) is not None and isinstance(bound := _bound(function, args), dict):
-        return by_key(call, bound, args if getattr(function, "__self__", None) is bound else args[1:])
-    if function is builtins.__build_class__:
-        return call.make_class
-    row = row_of(function)
-    if row is None:
-        raise End(f"a function of C, {name}()")
-    if state := state_of(function, name):
-        call.see("state", getattr(function, "__self__", None) or function, state, MISSING)
-    return _by_row(call, frame, function, row, args, keywords)
-
-
-def _bound(function: Any, args: list[Argument]) -> Any:
-    """The object whose method it is."""
-    bound = getattr(function, "__self__", None)
-    if bound is not None and not isinstance(bound, (types.ModuleType, type)):
-        return bound
-    return args[0][0] if args and owner_of(function) is not None else None
-
-
-def _by_row(call: Call, frame: Any, function: Any, row: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    bound = _bound(function, args)
-    name = getattr(function, "__name__", "")
-    if row.looks_at == "all":
-        if bound is not None and not (row.changes and name in _NO_READS):
-            call.deep(bound)
-        rest = args[1:] if row.changes and args and args[0][0] is bound else args
-        if row.changes and name == "append" and call.is_fresh(bound) and isinstance(bound, list) and rest:
-            call.write("item", bound, len(bound), rest[0][0], rest[0][1])
-            return None
-        _use_all(call, rest, keywords)
-    elif row.looks_at == "kinds":
-        _kinds(call, [*args, *keywords.values()])
-    elif row.looks_at == "size":
-        for value, source in args:
-            call.use(source)
-            if isinstance(value, (list, dict, set)) or type(value).__name__ == "deque":
-                call.size(value)
-            elif type(value).__name__.endswith(("_keys", "_values", "_items")):
-                call.deep(value)
+        return MADE if len(args) == 3 else IF_ALONE
+    if isinstance(in_class(type(kind), "__call__"), types.FunctionType) and not through_meta:
+        _use_all(call, given)
+    elif is_known(kind, frame.by_library):
+        if kind not in _HOLDERS:
+            _use_all(call, given)
+    elif not kind.__flags__ & MADE_IN_PYTHON:
+        raise End(f"a class of C, {kind.__module__}.{kind.__qualname__}()")
     else:
-        for _, source in [*args, *keywords.values()]:
-            call.use(source)
-    if row.changes:
-        call.written_whole(bound)
-    if row.gives != "new":
-        return CHILD
-    given = {id(value) for value, _ in args}
-    makes = call.make_all if is_torchs(function) else call.make
-    return lambda result: frame.of_child(result) if frame.is_of_child(result) or id(result) in given else makes(result)
+        see_class(call, kind.__mro__, "__new__")
+        see_class(call, kind.__mro__, "__init__")
+        makers = [getattr(each, "__func__", each) for each in (in_class(kind, "__new__"), in_class(kind, "__init__"))]
+        for maker in makers:
+            owner = getattr(maker, "__objclass__", None) or getattr(maker, "__self__", None)
+            if not isinstance(maker, types.FunctionType) and owner is not object and not is_known(owner, True):
+                raise End(f"{name_of(maker)}() makes an object of {kind.__module__}.{kind.__qualname__}")
+        if not any(isinstance(maker, types.FunctionType) for maker in makers):
+            _use_all(call, given)
+    return IF_ALONE
 
 
-def _use_all(call: Call, args: list[Argument], keywords: dict[str, Argument]) -> None:
-    for value, source in [*args, *keywords.values()]:
-        call.deep(value, source)
-        function = getattr(value, "func", value) if isinstance(value, functools.partial) else value
-        if isinstance(function, (types.BuiltinFunctionType, types.MethodDescriptorType, types.MethodWrapperType, types.WrapperDescriptorType, *_GETTERS)):
-            items = [item for each, _ in args if each is not value for item in (each if isinstance(each, (list, tuple)) else ())]
-            _given_to_c(call, function, items)
+def _of_c(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
+    if isinstance(function, _DESCRIPTORS) and args:
+        function, args = function.__get__(args[0]), args[1:]
+    bound = getattr(function, "__self__", None)
+    bound = None if isinstance(bound, (types.ModuleType, type)) else bound
+    name, short = name_of(function), getattr(function, "__name__", "")
+    if (special := _SPECIAL.get(name)) is not None:
+        special(call, frame, function, args)
+        return IF_ALONE
+    if isinstance(bound, dict) and (by_key := _BY_KEY.get(short)) is not None:
+        by_key(call, bound, *args)
+        return TAKEN if short in TAKES_OUT else IF_ALONE
+    if not is_known(function, frame.by_library):
+        raise End(f"a function of C, {name}()")
+    changed = changed_by(function, bound, args)
+    if name in KINDS:
+        _kinds(call, args)
+    elif name == "builtins.len":
+        _size(call, args[0])
+    elif name not in QUIET:
+        if bound is not None and not (changed is bound and short in NO_READS):
+            call.deep(bound)
+        _use_all(call, [*args, *keywords.values()])
+    if changed is not None:
+        call.write_all(changed)
+    return MADE if function is builtins.__build_class__ else TAKEN if short in TAKES_OUT else IF_ALONE
+
+
+def _use_all(call: Call, given: list[Any]) -> None:
+    for value in given:
+        call.deep(value)
+        function = value.func if isinstance(value, functools.partial) else value
+        if isinstance(function, (*_OF_C, *_GETTERS)):
+            _given_to_c(call, function, [item for each in given if each is not value and isinstance(each, (list, tuple)) for item in each])
 
 
 def _given_to_c(call: Call, function: Any, items: list[Any]) -> None:
     """C may call it, for each of the items, and no instruction shows that."""
-    name = name_of(function)
+    bound = getattr(function, "__self__", None)
     if isinstance(function, (operator.attrgetter, operator.itemgetter)) and items:
         for item in items:
-            call.use(_getter(call, None, function, [(item, None)], {}))
-        return
-    if call.is_fresh(getattr(function, "__self__", None)):
-        call.written_whole(function.__self__)
-        return
-    row = row_of(function)
-    if isinstance(function, _GETTERS) or name in _SPECIAL or row is None or row.changes or row.looks_at != "all":
-        if not (row is not None and row.looks_at in ("kinds", "size", "nothing")):
-            raise End(f"{name}() is given to a function of C")
-    bound = getattr(function, "__self__", None)
-    if bound is not None and not isinstance(bound, types.ModuleType):
+            _getter(call, function, item)
+    elif call.is_fresh(bound):
+        call.write_all(bound)
+    elif isinstance(function, _GETTERS) or name_of(function) in _SPECIAL or changed_by(function, bound, items) is not None or not is_known(function, False):
+        raise End(f"{name_of(function)}() is given to a function of C")
+    elif bound is not None and not isinstance(bound, types.ModuleType):
         call.deep(bound)
 
 
-def _kinds(call: Call, args: list[Argument]) -> None:
-    for value, source in args:
-        call.use(source)
-        if lookups.is_changeable(type(value)) and not isinstance(value, type) and not call.is_fresh(value):
+def _kinds(call: Call, given: list[Any]) -> None:
+    for value in given:
+        if lookups.is_changeable(type(value)) and not isinstance(value, (type, torch.Tensor)):
             call.see("class", value, None, type(value))
 
 
-def _getter(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    names = function.__reduce__()[1]
-    value, source = args[0]
-    call.use(source)
-    if isinstance(function, operator.itemgetter):
-        found = [lookups.item(call, value, key, None) for key in names]
-        return found[0] if len(found) == 1 else _all_used(call, found)
-    if isinstance(function, operator.methodcaller):
-        lookups.attribute(call, value, names[0])
+def _size(call: Call, value: Any) -> None:
+    if is_python(type(value), "__len__"):
+        see_class(call, type(value).__mro__, "__len__")
+    elif isinstance(value, (list, dict, set)) or type(value).__name__ in ("deque", "mappingproxy"):
+        call.size(value)
+    else:
         call.deep(value)
-        return CHILD
-    sources = []
-    for name in names:
-        at, parts = value, name.split(".")
-        for part in parts[:-1]:
-            call.use(lookups.attribute(call, at, part))
-            at = getattr(at, part)
-        sources.append(lookups.attribute(call, at, parts[-1]))
-    return sources[0] if len(sources) == 1 else _all_used(call, sources)
 
 
-def _all_used(call: Call, sources: list[Any]) -> Any:
-    for source in sources:
-        call.use(source)
-    return NEW
+def _getter(call: Call, function: Any, value: Any) -> None:
+    for name in function.__reduce__()[1][:1 if isinstance(function, operator.methodcaller) else None]:
+        if isinstance(function, operator.itemgetter):
+            lookups.item(call, value, name)
+            continue
+        at = value
+        for part in name.split("."):
+            lookups.attribute(call, at, part)
+            at = getattr(at, part, None)
+    if isinstance(function, operator.methodcaller):
+        call.deep(value)
 
 
 # --- functions that find places by names and keys
 
 
-def _getattr(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    for _, source in args[:2]:
-        call.use(source)
-    (value, _), (name, _) = args[0], args[1]
-    if not isinstance(name, str):
-        return CHILD
-    found = lookups.attribute(call, value, name)
-    if function.__name__ == "hasattr":
-        call.use(found)
-        return CHILD
-    if len(args) > 2:
-        default, source = args[2]
-        return lambda result: source if result is default and found is CHILD else frame.resolve(found, result)
-    return found
-
-
-def _plain(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    """object.__getattribute__(), bound or not."""
-    if len(args) == 1:
-        args = [(function.__self__, None), *args]
-    value, name = args[0][0], args[1][0]
-    call.use(args[1][1])
-    return lookups.attribute(call, value, name) if isinstance(value, (type, types.ModuleType, torch.Tensor)) else lookups._of_object(call, value, name)
-
-
-def _setattr(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    if getattr(function, "__self__", None) is not None and not isinstance(function.__self__, types.ModuleType):
-        args = [(function.__self__, None), *args]
-    (value, _), (name, source_of_name) = args[0], args[1]
-    call.use(args[0][1])
-    call.use(source_of_name)
-    new, source = args[2] if len(args) > 2 else (MISSING, None)
-    if function.__name__ in ("__setattr__", "__delattr__") and not isinstance(value, (type, types.ModuleType)):
-        own = dict_of(value)
-        found = in_class(type(value), name)[0]
-        if own is not None and not hasattr(type(found), "__set__"):
-            call.write("entry", own, name, new, source, own.get(name, MISSING), value)
-            return None
-        lookups._store_by_descriptor(call, value, name, new, source, found)
-        return CHILD
-    lookups.store(call, value, name, new, source)
-    return CHILD
-
-
-def _make(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    """type.__call__(), which a metaclass calls."""
+def _of_object(function: Any, args: list[Any]) -> list[Any]:
+    """A method of object's, bound or not."""
     bound = getattr(function, "__self__", None)
-    kind, args = (bound, args) if isinstance(bound, type) and bound is not type else (args[0][0], args[1:])
-    return _of_class(call, frame, kind, args, keywords, through_meta=True)
+    return args if bound is None or isinstance(bound, types.ModuleType) else [bound, *args]
 
 
-def _namespace(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    if not args:
-        return None
-    value, source = args[0]
-    call.use(source)
-    own = dict_of(value)
-    if function.__name__ == "dir":
-        if own is not None and not call.is_fresh(value):
-            call.see("keys", own, None, len(own), value)
-        return NEW
-    if own is not None and call.is_fresh(value):
-        call.make(own)
-    call.owners[id(own)] = value
-    return call.source("dict", value, None, own) if lookups.is_changeable(type(value)) or isinstance(value, types.FunctionType) else None
+def _getattr(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    value, name = _of_object(function, args)[:2]
+    if function.__name__ == "__getattribute__" and not isinstance(value, (type, types.ModuleType)):
+        lookups.of_object(call, value, name)
+    elif isinstance(name, str):
+        lookups.attribute(call, value, name)
 
 
-def _next(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    call.use(args[0][1])
-    if is_iterator(args[0][0]):
-        call.iterator(args[0][0])
-    return CHILD
+def _setattr(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    value, name = _of_object(function, args)[:2]
+    lookups.store(call, value, name, plainly=function.__name__.startswith("__"))
 
 
-def _iter(call: Call, frame: Any, function: Any, args: list[Argument], keywords: dict[str, Argument]) -> Any:
-    call.use(args[0][1])
-    value = args[0][0]
-    if is_iterator(value):
-        return CHILD
-    if not is_python(type(value), "__iter__"):
-        call.shallow(value)
-    return lambda result: frame.of_child(result) if frame.is_of_child(result) else call.make(result)
+def _make(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    """type.__call__(), which a metaclass calls."""
+    kind, *rest = _of_object(function, args)
+    _of_class(call, frame, kind, rest, {}, through_meta=True)
 
 
-def _get(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
-    (key, source), default = args[0], args[1][1] if len(args) > 1 else None
-    call.use(source)
-    found = lookups.entry(call, entries, key)
-    return default if found is CHILD else found
+def _namespace(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    if args:
+        lookups.see_dict(call, args[0])
+        own = lookups.dict_of(args[0])
+        if function.__name__ == "dir" and own is not None:
+            call.see("keys", own, None, len(own), args[0])
 
 
-def _pop(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
-    found = _get(call, entries, args)
-    if dict.__contains__(entries, args[0][0]):
-        call.use(found)
-        call.write("entry", entries, args[0][0], MISSING, None, dict.get(entries, args[0][0]))
-        call.written_whole(entries)
-    return found
+def _iterate(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    iterate(call, args[0])
 
 
-def _setdefault(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
-    found = _get(call, entries, args)
-    if not dict.__contains__(entries, args[0][0]):
-        call.write("entry", entries, args[0][0], args[1][0] if len(args) > 1 else None, args[1][1] if len(args) > 1 else None)
-    return found
+def iterate(call: Call, value: Any) -> None:
+    name = next((name for name in ("__iter__", "__next__") if is_python(type(value), name)), "")
+    if name:
+        see_class(call, type(value).__mro__, name)
+    else:
+        call.items(value)
 
 
-def _set(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
-    lookups.store_item(call, entries, args[0][0], args[1][0], args[1][1], args[0][1])
-    return None
+def _context(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
+    call.see("context", function.__self__, None, function.__self__.get(*args) if function.__self__ in __import__("contextvars").copy_context() else MISSING)
 
 
-def _has(call: Call, entries: dict[Any, Any], args: list[Argument]) -> Any:
-    call.deep(args[0][0], args[0][1])
-    has(call, entries, args[0][0])
-    return CHILD
+def _get(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
+    lookups.entry(call, entries, key)
 
 
-def has(call: Call, entries: dict[Any, Any], key: Any) -> None:
-    """Whether a dict has a key: that its value is there, or that none is."""
-    if not call.is_written(entries) and not call.is_fresh(entries):
-        there = dict.__contains__(entries, key)
-        call.see("has" if there else "absent", entries, key, there if there else MISSING)
+def _pop(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
+    lookups.entry(call, entries, key)
+    if dict.__contains__(entries, key):
+        lookups.store_item(call, entries, key, deletes=True)
 
 
-_BY_KEY: dict[str, Callable[..., Any]] = {"get": _get, "__getitem__": _get, "pop": _pop, "setdefault": _setdefault, "__setitem__": _set, "__contains__": _has}
+def _setdefault(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
+    lookups.entry(call, entries, key)
+    if not dict.__contains__(entries, key):
+        call.write("entry", entries, key, MISSING)
+
+
+def _set(call: Call, entries: dict[Any, Any], key: Any, value: Any) -> None:
+    call.deep(key)
+    call.write("entry", entries, key, dict.get(entries, key, MISSING))
+
+
+_BY_KEY: dict[str, Callable[..., Any]] = {"get": _get, "__getitem__": _get, "pop": _pop, "setdefault": _setdefault, "__setitem__": _set, "__contains__": lookups.has}
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    "builtins.getattr": _getattr, "builtins.hasattr": _getattr, "object.__getattribute__": _plain, "type.__getattribute__": _plain,
-    "module.__getattribute__": _plain, "builtins.setattr": _setattr, "builtins.delattr": _setattr, "object.__setattr__": _setattr,
-    "object.__delattr__": _setattr, "type.__setattr__": _setattr, "type.__delattr__": _setattr, "builtins.vars": _namespace, "builtins.globals": _namespace,
-    "builtins.locals": _namespace, "builtins.dir": _namespace, "builtins.next": _next, "builtins.iter": _iter, "type.__call__": _make}
-
-
-def _by_key(name: str) -> Callable[..., Any] | None:
-    owner, _, method = name.rpartition(".")
-    return _BY_KEY.get(method) if owner in ("dict", "OrderedDict", "defaultdict", "Counter") else None
-
+    **dict.fromkeys(("builtins.getattr", "builtins.hasattr", "builtins.object.__getattribute__", "builtins.type.__getattribute__", "builtins.module.__getattribute__"), _getattr),
+    **dict.fromkeys(("builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.object.__delattr__", "builtins.type.__setattr__",
+                     "builtins.type.__delattr__"), _setattr),
+    **dict.fromkeys(("builtins.vars", "builtins.globals", "builtins.locals", "builtins.dir"), _namespace),
+    "builtins.next": _iterate, "builtins.iter": _iterate, "builtins.type.__call__": _make, "_contextvars.ContextVar.get": _context}

@@ -17,7 +17,13 @@ from overdrive._torch_reads import is_torchs
 
 from places import MISSING, Gone, Place
 
-
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodType,
+         types.GetSetDescriptorType, types.MemberDescriptorType, property, classmethod, staticmethod)
+# Those that a recording asks for by other means, or that no tensor depends on.
+_KNOWN = set("""
+    logging.DEBUG torch._VF.vf torch.autograd.graph.log torch.autograd.variable._execution_engine torch.preserve_format torch.nn.modules.module._global_backward_hooks
+    torch.nn.modules.module._global_backward_pre_hooks torch.nn.modules.module._global_forward_hooks
+    torch.nn.modules.module._global_forward_pre_hooks""".split())
 _OF_MODULES = frozenset(torch.nn.Module().__dict__)
 
 
@@ -126,6 +132,14 @@ ROWS: tuple[tuple[str, Callable[[Place], bool]], ...] = (
 
 
 def excuse(place: Place) -> str:
-    if place.kind == "state":
-        return ""
     return next((name for name, holds in ROWS if holds(place)), "")
+
+
+def unknown(place: Place) -> str:
+    """The name of a library's variable, if it holds a value and no code, and is not in the list: it may be a setting that a program changes."""
+    kind = place.value.kind if isinstance(place.value, Gone) else type(place.value)
+    module = _module_of(place.owner) or type(place.owner).__module__
+    name = f"{module}.{place.key if isinstance(place.key, str) else type(place.owner).__name__}"
+    is_code = issubclass(kind, _CODE) or place.kind in ("class", "dict", "code", "absent", "cache") or place.key in ("__defaults__", "__kwdefaults__") or getattr(kind, "__module__", "").startswith("typing")
+    is_code = is_code or type(place.owner) in (dict, list, set)  # nobody's variable
+    return "" if is_code or not _is_of_the_library(module) or name in _KNOWN else name

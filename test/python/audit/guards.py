@@ -10,7 +10,7 @@ from overdrive._guards import (ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, C
 
 from places import MISSING, Gone, Place, entries_of_class
 
-_KINDS = {"entry": ENTRY, "item": ITEM, "cell": CELL, "slot": ATTRIBUTE, "tensor": ATTRIBUTE, "class": KIND, "dict": DICT, "context": CONTEXT, "code": CODE}
+_KINDS = {"entry": ENTRY, "item": ITEM, "cell": CELL, "slot": ATTRIBUTE, "class": KIND, "dict": DICT, "context": CONTEXT, "code": CODE}
 
 
 class Known:
@@ -25,8 +25,6 @@ class Known:
         counted = () if variant.numbers is None else [counter.read.place for counter in variant.numbers.counters]
         self._follows = {*step._left, *counted, *step._assigned._reads, *variant.settings}
         self._own = set(step._own)
-        self._step, self._lasting = step, {id(tensor) for tensor in step._lasting()}
-        self._generators = list(variant.generators)
         self._optimizers = [] if step._optimizer is None else step._optimizer.states()
 
     def count(self) -> int:
@@ -47,13 +45,11 @@ class Known:
             return (CONTENTS, number, None) in self._reads
         if place.kind == "bytes":
             return (BYTES, number, None) in self._reads
-        if place.kind in ("iterator", "cache", "state"):
+        if place.kind in ("iterator", "cache"):
             return False
         at = (_KINDS[place.kind], number, key)
         if at in self._follows or (VALUES, number, None) in self._reads and place.kind == "entry":
             return True
-        if place.kind == "tensor":
-            return at in self._reads or number in self._lasting
         read = self._reads.get(at)
         return read is not None and self._is_value(read.expected, place)
 
@@ -83,8 +79,6 @@ class Known:
         if place.kind == "contents":
             inside = any(holder == number for _, holder, _ in (*self._follows, *self._own))
             return "" if inside or (SIZE, number, None) in self._reads else "nothing looks at the container"
-        if place.kind == "tensor":
-            return ""  # an operator, or a gradient, which the library follows
         at = (_KINDS[place.kind], number, key)
         if at in self._follows:
             return ""

@@ -1,4 +1,4 @@
-"""How Python finds an attribute: which places it looks at, and from which of them the value comes.
+"""How Python finds an attribute or an item: which places it looks at. A method or a property of the program shows its frame.
 
 A look is told to the call (places.py) place by place: the class of the object, the classes above it that have not got the name, the one that
 has, and the object's own dict.
@@ -6,7 +6,6 @@ has, and the object's own dict.
 from __future__ import annotations
 
 import collections
-import gc
 import types
 from typing import Any
 
@@ -14,305 +13,201 @@ import torch
 
 from overdrive._guards import is_number
 
-from c_functions import FIXED_ATTRIBUTES, STATES
-from places import MISSING, Call, End, dict_of, entries_of_class, is_of_bytes
+from places import MADE_IN_PYTHON, MISSING, Call, End, dict_of, entries_of_class
 
-# What a frame that the interpreter has entered meanwhile returned; and something that is new.
-CHILD, NEW = object(), object()
-MADE_IN_PYTHON, _IMMUTABLE = 1 << 9, 1 << 8
+_IMMUTABLE = 1 << 8
+# Attributes of C that stay as long as the object is the same one, or that its own content is made of, which is looked at where it is used.
+_FIXED = {word for word in """
+    __name__ __qualname__ __module__ __doc__ __class__ __globals__ __closure__ __annotations__ __type_params__ __kwdefaults__ __defaults__ __code__
+    __builtins__ __func__ __self__ __text_signature__ __mro__ __bases__ __base__ __flags__ __abstractmethods__ __basicsize__ __wrapped__
+    __isabstractmethod__ __objclass__ __thisclass__ __self_class__ __origin__ __args__ __parameters__ __traceback__ __cause__ __context__
+    __suppress_context__ __callback__ __bound__ __constraints__ co_name co_filename co_varnames co_argcount co_flags co_freevars co_cellvars co_names
+    co_consts co_firstlineno co_kwonlyargcount co_posonlyargcount co_code co_qualname co_nlocals func args keywords fget fset fdel start stop step
+    f_back f_code f_locals f_globals f_lineno f_builtins f_lasti tb_next tb_frame tb_lineno tb_lasti gi_frame gi_code gi_running gi_yieldfrom value
+    name obj path msg code errno strerror filename real imag numerator denominator year month day hour minute second microsecond tzinfo fold days
+    seconds microseconds pattern flags groups groupindex string re pos endpos lastindex lastgroup default_factory maxlen nin nout ntypes format
+    size encoding errors mode shape dtype ndim itemsize nbytes strides T flat""".split()}
 _FUNCTIONS = (types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.BuiltinFunctionType)
-# Of tensors, what no operator looks at.
-_OF_TENSORS = ("grad", "requires_grad", "is_leaf", "_version", "_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad")
 
 
 def is_changeable(kind: type) -> bool:
-    """A class of Python, whose objects may get another one."""
-    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE and not _is_of_c(kind)
+    """A class of Python, whose objects may get another one. Of those that C makes, as functools.partial, Python notes the module by __module__."""
+    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE and kind.__module__ not in (
+        "functools", "_functools", "types", "_thread", "_io", "collections", "itertools", "_random", "ctypes")
 
 
-def _is_of_c(kind: type) -> bool:
-    """Made in C, as functools.partial is: Python notes the module by __module__, and no function lies in it."""
-    return kind.__module__ in ("functools", "_functools", "types", "_thread", "_io", "collections", "itertools", "_random")
-
-
-def in_class(kind: type, name: str) -> tuple[Any, type | None, list[type]]:
-    """What a class has under a name, the class that has it, and those of Python that were asked before."""
-    below = []
-    for each in kind.__mro__:
-        if name in vars(each):
-            return vars(each)[name], each, below
-        if each.__flags__ & MADE_IN_PYTHON:
-            below.append(each)
-    return MISSING, None, below
+def in_class(kind: type, name: str) -> Any:
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), MISSING)
 
 
 def is_python(kind: type, name: str) -> bool:
     """Whether a method is code that a frame shows."""
-    found = in_class(kind, name)[0]
+    found = in_class(kind, name)
     found = getattr(found, "__func__", found) if isinstance(found, (classmethod, staticmethod)) else found
-    return isinstance(found, (types.FunctionType, property)) or type(found) not in _FUNCTIONS and is_python_object(found)
+    return isinstance(found, (types.FunctionType, property)) or bool(
+        type(found).__flags__ & MADE_IN_PYTHON and isinstance(in_class(type(found), "__call__"), types.FunctionType))
 
 
-def is_python_object(value: Any) -> bool:
-    return type(value).__flags__ & MADE_IN_PYTHON != 0 and isinstance(in_class(type(value), "__call__")[0], types.FunctionType)
+def see_class(call: Call, kinds: tuple[type, ...], name: str, hidden: bool = False) -> None:
+    """The classes of Python that are asked for the name; ``hidden``: what the class has is not taken."""
+    for each in kinds:
+        is_here = name in vars(each)
+        if each.__flags__ & MADE_IN_PYTHON and not (is_here and hidden):
+            call.see("entry" if is_here else "absent", entries_of_class(each), name, vars(each).get(name, MISSING), each)
+        if is_here:
+            return
 
 
-def see_class(call: Call, kind: type, name: str, owner: type | None, below: list[type]) -> None:
-    if name in ("__dict__", "__class__"):
-        return
-    for each in below:
-        call.see("absent", entries_of_class(each), name, MISSING, each)
-    if owner is not None and owner.__flags__ & MADE_IN_PYTHON:
-        call.see("entry", entries_of_class(owner), name, vars(owner)[name], owner)
-
-
-def attribute(call: Call, value: Any, name: str) -> Any:
-    """The source of ``value.name``; CHILD, where a frame shows it."""
+def attribute(call: Call, value: Any, name: str) -> None:
+    """``value.name``"""
     kind = type(value)
-    if isinstance(value, torch.Tensor):
-        return _of_tensor(call, value, name)
     if isinstance(value, types.ModuleType):
-        return _of_module(call, value, name)
-    if isinstance(value, type):
-        return _of_class(call, value, name)
-    if kind is super:
-        return _of_super(call, value, name)
-    if is_number(value) and not kind.__flags__ & MADE_IN_PYTHON:
-        return None
-    if is_python(kind, "__getattribute__"):
-        return CHILD
-    return _of_object(call, value, name)
+        _of_dict(call, vars(value), name, value)
+    elif isinstance(value, type):
+        meta = in_class(kind, name)
+        if meta is MISSING or not hasattr(type(meta), "__set__"):
+            see_class(call, value.__mro__, name)
+    elif kind is super:
+        above = value.__self_class__.__mro__
+        see_class(call, above[above.index(value.__thisclass__) + 1:], name)
+    elif not is_number(value) or kind.__flags__ & MADE_IN_PYTHON:
+        if is_python(kind, "__getattribute__"):
+            see_class(call, kind.__mro__, "__getattribute__")
+        else:
+            of_object(call, value, name)
 
 
-def _of_tensor(call: Call, value: Any, name: str) -> Any:
-    found = in_class(type(value), name)[0]
-    if isinstance(found, property) or found is not MISSING and is_python_object(found):
-        return CHILD
-    own = value.__dict__
-    if found is MISSING:
-        return call.source("entry", own, name, own[name], value) if name in own else (call.see("absent", own, name, MISSING, value), CHILD)[1]
-    if name in _OF_TENSORS and not call.is_fresh(value):
-        return call.source("tensor", value, name, getattr(value, name, MISSING))
-    return NEW if isinstance(found, _FUNCTIONS) else None
+def _of_dict(call: Call, own: dict[str, Any], name: str, owner: Any) -> None:
+    call.see("entry" if name in own else "absent", own, name, own.get(name, MISSING), owner)
 
 
-def _of_module(call: Call, value: Any, name: str) -> Any:
-    own = vars(value)
-    if name in own:
-        return call.source("entry", own, name, own[name], value)
-    call.see("absent", own, name, MISSING, value)
-    return CHILD
-
-
-def _of_class(call: Call, value: type, name: str) -> Any:
-    meta, owner, below = in_class(type(value), name)
-    if meta is not MISSING and hasattr(type(meta), "__set__"):
-        return CHILD if isinstance(meta, property) or is_python_object(meta) else None
-    found, owner, below = in_class(value, name)
-    see_class(call, value, name, owner, below)
-    if found is MISSING:
-        return CHILD  # of the metaclass, or an error
-    if is_python(type(found), "__get__"):
-        return CHILD
-    if isinstance(found, classmethod):
-        return NEW
-    return call.source("entry", entries_of_class(owner), name, found, owner) if owner is not None else None
-
-
-def _of_super(call: Call, value: Any, name: str) -> Any:
-    kind = value.__self_class__
-    above = kind.__mro__[kind.__mro__.index(value.__thisclass__) + 1:]
-    for each in above:
-        if name in vars(each):
-            if each.__flags__ & MADE_IN_PYTHON:
-                call.see("entry", entries_of_class(each), name, vars(each)[name], each)
-            return CHILD if isinstance(vars(each)[name], property) else NEW
-        if each.__flags__ & MADE_IN_PYTHON:
-            call.see("absent", entries_of_class(each), name, MISSING, each)
-    return CHILD
-
-
-def _of_object(call: Call, value: Any, name: str) -> Any:
-    kind = type(value)
-    found, owner, below = in_class(kind, name)
-    fresh = call.is_fresh(value)
-    if is_changeable(kind) and not fresh:
+def of_object(call: Call, value: Any, name: str) -> None:
+    kind, found = type(value), in_class(type(value), name)
+    own = None if kind is collections.OrderedDict else dict_of(value)
+    is_asked = is_changeable(kind) and not isinstance(value, torch.Tensor)
+    if is_asked:
         call.see("class", value, None, kind)
-    if found is not MISSING and hasattr(type(found), "__set__"):
-        # Of a slot the guard asks for the attribute.
-        see_class(call, kind, name, None if type(found) is types.MemberDescriptorType else owner, below)
-        return _by_descriptor(call, value, name, found)
-    own = None if fresh and not kind.__flags__ & MADE_IN_PYTHON or kind is collections.OrderedDict else dict_of(value)
-    # What the object has itself hides what its class has.
-    see_class(call, kind, name, None if own is not None and name in own else owner, below)
-    if own is not None:
-        if not fresh and (is_changeable(kind) or isinstance(value, types.FunctionType)):
+    if name in ("__dict__", "__class__"):
+        see_dict(call, value)
+        return
+    is_data = found is not MISSING and hasattr(type(found), "__set__")
+    # What the object has itself hides what its class has, and of a slot the guard asks for the attribute.
+    see_class(call, kind.__mro__, name, hidden=type(found) is types.MemberDescriptorType or not is_data and own is not None and name in own)
+    if is_data:
+        _by_descriptor(call, value, name, found)
+    elif own is not None and (found is MISSING or not isinstance(value, torch.Tensor)):
+        if is_asked or isinstance(value, types.FunctionType):
             call.see("dict", value, None, own)
-        if name in own:
-            return call.source("entry", own, name, own[name], value)
-        call.see("absent", own, name, MISSING, value)
-    if found is MISSING or is_python(type(found), "__get__"):
-        return CHILD
-    if isinstance(found, _FUNCTIONS):
-        return NEW
-    return call.source("entry", entries_of_class(owner), name, found, owner) if owner is not None else None
+        _of_dict(call, own, name, value)
 
 
-def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> Any:
+def see_dict(call: Call, value: Any) -> None:
+    """``vars(value)``"""
+    own = dict_of(value)
+    if own is not None:
+        call.own(own, value)
+        if is_changeable(type(value)) or isinstance(value, types.FunctionType):
+            call.see("dict", value, None, own)
+
+
+def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> None:
     kind = type(value)
     if isinstance(found, property):
-        if not isinstance(found.fget, types.FunctionType):
+        if not isinstance(found.fget, types.FunctionType) and not kind.__module__.startswith("torch"):
             raise End(f"a property of C, {kind.__module__}.{kind.__name__}.{name}")
-        return CHILD
-    if is_python(type(found), "__get__"):
-        return CHILD
-    if type(found).__name__ == "_tuplegetter":
-        return call.source("item", value, found.__reduce__()[1][0], getattr(value, name)) if call.is_fresh(value) else None
-    owner = found.__objclass__
-    if type(found) is types.MemberDescriptorType and is_changeable(owner):
-        return call.source("slot", value, name, getattr(value, name, MISSING))
-    if name == "__dict__":
-        own = dict_of(value)
-        if call.is_fresh(value) and own is not None:
-            call.make(own)
-        call.owners[id(own)] = value
-        return call.source("dict", value, None, own) if is_changeable(kind) or kind is types.FunctionType else None
-    known = (owner.__name__, name)
-    if name in FIXED_ATTRIBUTES.get(owner.__name__, ()) or owner.__module__.startswith(("torch", "pybind11")) or name in ("__class__", "__doc__", "__module__"):
-        return None
-    if known in STATES:
-        return call.source("slot", value, name, getattr(value, name, MISSING))
-    if is_of_bytes(value):
-        return None if name not in ("T", "flat", "real", "imag") else (call.deep(value), NEW)[1]
-    raise End(f"an attribute of C, {owner.__module__}.{owner.__name__}.{name}")
+    elif not is_python(type(found), "__get__") and type(found).__name__ != "_tuplegetter":
+        owner = found.__objclass__
+        if (owner.__name__, name) == ("cell", "cell_contents"):
+            call.see("cell", value, None, value.cell_contents)
+        elif type(found) is types.MemberDescriptorType and is_changeable(owner):
+            call.see("slot", value, name, getattr(value, name, MISSING))
+        elif name not in _FIXED and not owner.__module__.startswith(("torch", "pybind11")):
+            raise End(f"an attribute of C, {owner.__module__}.{owner.__name__}.{name}")
 
 
-def store(call: Call, value: Any, name: str, new: Any, source: Any) -> None:
-    """``value.name = new``; of MISSING, ``del``. Methods of the program's show their frames."""
+def store(call: Call, value: Any, name: str, plainly: bool = False) -> None:
+    """``value.name = new`` or ``del value.name``; ``plainly``: as object.__setattr__() does it."""
+    kind, own = type(value), dict_of(value)
+    if isinstance(value, (type, types.ModuleType)):
+        own = entries_of_class(value) if isinstance(value, type) else vars(value)
+        call.write("entry", own, name, own.get(name, MISSING), value)
+        return
+    if not plainly and kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__setattr__"):
+        see_class(call, kind.__mro__, "__setattr__")
+        return
+    found = in_class(kind, name)
+    if found is MISSING or not hasattr(type(found), "__set__"):
+        if own is not None:  # or it is an error
+            call.write("entry", own, name, own.get(name, MISSING), value)
+    elif name in ("__class__", "__dict__"):
+        call.write(name.strip("_"), value, None, kind if name == "__class__" else own)
+    elif not isinstance(found, property) and not is_python(type(found), "__set__") and not isinstance(value, torch.Tensor):
+        call.write("slot", value, name, getattr(value, name, MISSING))
+
+
+def item(call: Call, value: Any, key: Any) -> None:
+    """``value[key]``"""
     kind = type(value)
-    if isinstance(value, type):
-        entries = entries_of_class(value)
-        call.write("entry", entries, name, new, source, entries.get(name, MISSING), value)
-        return
-    if isinstance(value, types.ModuleType):
-        call.write("entry", vars(value), name, new, source, vars(value).get(name, MISSING), value)
-        return
-    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__setattr__"):
-        call.use(source)
-        return
-    found = in_class(kind, name)[0]
-    if found is not MISSING and hasattr(type(found), "__set__"):
-        _store_by_descriptor(call, value, name, new, source, found)
-        return
-    own = dict_of(value)
-    if own is None:
-        return  # an error
-    call.write("entry", own, name, new, source, own.get(name, MISSING), value)
-
-
-def _store_by_descriptor(call: Call, value: Any, name: str, new: Any, source: Any, found: Any) -> None:
-    if isinstance(found, property) or is_python(type(found), "__set__"):
-        call.use(source)
-    elif isinstance(value, torch.Tensor):
-        call.use(source)
-        if not call.is_fresh(value):
-            call.write("tensor", value, name, new, source, getattr(value, name, MISSING))
-    elif name == "__class__":
-        call.write("class", value, None, new, source, type(value))
-    elif name == "__dict__":
-        call.write("dict", value, None, new, source, dict_of(value))
-    else:
-        call.write("slot", value, name, new, source, getattr(value, name, MISSING))
-
-
-def item(call: Call, value: Any, key: Any, source_of_key: Any) -> Any:
-    """The source of ``value[key]``."""
-    kind = type(value)
-    call.use(source_of_key)
+    call.deep(key)
     if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__getitem__"):
-        return CHILD
-    if isinstance(value, torch.Tensor):
-        call.deep(key)
-        return NEW
-    if isinstance(value, dict):
-        factory = getattr(value, "default_factory", None) if kind.__name__ == "defaultdict" else None
-        is_made = factory in (list, dict, set) and not dict.__contains__(value, key)
-        return _made_by_default(call, value, key) if is_made else entry(call, value, key)
-    if isinstance(value, (list, tuple)) or kind.__name__ == "deque":
-        if kind.__name__ == "deque":
-            call.deep(value)
-            return None
+        see_class(call, kind.__mro__, "__getitem__")
+    elif isinstance(value, dict) or kind is types.MappingProxyType:
+        entry(call, value, key)
+    elif isinstance(value, (list, tuple)):
         if isinstance(key, slice):
-            call.deep(key)
             call.deep(value)
-            return NEW
-        try:
-            index = key.__index__()
-        except (AttributeError, TypeError):
-            return CHILD
-        if index < 0:
-            call.size(value)
-            index += len(value)
-        if not 0 <= index < len(value):
-            call.size(value)
-            return CHILD  # an error
-        if isinstance(value, tuple) and not call.is_fresh(value):
-            return None
-        return call.source("item", value, index, list.__getitem__(value, index) if isinstance(value, list) else value[index])
-    if kind is types.MappingProxyType:
-        return entry(call, gc.get_referents(value)[0], key)
-    if is_of_bytes(value):
-        call.deep(key)
+        elif hasattr(type(key), "__index__"):
+            _of_list(call, value, key.__index__())
+    elif not is_number(value) and not isinstance(value, (torch.Tensor, type)):
         call.deep(value)
-        return NEW
-    if is_number(value) or isinstance(value, (type, range, types.GenericAlias)):
-        call.deep(key)
-        return CHILD
-    if kind.__module__.startswith(("torch", "numpy", "typing", "re", "_ctypes", "ctypes")):
-        call.deep(key)
-        call.deep(value)
-        if kind.__module__.startswith(("_ctypes", "ctypes")):
-            call.see("bytes", value, None, MISSING)
-        return CHILD
-    raise End(f"[] of {kind.__module__}.{kind.__name__}")
 
 
-def _made_by_default(call: Call, value: Any, key: Any) -> Any:
-    call.use(entry(call, value, key))
-    call.write("entry", value, key, None, None)
-    return NEW
+def _of_list(call: Call, value: Any, index: int) -> None:
+    if index < 0 or index >= len(value):
+        call.size(value)
+        index += len(value) if index < 0 else 0
+    if isinstance(value, list) and index < len(value):
+        call.see("item", value, index, list.__getitem__(value, index))
 
 
-def entry(call: Call, entries: dict[Any, Any], key: Any) -> Any:
+def entry(call: Call, entries: Any, key: Any) -> None:
+    """A dict's entry, or that there is none."""
     try:
-        found = dict.get(entries, key, MISSING)
+        found = entries.get(key, MISSING) if isinstance(entries, types.MappingProxyType) else dict.get(entries, key, MISSING)
     except TypeError:
-        return CHILD
+        return
     call.deep(key)
     if found is not MISSING:
-        return call.source("entry", entries, key, found)
-    if not call.is_written(entries):
+        call.see("entry", entries, key, found)
+    elif not call.is_written(entries):
         call.see("absent", entries, key, MISSING)
-    return CHILD  # __missing__(), or an error
+        if type(entries).__name__ == "defaultdict":
+            call.write("entry", entries, key, MISSING)
 
 
-def store_item(call: Call, value: Any, key: Any, new: Any, source: Any, source_of_key: Any) -> None:
+def has(call: Call, inside: Any, key: Any) -> None:
+    """``key in inside``"""
+    call.deep(key)
+    if not isinstance(inside, dict) or is_python(type(inside), "__contains__"):
+        call.deep(inside)
+    elif not call.is_written(inside):
+        there = dict.__contains__(inside, key)
+        call.see("has" if there else "absent", inside, key, there if there else MISSING)
+
+
+def store_item(call: Call, value: Any, key: Any, deletes: bool = False) -> None:
+    """``value[key] = new`` or ``del value[key]``"""
+    call.deep(key)
     kind = type(value)
-    call.use(source_of_key)
-    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__setitem__" if new is not MISSING else "__delitem__") or isinstance(value, torch.Tensor):
-        call.use(source)
-        call.deep(key)
-        call.deep(new)
+    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__delitem__" if deletes else "__setitem__"):
+        see_class(call, kind.__mro__, "__delitem__" if deletes else "__setitem__")
     elif isinstance(value, dict):
-        call.write("entry", value, key, new, source, dict.get(value, key, MISSING))
-    elif isinstance(value, list) and isinstance(key, int) and new is not MISSING:
-        index = key if key >= 0 else key + len(value)
-        call.write("item", value, index, new, source, value[index] if 0 <= index < len(value) else MISSING)
-    else:
-        call.deep(key)
-        call.deep(new, source)
+        call.write("entry", value, key, dict.get(value, key, MISSING))
+        if deletes:
+            call.write_all(value)
+    elif isinstance(value, list) and isinstance(key, int) and not deletes and -len(value) <= key < len(value):
+        call.write("item", value, key % len(value), value[key])
+    elif not isinstance(value, torch.Tensor):
         call.deep(value)
-        call.written_whole(value)
-
-
+        call.write_all(value)

@@ -1,13 +1,13 @@
 """Places of a program that a call reads and writes, and what the call has made itself.
 
-A *source* is None, for what is computed or known otherwise, or the Place that a value came from and that nothing has used yet: a move is
-no use. What a call makes is fresh, and has no places; what was put into it keeps its source until somebody takes it out.
+A value that an instruction takes from a place is used, whatever becomes of it. What a call makes is fresh, and has no places.
 """
 from __future__ import annotations
 
 import gc
 import types
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,18 +16,44 @@ from overdrive._assigned import _Float, _Whole
 from overdrive._guards import Held, is_number
 from overdrive._tracked import Tracked, TrackedWhole
 
+from value_stack import is_held_by
+
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
+MADE_IN_PYTHON = 1 << 9
 _DEEPEST = 12
-_CONTAINERS = (dict, list, set)
+_VIEWS = ("dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values", "odict_items", "mappingproxy")
+_BYTES = ("ndarray", "bytearray", "array", "memoryview")
+# Objects of C that have no content, or one that no instruction and no function in the table changes.
+_SEALED = (type(None), type(Ellipsis), type(NotImplemented), type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.CodeType, types.FrameType,
+           types.TracebackType, types.GeneratorType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
+           types.MemberDescriptorType, types.ClassMethodDescriptorType, types.GenericAlias, types.UnionType, weakref.ref, property, super, range, BaseException, torch.Tensor)
+_SEALED_NAMES = ("lock", "RLock", "TextIOWrapper", "PyCapsule", "Context", "ContextVar", "Token", "Pattern", "Match", "Struct", "attrgetter", "itemgetter", "methodcaller",
+                 "_lru_cache_wrapper", "TypeVar", "date", "datetime", "timedelta", "time", "timezone", "Decimal", "EncodedFile", "StringIO", "BytesIO", "Random")
+
+
+class End(Exception):
+    """The auditor does not know what an instruction, a function or an object of C does."""
+
+
+class Gone:
+    """An object that is kept no longer."""
+
+    __slots__ = ("address", "kind")
+
+    def __init__(self, value: Any) -> None:
+        self.address, self.kind = id(value), type(value)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.__name__}>"
 
 
 class Place:
-    """One place, what stood there, the line that read or wrote it, and whether PyTorch's code did. The kinds: entry, absent, keys, size, contents, item, cell, slot,
-    class, dict, bytes, context, code, tensor, iterator, cache, state."""
+    """One place, what stood there, the line that read or wrote it, and whether PyTorch's code did. The kinds: entry, has, absent, keys, size, contents, item,
+    cell, slot, class, dict, bytes, context, code, iterator, cache."""
 
     __slots__ = ("kind", "key", "value", "where", "by_torch", "number", "_holder", "_owner", "_is_dict")
 
-    def __init__(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None, where: str = "", by_torch: bool = False) -> None:
+    def __init__(self, kind: str, holder: Any, key: Any, value: Any, owner: Any, where: str, by_torch: bool) -> None:
         self.kind, self.key, self.where, self.by_torch, self.number = kind, key, where, by_torch, id(holder)
         # Held is how Overdrive knows that nobody of the program holds an object. The owner is the object whose dict it is.
         self._holder: Any = Held([holder])
@@ -58,10 +84,7 @@ class Place:
         owner, same = self._owner[0], self._owner is self._holder
         self._is_dict = not same and dict_of(owner) is self._holder[0]
         self._owner = _weakly(owner) or self._owner
-        if self._is_dict or same:
-            self._holder = self._owner
-        else:
-            self._holder = _weakly(self._holder[0]) or self._holder
+        self._holder = self._owner if self._is_dict or same else _weakly(self._holder[0]) or self._holder
 
     def is_alive(self) -> bool:
         return self.owner is not None and id(self.holder) == self.number
@@ -86,6 +109,11 @@ def dict_of(value: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def entries_of_class(kind: type) -> dict[str, Any]:
+    found: dict[str, Any] = gc.get_referents(vars(kind))[0]
+    return found
+
+
 def _weakly(value: Any) -> Any:
     if isinstance(value, torch.Tensor):  # swap_tensors() wants none with weak references
         return None if value.is_leaf else lambda: None
@@ -95,25 +123,9 @@ def _weakly(value: Any) -> Any:
         return None
 
 
-class Gone:
-    """An object that is kept no longer."""
-
-    __slots__ = ("address", "kind")
-
-    def __init__(self, value: Any) -> None:
-        self.address, self.kind = id(value), type(value)
-
-    def __repr__(self) -> str:
-        return f"<{self.kind.__name__}>"
-
-
-class End(Exception):
-    """The auditor does not know what an instruction or a function does."""
-
-
-def entries_of_class(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = gc.get_referents(vars(kind))[0]
-    return found
+def is_iterator(value: Any) -> bool:
+    """Of C's own: one of the program's class shows its frames."""
+    return hasattr(type(value), "__next__") and not type(value).__flags__ & MADE_IN_PYTHON
 
 
 class Call:
@@ -123,84 +135,58 @@ class Call:
         self.read: dict[tuple[str, int, Any], Place] = {}
         self.written: dict[tuple[str, int, Any], Place] = {}
         self._fresh: dict[int, Any] = {}
-        self._inside: dict[tuple[str, int, Any], Place | None] = {}
-        # Of dicts that are attributes of objects, the objects.
-        self.owners: dict[int, Any] = {}
+        # Of containers that are attributes of objects, the objects.
+        self._owners: dict[int, Any] = {}
         self.where, self.by_torch = "", False
 
     def close(self) -> None:
         self._fresh.clear()
-        self._inside.clear()
-        self.owners.clear()
+        self._owners.clear()
         for place in (*self.read.values(), *self.written.values()):
             place.forget()
 
-    # --- what the call makes
-
     def make(self, value: Any) -> None:
+        """It is the call's own, with the containers that it alone holds."""
         if isinstance(value, torch.Tensor):  # kept by nobody here, so that memory goes as it would
             self._fresh[id(value)] = weakref.ref(value)
-        elif not is_number(value) and not isinstance(value, type):
+        elif not is_number(value):
             self._fresh[id(value)] = value
-
-    def make_class(self, value: Any) -> None:
-        self._fresh[id(value)] = value
-
-    def make_all(self, value: Any) -> None:
-        """With the containers in it."""
-        self.make(value)
-        for item in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
-            if isinstance(item, (list, tuple, dict)):
-                self.make_all(item)
+        if isinstance(value, types.GeneratorType) and value.gi_frame is not None:
+            self.make(value.gi_frame)
+        for item in dict.values(value) if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+            if isinstance(item, (list, tuple, dict)) and is_held_by(item):
+                self.make(item)
 
     def is_fresh(self, value: Any) -> bool:
         known = self._fresh.get(id(value), MISSING)
         return (known() if isinstance(known, weakref.ref) and not isinstance(value, weakref.ref) else known) is value
 
-    # --- reading
+    def own(self, container: Any, owner: Any) -> None:
+        self._owners.setdefault(id(container), owner)
 
-    def source(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None) -> Place | None:
-        """Of a value that is taken from a place."""
-        inside = kind, id(holder), key
-        if inside in self._inside:
-            return self._inside[inside]
-        owner = self.owners.get(id(holder)) if owner is None else owner
-        if self.is_fresh(holder) or owner is not None and self.is_fresh(owner):
-            return None
-        if isinstance(value, _CONTAINERS):
-            self.owners.setdefault(id(value), holder if owner is None else owner)
-        return Place(kind, holder, key, value, owner, self.where, self.by_torch)
-
-    def use(self, source: Any) -> None:
-        """More than a move."""
-        if isinstance(source, Place) and source.identity not in self.read:
-            self.read[source.identity] = source
+    def is_own(self, holder: Any, owner: Any = None) -> bool:
+        owner = self._owners.get(id(holder)) if owner is None else owner
+        return self.is_fresh(holder) or owner is not None and self.is_fresh(owner)
 
     def see(self, kind: str, holder: Any, key: Any, value: Any, owner: Any = None) -> None:
-        self.use(self.source(kind, holder, key, value, owner))
+        """A value is taken from a place."""
+        owner = self._owners.get(id(holder)) if owner is None else owner
+        known = kind, id(holder), key
+        if self.is_own(holder, owner) or known in self.read or known in self.written:
+            return
+        if isinstance(value, (dict, list, set)):
+            self.own(value, holder if owner is None else owner)
+        self.read[known] = Place(kind, holder, key, value, owner, self.where, self.by_torch)
 
-    # --- writing
-
-    def write(self, kind: str, holder: Any, key: Any, value: Any, source: Any, before: Any = MISSING, owner: Any = None) -> None:
-        owner = self.owners.get(id(holder)) if owner is None else owner
-        fresh = self.is_fresh(holder) or owner is not None and self.is_fresh(owner)
-        if not fresh:
-            place = Place(kind, holder, key, before, owner, self.where)
+    def write(self, kind: str, holder: Any, key: Any, before: Any, owner: Any = None) -> None:
+        owner = self._owners.get(id(holder)) if owner is None else owner
+        if not self.is_own(holder, owner):
+            place = Place(kind, holder, key, before, owner, self.where, self.by_torch)
             self.written.setdefault(place.identity, place)
-        self._inside[kind, id(holder), key] = source
 
-    def change(self, container: Any) -> None:
-        """Its content, by C. What was put into it may lie elsewhere in it now."""
-        self.deep(container)
-        self.written_whole(container)
-
-    def written_whole(self, container: Any) -> None:
-        for key in [key for key in self._inside if key[1] == id(container)]:
-            self.use(self._inside.pop(key))
-        if not self.is_fresh(container):
-            # From here on the content is the call's own.
-            place = Place("contents", container, None, len(container) if hasattr(container, "__len__") else MISSING, None, self.where)
-            self.written.setdefault(place.identity, place)
+    def write_all(self, container: Any) -> None:
+        """From here on the content is the call's own."""
+        self.write("contents", container, None, len(container) if hasattr(container, "__len__") else MISSING)
 
     def is_written(self, container: Any) -> bool:
         return ("contents", id(container), None) in self.written
@@ -208,71 +194,67 @@ class Call:
     # --- what C looks at
 
     def size(self, container: Any) -> None:
-        if not self.is_written(container) and not isinstance(container, (tuple, frozenset, str, bytes, range)):
+        if isinstance(container, dict) or type(container).__name__ == "mappingproxy":
+            self.keys(container)
+        elif not self.is_written(container) and (isinstance(container, (list, set)) or type(container).__name__ == "deque"):
             self.see("size", container, None, len(container))
 
-    def deep(self, value: Any, source: Any = None, depth: int = 0) -> None:
-        """All that C may find in it: numbers by value, containers by their content, other objects by which they are."""
-        self.use(source)
-        if is_number(value) or depth > _DEEPEST or isinstance(value, (torch.Tensor, type)):
-            return
-        fresh = self.is_fresh(value)
+    def keys(self, entries: Any) -> None:
+        if type(entries).__name__ in _VIEWS:
+            entries = next(each for each in gc.get_referents(entries) if isinstance(each, dict))
+        if not self.is_written(entries):
+            self.see("keys", entries, None, len(entries))
+
+    def items(self, value: Any) -> list[Any]:
+        """Which items it has, in their order, as a loop asks: those that it goes over."""
+        if type(value).__name__ in _VIEWS:
+            return self.items(next(each for each in gc.get_referents(value) if isinstance(each, dict)))
         if isinstance(value, dict):
-            if not fresh and not self.is_written(value):
-                self.see("keys", value, None, len(value))
-            for key, item in list(dict.items(value)):
-                self.deep(item, self.source("entry", value, key, item), depth + 1)
-        elif isinstance(value, (list, tuple)):
-            if not fresh:
-                self.size(value)
-            for index, item in enumerate(list(value)):
-                self.deep(item, None if isinstance(value, tuple) and not fresh else self.source("item", value, index, item), depth + 1)
-        elif type(value).__name__ in ("set", "frozenset", "deque"):
-            if type(value) is not frozenset:
+            self.keys(value)
+            return self._seen("entry", value, list(dict.items(value)))
+        if isinstance(value, list):
+            self.size(value)
+            return self._seen("item", value, list(enumerate(value)))
+        if isinstance(value, tuple):
+            return self._seen("item", value, list(enumerate(value))) if self.is_fresh(value) else list(value)
+        if isinstance(value, (set, frozenset)) or type(value).__name__ == "deque":
+            if not isinstance(value, frozenset):
                 self.see("contents", value, None, len(value))
-            for item in list(value):
-                self.deep(item, None, depth + 1)
-        elif is_of_bytes(value):
+            return list(value)
+        if type(value).__name__ in _BYTES:
             self.see("bytes", value, None, MISSING)
-        elif type(value).__name__ in VIEWS:
-            self.deep(next(each for each in gc.get_referents(value) if isinstance(each, dict)), None, depth + 1)
-        elif type(value).__name__ == "mappingproxy":
-            self.deep(gc.get_referents(value)[0], None, depth + 1)
         elif is_iterator(value):
-            self.iterator(value)
-
-    def shallow(self, value: Any) -> None:
-        """Which items it has, in their order, as a loop asks."""
-        fresh = self.is_fresh(value)
-        if isinstance(value, dict):
-            if not fresh and not self.is_written(value):
-                self.see("keys", value, None, len(value))
-            for key, item in list(dict.items(value)):
-                self.use(self.source("entry", value, key, item))
-        elif isinstance(value, (list, tuple)) and (fresh or isinstance(value, list)):
-            if not fresh:
-                self.size(value)
-            for index, item in enumerate(list(value)):
-                self.use(self.source("item", value, index, item))
-        elif isinstance(value, tuple):
-            pass
-        elif type(value).__name__ in VIEWS:
-            self.shallow(next(each for each in gc.get_referents(value) if isinstance(each, dict)))
-        else:
-            self.deep(value)
-
-    def iterator(self, value: Any) -> None:
-        if not self.is_fresh(value):
             self.see("iterator", value, None, MISSING)
+        elif isinstance(value, types.MethodType):
+            return [value.__self__]
+        elif isinstance(value, slice):
+            return [value.start, value.stop, value.step]
+        elif type(value).__name__ == "partial":
+            return [value.func, value.args, value.keywords]
+        elif isinstance(value, types.SimpleNamespace):
+            self.own(value.__dict__, value)
+            return self._seen("entry", value.__dict__, list(value.__dict__.items()))
+        elif isinstance(value, types.CellType):
+            self.see("cell", value, None, value.cell_contents)
+        elif not self._is_sealed(value):
+            raise End(f"C is given an object of {type(value).__module__}.{type(value).__qualname__}")
+        return []
 
+    def _seen(self, kind: str, holder: Any, items: Iterable[tuple[Any, Any]]) -> list[Any]:
+        for key, item in items:
+            self.see(kind, holder, key, item)
+        return [item for _, item in items]
 
-VIEWS = ("dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values", "odict_items")
+    def _is_sealed(self, value: Any) -> bool:
+        kind = type(value)
+        return (bool(kind.__flags__ & MADE_IN_PYTHON) or isinstance(value, _SEALED) or kind.__name__ in _SEALED_NAMES
+                or kind.__module__.partition(".")[0] in ("torch", "pybind11_builtins", "numpy", "typing"))
 
-
-def is_of_bytes(value: Any) -> bool:
-    return type(value).__name__ in ("ndarray", "bytearray", "array", "memoryview", "matrix", "MaskedArray")
-
-
-def is_iterator(value: Any) -> bool:
-    """Of C's own: one of the program's class shows its frames."""
-    return hasattr(type(value), "__next__") and not type(value).__flags__ & 1 << 9
+    def deep(self, value: Any, depth: int = 0) -> None:
+        """All that C may find in it: containers by their content, other objects by which they are."""
+        if is_number(value) or isinstance(value, (torch.Tensor, type)):
+            return
+        if depth > _DEEPEST:
+            raise End("C is given what is nested deeper than the auditor goes")
+        for item in self.items(value):
+            self.deep(item, depth + 1)

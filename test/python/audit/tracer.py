@@ -1,8 +1,4 @@
-"""Follows one call by opcode events: beside the value stack of each frame another one, of sources (places.py).
-
-CPython runs the program; this looks at the stack before each instruction. A depth, or an entry that the instruction before should have left alone,
-that is another one, ends the audit as an unknown instruction does.
-"""
+"""Follows one call by opcode events: CPython runs the program; before each instruction its row (opcodes.py) tells which places it uses."""
 from __future__ import annotations
 
 import ctypes
@@ -14,118 +10,105 @@ from typing import Any
 import torch
 
 import overdrive
+from overdrive._code import kind_of
 
-from calls import Target
-from lookups import CHILD, NEW
-from opcodes import MOVES, ROWS
+from calls import IF_ALONE, MADE, TAKEN
+from opcodes import ROWS
 from places import Call, End
-from value_stack import NULL, Stack, table_of
+from value_stack import NULL, Stack, is_held_by, table_of
 
 _CALL, _ERROR, _RETURN, _OPCODE = 0, 1, 3, 7
 _EVENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-# Code that is followed no further: our own, imports, and modules of Python's
-# library whose caches are no values of a program. What it is given counts as used.
-_OPAQUE = (os.path.dirname(overdrive.__file__) + os.sep, os.path.join(_TORCH, "_dynamo") + os.sep, "<frozen",
-           *(os.path.join(_STANDARD, name) for name in ("re" + os.sep, "inspect.py", "typing.py", "enum.py", "warnings.py", "traceback.py", "linecache.py", "tokenize.py",
-                                                        "importlib", "locale.py", "logging", "pickle.py", "json", "unittest", "threading.py", "dis.py", "selectors.py",
-                                                        "random.py", "datetime.py", "_pydatetime.py", "tempfile.py", "shutil.py", "subprocess.py", "pathlib", "glob.py")))
+_OURS = os.path.dirname(overdrive.__file__) + os.sep
+# Code that is followed no further: our own, imports, and modules of Python's library whose caches are no values of a program. What it is given
+# counts as used, and code of the program that it calls is followed.
+_OPAQUE = (_OURS, os.path.join(_TORCH, "_dynamo") + os.sep, "<frozen", *(os.path.join(_STANDARD, name) for name in (
+    "re" + os.sep, "inspect.py", "typing.py", "enum.py", "warnings.py", "traceback.py", "linecache.py", "tokenize.py", "importlib", "locale.py", "logging",
+    "pickle.py", "json", "unittest", "threading.py", "dis.py", "selectors.py", "random.py", "datetime.py", "_pydatetime.py", "tempfile.py", "shutil.py",
+    "subprocess.py", "pathlib", "glob.py")))
 # Of PyTorch's optimizers, what a recording has as an operator of its own, or Overdrive runs apart.
 _OPTIMIZERS, _OF_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep, ("step", "wrapper", "zero_grad", "_step", "_use_grad", "closure")
-_GENERATORS = 0x2A0
+_GENERATORS, _GATHERS = 0x2A0, (4, 8)
 
 
 class Frame:
-    """A frame of Python, and the sources of what stands on its stack and in its variables."""
+    """A frame of Python that is followed."""
 
     def __init__(self, tracer: Tracer, frame: Any) -> None:
         self.tracer, self.call, self.frame, self.code = tracer, tracer.call, frame, table_of(frame.f_code)
-        self.stack = Stack(frame, self.code.variables)
-        self.sources: list[Any] = []
-        self.variables: dict[str, Any] = {}
-        # The entries before the instruction, by their addresses, and what it takes and leaves.
-        self.addresses: list[int] = []
-        self.pending: Any = None
-        self.begun = self.raised = self.is_root = False
-        # Of the instruction: functions whose frames may come, what is given to them, the class of an object that is made, and what a frame gave.
-        self.targets: list[Target] = []
-        self.operands: list[tuple[Any, Any]] = []
-        self.making: Any = None
-        self.child: tuple[Any, Any] | None = None
+        self.stack = Stack(frame, self.code)
+        self.is_root = self.raised = self.calls_c = False
+        self.by_library = kind_of(frame.f_code.co_filename) != "user"
         self.keyword_names: tuple[str, ...] = ()
-        self.returned: Any = None
+        # The entries before the instruction, by their addresses, and what becomes of its result.
+        self.addresses: list[int] = []
+        self.result = IF_ALONE
 
-    def is_of_child(self, value: Any) -> bool:
-        return self.child is not None and self.child[0] is value
-
-    def of_child(self, value: Any) -> Any:
-        return self.child[1] if self.child is not None and self.child[0] is value else None
-
-    def resolve(self, source: Any, value: Any) -> Any:
-        if source is CHILD:
-            return self.of_child(value)
-        if source is NEW:
-            return self.call.make(value) if value is not NULL else None
-        return source(value) if isinstance(source, (types.FunctionType, types.MethodType)) else source
+    def make_what_came(self, values: list[Any]) -> None:
+        """What the instruction before has left and nobody else holds is the call's own."""
+        for at in range(len(values)):  # enumerate() would hold each value once more
+            value = values[at]
+            is_last = at == len(values) - 1
+            if value is NULL or not is_last and at < len(self.addresses) and self.addresses[at] == id(value):
+                continue
+            if self.result == MADE and is_last or self.raised and isinstance(value, BaseException) or is_held_by(value, 2) and not (self.result == TAKEN and is_last):
+                self.call.make(value)
+        self.raised, self.result, self.addresses = False, IF_ALONE, [id(value) for value in values]
 
 
 class Tracer:
     """Follows what code calls that has ``root``, from ``start()`` to ``stop()``; ``call`` has the places, ``end`` why they are not all."""
 
     def __init__(self, root: types.CodeType) -> None:
-        self.call = Call()
-        self.generators: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self.end = ""
-        self.instructions = 0
+        self.call, self.end = Call(), ""
         self._frames: dict[int, Frame] = {}
-        self._root = root
-        self._told = _EVENT(self._event)
-        self._opaque: dict[types.CodeType, bool] = {}
+        self._root, self._told = root, _EVENT(self._event)
+        self._is_on = False
 
     def start(self) -> None:
-        if sys.gettrace() is not None:
+        self._is_on = sys.gettrace() is None
+        if self._is_on:
+            self._trace(ctypes.cast(self._told, ctypes.c_void_p))
+        else:
             self.end = "a debugger watches the thread"
-            return
-        self._trace(ctypes.cast(self._told, ctypes.c_void_p))
 
     def stop(self) -> None:
-        if self.end != "a debugger watches the thread":
+        if self._is_on:
             self._trace(None)
         self.call.close()
         self._frames.clear()
-        self.generators.clear()
 
     def _trace(self, function: Any) -> None:
         set_trace = ctypes.pythonapi.PyEval_SetTrace
         set_trace.argtypes, set_trace.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         set_trace(function, None)
 
+    def is_ours(self, code: types.CodeType) -> bool:
+        return code.co_filename.startswith(_OURS)
+
     def is_opaque(self, code: types.CodeType) -> bool:
-        found = self._opaque.get(code)
-        if found is None:
-            of_optimizers = code.co_filename.startswith(_OPTIMIZERS) and code.co_name in _OF_OPTIMIZERS
-            found = self._opaque[code] = of_optimizers or code.co_filename.startswith(_OPAQUE)
-        return found
+        of_optimizers = code.co_filename.startswith(_OPTIMIZERS) and code.co_name in _OF_OPTIMIZERS
+        return of_optimizers or code.co_filename.startswith(_OPAQUE)
 
     def _stop(self, frame: Any, reason: str) -> None:
-        if not self.end:
-            self.end = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: {reason}"
+        self.end = self.end or f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}: {reason}"
 
     def _event(self, _: Any, frame: Any, event: int, argument: int | None) -> int:
         if self.end:
             return 0
         try:
-            if event == _OPCODE:
-                known = self._frames.get(id(frame))
-                if known is not None:
-                    self._step(known, frame)
-            elif event == _CALL:
+            known = self._frames.get(id(frame))
+            if event == _CALL:
                 self._enter(frame)
-            elif event == _RETURN:
-                self._leave(frame, argument)
-            elif event == _ERROR and (known := self._frames.get(id(frame))) is not None:
-                known.raised = True
+            elif known is not None and known.frame is frame:
+                if event == _OPCODE:
+                    self._step(known, frame)
+                elif event == _ERROR:
+                    known.raised = True
+                elif event == _RETURN and not frame.f_code.co_flags & _GENERATORS:
+                    del self._frames[id(frame)]
         except End as reason:
             self._stop(frame, str(reason))
         except Exception as error:  # noqa: BLE001 - nobody is there to take it
@@ -136,122 +119,45 @@ class Tracer:
             self._stop(frame, f"an error of the auditor's own, {type(error).__name__}: {error} ({at})")
         return 0
 
+    def _followed(self, frame: Any) -> Frame | None:
+        """The nearest frame below that is followed; what our own code calls is not."""
+        while frame is not None and not self.is_ours(frame.f_code):
+            if (known := self._frames.get(id(frame))) is not None and known.frame is frame:
+                return known
+            frame = frame.f_back
+        return None
+
     def _enter(self, frame: Any) -> None:
         known = self._frames.get(id(frame))
         if known is not None and known.frame is frame:  # a generator goes on
             known.raised = False
             return
-        around = frame.f_back
-        parent = self._frames.get(id(around)) if around is not None else None
-        is_root = parent is None and around is not None and around.f_code is self._root
-        if not is_root and (parent is None or self.is_opaque(frame.f_code)):
+        code, around = frame.f_code, frame.f_back
+        is_root = around is not None and around.f_code is self._root and not self._frames
+        parent = self._followed(around)
+        if not is_root and (parent is None or self.is_opaque(code)):
             return
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if parent is not None and parent.frame is not around and kind_of(code.co_filename) != "user":
+            return  # of a library that opaque code calls
+        # CPython 3.13 tells of no instruction of a frame without a function, which a trace function in C never calls.
+        frame.f_trace, frame.f_trace_lines, frame.f_trace_opcodes = str, False, True
         new = self._frames[id(frame)] = Frame(self, frame)
         new.is_root = is_root
-        if frame.f_code.co_flags & _GENERATORS:
-            made = self.generators.get(id(frame))
-            if made is not None:
-                new.variables = made[1]
-            elif parent is not None:
-                self.call.see("iterator", frame, frame.f_code.co_name, None)
-        else:
-            if parent is not None:
-                self._begin(new, parent)
-            self._gather(new, frame.f_code)
-
-    def _begin(self, new: Frame, parent: Frame) -> None:
-        """The sources of its variables: of the call that the instruction makes, or, where C calls, of what it was given, which is used."""
-        code = new.frame.f_code
-        target = next((target for target in parent.targets if target.function.__code__ is code), None)
-        if target is not None:
-            parent.targets.remove(target)
-            new.variables = target.variables(self.call)
-        else:
-            for value, source in parent.operands:
-                self.call.deep(value, source)
-        if parent.making is not None and code.co_argcount and code.co_name == "__init__" and type(new.stack.slot(0)) is parent.making:
+        given = code.co_argcount + code.co_kwonlyargcount
+        for value in new.stack.held_by_none(given):
+            self.call.make(value)
+        if code.co_flags & _GENERATORS and parent is not None:
+            self.call.see("iterator", frame, code.co_name, None)
+        if code.co_name == "__init__" and code.co_argcount and parent is not None and parent.calls_c:
             self.call.make(new.stack.slot(0))
 
-    def _gather(self, new: Frame, code: types.CodeType) -> None:
-        # What *args and **keywords gather is the frame's own; its items are used.
-        at = code.co_argcount + code.co_kwonlyargcount
-        for flag in (4, 8):
-            if code.co_flags & flag:
-                gathered = new.stack.slot(at)
-                self.call.make(gathered.cell_contents if type(gathered) is types.CellType else gathered)
-                at += 1
-
-    def _leave(self, frame: Any, argument: int | None) -> None:
-        known = self._frames.get(id(frame))
-        if known is None or known.frame is not frame:
-            return
-        parent = self._frames.get(id(frame.f_back)) if frame.f_back is not None else None
-        if argument and parent is not None:
-            if parent.child is not None:
-                self.call.use(parent.child[1])
-            parent.child = ctypes.cast(argument, ctypes.py_object).value, known.returned
-        if not frame.f_code.co_flags & _GENERATORS:
-            del self._frames[id(frame)]
-
     def _step(self, known: Frame, frame: Any) -> None:
-        self.instructions += 1
-        values = known.stack.values()
-        if not known.begun:
-            known.begun, known.sources = True, [None] * len(values)
-            for index in known.code.cells:
-                if type(cell := known.stack.slot(index)) is types.CellType:
-                    self.call.make(cell)
-                    name = frame.f_code.co_varnames[index] if index < len(frame.f_code.co_varnames) else ""
-                    if known.variables.get(name) is not None:
-                        self.call.write("cell", cell, None, None, known.variables[name])
-        elif known.raised:
-            self._unwind(known, values)
-        else:
-            self._finish(known, values)
-        known.raised, known.child, known.making = False, None, None
-        known.targets, known.operands = [], []
-        known.addresses = [id(value) for value in values]
+        values = known.stack.values(frame.f_lasti)
+        known.make_what_came(values)
         step = known.code.steps[frame.f_lasti]
         self.call.by_torch = frame.f_code.co_filename.startswith(_TORCH)
         self.call.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-        if (counts := MOVES.get(step.opname)) is not None:
-            for source in known.sources[-counts[0]:] if counts[0] and step.opname not in ("POP_TOP", "END_FOR") else ():
-                self.call.use(source)
-            known.pending = counts[0], [None] * counts[1]
-        elif (row := ROWS.get(step.opname)) is not None:
-            known.pending = row(known, step, values)
-        else:
+        known.calls_c = False
+        if (row := ROWS.get(step.opname)) is None:
             raise End(f"an unknown instruction, {step.opname}")
-
-    def _unwind(self, known: Frame, values: list[Any]) -> None:
-        """A handler: the lower entries stand as they stood."""
-        kept = 0
-        while kept < min(len(values), len(known.sources)) and known.addresses[kept] == id(values[kept]):
-            kept += 1
-        for source in known.sources[kept:]:
-            self.call.use(source)
-        known.sources = known.sources[:kept] + [None] * (len(values) - kept)
-        for value in values[kept:]:
-            if isinstance(value, BaseException):
-                self.call.make(value)
-
-    def _finish(self, known: Frame, values: list[Any]) -> None:
-        """What the instruction before has left."""
-        pending = known.pending
-        taken, sources = pending(values) if callable(pending) else pending
-        kept = len(known.sources) - taken
-        if callable(sources):
-            sources = sources(values[kept:])
-        if kept + len(sources) != len(values) or any(known.addresses[at] != id(values[at]) for at in range(kept)):
-            step = known.code.steps.get(known.frame.f_lasti)
-            raise End(f"the shadow of the stack is wrong before {step.opname if step else '?'}: {kept} + {len(sources)}, not {len(values)}")
-        used = False
-        result = known.sources[:kept]
-        for source, value in zip(sources, values[kept:]):
-            if value is not NULL and known.is_of_child(value):
-                used = True
-            result.append(known.resolve(source, value))
-        if known.child is not None and not used:
-            self.call.use(known.child[1])
-        known.sources = result
+        known.result = row(known, step, values) or IF_ALONE
