@@ -21,7 +21,7 @@ from overdrive._c_functions import is_called_by, is_for_libraries, may_call, ref
 from overdrive._guards import CELL, ENTRY, Read, is_number
 from overdrive._library import under_the_gil
 from overdrive._names import names_of
-from overdrive._python_functions import OTHER, PURE, SHOWS, kind_of_function, module_of, names_its_module, shows
+from overdrive._python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, module_of, names_its_module, shows
 
 _C_CALL, _RETURN = 4, 3
 # What leaves a function by an error has no value before Python 3.12, and None since then.
@@ -422,7 +422,10 @@ class Watcher:
         code, caller = frame.f_code, frame.f_back
         if self._refuse is None or caller is None or code.co_name == "__del__" or not _enters(caller, code):
             return
-        name = f"{module_of(code.co_filename)}.{getattr(code, 'co_qualname', code.co_name)}"
+        module = module_of(code.co_filename)
+        if library_may_ask(module, caller.f_code.co_filename):
+            return
+        name = f"{module}.{getattr(code, 'co_qualname', code.co_name)}"
         if kind == SHOWS:
             told = None if value in (None, id(None)) else ctypes.cast(value, ctypes.py_object).value
             if told is None or shows(told):

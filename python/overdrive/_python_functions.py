@@ -32,6 +32,8 @@ pathlib.relative_to pathlib.root pathlib.stem pathlib.suffix pathlib.suffixes pa
 queue.empty queue.full queue.qsize
 threading.__enter__ threading.__exit__ threading.acquire threading.clear threading.is_set threading.isSet threading.release threading.set
 """)
+# Installed libraries ask these of their own code, messages and threads; a program may ask to decide.
+_FOR_LIBRARIES = _names("argparse calendar gettext importlib inspect locale logging pkgutil platform sysconfig threading unittest")
 # They show something, and no tensor depends on it. What they return may tell which settings they have, and is nothing or one of their objects.
 _SHOWS = _names("linecache logging traceback warnings")
 PURE, SHOWS, OTHER = "pure", "shows", "other"
@@ -43,13 +45,17 @@ def _folders() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in sorted(filter(None, paths), key=len, reverse=True))
 
 
+def is_installed(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file
+
+
 @functools.lru_cache(maxsize=4096)
 def module_of(file: str) -> str:
     """The module of Python's library that a file is; "": another file."""
     if file.startswith("<frozen "):
         return file[len("<frozen "):-1]
     folder = next((folder for folder in _folders() if file.startswith(folder)), None)
-    if folder is None or "site-packages" in file or "dist-packages" in file:
+    if folder is None or is_installed(file):
         return ""
     return file[len(folder):].removesuffix(".py").removesuffix(f"{os.sep}__init__").replace(os.sep, ".")
 
@@ -59,6 +65,12 @@ def kind_of_function(module: str, name: str) -> str:
     parts = module.split(".")
     names = {f"{module}.{name}", *(".".join(parts[:count + 1]) for count in range(len(parts)))}
     return SHOWS if names & _SHOWS else PURE if names & _PURE else OTHER
+
+
+@functools.lru_cache(maxsize=4096)
+def library_may_ask(module: str, file: str) -> bool:
+    """Whether the code of an installed library, in this file, may call any function of the module."""
+    return module.partition(".")[0] in _FOR_LIBRARIES and is_installed(file)
 
 
 def shows(value: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from overdrive._c_functions import name_of, row_of
 from overdrive._code import file_of, kind_of
 from overdrive._guards import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, FUNCTION_OF_C, KEYS, KIND, SIZE, Read, is_array
+from overdrive._python_functions import is_installed
 from overdrive._torch_reads import is_torchs
 from overdrive._walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive._walk_places import NOT_FOLLOWED, is_pythons_own
@@ -61,7 +62,7 @@ class Objects(Classes):
             if value.__name__ == "torch._C":
                 return
             self._entries(vars(value), self._attributes, name, depth)
-            if where := self._whole.get("", ""):  # dir(module)
+            if not is_torchs(value.__name__) and (where := self._whole.get("", "")):  # dir(module)
                 self._read(KEYS, vars(value), None, f"the names in {name}", where, NOT_FOLLOWED)
             if self._whole and is_of_the_program(value):
                 self._whole_of(kind, vars(value), _OF_MODULES, self._whole, name, depth)
@@ -87,10 +88,15 @@ class Objects(Classes):
         elif not is_pythons_own(kind):
             self._instance(value, name, depth)
 
+    def _program_names(self, key: str) -> bool:
+        """Whether code of the program's own does, and not of a library alone."""
+        return key in self._attributes and any(key in code.co_names and kind_of(code.co_filename) == "user" and not is_installed(code.co_filename)
+                                               for code in self._codes)
+
     def _instance(self, value: Any, name: str, depth: int) -> None:
         if type(value).__module__.startswith("numpy.random"):
             self.generators.append(value)
-            if asked := next((key for key in ("get_state", "bit_generator") if key in self._attributes), ""):
+            if asked := next((key for key in ("get_state", "bit_generator") if self._program_names(key)), ""):
                 self.refusals.append(_REFUSED.format(f"may ask for the state of `{name}` ({asked})", "ask outside"))
             return
         if type(value).__module__.startswith("numpy."):
@@ -230,7 +236,7 @@ def _context_of_decimal() -> tuple[Any, ...]:
 def is_of_the_program(module: Any) -> bool:
     """Whether it is neither installed nor Python's or PyTorch's."""
     file = file_of(module)
-    return kind_of(file) == "user" and not any(folder in file for folder in ("site-packages", "dist-packages")) and (
+    return not is_torchs(module.__name__) and kind_of(file) == "user" and not is_installed(file) and (
         bool(file) or module.__name__ not in sys.builtin_module_names)
 
 
