@@ -16,7 +16,7 @@ from torch import nn
 
 import checkout  # noqa: F401 (before overdrive)
 import overdrive
-from overdrive._compare import interval
+from overdrive.tools.compare import interval
 
 
 def in_python(pack, unpack):

@@ -139,7 +139,7 @@ def one_operator_graph(captured):
 
 
 def times(make, captured):
-    from overdrive._capture_texts import steps
+    from overdrive.step.reasons import steps
 
     before = set(map(id, steps))
     run, spent = make(captured), []

@@ -19,7 +19,7 @@ from workloads import WORKLOADS
 
 import checkout  # noqa: F401 (before overdrive)
 import overdrive
-from overdrive._compare import interval
+from overdrive.tools.compare import interval
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 

@@ -40,8 +40,10 @@ bool is_worth_a_line(const Frame& frame) {
 
 // Not of the packages torch and overdrive, and not of the interpreter's start.
 bool is_of_the_python_program(const Frame& frame) {
-  constexpr std::array<std::string_view, 4> kOthers = {"-packages/torch/", "/overdrive/_", "<frozen ",
-                                                       "/python/torch/"};
+  constexpr std::array<std::string_view, 12> kOthers = {
+      "-packages/torch/",    "/python/torch/",         "<frozen ",          "/overdrive/__",
+      "/overdrive/native/",  "/overdrive/values/",     "/overdrive/reads/", "/overdrive/numbers/",
+      "/overdrive/effects/", "/overdrive/optimizers/", "/overdrive/step/",  "/overdrive/tools/"};
   return !has_one_of(frame.filename, kOthers);
 }
 

@@ -18,19 +18,20 @@ A program runs on it without a change: ``python -m overdrive script.py``.
 import importlib
 from typing import Any
 
-from overdrive._advise import Advice, advise
-from overdrive._apart import apart
-from overdrive._capture import CapturedStep, capture
-from overdrive._capture_texts import explain
-from overdrive._checkpoint import checkpoint_sequential
-from overdrive._compare import Comparison, compare
-from overdrive._engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
-from overdrive._inspect import join_traces, trace
-from overdrive._library import OverdriveError, built_for
-from overdrive._library import folder as _folder
-from overdrive._look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
-from overdrive._part import CapturedPart, captured, part_of
-from overdrive._saved_tensors import (
+from overdrive.effects.apart import apart
+from overdrive.native.library import OverdriveError, built_for
+from overdrive.native.library import folder as _folder
+from overdrive.step.api import CapturedStep, capture
+from overdrive.step.file import LoadedStep, load_step, save_steps
+from overdrive.step.part import CapturedPart, captured, part_of
+from overdrive.step.reasons import explain
+from overdrive.tools.advise import Advice, advise
+from overdrive.tools.checkpoint import checkpoint_sequential
+from overdrive.tools.compare import Comparison, compare
+from overdrive.tools.engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
+from overdrive.tools.inspect import join_traces, trace
+from overdrive.tools.look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
+from overdrive.tools.saved_tensors import (
     Packer,
     compose,
     keep,
@@ -40,8 +41,7 @@ from overdrive._saved_tensors import (
     saved_tensors,
     spill_to_disk,
 )
-from overdrive._step_file import LoadedStep, load_step, save_steps
-from overdrive._watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
+from overdrive.tools.watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.2.0"
 __all__ = [

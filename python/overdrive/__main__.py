@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from overdrive._library import folder
+from overdrive.native.library import folder
 
 
 def preload_library() -> str:

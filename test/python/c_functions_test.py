@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import overdrive
-from overdrive._c_functions import name_of, row_of, rows
+from overdrive.reads.c_functions import name_of, row_of, rows
 
 # Of each name in the table: an expression of the value V that calls it and gives a number, two values, and modules that it names. Lists,
 # dicts and their like are changed in place.

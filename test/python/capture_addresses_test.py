@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import overdrive
-from overdrive._guards import ATTRIBUTE, ENTRY, ITEM, KEYS, VALUES, Read, Reads
+from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, VALUES, Read, Reads
 
 BEGIN = """
 import torch

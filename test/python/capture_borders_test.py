@@ -882,7 +882,7 @@ def test_scripted_modules_run_as_they_are():
 
 def test_an_error_of_a_signals_handler_leaves_the_recorded_call(monkeypatch):
     """Signals are handled between any two lines, also between those that note an operator, which C has called."""
-    import overdrive._capture_texts as texts
+    import overdrive.step.reasons as texts
 
     class TooLate(Exception):
         pass

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 import overdrive
-from overdrive import _budget
-from overdrive._capture import CapturedStep
+from overdrive.step import budget as _budget
+from overdrive.step.api import CapturedStep
 
 # Of a plain call, of a replay, and of what a recording does beside the function.
 CALL, REPLAY, RECORDING = 1_000_000, 500_000, 10_000_000

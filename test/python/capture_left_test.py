@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 import overdrive
-from overdrive._code import Found
-from overdrive._guards import Held
+from overdrive.reads.code import Found
+from overdrive.values.read import Held
 
 
 def batch(i, *sizes):

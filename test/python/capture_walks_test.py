@@ -135,7 +135,7 @@ SCALES = [1.0]
 
 def test_comprehensions_are_not_searched_for_in_the_heap(monkeypatch):
     """Python makes their functions, calls and drops them, and a search through all objects takes tens of milliseconds."""
-    from overdrive._code import Met
+    from overdrive.reads.code import Met
 
     searched, plain = [], Met.functions
     monkeypatch.setattr(Met, "functions", lambda self, codes: plain(self, [searched.append(code.co_name) or code for code in codes]))
@@ -164,8 +164,8 @@ class Named(torch.nn.Module):
 def test_a_walk_does_not_go_through_captured_parts(monkeypatch):
     """The name of the attribute in which a module has its part may have such a part. A part has all of its guards, from which a walk went
     on to whole modules of Python: it took seconds, and an array there was a refusal."""
-    from overdrive._part import part_of
-    from overdrive._walk_objects import Objects
+    from overdrive.step.part import part_of
+    from overdrive.reads.walk_objects import Objects
 
     met, plain = set(), Objects._entries
     monkeypatch.setattr(Objects, "_entries", lambda self, entries, names, owner, depth: met.add(owner) or plain(self, entries, names, owner, depth))

@@ -103,7 +103,7 @@ def test_a_file_name_is_any_bytes(tmp_path):
 
 
 def test_an_error_of_the_block_goes_before_that_of_the_file(tmp_path, monkeypatch):
-    call = overdrive._inspect.call
+    call = overdrive.tools.inspect.call
 
     def fails_at_the_end(name, *arguments):
         result = call(name, *arguments)
@@ -111,7 +111,7 @@ def test_an_error_of_the_block_goes_before_that_of_the_file(tmp_path, monkeypatc
             raise overdrive.OverdriveError("the disk is full")
         return result
 
-    monkeypatch.setattr(overdrive._inspect, "call", fails_at_the_end)
+    monkeypatch.setattr(overdrive.tools.inspect, "call", fails_at_the_end)
     with pytest.raises(overdrive.OverdriveError, match="full"), overdrive.trace(tmp_path / "trace.json"):
         pass
     with pytest.raises(ZeroDivisionError), overdrive.trace(tmp_path / "trace.json"):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import overdrive
-from overdrive._capture_texts import steps
+from overdrive.step.reasons import steps
 
 lightning = pytest.importorskip("lightning", reason="Lightning is not installed: tools/setup.sh recipes, and run this with .deps/recipes/bin/python")
 from overdrive.integrations.lightning import captured  # noqa: E402

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import overdrive
-from overdrive._capture_texts import steps as every_step
+from overdrive.step.reasons import steps as every_step
 
 
 class Net(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import overdrive
-from overdrive._optimizers_made import CALLS_FIRST
+from overdrive.step.optimizers_made import CALLS_FIRST
 
 O = torch.optim  # noqa: E741
 
@@ -232,7 +232,7 @@ def test_hooks_of_step_run_once_each():
 
 def test_an_optimizer_dies_with_its_last_name():
     overdrive.install(optimizers=True)
-    for steps, capture in ((1, overdrive._methods.itself), (CALLS_FIRST + 8, overdrive._methods.itself), (8, overdrive.captured)):
+    for steps, capture in ((1, overdrive.step.methods.itself), (CALLS_FIRST + 8, overdrive.step.methods.itself), (8, overdrive.captured)):
         model = mlp()
         optimizer = capture(O.Adam(model.parameters()))
         for i in range(steps):
@@ -258,7 +258,7 @@ def test_replays_that_are_slower_than_the_first_calls_give_way(monkeypatch, alwa
     """By the clock of the test a call takes a second, and each of those after the first ones `later` seconds."""
     monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", always)
     readings = itertools.count()
-    monkeypatch.setattr("overdrive._optimizer_part.time", types.SimpleNamespace(
+    monkeypatch.setattr("overdrive.step.optimizer_part.time", types.SimpleNamespace(
         perf_counter=lambda: (1.0 if (at := next(readings)) < 2 * CALLS_FIRST else later) * at))
     steps = 3 * CALLS_FIRST + 20
     ours, optimizer = trained(lambda p: O.Adam(p, 0.05), True, steps=steps)

@@ -415,9 +415,10 @@ def test_checkpoint_sequential_plans_long_chains_at_once():
         assert torch.equal(x.grad, expected.grad)
 
 
-@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(overdrive.__path__) if m.name != "__main__"])
+@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.walk_packages(overdrive.__path__, "overdrive.")
+                                       if m.name != "overdrive.__main__" and not m.name.startswith("overdrive.integrations.")))
 def test_the_examples_in_the_documentation(name):
-    module = importlib.import_module(f"overdrive.{name}")
+    module = importlib.import_module(name)
     torch.manual_seed(0)
     assert doctest.testmod(module).failed == 0
 

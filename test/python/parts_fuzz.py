@@ -15,7 +15,7 @@ import warnings
 import torch
 
 import overdrive
-from overdrive._part import _ModuleCall
+from overdrive.step.part import _ModuleCall
 
 STEPS = 24
 

@@ -10,10 +10,10 @@ import pytest
 from conftest import python
 
 import overdrive
-from overdrive._names import _OLD_OPERATORS, steps_of
+from overdrive.reads.names import _OLD_OPERATORS, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "python" / "overdrive").glob("*.py"))
+SOURCES = sorted((ROOT / "python" / "overdrive").rglob("*.py"))
 SYSTEMS = {
     "macOS": "sys.platform = 'darwin'",
     "Windows": "sys.platform = 'win32'",
@@ -45,7 +45,7 @@ def test_a_python_that_was_not_tried_is_told_before_the_first_capture(monkeypatc
         getattr(overdrive, make)(lambda x: x)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "python")))
 def test_the_oldest_python_reads_the_package(source):
     ast.parse(source.read_text(), feature_version=(3, 10))
 
@@ -54,14 +54,12 @@ def test_the_oldest_python_reads_the_package(source):
 def copied(tmp_path):
     """The package with libraries for five versions of PyTorch, all of them this build's, beside a PyTorch that only has a version."""
     package = tmp_path / "overdrive"
-    package.mkdir()
-    for source in SOURCES:
-        shutil.copy(source, package)
-    built = Path(overdrive._library.folder()).resolve()
+    shutil.copytree(ROOT / "python" / "overdrive", package, ignore=shutil.ignore_patterns("__pycache__"))
+    built = Path(overdrive.native.library.folder()).resolve()
     for minor in ("2.9", "2.11", "2.12", "2.13", "2.15"):
         (package / f"torch{minor}").symlink_to(built)
 
-    def imported(version, code="print(overdrive._library.folder())"):
+    def imported(version, code="print(overdrive.native.library.folder())"):
         """What a new process says after PyTorch became this version."""
         shutil.rmtree(tmp_path / "site", ignore_errors=True)
         facts = tmp_path / "site" / f"torch-{version}.dist-info"

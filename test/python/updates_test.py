@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import overdrive
-from overdrive._optimizer_rules import rule_of
+from overdrive.optimizers.rules import rule_of
 
 O = torch.optim  # noqa: E741
 KINDS = {

@@ -86,7 +86,7 @@ def test_the_command_works_where_it_is_installed(installed, tmp_path):
 
 
 def test_its_libraries_find_nothing_by_a_path_of_the_machine_that_built_them(installed):
-    folder = Path(run(installed, "-c", "import overdrive; print(overdrive._library.folder())").strip())
+    folder = Path(run(installed, "-c", "import overdrive; print(overdrive.native.library.folder())").strip())
     for library in folder.glob("*.so"):
         shown = run("readelf", "-d", library)
         paths = [line.rsplit("[", 1)[1].rstrip("]") for line in shown.splitlines() if "PATH)" in line]

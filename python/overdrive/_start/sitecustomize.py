@@ -34,7 +34,7 @@ class _Finder:
 def _capture(module: Any) -> None:
     try:
         _overdrive()
-        from overdrive._optimizers_made import capture_made
+        from overdrive.step.optimizers_made import capture_made
     except ImportError as error:  # another Python, which the program starts
         print(f"overdrive: optimizers are not captured: {error}", file=sys.stderr, flush=True)
         return

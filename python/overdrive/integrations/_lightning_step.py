@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from overdrive._capture import capture
+from overdrive.step.api import capture
 
 
 class Steps:

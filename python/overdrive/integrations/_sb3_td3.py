@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overdrive._capture import capture
 from overdrive.integrations.stable_baselines3 import mean
+from overdrive.step.api import capture
 
 
 def train_of(agent: Any) -> Callable[..., None]:

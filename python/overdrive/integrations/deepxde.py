@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overdrive._capture import capture
+from overdrive.step.api import capture
 
 
 def captured(model: Any) -> Any:

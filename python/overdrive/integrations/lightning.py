@@ -5,8 +5,8 @@ import copyreg
 import dis
 from typing import Any
 
-from overdrive._optimizer_part import _plain
 from overdrive.integrations._lightning_step import Steps
+from overdrive.step.optimizer_part import _plain
 
 _HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 # Where the program has one of them, the step stays Lightning's.

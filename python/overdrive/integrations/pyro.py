@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from overdrive._capture import capture
-from overdrive._part import captured as captured_target
+from overdrive.step.api import capture
+from overdrive.step.part import captured as captured_target
 
 
 @contextmanager

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from overdrive._capture import CapturedStep, capture
-from overdrive._part import captured as captured_target
+from overdrive.step.api import CapturedStep, capture
+from overdrive.step.part import captured as captured_target
 
 
 def captured(inference: Any, **options: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from overdrive._capture import capture as capture_function
+from overdrive.step.api import capture as capture_function
 
 
 def capture(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import overdrive
-from overdrive._capture import _REPLAYED, CapturedStep
-from overdrive._code import is_watched, unwatched
-from overdrive._library import call
-from overdrive._part import CapturedPart
-from overdrive._step_run import StepRun
+from overdrive.native.library import call
+from overdrive.reads.code import is_watched, unwatched
+from overdrive.step.api import _REPLAYED, CapturedStep
+from overdrive.step.part import CapturedPart
+from overdrive.step.run import StepRun
 
 import excused
 from guards import Known

@@ -1,4 +1,4 @@
-"""What a function of C looks at and changes. Which functions are known says Overdrive's own table (overdrive/_c_functions.py), whose rows are tested one
+"""What a function of C looks at and changes. Which functions are known says Overdrive's own table (overdrive/reads/c_functions.py), whose rows are tested one
 by one; a function without a row there ends the audit of a program. What is given to a known one counts as used with all that is in it, but for the few
 of these lists.
 """
@@ -8,8 +8,8 @@ import functools
 import weakref
 from typing import Any
 
-from overdrive import _c_functions as table
-from overdrive._c_functions import name_of
+from overdrive.reads import c_functions as table
+from overdrive.reads.c_functions import name_of
 
 from places import MADE_IN_PYTHON
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from overdrive._code import file_of, kind_of
-from overdrive._guards import is_number
-from overdrive._step_learning import _WRITTEN_FIRST
-from overdrive._torch_reads import is_torchs
+from overdrive.reads.code import file_of, kind_of
+from overdrive.reads.torch_reads import is_torchs
+from overdrive.step.learn import _WRITTEN_FIRST
+from overdrive.values.read import is_number
 
 from places import MISSING, Gone, Place
 
@@ -107,7 +107,7 @@ def _of_tensors(place: Place) -> bool:
 
 
 def _written_first(place: Place) -> bool:
-    """Attributes of libraries that each call writes before it reads them (_step_learning.py)."""
+    """Attributes of libraries that each call writes before it reads them (step/learn.py)."""
     return place.key in _WRITTEN_FIRST
 
 

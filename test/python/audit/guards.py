@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from overdrive._guards import (ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES, is_number,
-                               same_value)
+from overdrive.values.read import (ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES,
+                                   is_number, same_value)
 
 from places import MISSING, Gone, Place, entries_of_class
 
@@ -14,7 +14,7 @@ _KINDS = {"entry": ENTRY, "item": ITEM, "cell": CELL, "slot": ATTRIBUTE, "class"
 
 
 class Known:
-    """Of one set of values (_step_variant.py): its guards, and the places that the step changes itself."""
+    """Of one set of values (step/variant.py): its guards, and the places that the step changes itself."""
 
     def __init__(self, step: Any, variant: Any) -> None:
         self._reads = dict(variant.reads._all)

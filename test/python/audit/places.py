@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from overdrive._assigned import _Float, _Whole
-from overdrive._guards import Held, is_number
-from overdrive._tracked import Tracked, TrackedWhole
+from overdrive.effects.assigned import _Float, _Whole
+from overdrive.numbers.tracked import Tracked, TrackedWhole
+from overdrive.values.read import Held, is_number
 
 from value_stack import is_held_by
 

@@ -1,0 +1,1 @@
+"""Numbers that are others in each call of a captured function."""

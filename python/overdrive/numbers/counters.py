@@ -1,0 +1,293 @@
+"""Numbers that a captured step changes itself, as ``self.steps += 1`` does, and where its code uses them."""
+from __future__ import annotations
+
+import functools
+import os
+import re
+import types
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+from overdrive.effects.left import putter_of
+from overdrive.numbers.tracked import plain
+from overdrive.optimizers.rules import is_of_optimizers
+from overdrive.reads.code import kind_of
+from overdrive.reads.names import line_of, steps_of
+from overdrive.values.read import CELL, ITEM, Read
+
+_LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
+_STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
+# What brings another value, and nothing more.
+_OTHERS = ("LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+_MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
+_JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
+_CALLED = (("LOAD_FAST", "CALL_FUNCTION_EX"), ("LOAD_FAST", "BUILD_MAP", "LOAD_FAST", "DICT_MERGE", "CALL_FUNCTION_EX"))
+_WORDS = re.compile(r"\w+")
+# Instructions and functions that look into a container.
+_LOOKS = ("GET_ITER", "TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF", "CONTAINS_OP", "COMPARE_OP")
+_ADDS = ("append", "appendleft", "add", "extend", "extendleft", "insert", "update", "clear", "discard", "remove")
+_LOOKERS = ("len", "sum", "min", "max", "any", "all", "bool", "sorted", "reversed", "list", "tuple", "set", "dict", "zip", "enumerate", "iter",
+            "next", "str", "repr", "mean")
+# Attributes of tensors whose items are no counters.
+_SIZES = ("shape", "stride", "size")
+# What a dict or an object gives whole, or by names that are values.
+_WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
+# What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
+# tracked number tells it; neither.
+_PUT, _KEPT, _TOLD, _OTHER = range(4)
+
+
+def is_counted(before: Any, now: Any) -> bool:
+    """Whether it is a number that goes on, and not a flag."""
+    return type(plain(before)) in (int, float) and type(plain(now)) in (int, float)
+
+
+class Counter:
+    """One place that has a number, before and after each call."""
+
+    def __init__(self, read: Read) -> None:
+        self.read = read
+        # Whether code that runs apart changes it, too.
+        self.is_apart = False
+        self.put: Callable[[Any], None] = putter_of(read)
+
+    def now(self) -> Any:
+        return self.read.now()
+
+    def is_at(self, holder: Any, key: Any) -> bool:
+        return self.read.holder is holder and bool(self.read.key == key)
+
+    def told(self) -> str:
+        return f"`{self.read.name}`"
+
+    def untold_use(self, codes: Iterable[types.CodeType], told: Collection[tuple[types.CodeType, int]]) -> str:
+        """Where an operator of this code may be given a whole number without a word, as a tensor's and a float's are; "" where none is. What was
+        told: code, and where in it. An operator that has not run tells nothing either."""
+        if type(plain(self.now())) is not int:
+            return ""
+        for code in _that_may_use(self.read, codes):
+            for site, where in _use_of(code, _key_of(self.read)).sites.items():
+                if (code, site) not in told:
+                    return where
+        return ""
+
+    def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
+        """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
+        float, or in a place; "" where it does not. An index tells nobody what it was made of."""
+        if type(self.now()) is not int:
+            return ""
+        uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
+        return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
+                     for use in uses if use.worst == _OTHER), "")
+
+
+def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these load what has the name, and not only write it or make a closure of it."""
+    key = _key_of(read)
+    return not isinstance(key, str) or any(_loads(code, key) or _names(code, key) for code in _that_may_use(read, codes))
+
+
+def looks_into(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether these look into a container, and do not only pass it on or call a method that adds to it."""
+    words = _WORDS.findall(read.name.rpartition("[")[0] if read.kind == ITEM else read.name)
+    return not words or any(_looks_into(code, words[-1]) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _names(code: types.CodeType, key: str) -> bool:
+    """Whether it calls what has the name, or gives the name to a function, as `get()` and `hasattr()` take one."""
+    steps = _steps_naming(code, key)
+    return any(step.opname == "LOAD_METHOD" and step.argval == key or _is_constant(step, key) and not following.opname.startswith("STORE_SUBSCR")
+               for step, following in zip(steps, steps[1:]))
+
+
+def _that_may_use(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types.CodeType]:
+    """PyTorch's optimizers have no attributes that count, but a state["step"], and its schedulers step apart. A list of the program's comes to
+    library code by a name that is passed, whose items are all guarded; an index there is one of another list."""
+    is_attribute, is_of_a_list = read.name.endswith(f".{read.key}"), type(read.key) is int
+    return (code for code in codes
+            if not (is_attribute and is_of_optimizers(code)) and not (is_of_a_list and kind_of(code.co_filename) != "user"))
+
+
+def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    key = _key_of(read)
+    return any(_writes(code, key) for code in _that_may_use(read, codes))
+
+
+def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
+    """Whether these write the number by its name, and never read it."""
+    key = _key_of(read)
+    return any(_writes(code, key) for code in codes) and not any(_loads(code, key) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _writes(code: types.CodeType, key: Any) -> bool:
+    steps = _steps_naming(code, key)
+    return any(step.opname in _STORES and step.argval == key or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], key)
+               for index, step in enumerate(steps))
+
+
+def _steps_naming(code: types.CodeType, key: Any) -> list[Any]:
+    """The steps of code that may name the key; none of other code."""
+    return steps_of(code) if _may_name(code, key) else []
+
+
+def _may_name(code: types.CodeType, key: Any) -> bool:
+    return any(key in names for names in (code.co_names, code.co_freevars, code.co_cellvars)) or _has_constant(code, key)
+
+
+def _has_constant(code: types.CodeType, key: Any) -> bool:
+    """Small numbers are in the instructions alone since Python 3.14."""
+    return (any(type(constant) is type(key) and constant == key for constant in code.co_consts)
+            or type(key) is int and any(_is_constant(step, key) for step in steps_of(code)))
+
+
+def _is_constant(step: Any, key: Any) -> bool:
+    return bool(step.opname == "LOAD_CONST" and type(step.argval) is type(key) and step.argval == key)
+
+
+@functools.lru_cache(maxsize=8192)
+def _loads(code: types.CodeType, key: Any) -> bool:
+    if _may_be_in_all(code, key):
+        return True
+    steps = _steps_naming(code, key)
+    return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) and steps[index - 2].argval not in _SIZES
+               for index, step in enumerate(steps))
+
+
+def _may_be_in_all(code: types.CodeType, key: Any) -> bool:
+    """Names are strings: no list gives an item by one."""
+    return isinstance(key, str) and any(name in code.co_names for name in ("getattr", *_WHOLE)) and _has_constant(code, key)
+
+
+def _key_of(read: Read) -> Any:
+    return read.name.rpartition(".")[2] if read.kind == CELL else read.key
+
+
+class _Use(NamedTuple):
+    """What becomes of a number in a function, in which line, and operators that are given it, each with its line."""
+
+    worst: int
+    where: str
+    sites: dict[int, str]
+
+
+@functools.lru_cache(maxsize=8192)
+def _use_of(code: types.CodeType, key: Any) -> _Use:
+    """Of the number with this name or key."""
+    if not _may_name(code, key):
+        return _Use(_PUT, "", {})
+    file, line = os.path.basename(code.co_filename), code.co_firstlineno
+    if _may_be_in_all(code, key):
+        return _Use(_OTHER, f"{file}:{line}", {})
+    steps = steps_of(code)
+    worst, worst_line = _PUT, line
+    sites: dict[int, str] = {}
+    for index, step in enumerate(steps):
+        line = line_of(step, line)
+        is_named = step.opname in _LOADS and step.argval == key and not _is_called_with_stars(steps, index)
+        if is_named or _is_item(steps, index, key):
+            met: list[int] = []
+            use = _becomes(steps, index, met)
+            sites.update(dict.fromkeys(met, f"{file}:{line}"))
+            if use > worst:
+                worst, worst_line = use, line
+    return _Use(worst, f"{file}:{worst_line}", sites)
+
+
+@functools.lru_cache(maxsize=8192)
+def _looks_into(code: types.CodeType, name: str) -> bool:
+    steps = _steps_naming(code, name)
+    for index, step in enumerate(steps):
+        if not (step.opname in _LOADS and step.argval == name or _is_item(steps, index, name)) or index + 1 == len(steps):
+            continue
+        before = steps[index - 1 if step.opname != "LOAD_ATTR" else index - 2] if index > 1 else step
+        following = steps[index + 1:index + 3]
+        if following[0].opname.startswith(_LOOKS) or any(map(_is_subscript, following)) and not following[0].opname.startswith("CALL"):
+            return True
+        if following[0].opname in ("LOAD_METHOD", "LOAD_ATTR") and following[0].argval not in _ADDS:
+            return True
+        if following[0].opname.startswith("CALL") and before.opname in _LOADS and before.argval in _LOOKERS:
+            return True
+    return False
+
+
+def _is_called_with_stars(steps: list[Any], index: int) -> bool:
+    """Whether ``(*arguments)`` or ``(*arguments, **keywords)`` follows what it loads."""
+    for names in _CALLED:
+        following = steps[index + 1:index + 1 + len(names)]
+        if len(following) == len(names) and all(step.opname.startswith(name) for step, name in zip(following, names)):
+            return True
+    return False
+
+
+def _is_subscript(step: Any) -> bool:
+    return bool(step.opname == "BINARY_SUBSCR")
+
+
+def _is_item(steps: list[Any], index: int, key: Any) -> bool:
+    if not _is_subscript(steps[index]):
+        return False
+    before = index - 1
+    while before > 0 and steps[before].opname in _MOVES:
+        before -= 1
+    return _is_constant(steps[before], key)
+
+
+def _makes_a_float(steps: list[Any], at: int, first: int, above: int) -> bool:
+    """Whether the operator at this place, of the number that `first` loads and another, gives a float whatever the number is."""
+    step = steps[at]
+    if step.argrepr in ("/", "/="):
+        return True
+    other = _other(steps, at, first, above)
+    return bool(other.opname == "LOAD_CONST" and isinstance(other.argval, float))
+
+
+def _other(steps: list[Any], at: int, first: int, above: int) -> Any:
+    """What loads the other operand."""
+    return steps[at - 1] if above else steps[first - 2] if steps[first].opname == "LOAD_ATTR" else steps[first - 1]
+
+
+def _is_whole(step: Any) -> bool:
+    return step.opname == "LOAD_CONST" and type(step.argval) is int
+
+
+def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = False) -> int:
+    """Follows the number that `steps[first]` loads: how many values lie above it. `sites`: gets the operators that are given it."""
+    above, is_moved, stored = 0, False, _KEPT
+    for at in range(first + 1, min(len(steps), first + 40)):
+        step, name = steps[at], steps[at].opname
+        if name in _OTHERS:
+            above += 1
+        elif name in ("LOAD_ATTR", "LOAD_METHOD") and above > 0:
+            continue
+        elif name == "CALL" and above > step.arg:  # of a value that lies above, as len(x)
+            above -= step.arg
+        elif _is_subscript(step) and above >= 2 or name == "COMPARE_OP" and above >= 2:
+            above -= 1
+        elif name == "COMPARE_OP":
+            if above == 0 and not _is_whole(_other(steps, at, first, above)):
+                sites.append(step.offset)
+            return _TOLD
+        elif name == "BINARY_OP":
+            if above < 2:
+                # A number on the left tells by its own method, and one on the right of a whole number does.
+                if (above == 0 or is_moved) and not _is_whole(_other(steps, at, first, above)):
+                    sites.append(step.offset)
+                if _makes_a_float(steps, at, first, above):
+                    return _TOLD
+            stored = stored if above >= 2 else _PUT
+            above = max(0, above - 1)
+        elif name in _MOVES:
+            is_moved = True
+        elif name in _STORES:
+            return stored
+        elif name == "STORE_SUBSCR":
+            return stored if above >= 2 or is_moved else _OTHER  # else it is the index
+        elif name == "STORE_FAST" and above == 0 and not of_local:
+            loads = (index for index, load in enumerate(steps) if load.opname == "LOAD_FAST" and load.argval == step.argval)
+            uses = max((_becomes(steps, index, sites, of_local=True) for index in loads), default=_PUT)
+            return stored if uses == _KEPT else uses
+        elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
+            return _TOLD if above == 0 and name.startswith(_JUMPS) else _OTHER
+    return _OTHER

@@ -1,0 +1,1 @@
+"""PyTorch's optimizers in a captured step."""

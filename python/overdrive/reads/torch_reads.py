@@ -1,0 +1,98 @@
+"""Of PyTorch's own Python: functions that a program may patch, and switches that PyTorch keeps in variables.
+
+The functions of a tensor have one guard together, and the others have one for each name that code which ran uses.
+"""
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from overdrive.reads.code import Watcher
+from overdrive.reads.names import names_of
+from overdrive.reads.walk_notes import Notes
+from overdrive.values.read import CODE, ENTRY, SIZE, Read, entries_of, is_number, is_setting
+
+# Guards of PyTorch against classes of tensors, which nobody patches.
+_OVERRIDES = ("has_torch_function", "handle_torch_function")
+# An optimizer's step() is an operator of its own in a recording, and is looked at as a whole.
+_NOT_LOOKED_AT = ("torch.optim", "torch.amp")
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a module, by its name, is PyTorch's own."""
+    return name.partition(".")[0] == "torch"
+
+
+def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
+    """``names``: attributes and operators that the program's code and PyTorch's use. ``kinds``: classes of modules. ``with_code``: also
+    what the code that ran names."""
+    for code, variables in watcher.nn_codes.items() if with_code else ():
+        if not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT):
+            yield from _globals(code, variables, notes)
+    if with_code:
+        yield from _of_tensors(names)
+    ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
+    for kind in dict.fromkeys([*kinds, *(watcher.nn_kinds if with_code else ())]):
+        if not kind.__module__.startswith(_NOT_LOOKED_AT):
+            yield from _of_a_class(kind, ran, set(names), notes)
+
+
+def _globals(code: types.CodeType, variables: dict[str, Any], notes: Notes) -> Iterator[Read]:
+    """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``."""
+    named = names_of(code)
+    notes.picked(variables, (name for name in named.globals if not _may_change(variables.get(name))))
+    for name, where in named.globals.items():
+        value = variables.get(name)
+        if name in variables and _may_change(value) and not name.startswith(_OVERRIDES):
+            yield Read(ENTRY, variables, name, f"{variables.get('__name__')}.{name}", where)
+    for chain, where in named.chains.items():
+        entries, path = variables, str(variables.get("__name__"))
+        for name in chain:
+            value = entries.get(name)
+            if not _may_change(value):
+                notes.picked(entries, (name,))
+            elif entries is not variables:
+                yield Read(ENTRY, entries, name, f"{path}.{name}", where)
+            if not isinstance(value, types.ModuleType) or value.__name__ == "torch._C":
+                break
+            entries, path = vars(value), value.__name__
+
+
+def _may_change(value: Any) -> bool:
+    """A function, whatever stands in its place, or a number."""
+    return not isinstance(value, (type, types.ModuleType)) and not is_setting(value) and (callable(value) or is_number(value))
+
+
+def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
+    """A function of the class in C is replaced by an entry in the class in Python, which then is larger. Their backward() calls another one."""
+    import torch
+
+    entries = entries_of(torch.Tensor)
+    yield Read(SIZE, entries, None, "the functions of torch.Tensor")
+    for name in names:
+        if name in entries:
+            yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
+    yield Read(ENTRY, vars(torch.autograd), "backward", "torch.autograd.backward")
+
+
+def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes) -> Iterator[Read]:
+    """Functions that ran, and numbers and flags that stand in the class."""
+    # Called without their names.
+    called = {key for key in ("forward", "__call__") if hasattr(kind, key)}
+    for each in kind.__mro__:
+        entries = entries_of(each)
+        for key in sorted(called) if each is not object else ():
+            yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
+        called -= entries.keys()
+        functions = []
+        for key, value in list(entries.items()) if is_torchs(each.__module__) else ():
+            code = getattr(getattr(value, "fget", None) or getattr(value, "__func__", value), "__code__", None)
+            if code is not None:
+                functions.append(key)
+            if isinstance(value, types.FunctionType) and code in ran and not is_torchs(value.__module__ or ""):
+                yield Read(CODE, value, None, f"the code of {each.__name__}.{key}()")
+            if code in ran or key in names and is_number(value) and not key.startswith("__"):
+                yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
+        if is_torchs(each.__module__):
+            notes.members(each, functions)

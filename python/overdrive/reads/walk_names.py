@@ -1,0 +1,147 @@
+"""Which names the code uses that ran in a captured function."""
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from overdrive.reads.code import Watcher
+from overdrive.reads.names import NAMERS, fields_of, names_of
+
+# Functions of data sets, samplers and loaders that look at items.
+_TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
+
+
+# Functions of PyTorch's optimizers and schedulers that go through all attributes.
+_WHOLE_OPTIMIZER = ("state_dict", "__repr__", "__getstate__")
+
+
+class KnownNames(NamedTuple):
+    """What an earlier walk has found out on its way, so that the next need not go the same way twice: attributes that values name, for
+    the program's objects, PyTorch's and those of Python's library, and code that is assumed to have run."""
+
+    attributes: tuple[dict[str, str], dict[str, str], dict[str, str]]
+    assumed: dict[types.CodeType, dict[str, Any]]
+
+
+class WalkNames:
+    """Names by which values are found, each with its line; more come on the way of a walk."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.refusals: list[str] = []
+        # Objects are looked at again when more names are known.
+        self._looks_again = False
+        self._codes = {code for code, _ in watcher.codes}
+        # Code that is not known to have run, with its globals.
+        self._assumed: dict[types.CodeType, dict[str, Any]] = {}
+        self._attributes: dict[str, str] = {}
+        self._nn_attributes: dict[str, str] = {}
+        self._standard_attributes: dict[str, str] = {}
+        self._strings: set[str] = set()
+        # Attributes whose absence is a value.
+        self._optional: dict[str, str] = {}
+        # Of these, those of tensors and modules, of which there are many, and those that only methods ask of their own object.
+        self._asked: dict[str, str] = {}
+        self._asked_of_self: dict[types.CodeType, dict[str, str]] = {}
+        # Parts of names of attributes that the code puts together; "": any name. Of any object, and of the methods' own.
+        self._whole: dict[str, str] = {}
+        self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
+        self._by_strings, self._by_modules, self._all_fields, self._fills_texts = "", "", "", ""
+        # Names whose values the code takes, and does not call at once.
+        self._passed: set[str] = set()
+        # Functions of modules whose values it takes, by their ways.
+        self._passed_chains: set[tuple[str, ...]] = set()
+        for code in self._codes:
+            self._take(code)
+        self._take_strings(self._codes)
+        if any(names_of(code).catches for code in self._codes):
+            for code in watcher.failed:
+                names = names_of(code)
+                self._optional.update(names.attributes)
+                (self._asked_of_self.setdefault(code, {}) if code.co_varnames[:1] == ("self",) else self._asked).update(names.attributes)
+        for code in watcher.nn_codes:
+            self._nn_attributes.update(names_of(code).attributes)
+            if code.co_name in _WHOLE_OPTIMIZER and f"{os.sep}optim{os.sep}" in code.co_filename:
+                self.refusals.append(f"The function asks an optimizer or a scheduler for all that it has ({code.co_name}()), which no guard looks "
+                                     "at; call it outside of the function.")
+        for code in watcher.standard_codes:
+            names = names_of(code)
+            self._standard_attributes.update(names.attributes)
+            if names.whole_of_self:
+                self._whole_of_self[code] = names.whole_of_self
+        # Whether PyTorch's code went through data sets, or asked for their lengths alone.
+        self._takes_items = any(code.co_name in _TAKES_ITEMS for code in watcher.nn_codes)
+        self._operators = {name for code in self._codes for name in names_of(code).operators}
+
+    def names(self) -> set[str]:
+        """Attributes that the program's code names."""
+        return {*self._attributes, *(["__dict__"] if "" in self._whole else [])}
+
+    def known_names(self) -> KnownNames:
+        return KnownNames((self._attributes, self._nn_attributes, self._standard_attributes), self._assumed)
+
+    def goes_by_strings(self) -> bool:
+        """Whether values may be names of attributes."""
+        return bool(self._by_strings)
+
+    def _names_of_torch(self) -> set[str]:
+        return {*self._nn_attributes, *self._operators}
+
+    def _take(self, code: types.CodeType) -> None:
+        """More code that ran, or may run."""
+        names = names_of(code)
+        self._asked.update(names.asked)
+        if names.asked_of_self:
+            self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
+        self._strings |= names.strings
+        self._passed |= names.passed.keys()
+        self._passed_chains |= names.passed_chains
+        self._whole.update(names.whole)
+        if names.whole_of_self:
+            self._whole_of_self[code] = names.whole_of_self
+        self._by_strings = self._by_strings or names.by_strings
+        self._by_modules = self._by_modules or names.any_module
+        if names.any_module and names.makes_texts:
+            self.refusals.append(f"The function finds modules by names that it computes ({names.any_module}); write the names.")
+        self._all_fields = self._all_fields or names.all_fields
+        self._fills_texts = self._fills_texts or names.fills_texts
+        self._optional.update(names.strings_of_attributes)
+        self._optional.update(names.caught)
+        for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
+            for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                known.setdefault(name, where)
+        for name, line in names.passed.items():
+            if name in NAMERS:
+                self.refusals.append(f"The function gives {name}() to another one ({line}), so that no guard knows which names it takes; write the "
+                                     "names.")
+        if names.any_global:
+            self.refusals.append(f"The function finds globals by names that it computes ({names.any_global}); write the names, or keep "
+                                 "the values in a dict.")
+
+    def _take_strings(self, codes: Iterable[types.CodeType]) -> None:
+        """A string of one function may name an attribute for another one."""
+        self._all_globals = {name: where for code in codes for name, where in names_of(code).globals.items()}
+        asking = next((self._all_globals[name] for name in ("getattr", "hasattr", "vars") if name in self._all_globals), "")
+        for text in self._strings if asking else ():
+            if text.isidentifier():
+                for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                    known.setdefault(text, asking)
+
+    def _note_string(self, text: str) -> None:
+        """A value that may be the name of an attribute, as an alias is."""
+        for part in text.split("."):
+            if part.isidentifier():
+                self._note_attribute(part, self._by_strings)
+
+    def _note_fields(self, text: str) -> None:
+        """A text whose fields may name attributes."""
+        for name in fields_of(text):
+            self._note_attribute(name, self._fills_texts)
+
+    def _note_attribute(self, name: str, where: str) -> None:
+        if name not in self._attributes:
+            for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                known.setdefault(name, where)
+            self._looks_again = True

@@ -1,0 +1,272 @@
+"""A training step that is recorded once and replayed afterwards, without Python."""
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from overdrive.native.dynamo import around
+from overdrive.native.library import call, whole_number
+from overdrive.native.recording import _refuse
+from overdrive.step.methods import Method, itself
+from overdrive.step.reasons import Number
+from overdrive.step.run import StepRun
+from overdrive.step.variant import _Variant
+from overdrive.values.arguments import Arguments, Given
+from overdrive.values.facts import SUBCLASS
+from overdrive.values.forms import filled, form_of_results
+from overdrive.values.read import frozen
+
+_REPLAYED: Any = object()
+
+
+class CapturedStep(Method, StepRun):
+    """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
+    function."""
+
+    @around
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not self._busy.acquire(blocking=False):
+            return self._meanwhile(Arguments(list(inputs), keywords) if keywords else inputs)
+        try:
+            return self._call_alone(inputs, keywords)
+        finally:
+            self._busy.release()
+
+    def _meanwhile(self, inputs: Any) -> Any:
+        """The function, called by itself, or while another thread is in a call."""
+        if self._running == threading.get_ident():
+            reason = "The function calls the captured step itself; call the function there."
+            _refuse(reason)
+            return self._eager(inputs, reason)
+        self._python_calls += 1
+        return self._plainly(inputs)
+
+    def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        if self._rest:
+            return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
+        budget = self._budget
+        if budget.timing:
+            budget.tick(self._form is _REPLAYED)
+        template: tuple[Any, ...] = ()
+        tensors: Sequence[Any] = inputs
+        given = None
+        if keywords or not all(isinstance(x, self._tensor) for x in inputs) or len(set(map(id, inputs))) < len(inputs):
+            given = Given(inputs, keywords)
+            template, tensors = given.template, given.tensors
+            if keywords or given.reason:
+                inputs = Arguments(list(inputs), keywords)  # type: ignore[assignment]
+            if given.reason:
+                return self._eager(inputs, given.reason)
+        if self._given_up or self._is_in_a_mode():
+            return self._eager(inputs, self._reason_for_python())
+        if self._found_optimizers:
+            self._take_found_optimizers()
+        optimizer = self._optimizer
+        if optimizer is not None and (reason := optimizer.begin_call()):
+            self._given_up = reason
+            return self._eager(inputs, reason)
+        if optimizer is not None and optimizer.take_crossed():
+            self._start_again("momentum or weight decay was switched on or off")
+        if self._structure is not None and (changed := self._structure.changed()) is not None:
+            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        if self._unsure:
+            self._look_at_unsure()
+        facts = self._facts.of(tensors)
+        if facts is None:
+            return self._eager(inputs, SUBCLASS)
+        key = (template, None if self._watch is None else Number(frozen(self._watch())),
+               () if optimizer is None else optimizer.gradients(), facts)
+        variant = self._variant
+        if (variant is None or variant.key != key or variant.reads.changed() is not None
+                or variant.doubt > 1 and len(self._variants) > 1 or not variant.takes(template)):
+            if not budget.is_off:
+                budget.begin()
+            variant = self._find_variant(key)
+            if self._given_up or variant is None:
+                return self._eager_without_values(inputs)
+        if self._written_ahead:
+            self._write_ahead(variant)
+        self._form, self._given = _REPLAYED, given
+        results = self._call_library(tensors)
+        form = self._form
+        if form is not _REPLAYED:
+            self._note_run()
+            for left in form.left if form.is_recorded else ():
+                left.put_in_a_recording(results, tensors)
+        else:
+            self._runs_in_turn = 0
+            if not budget.is_off and (budget.timing or budget.is_begun):
+                self._note_replay()
+            if variant.numbers is not None:
+                variant.numbers.replayed()
+            for setting in variant.settings.values():
+                setting.put()
+            form = self._one_form or self._forms[call("Capture.current", self._capture)]
+            for left in form.left:
+                left.put(results, tensors)
+            if form.assigned:
+                self._assigned.put(form.assigned)
+        return filled(form.result, iter(results))
+
+    def _eager_without_values(self, inputs: Any) -> Any:
+        """No recordings are for the call's values, and none are made."""
+        try:
+            return self._eager(inputs, self._given_up or self._eager_reason)
+        finally:
+            self._budget.end(True)
+
+    def _rested(self, inputs: Any) -> Any:
+        """A call that is plain without a look at anything."""
+        self._rest -= 1
+        budget = self._budget
+        if not budget.timing:
+            return self._eager(inputs, self._eager_reason)
+        budget.tick(False)
+        try:
+            return self._eager(inputs, self._eager_reason)
+        finally:
+            budget.end_plain()
+            if not self._rest:
+                self._compare_times()
+
+    def _write_ahead(self, variant: _Variant) -> None:
+        """A replay reads options that the function writes before its update. The function itself begins with those of before (_run)."""
+        left = () if variant.numbers is None else variant.numbers.left()
+        for optimizer, places in self._written_ahead if left else ():
+            ahead: dict[int, dict[str, Any]] = {}
+            for group, key, number in places:
+                if left[number] is None:
+                    continue
+                ahead.setdefault(group, {})[key] = left[number]
+            optimizer.write_numbers(ahead)
+
+    def _call_library(self, tensors: Sequence[Any]) -> Any:
+        """The call, eager or a replay. An error of the function is raised as the function raised it."""
+        try:
+            return self._call(self._capture, tensors)
+        except BaseException:
+            error, self._error = self._error, None
+            self._budget.drop()
+            if error is None:
+                raise
+            raise error from None
+
+    def _reason_for_python(self) -> str:
+        if self._given_up:
+            return self._given_up
+        if self._keeps_parametrizations():
+            return ("torch.nn.utils.parametrize.cached() keeps tensors from call to call, and calls inside of it run eagerly; enter it "
+                    "inside of the function.")
+        return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
+                "call the step outside of the mode.")
+
+    def _eager(self, inputs: Sequence[Any], reason: str) -> Any:
+        self._python_calls += 1
+        self._eager_reason = reason
+        self._count_run()
+        return self._plainly(inputs)
+
+    def _plainly(self, inputs: Sequence[Any]) -> Any:
+        import torch
+
+        if torch._C._functorch.maybe_current_level() is not None:
+            return self._apply(inputs)  # torch.func.grad() goes on with the results
+        leaves: list[Any] = []
+        form = form_of_results(self._apply(inputs), leaves)
+        return filled(form, iter([leaf.detach() for leaf in leaves]))
+
+    def save(self, path: str, *, names: dict[str, Any] | None = None, values: bool = True) -> None:
+        """Writes the step to a file, with which :func:`load_step` trains without this function, in Python or in C++.
+
+        The tensors of modules have the names of ``state_dict()``. ``names`` gives others: of tensors, or of modules as a
+        beginning of their names. ``values=False`` leaves the values out. docs/guide/step_files.md tells more.
+        """
+        from overdrive.step.file import save_steps
+
+        save_steps(path, {"step": self}, names=names, values=values)
+
+
+def _optimizers_in(optimizer: Any) -> list[Any]:
+    import torch
+
+    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
+        raise TypeError(f"optimizer= is {optimizer!r} and must be a torch.optim.Optimizer or a list of them")
+    return list(dict.fromkeys(optimizers))
+
+
+def _roots_in(modules: Any) -> list[Any]:
+    import torch
+
+    roots = [modules] if isinstance(modules, torch.nn.Module) else list(modules) if isinstance(modules, Iterable) else None
+    if roots is None or not all(isinstance(module, torch.nn.Module) for module in roots):
+        raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")
+    return roots
+
+
+def capture(function: Any = None, *, optimizer: Any = None, modules: Any = (),
+            watch: Callable[[], Any] | None = None, constant_numbers: bool = False, constant_modes: bool = False,
+            programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True, lanes: int = 1,
+            eager_calls: int = 1, always: bool = False) -> CapturedStep:
+    """Records what ``function`` does in its first calls, and replays it afterwards with the same bits, without Python.
+
+    ``function`` is a whole training step, or a method that is decorated. It takes tensors and numbers and returns tensors, alone or in
+    tuples, lists and dicts. Optimizers whose ``step()`` it calls are found; ``optimizer`` names one, or a list of several: SGD,
+    Adam, AdamW, Adagrad, Adamax, NAdam and RAdam, whose options are read in every call, so that learning rates may change;
+    RMSprop, Adadelta, Rprop and those of your own classes, with a recording for each value.
+    Numbers, flags, modules and containers that the function reads by its names are looked at in every call; another value
+    has a recording of its own, and ``guards="promised"`` leaves them unlooked at; it wants optimizers named.
+    ``watch`` is a function without arguments for values that no name leads to. ``passes=False`` makes every replay run every
+    recorded operator. ``lanes=`` runs operators that do not need each other on up to so many threads, with the same bits;
+    0: on as many as help. ``eager_calls=`` makes that many calls eager before the first is recorded: more than one show what an
+    eager call takes, which ``save()`` writes to the file. Where replays turn out slower than eager calls, calls run eagerly, unless
+    ``always=True``. docs/guide/capturing.md has the contract.
+
+    >>> import overdrive, torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> def train(x, y):
+    ...     optimizer.zero_grad()
+    ...     loss = torch.nn.functional.mse_loss(model(x), y)
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> step = overdrive.capture(train, optimizer=optimizer)
+    >>> for _ in range(10):
+    ...     x = torch.randn(4, 8)
+    ...     loss = step(x, x.sum(1, keepdim=True))
+    >>> step.stats()["replayed"], step.refusal()
+    (6, '')
+    """
+    if function is None:
+        return functools.partial(  # type: ignore[return-value]
+            capture, optimizer=optimizer, modules=modules, watch=watch, constant_numbers=constant_numbers, constant_modes=constant_modes,
+            programs=programs, check_every=check_every, guards=guards, passes=passes, lanes=lanes, eager_calls=eager_calls, always=always)
+    if not callable(function):
+        raise TypeError(f"capture() was given {type(function).__name__} and takes a function")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError("capture() takes a plain function, and was given a coroutine or a generator")
+    optimizers, roots = _optimizers_in(optimizer), _roots_in(modules)
+    if watch is not None and not callable(watch):
+        raise TypeError(f"watch= is {watch!r} and must be a function without arguments that returns the values")
+    for name, flag in (("constant_numbers", constant_numbers), ("constant_modes", constant_modes), ("passes", passes),
+                       ("always", always)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}= is {flag!r} and must be True or False")
+    if guards not in ("checked", "promised"):
+        raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
+    options: dict[str, Any] = {"constant_numbers": constant_numbers, "constant_modes": constant_modes,
+               "programs": whole_number("capture", "programs", programs, least=0),
+               "check_every": whole_number("capture", "check_every", check_every, least=0), "guarded": guards == "checked",
+               "passes": passes, "lanes": min(whole_number("capture", "lanes", lanes, least=0), 64),
+               "eager_calls": whole_number("capture", "eager_calls", eager_calls, least=1), "always": always}
+
+    def another(function: Callable[..., Any], copied: Callable[[Any], Any]) -> CapturedStep:
+        step = CapturedStep(function, list(map(copied, optimizers)), list(map(copied, roots)), copied(watch), **options)
+        step._another = another
+        return step
+
+    return another(function, itself)

@@ -1,0 +1,320 @@
+"""What a captured function reads and changes, seen while it runs."""
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from overdrive.effects.assigned import is_empty_container
+from overdrive.effects.left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
+from overdrive.native.library import call
+from overdrive.native.recording import _refuse
+from overdrive.numbers.call_numbers import CallNumbers
+from overdrive.numbers.counters import Counter, is_counted, is_only_written
+from overdrive.numbers.tracked import Tracked, TrackedWhole
+from overdrive.reads.code import Found, Watcher
+from overdrive.reads.last_walk import LastWalk
+from overdrive.reads.walk import Walk
+from overdrive.step.choice import StepChoice
+from overdrive.step.variant import _Variant
+from overdrive.values.arguments import Nested
+from overdrive.values.forms import classes_in, form_of
+from overdrive.values.read import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Held, Read, as_it_is_now, bytes_of, is_all_numbers,
+                                   is_array, is_number)
+
+
+_Place = tuple[int, int, Any]
+NOT_CHANGED_BY_REPLAYS = "The function changes {}, which a replay would not; change it outside of the function."
+# Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
+_IN_CYCLES = 1 << 14
+# Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
+_WRITTEN_FIRST = {"_last_op": "tensordict"}
+# Calls that make or take away one value, after which that is a refusal.
+_MOST_APPEARANCES = 3
+
+
+class StepLearning(StepChoice):
+    """Values that guards look at, and those that the function changes itself."""
+
+    def _tell_refusal(self, variant: _Variant, numbers: CallNumbers, recorded: bool) -> None:
+        """No value of a counter comes again, so that a recording for each would gain nothing."""
+        if recorded and numbers.refusal and numbers.counters:
+            names = ", ".join(counter.told() for counter in numbers.counters)
+            _refuse(f"The function counts in {names}, and a replay cannot tell what it makes of that: {numbers.refusal}. Count outside of the "
+                    "function, and give it what depends on the count as an argument.")
+
+    def _note_written(self, before: Sequence[Any]) -> None:
+        """What the function gives a new value in each call need not be the same before the call, if it does not read it."""
+        written = []
+        for (place, read), value in zip(list(self._written_elsewhere.items()), before):
+            if read.now() is not value and can_be_left(read):
+                written.append(read)
+                self._own[place] = self._left[place] = read
+                del self._written_elsewhere[place]
+        self._forget_expected(written)
+
+    def _forget_expected(self, reads: Sequence[Read]) -> None:
+        """Of guards whose values may die. Other sets of values share them, and a call never fits those again."""
+        for read in reads:
+            read.expected = NOTHING
+        self._variants = [each for each in self._variants if each is self._variant or not any(map(each.reads.has, reads))]
+
+    def _note_own(self, changed: dict[Any, Read]) -> None:
+        """What the function has changed while it ran. A tensor that it gives a name anew stays the recorded one in replays."""
+        self._take_settings(changed)
+        self._own.update(changed)
+        self._refuse_lost_changes(changed)
+        for place, read in changed.items():
+            if is_counted(read.expected, read.now()):
+                self._begin_to_count(place, read)
+                continue
+            had_more = has_tensors_or_numbers(read.expected)
+            if not had_more and (type(read.now()) in (int, float) or is_all_numbers(read.now()) or is_empty_container(read.now())):
+                self._begin_to_assign(place, read)
+                self._refuse_kept_container(place, read)
+                if read.expected is NOTHING and place not in self._assigned:
+                    self._look_from_now_on(place, read)
+                continue
+            is_tensor = isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor)
+            if not self._is_made_of_the_old(read):
+                if can_be_left(read) or had_more and is_number(read.now()) and can_be_put(read):
+                    self._begin_to_leave(place, read)
+                elif read.kind not in IN_CONTAINERS:
+                    self._note_object(place, read)
+            elif is_tensor:
+                _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
+                        "(copy_).")
+        self._take_written()
+        self._let_go_of_old(changed)
+
+    def _note_object(self, place: tuple[int, int, Any], read: Read) -> None:
+        """What has no tensors, and does not go on as a number does."""
+        before, now = read.expected, read.now()
+        if _WRITTEN_FIRST.get(read.key) in sys.modules:
+            return
+        if before is NOTHING or now is NOTHING or is_number(before) != is_number(now):
+            self._look_from_now_on(place, read)
+        elif _is_another_object(before, now):
+            self._refuse_change(place, read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
+                                "change the tensors and numbers in it.")
+        else:
+            self._guard_as_it_is_now(place, read)
+
+    def _look_from_now_on(self, place: tuple[int, int, Any], read: Read) -> None:
+        """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
+        self._appearances[place] = self._appearances.get(place, 0) + 1
+        if self._appearances[place] > _MOST_APPEARANCES:
+            self._refuse_change(place, read, "The function makes {}, or takes it away, in each call; keep it, and change what is in it.")
+            return
+        self._own.pop(place, None)
+        self._drop_all()
+
+    def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
+        """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
+        self._has_refused_change = True
+        if self._variant is not None and self._variant.recordings:
+            # They have met the value of before.
+            self._own.pop(place, None)
+            self._variant.reads.add([read])
+        else:
+            self._guard_as_it_is_now(place, read)
+        _refuse(reason.format(read.told()))
+
+    def _guard_as_it_is_now(self, place: tuple[int, int, Any], read: Read) -> None:
+        self._own.pop(place, None)
+        if self._variant is not None:
+            self._variant.reads.add([as_it_is_now(read)])
+
+    def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
+        """An empty container that the function also reads stays the same in replays, where the program has the one before."""
+        before = read.expected
+        if (place not in self._assigned and is_empty_container(before) and before is not read.now() and call("Recording.is_active")
+                and self._is_held(before)):
+            _refuse(f"The function gives {read.told()}, another {type(before).__name__} in each call, and the program keeps the one before, which "
+                    "would be the same one in replays; clear() it, or make it outside of the function.")
+
+    def _refuse_lost_changes(self, changed: dict[Any, Read]) -> None:
+        """What the function adds to containers of the program or takes from them, and gradients that it assigns to tensors which need
+        none. A replay puts back what it leaves under a name."""
+        states = [] if self._optimizer is None else self._optimizer.states()
+        for place, read in changed.items():
+            if read.kind not in IN_CONTAINERS and (read.kind, read.key) != (ATTRIBUTE, "grad") or place in self._changed_apart:
+                continue
+            if any(read.holder is state for state in states) or not self._is_held_in_call(place, read.holder):
+                continue
+            come = sum(each.kind == ENTRY and each.holder is read.holder and each.expected is NOTHING and can_be_left(each)
+                       for each in changed.values())
+            if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
+                continue
+            self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
+
+    def _is_held_in_call(self, place: tuple[int, int, Any], container: Any) -> bool:
+        """To ask takes milliseconds, and what an eager call has found needs no answer in each that follows."""
+        if place in self._held and not call("Recording.is_active"):
+            return True
+        is_held = self._is_held(container)
+        if is_held:
+            self._held.add(place)
+        return is_held
+
+    def _is_held(self, container: Any) -> bool:
+        """Whether the program has it still, and not another one in its place, as a cache has that is cleared."""
+        if not type(container).__flags__ & _IN_CYCLES:
+            return True
+        ours = [] if self._last_walk is None else self._last_walk.walk.keeps()
+        return any(not (isinstance(holder, (Read, Held, Found, types.FrameType)) or any(holder is one for one in ours))
+                   for holder in gc.get_referrers(container))
+
+    def _take_written(self) -> None:
+        """Numbers that are made of the call's own go on as counters do, and a tensor in the place of one is left."""
+        for place, value in list(self._assigned.written.items()):
+            if isinstance(value, (Tracked, TrackedWhole)):
+                self._count(place, self._assigned.drop(place))
+            elif has_tensors_or_numbers(value) and not is_all_numbers(value):
+                self._begin_to_leave(place, self._assigned.drop(place))
+
+    def _begin_to_count(self, place: tuple[int, int, Any], read: Read) -> None:
+        """It goes on in replays, where it is no constant that the function gives it. No recording so far knows what it makes of it."""
+        if not self._guarded or place in self._counters:
+            return
+        if not can_be_put(read):
+            if read.kind not in IN_CONTAINERS:
+                self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
+            return
+        if not isinstance(read.now(), (Tracked, TrackedWhole)) and is_only_written(read, self._codes):
+            self._begin_to_assign(place, read)
+        else:
+            self._count(place, read)
+
+    def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
+        """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
+        if place not in self._left and self._forms:
+            self._drop_all()
+        self._left[place] = read
+
+    def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
+        if can_be_put(read) and place not in self._assigned and is_only_written(read, self._codes):
+            self._assigned.add(place, read)
+            self._drop_all()
+
+    def _count_options(self) -> None:
+        """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""
+        for read in [] if self._optimizer is None else self._optimizer.written_inside():
+            self._own[read.place] = read
+            if read.place not in self._counters:
+                self._count(read.place, read)
+
+    def _count(self, place: tuple[int, int, Any], read: Read) -> None:
+        self._counters[place] = Counter(read)
+        self._written_ahead = [] if self._optimizer is None else self._optimizer.places_of(list(self._counters.values()))
+        self._drop_all()
+
+    def _take_settings(self, changed: dict[Any, Read]) -> None:
+        """Takes out flags, texts and tuples of numbers: a call leaves one in the place of another, and its recording is for that other one."""
+        variant = self._variant
+        assert variant is not None
+        for place, read in list(changed.items()):
+            now = read.now()
+            if can_be_put(read) and self._is_setting(read, now):
+                del changed[place]
+                self._settings[place] = read
+                variant.settings.setdefault(place, Setting(read))
+                variant.reads.add([read])
+
+    def _is_setting(self, read: Read, now: Any) -> bool:
+        if is_all_numbers(now) and is_all_numbers(read.expected):
+            return not is_only_written(read, self._codes)
+        return is_number(now) and is_number(read.expected) and not is_counted(read.expected, now)
+
+    def _note_settings(self, variant: _Variant) -> None:
+        for place, setting in variant.settings.items():
+            if place in self._changed_apart:
+                continue  # it is refused
+            if not setting.note(variant.recordings == 0):
+                _refuse(f"The function changes {setting.before.told()}, and leaves another value in each call; change it outside of the function.")
+        variant.recordings += not self._has_refused_change
+
+    def _let_go_of_old(self, changed: dict[Any, Read]) -> None:
+        """What the program has dropped must die as it would: a recording looks at what is held."""
+        self._forget_expected([read for read in changed.values() if not is_number(read.expected)])
+        nobodys = [place for place, read in self._own.items() if sys.getrefcount(read.holder) <= 2]
+        for place in nobodys:
+            del self._own[place]
+
+    def _is_made_of_the_old(self, read: Read) -> bool:
+        """Whether the call that is recorded has used what was there before."""
+
+        return any(call("Recording.knows", tensor) for tensor in tensors_in(read.expected))
+
+    def _tell_numbers(self, watcher: Watcher, walk: Walk) -> None:
+        """A number is written in the code, or comes from a value that is looked at in every call, or may change unseen."""
+        own = next((f"the function changes {read.told()}, and a replay does not, so that the number may be another one later"
+                    for place, read in self._own.items() if place not in {**self._left, **self._counters}
+                    and place not in self._assigned and not isinstance(read.now(), self._tensor)), "")
+        call("Recording.unseen_numbers", own)
+
+    def _only_read(self, reads: Mapping[_Place, Read]) -> dict[_Place, Read]:
+        """Places that other runs give values, and that this one has left alone: they have guards in its recording."""
+        return {place: read for place, read in reads.items()
+                if not (place in self._counters or place in self._assigned or place in self._ever_apart) and self._before.is_still_at(read)}
+
+    def _used_though_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
+        """Of these, tensors that an operator of the recording was given."""
+        return [as_it_is_now(read) for place, read in only_read.items() if place in self._left
+                and any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
+
+    def _look_at_assigned(self) -> None:
+        """Code that has not run before may read a number that no other code reads."""
+        for read in [read for read in self._assigned.reads() if not is_only_written(read, self._codes)]:
+            self._assigned.drop(read.place)
+            self._own.pop(read.place, None)
+            self._is_outdated = True
+            _refuse(f"The function gives {read.told()} in some calls and reads it in others; the next calls are recorded with its value.")
+
+    def _classes_of_arguments(self, template: Any) -> Iterable[type]:
+        """What stands in them is read through arguments, which have guards of their own."""
+        return dict.fromkeys(kind for part in template if isinstance(part, Nested) for kind in classes_in(part.form))
+
+    def _learn(self, variant: _Variant, watcher: Watcher, only_read: Mapping[_Place, Read]) -> Walk:
+        last = self._last_walk
+        own, given = self._own.keys() - only_read.keys(), self._left.keys() - only_read.keys()
+        new = None if last is None else last.look(watcher, given)
+        if last is None or new is None:
+            last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
+        if new is None or variant.walk_number != last.number:
+            variant.walk_number, new = last.number, last.reads()
+        walk = last.of_one_call(self._met_functions, [*watcher.found(), *self._classes_of_arguments(variant.key[0])])
+        self._known_names = last.walk.known_names()
+        new += walk.beyond()
+        for reason in walk.refusals:
+            _refuse(reason)
+        self._modules.update(dict.fromkeys(walk.modules))
+        variant.generators = walk.generators
+        self._facts.ask(walk.names())
+        self._named = walk.leaves
+        self._facts.ask_for_gradients_of(self._lasting())
+        if self._optimizer is not None:
+            self._optimizer.note_names(new)
+            new += self._optimizer.options_read()
+        variant.reads.add(Alike(read) if place in self._left and isinstance(read.expected, self._tensor) else read
+                          for read in new if (place := read.place) not in own)
+        variant.reads.leave_out(own)
+        return walk
+
+
+def _is_another_object(before: Any, now: Any) -> bool:
+    """Whether both are objects that nobody looks into, and the program sees a difference: arrays, dates, instances of its classes."""
+    if is_empty_container(now) or any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now)):
+        return False
+    if is_array(before) and is_array(now):
+        return bytes_of(before) != bytes_of(now)
+    try:
+        return bool(form_of(before, [], []) != form_of(now, [], []))
+    except Exception:  # noqa: BLE001 - objects of the program that cannot be compared
+        return True
+
+
+def _length(value: Any) -> int:
+    return value if isinstance(value, int) else len(value)

@@ -1,0 +1,235 @@
+"""An optimizer whose ``step()`` is replayed: a captured step of its own, with the gradients as inputs."""
+from __future__ import annotations
+
+import copyreg
+import functools
+import os
+import time
+import weakref
+from typing import Any
+
+from overdrive.native.dynamo import around, tell_dynamo
+from overdrive.optimizers.one import Optimizer
+from overdrive.optimizers.rules import is_of_the_program
+from overdrive.reads.code import is_watched
+from overdrive.step.api import _REPLAYED, CapturedStep
+
+# A replay copies the gradients first. Of more than this, the copies cost more than what they save.
+_MOST_BYTES = 512 << 10
+_CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
+_FIRST = ("The first calls of an optimizer that nobody has given to captured() are PyTorch's, since one that is made for a few steps would gain "
+          "nothing.")
+_SLOWER = "Its replays were slower than the step() of its first calls, {:.0f} and {:.0f} microseconds, and step() is PyTorch's."
+_OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the class; capture the whole step, overdrive.capture(step), where it is a "
+                   "function.")
+# Under which an optimizer has its update, which leads back to it: both die together.
+_KEY = "_overdrive_update"
+
+
+class _Unasked(CapturedStep):
+    """Of an optimizer that nobody has given to captured(): a program that knows nothing of it gets no warning."""
+
+    def _count_run(self) -> None:
+        """``refusal()`` and ``overdrive.explain()`` say why nothing is replayed."""
+
+
+class _Update:
+    """The captured update of one optimizer, which has it. A copy of the optimizer has none."""
+
+    def __init__(self, optimizer: Any, options: dict[str, Any], calls_first: int) -> None:
+        import torch
+
+        self._optimizer, self._options = weakref.ref(optimizer), options
+        self.inside = False
+        # Calls that are PyTorch's before the first is recorded, and those that were.
+        self._calls_first, self._first = calls_first, 0
+        # Seconds that those took and so many replays after them, and what follows from that.
+        self._eager: list[float] = []
+        self._replays: list[float] = []
+        self._is_slower = False
+        # Of the gradients of the last call: how many, and their bytes.
+        self._sized, self._bytes = -1, 0
+        self._strided = torch.strided
+
+    @functools.cached_property
+    def captured(self) -> CapturedStep:
+        """Made when it is asked for: an optimizer that lives for a few steps does without."""
+        optimizer, options = self._optimizer(), self._options
+        # All its numbers are options, which are looked at in every call.
+        kind = _Unasked if self._calls_first else CapturedStep
+        captured = kind(self._step, [optimizer], [], None, True, False, options["programs"], options["check_every"],
+                        options["guarded"], name=f"step() of {type(optimizer).__name__}", passes=options["passes"],
+                        always=options["always"])
+        for _ in range(self._first):
+            captured.note_beside(_FIRST)
+        return captured
+
+    def __deepcopy__(self, _: Any) -> None:
+        """Where a class copies all that it has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def is_pytorchs(self) -> bool:
+        """Whether this call is PyTorch's: one of the first, or any, where replays were slower."""
+        if self._is_slower and not self.captured._given_up:  # it was reset
+            self._is_slower = False
+        return (self._first < self._calls_first or self._is_slower) and not is_watched()
+
+    def pytorchs(self, step: Any, *arguments: Any, **keywords: Any) -> Any:
+        if self._is_slower:
+            self.captured.note_beside("")
+            return step(*arguments, **keywords)
+        self._first += 1
+        start = time.perf_counter()
+        loss = step(*arguments, **keywords)
+        self._eager.append(time.perf_counter() - start)
+        return loss
+
+    def _weigh(self, seconds: float) -> None:
+        """A replay has taken so long. The clock sees what Python does around it, too."""
+        self._replays.append(seconds)
+        if len(self._replays) < len(self._eager):
+            return
+        eager, replay = (sorted(each)[len(each) // 4] for each in (self._eager, self._replays))
+        self._eager.clear()
+        self._is_slower = replay > eager and os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") != "1"
+        if self._is_slower:
+            self.captured._given_up = _SLOWER.format(replay * 1e6, eager * 1e6)
+
+    def _step(self, *_: Any) -> None:
+        self._base_step(self._optimizer())
+
+    def _base_step(self, optimizer: Any) -> None:
+        """What a recording puts in the place of step(), or the class's: a wrapper of the program's has run into this call."""
+        own = vars(optimizer).get("step")
+        if isinstance(getattr(own, "__self__", None), Optimizer):
+            own()
+        else:
+            type(optimizer).step(optimizer)
+
+    def __call__(self, optimizer: Any) -> None:
+        gradients = [gradient for group in optimizer.param_groups for parameter in group["params"]
+                     if (gradient := parameter.grad) is not None]
+        self.inside = True
+        try:
+            if is_watched():
+                self._base_step(optimizer)
+            elif reason := self._why_not(gradients):
+                self.captured.note_beside(reason)
+                self._base_step(optimizer)
+            elif self._eager:
+                start, captured = time.perf_counter(), self.captured
+                captured(*gradients)
+                if captured._form is _REPLAYED:
+                    self._weigh(time.perf_counter() - start)
+            else:
+                self.captured(*gradients)
+        finally:
+            self.inside = False
+
+    def _why_not(self, gradients: list[Any]) -> str:
+        """Why an update is PyTorch's own; "": it may be replayed."""
+        strided = self._strided
+        if [gradient for gradient in gradients if gradient.layout is not strided]:
+            return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
+        if len(gradients) != self._sized:  # else the same ones have gradients, of the same sizes
+            self._sized, self._bytes = len(gradients), sum(gradient.nbytes for gradient in gradients)
+        if self._bytes > _MOST_BYTES:
+            return (f"Its gradients have {self._bytes >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which "
+                    "copies them first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
+        return ""
+
+
+def update_of(optimizer: Any) -> CapturedStep | None:
+    update = vars(optimizer).get(_KEY)
+    return None if update is None else update.captured
+
+
+def captured_optimizer(optimizer: Any, options: dict[str, Any], calls_first: int = 0) -> Any:
+    if vars(optimizer).get(_KEY) is None:
+        kind: Any = type(optimizer)
+        optimizer.__class__ = _class_for(kind)
+        _rewrap(optimizer)
+        tell_dynamo()
+    update = vars(optimizer)[_KEY] = _Update(optimizer, options, calls_first)
+    if not calls_first:
+        _ = update.captured
+    return optimizer
+
+
+def release(optimizer: Any) -> None:
+    """Makes a captured one plain again. A wrapper that a scheduler has put around its step() leads to PyTorch's from here on."""
+    if vars(optimizer).pop(_KEY, None) is not None:
+        optimizer.__class__ = type(optimizer)._overdrive_base
+
+
+def _rewrap(optimizer: Any) -> None:
+    """A scheduler that was made before has wrapped the step() of the optimizer's own class, past the captured one."""
+    if not getattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched", False):
+        return
+    itself = weakref.ref(optimizer)
+
+    @functools.wraps(type(optimizer).step)
+    def step(*arguments: Any, **keywords: Any) -> Any:
+        optimizer: Any = itself()
+        optimizer._opt_called = True
+        return type(optimizer).step(optimizer, *arguments, **keywords)
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = step
+
+
+def _plain(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
+def _closure_of(closure: Any = None) -> Any:
+    """What step() of PyTorch's optimizers is called with, by place or by keyword."""
+    return closure
+
+
+@functools.lru_cache(maxsize=64)
+def _class_for(base: Any) -> Any:
+    """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
+    import torch
+
+    # Of the class's step() at the last call, which a program may patch.
+    known: Any = None
+    is_own = False
+
+    @around
+    def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        nonlocal known, is_own
+        update = vars(self).get(_KEY)
+        if update is None or update.inside:
+            return base.step(self, *arguments, **keywords)
+        if update.is_pytorchs():
+            return update.pytorchs(base.step, self, *arguments, **keywords)
+        if base.step is not known:
+            is_own, known = is_of_the_program(self), base.step
+        if is_own:
+            update.captured.note_beside(_OF_THE_PROGRAM)
+            return base.step(self, *arguments, **keywords)
+        closure = _closure_of(*arguments, **keywords)
+        if closure is not None and not update.captured.takes_closures():
+            update.captured.note_beside(_CLOSURE.format(base.__name__))
+            return base.step(self, *arguments, **keywords)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        update(self)
+        return loss
+
+    def reduced(self: Any, protocol: Any) -> Any:
+        parts = list(base.__reduce_ex__(self, protocol))
+        if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+            parts[:2] = _plain, (base,)
+        return tuple(parts)
+
+    step.__wrapped__ = base.step  # type: ignore[attr-defined]
+    # PyTorch wraps another step() that is not marked, in load_state_dict() too, and each wrapper calls the hooks.
+    step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
+    return type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
+                                         "__qualname__": base.__qualname__, "_overdrive_base": base})

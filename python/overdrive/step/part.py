@@ -1,0 +1,438 @@
+"""A part of a program that is recorded once and replayed afterwards, forward and backward."""
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from overdrive.effects.left import Left, can_be_left, can_be_put_back, put_back, putter_of
+from overdrive.native.dynamo import around
+from overdrive.native.library import call, whole_number
+from overdrive.native.recording import _refuse
+from overdrive.reads.code import is_watched
+from overdrive.step.api import _REPLAYED, CapturedStep
+from overdrive.step.learn import NOT_CHANGED_BY_REPLAYS
+from overdrive.step.methods import itself
+from overdrive.step.reasons import descended
+from overdrive.values.facts import SUBCLASS
+from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
+from overdrive.values.read import IN_CONTAINERS, as_it_is_now, is_scripted
+
+# Templates of calls whose graph may still run the function once more.
+_MOST_TEMPLATES = 4096
+_MOST_NOT_TAKEN = 4
+_NOT_TAKEN: Any = object()
+# A replay of fewer operators, with those of the backward, costs more than the call of a layer.
+_FEWEST_STEPS = 4
+_CALLS_TO_LOOK = 8
+
+
+class _Again(threading.local):
+    """Whether a part's function runs once more in a backward of this thread: parts in it are their functions."""
+
+    is_running = False
+
+
+_again = _Again()
+
+
+class CapturedPart(CapturedStep):
+    """A captured function whose results have a graph. Called as the function is, by any thread; one call at a time is
+    replayed, and others beside it run the function."""
+
+    def __init__(self, function: Callable[..., Any], modules: Iterable[Any], programs: int, check_every: int,
+                 guarded: bool, name: str = "", passes: bool = True, always: bool = False) -> None:
+        super().__init__(function, [], modules, None, False, False, programs, check_every, guarded, is_part=True, name=name,
+                         passes=passes, always=always)
+        # Of the call under way: what the caller gave, and its tensors.
+        self._given: Any = None
+        # Its tensors as the function gets them.
+        self._taken: Sequence[Any] = ()
+        # What the function has returned in it, and the tensors of that.
+        self._made: Any = None
+        self._templates: dict[int, Any] = {}
+        # Calls in turn with an argument that no recording takes.
+        self._not_taken = 0
+        # Why calls run eagerly from here on, without a look at anything; "" while they may be replayed.
+        self._resting = ""
+        # Objects of plain classes among the last results of the function.
+        self._returned: list[weakref.ref[Any]] = []
+        if not name:
+            functools.update_wrapper(self, function)
+
+    @around
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if self._is_in_a_mode():
+            self._eager_reason = self._reason_for_python()
+            return self._beside(inputs, keywords)
+        if (self._given_up or self._resting or _again.is_running or is_watched()
+                or not self._busy.acquire(blocking=False)):
+            return self._beside(inputs, keywords)
+        try:
+            result = self._alone(inputs, keywords)
+        finally:
+            self._busy.release()
+        return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
+
+    def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        if self._rest:
+            return self._rested((inputs, keywords))
+        budget = self._budget
+        if budget.timing:
+            budget.tick(self._form is _REPLAYED)
+        tensors: list[Any] = []
+        template = None if keywords else form_of_tensors(inputs, tensors)
+        if template is not None:
+            self._not_taken = 0
+        elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
+            self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
+                                  "name it.")
+            self._not_taken += 1
+            if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
+                self._given_up = self._eager_reason
+            return _NOT_TAKEN
+        self._not_taken = 0
+        facts = self._facts.of(tensors)
+        if facts is None:
+            self._eager_reason = SUBCLASS
+            return _NOT_TAKEN
+        if self._structure is not None and (changed := self._structure.changed()) is not None:
+            self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
+        if self._unsure:
+            self._look_at_unsure()
+        variant = self._variant
+        if variant is None or variant.key[0] != template or variant.key[3] != facts or variant.reads.changed() is not None:
+            if not budget.is_off:
+                budget.begin()
+            variant = self._find_variant((template, None, (), facts))
+            if self._given_up or variant is None:
+                budget.end(False)
+                return _NOT_TAKEN
+            if len(self._templates) >= _MOST_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
+            self._templates[variant.number] = template, variant
+        self._form = _REPLAYED
+        self._given = (inputs, keywords), tensors
+        try:
+            results = self._call_library(tensors)
+        finally:
+            self._given = None
+            made, self._made = self._made, None
+        form = self._form
+        if form is _REPLAYED:
+            self._runs_in_turn = 0
+            if not budget.is_off and (budget.timing or budget.is_begun):
+                self._note_replay()
+        else:
+            self._note_run()
+        if made is not None:
+            value, leaves = made
+            if len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results)):
+                return value
+        if form is _REPLAYED:
+            form = self._one_form or self._forms[call("Capture.current", self._capture)]
+        for left in form.left:
+            left.put(results, tensors)
+        return filled(form.result, iter(results), tensors)
+
+    def is_resting(self) -> bool:
+        return bool(self._resting)
+
+    def ran(self) -> bool:
+        """Whether the last call ran the function."""
+        return not self._rest and (self._form is not _REPLAYED or bool(self._given_up))
+
+    def rest(self, reason: str) -> None:
+        """From here on the function runs as if it were not captured."""
+        self._resting = reason
+
+    def reset(self) -> None:
+        super().reset()
+        self._resting, self._not_taken = "", 0
+
+    def refusal(self) -> str:
+        text = super().refusal() or self._resting
+        counts = self.stats()
+        if not counts["calls"]:
+            return ("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
+                    "overdrive.captured(model.method), or a function that calls it.")
+        if not text or self._resting or self._given_up or self._rest:
+            return text
+        if counts["eager"] == counts["calls"] > 4 and text.startswith("Calls are still recorded"):
+            return ("No backward has come through it yet, which is recorded with the call; where none will, call it under "
+                    "torch.no_grad().")
+        return text
+
+    def few_operators(self) -> int:
+        """How many a replay of its largest program has, if these are too few to gain anything; else 0."""
+        counts = [int(count) for count in re.findall(r"operators recorded, (\d+) steps", super().explain())]
+        return max(counts) if counts and max(counts) < _FEWEST_STEPS else 0
+
+    def _run_plainly(self, reason: str) -> None:
+        self.rest(f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless.")
+
+    def _eager(self, inputs: Any, reason: str) -> Any:
+        return self._beside(*inputs)
+
+    def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self._python_calls += 1
+        return self._function(*inputs, **keywords)
+
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        """The caller's own lists and dicts, which the function may change."""
+        self._taken = tensors
+        given, those = self._given
+        if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
+            return given
+        return filled(template, iter(tensors))
+
+    def _run_function(self, variant: Any, inputs: Any, recorded: bool) -> Any:
+        value = super()._run_function(variant, inputs, recorded)
+        given, those = self._given
+        tensors: list[Any] = []
+        if form_of(given, tensors) != variant.key[0] or any(a is not b for a, b in zip(those, tensors)):
+            self._given_up = ("The function changes a list, a dict or an object that it is given, and a replay would not; return what "
+                              "it puts there.")
+            _refuse(self._given_up)
+        return value
+
+    def _classes_of_arguments(self, template: Any) -> Iterable[type]:
+        return dict.fromkeys(classes_in(template))
+
+    def _apply(self, inputs: Any) -> Any:
+        return self._function(*inputs[0], **inputs[1])
+
+    def _run(self) -> int:
+        number = call("Recording.again")
+        return super()._run() if number < 0 else self._run_again(number)
+
+    def _run_again(self, number: int) -> int:
+        """In a backward, on any thread: nothing is recorded or learned."""
+
+        before = [(read, read.now()) for read in self._left.values()]
+        was_running, _again.is_running = _again.is_running, True
+        template, variant = self._templates[number]
+        changed = variant.reads.other_values()
+        values = [(read, read.now()) for read in changed if can_be_put_back(read)]
+        other = next((read for read in changed if not can_be_put_back(read) and (read.kind not in IN_CONTAINERS or self._matters(read))), None)
+        try:
+            if other is not None:
+                raise RuntimeError(f"{other.told()}, was changed between the call and its backward")
+            for read, _ in values:  # as they were in the call
+                put_back(read, read.expected)
+            tensors = call("Recording.inputs")
+            leaves: list[Any] = []
+            without_inputs(form_of_results(self._apply(filled(template, iter(tensors))), leaves, []), leaves, tensors)
+            for read, value in before:
+                if read.now() is not value:
+                    Left(read, leaves, tensors)
+                    putter_of(read)(value)
+            call("Recording.results", leaves)
+            return 1
+        except BaseException as error:
+            warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
+                          stacklevel=2)
+            return 0
+        finally:
+            for read, value in values:
+                put_back(read, value)
+            _again.is_running = was_running
+
+    def _form_of(self, value: Any, leaves: list[Any]) -> Any:
+        objects: list[Any] = []
+        form = without_inputs(form_of_results(value, leaves, objects), leaves, self._taken)
+        self._taken = ()
+        # What the call leaves behind comes to the leaves later.
+        self._made = value, leaves
+        before, self._returned = self._returned, [weakref.ref(one) for one in objects]
+        if any(one is other() for one in objects for other in before):
+            _refuse("The function returns an object that lives on, and a replay would make another one; return its tensors.")
+        return form
+
+    def _check_form(self, entry: int) -> None:
+        if self._given_up:
+            _refuse(self._given_up)
+        elif (other := others_in(self._form.result)) is not None:
+            _refuse(f"The function returns an object of {type(other)!r}; return tensors and numbers, alone or in containers.")
+        elif not self._note_form(entry):
+            _refuse("The function returns other numbers, or its tensors in another structure, than before; return the same.")
+
+    def _note_own(self, changed: dict[Any, Any]) -> None:
+        """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
+        alone, it does not change when it is recorded."""
+        assert self._variant is not None
+        if not call("Recording.is_active"):
+            # Another call is recorded after this one, and looks at them, too. Recordings that there are go by what was before.
+            is_recorded = self._variant.recordings > 0
+            self._variant.reads.add(read if is_recorded else as_it_is_now(read) for read in changed.values())
+            return
+        for place, read in changed.items():
+            if can_be_left(read) and not self._is_made_of_the_old(read):
+                self._left[place] = read
+            elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
+                _refuse(f"The function gives {read.told()}, a tensor; return it.")
+            else:
+                _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
+        # A call that does not change them may be recorded later, and is only good for what it has found there.
+        self._variant.reads.add(as_it_is_now(read) for place, read in changed.items() if place not in self._left)
+        self._let_go_of_old(changed)
+
+    def _count_run(self) -> None:
+        """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
+
+
+class _ModuleCall:
+    """What a captured module does when it is called: its part, or, where that is refused, the parts of its children."""
+
+    def __init__(self, module: Any, name: str, options: dict[str, Any]) -> None:
+        self._module = weakref.ref(module)
+        self._name, self._options = name, options
+        self.part: CapturedPart | None = CapturedPart(_Forward(module), [module], name=name, **options)
+        self.reason = ""
+        # Calls until a child that was captured for its parent is looked at: is it worth it?
+        self._looks_at = _CALLS_TO_LOOK if "." in name else 0
+
+    @around
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        part = self.part
+        if part is None:
+            return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
+        result = part(*inputs, **keywords)
+        if part.ran():
+            if not part.is_resting() and (reason := part.refused_for_good()):
+                self._descend(reason)
+        elif self._looks_at:
+            self._looks_at -= 1
+            if not self._looks_at and (count := part.few_operators()):
+                part.rest(f"It has {count} operators, too few to gain by a replay; it runs eagerly.")
+        return result
+
+    def told(self) -> str:
+        return f"  {self._name}: its children are captured instead\n    {self.reason}\n"
+
+    def __deepcopy__(self, _: Any) -> None:
+        """A copy of a module is a plain one. A parametrized module copies all that it has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def _descend(self, reason: str) -> None:
+        module = self._module()
+        if module is None or self.part is None:
+            return
+        if not any(_is_worth_it(child) for child in module.modules() if child is not module):
+            self.part.rest(reason)
+            return
+        self.part, self.reason = None, reason
+        descended.add(self)
+        _capture_children(module, self._name, self._options)
+
+
+class _Forward:
+    """The plain call of a module, which does not keep the module alive."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
+
+
+def _is_worth_it(module: Any) -> bool:
+    """A layer of one or two operators gains nothing alone."""
+    import torch
+
+    if is_scripted(module):
+        return False
+    own_class = not type(module).__module__.startswith("torch.nn")
+    return own_class or bool(module._modules) or isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase))
+
+
+def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
+    import torch
+
+    for key, child in module.named_children():
+        path = f"{name}.{key}"
+        if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+            _capture_children(child, path, options)
+        elif child._compiled_call_impl is None and _is_worth_it(child):
+            child._compiled_call_impl = _ModuleCall(child, path, options)
+
+
+def part_of(target: Any) -> CapturedStep | None:
+    """The part that stands for a captured module, or the step that stands for the ``step()`` of a captured optimizer; None where
+    there is none, or where the children of a module are captured: ``overdrive.explain()`` says why."""
+    import torch
+
+    if isinstance(target, torch.optim.Optimizer):
+        from overdrive.step.optimizer_part import update_of
+
+        return update_of(target)
+    call = target._compiled_call_impl
+    return call.part if isinstance(call, _ModuleCall) else None
+
+
+def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, guards: str = "checked", passes: bool = True,
+             always: bool = False) -> Any:
+    """A module, an optimizer or a function that is recorded in its first calls and replayed afterwards, with the same bits.
+
+    A module stays the same object, with its hooks, its ``state_dict()`` and its class; from here on its calls are
+    replayed, and so are their backwards. Where it cannot be recorded, its children are. An optimizer stays itself, too;
+    its ``step()`` is replayed. A function takes and returns tensors and numbers, alone or in containers, and may be
+    decorated. Where replays turn out slower than eager calls, calls run eagerly, unless ``always=True``.
+    docs/guide/parts.md has the contract, and ``overdrive.explain()`` says what is replayed.
+
+    >>> import overdrive, torch
+    >>> model = overdrive.captured(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)))
+    >>> optimizer = overdrive.captured(torch.optim.Adam(model.parameters()))
+    >>> for _ in range(10):
+    ...     x = torch.randn(4, 8)
+    ...     optimizer.zero_grad()
+    ...     loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> print(overdrive.explain().splitlines()[1])
+    2 captured steps and parts.
+    """
+    import torch
+
+    if guards not in ("checked", "promised"):
+        raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
+    for name, flag in (("passes", passes), ("always", always)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}= is {flag!r} and must be True or False")
+    options: dict[str, Any] = {"programs": whole_number("captured", "programs", programs, least=0),
+               "check_every": whole_number("captured", "check_every", check_every, least=0),
+               "guarded": guards == "checked", "passes": passes, "always": always}
+    if target is None:
+        return functools.partial(captured, programs=programs, check_every=check_every, guards=guards, passes=passes,
+                                 always=always)
+    if isinstance(target, torch.nn.Module):
+        if target._compiled_call_impl is not None and not isinstance(target._compiled_call_impl, _ModuleCall):
+            raise ValueError("captured() was given a module that is compiled; capture it, or compile it")
+        if is_scripted(target):
+            raise ValueError("captured() was given a module that torch.jit.script() or trace() made; capture the one it was made of")
+        target._compiled_call_impl = _ModuleCall(target, type(target).__name__, options)
+        return target
+    if isinstance(target, torch.optim.Optimizer):
+        from overdrive.step.optimizer_part import captured_optimizer
+        from overdrive.step.optimizers_made import forget
+
+        forget(target)
+        return captured_optimizer(target, options)
+    if not callable(target):
+        raise TypeError(f"captured() was given {type(target).__name__} and takes a module, an optimizer or a function")
+    if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
+        raise TypeError("captured() takes a plain function, and was given a coroutine or a generator")
+
+    def another(function: Callable[..., Any], _: Callable[[Any], Any]) -> CapturedPart:
+        part = CapturedPart(function, [], **options)
+        part._another = another
+        return part
+
+    return another(target, itself)

@@ -1,0 +1,291 @@
+"""What a captured step says: reasons with the line of the program, and all steps of a process."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from overdrive.native.library import address_of, call
+from overdrive.reads.code import Watcher, line_of_caller
+from overdrive.reads.names import steps_of
+from overdrive.tools.engine import installed, stats
+from overdrive.values.read import same_value
+
+_MOST_REASONS = 4
+_MOST_LINES = 4
+
+steps: weakref.WeakSet[Any] = weakref.WeakSet()
+# Calls of modules whose children are captured instead.
+descended: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def explain() -> str:
+    """All captured steps of the process, and the engine: what runs where, and why not.
+
+    >>> import overdrive
+    >>> print(overdrive.explain().splitlines()[0])
+    The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.
+    """
+    counts = stats()
+    if installed():
+        native = sum(counts["own_nodes"].values())
+        text = (f"The engine is installed: {counts['backwards']} backwards on Overdrive, {counts['nodes']} nodes, {native} of "
+                "them run by Overdrive itself.\n")
+        for reason, times in counts["forwarded"].items():
+            text += f"  {times} backwards on PyTorch: {reason}\n"
+    else:
+        text = "The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.\n"
+    known = sorted(steps, key=lambda step: step.title())
+    text += f"{len(known)} captured steps and parts.\n"
+    for step in known:
+        made = step.stats()
+        text += (f"  {step.title()}: {made['calls']} calls, {made['replayed']} replayed, "
+                 f"{made['calls'] - made['replayed']} eager or recorded\n")
+        if refusal := step.refusal():
+            text += f"    {refusal}\n"
+    return text + "".join(sorted(call.told() for call in descended))
+
+
+HELD_GRADIENT = ("It is the .grad of a parameter, and a variable of the program still holds it, as `g = p.grad` does after a loop; read p.grad "
+                 "without such a variable, `del g` before the next call, or keep p.grad.clone().")
+
+
+def gradients_of(tensors: Iterable[Any]) -> list[weakref.ref[Any]]:
+    return [weakref.ref(tensor.grad) for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+
+
+def is_one_held(gradients: Iterable[weakref.ref[Any]], tensors: Iterable[Any]) -> bool:
+    """Whether one of these lives on, though no tensor has it as its gradient any more."""
+    now = {id(tensor.grad) for tensor in tensors if tensor.is_leaf and tensor.grad is not None}
+    return any((gradient := weak()) is not None and id(gradient) not in now for weak in gradients)
+
+
+class Kept:
+    """Parameters and buffers of modules before a recorded call: which tensors they are, and where their elements lie."""
+
+    def __init__(self, modules: Iterable[Any]) -> None:
+        self._all = [(entries, f"{type(module).__name__}.{name}", name, weakref.ref(tensor), _address_of(tensor))
+                     for module in modules for entries in (module._parameters, module._buffers)
+                     for name, tensor in entries.items() if tensor is not None]
+
+    def moved(self, codes: Iterable[types.CodeType]) -> str:
+        """The first that is another tensor now, or has other memory, and what to write; "" where all are as they were."""
+        for entries, title, name, before, address in self._all:
+            now = entries.get(name)
+            if now is not None and now is not before():
+                return (f"The function gives `{title}` another tensor{_line_of_store(codes, name)}; keep one tensor, and copy values into it "
+                        "(copy_).")
+            if now is not None and _address_of(now) != address:
+                return (f"The function gives `{title}` other memory{_line_of_store(codes, 'data')}, as `p.data = old` does; copy values into it "
+                        "(p.data.copy_(old)).")
+        return ""
+
+
+def _address_of(tensor: Any) -> int:
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (NotImplementedError, RuntimeError, ValueError):  # it has none
+        return 0
+
+
+def _line_of_store(codes: Iterable[types.CodeType], name: str) -> str:
+    programs = (code for code in codes if f"{os.sep}torch{os.sep}" not in code.co_filename)
+    for code in sorted(programs, key=lambda code: (code.co_filename, code.co_firstlineno)):
+        for step in steps_of(code):
+            if step.opname == "STORE_ATTR" and step.argval == name and step.line:
+                return f" ({os.path.basename(code.co_filename)}:{step.line})"
+    return ""
+
+
+class Number:
+    """A value as a key: 1 is neither 1.0 nor True."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and same_value(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Same:
+    """In a template: an object of the program, as a model, an optimizer or a configuration. Another one has a recording of its own, and what
+    the function reads of it is looked at as if the function named it."""
+
+    __slots__ = ("_value", "_is_weak")
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._value, self._is_weak = weakref.ref(value), True
+        except TypeError:
+            self._value, self._is_weak = value, False
+
+    @property
+    def value(self) -> Any:
+        return self._value() if self._is_weak else self._value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Same):
+            return False
+        value, another = self.value, other.value
+        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and bool(value == another)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _counts_by_value(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.device, range, slice))
+
+
+def other_number(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
+    for index, (a, b) in enumerate(zip(before, now)):
+        if a != b and isinstance(a, Number) and isinstance(b, Number):
+            return f"argument {index + 1}, a number ({a.value!r}, then {b.value!r})"
+        if a != b and isinstance(a, Same) and isinstance(b, Same):
+            return f"argument {index + 1}, an object of {type(b.value).__name__}; give its tensors and numbers one by one"
+    return _other_inside(before, now, "") or "the arguments: which are numbers, and which are one tensor"
+
+
+def _other_inside(before: Any, now: Any, name: str) -> str:
+    """The first number of a structure that is another one in the other, with the keyword or the key that leads to it."""
+    if isinstance(before, Number) and isinstance(now, Number):
+        return f"{name or 'an argument'}, a number ({before.value!r}, then {now.value!r})" if before != now else ""
+    if type(before) is not tuple or type(now) is not tuple or len(before) != len(now):
+        return ""
+    if before and before[0] is dict and now[0] is dict:
+        return next((found for (key, a), (_, b) in zip(before[1], now[1]) if (found := _other_inside(a, b, f"argument {key.value!r}"))), "")
+    return next((found for a, b in zip(before, now) if (found := _other_inside(a, b, name))), "")
+
+
+def levels_to_caller() -> int:
+    """How far the code that called the package is from the caller of this."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("overdrive"):
+        frame, levels = frame.f_back, levels + 1
+    return levels
+
+
+@contextlib.contextmanager
+def telling(step: Any) -> Iterator[None]:
+    """Remembers why the recording of the block is refused, and the lines of the program at which it is."""
+    _told.step, _told.reasons, _told.lines = step, {}, None
+    if not _Told.registered:
+        call("Recording.on_refusal", address_of(_note_refusal))
+        _Told.registered = True
+    call("Recording.on_operator", address_of(_note_operator))
+    is_first = sys.unraisablehook is not _take  # a part runs inside of a step
+    if is_first:
+        _passed_on[0], sys.unraisablehook = sys.unraisablehook, _take
+    try:
+        yield
+    except SystemError:  # what a callback that raised leaves
+        if _told.raised is None:
+            raise
+    finally:
+        call("Recording.on_operator", 0)
+        _told.step = None
+        if is_first and sys.unraisablehook is _take:
+            sys.unraisablehook = _passed_on[0]
+        raised, _told.raised = _told.raised, None
+        if raised is not None:
+            raise raised
+
+
+class _Told(threading.local):
+    registered = False
+    step: Any = None
+    reasons: dict[str, str] = {}
+    lines: Any = None
+    # By a handler of a signal that came while something was noted.
+    raised: BaseException | None = None
+
+
+_told = _Told()
+# The program's own hook, while _take() stands in its place.
+_passed_on: list[Any] = [sys.__unraisablehook__]
+
+
+def run_under_way() -> Any:
+    """Which run of which captured function is under way on this thread; None: none."""
+    return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
+
+
+def step_under_way() -> Any:
+    """A weak reference to it, or to nothing."""
+    return weakref.ref(_told.step) if _told.step is not None else _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+def _take(unraisable: Any) -> None:
+    """The error of a signal's handler, which a callback of C cannot raise, for the end of the block."""
+    # Since Python 3.13 the callback itself is not told.
+    code = getattr(getattr(unraisable.exc_traceback, "tb_frame", None), "f_code", None)
+    is_ours = code is Watcher._note.__code__ or code is not None and code.co_filename == _take.__code__.co_filename
+    if _told.step is not None and is_ours:
+        _told.raised = _told.raised or unraisable.exc_value
+    else:
+        _passed_on[0](unraisable)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
+def _note_refusal(reason: bytes) -> None:
+    if _told.step is not None and len(_told.reasons) < _MOST_REASONS:
+        text = reason.decode(errors="replace")
+        if not _told.reasons:
+            _told.step.reasons[text] = _told.reasons
+        _told.reasons.setdefault(text, line_of_caller())
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
+def _note_operator(name: bytes) -> None:
+    step, lines = _told.step, _told.lines
+    if step is None:
+        return
+    if lines is None:
+        lines = _told.lines = step.lines = {}
+    lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
+
+
+def with_lines(text: str, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:
+    """A refusal with its line, and the others of the same recording. A difference between two recordings has no line; its
+    operator has those at which the last recording called it."""
+    where = reasons.get(text, "") or _line_of_operator(text, lines)
+    told = [in_python(text) + (f" ({where})" if where else "")]
+    told += [in_python(reason) + (f" ({line})" if line else "") for reason, line in reasons.items() if reason != text]
+    return " Also: ".join(told)
+
+
+def _line_of_operator(text: str, lines: dict[str, dict[str, None]]) -> str:
+    for name in re.findall(r"\w+::\w+(?:\.\w+)?", text):
+        known = [line for line in lines.get(name, ()) if line]
+        if known:
+            return known[0] if len(known) == 1 else "one of " + ", ".join(known[:_MOST_LINES]) + (
+                " ..." if len(known) > _MOST_LINES else "")
+    return ""
+
+
+def in_python(text: str) -> str:
+    """Options as Python spells them, and no trace of C++."""
+    text = re.sub(r"\nException raised from .*?(\n(?!frame #)|\Z)", r"\1", text, flags=re.S)
+    if text.startswith("aten::lift_fresh uses memory"):
+        return ("torch.tensor(), torch.from_numpy() or an index makes a tensor of an array of more than 1 MiB in the middle of the step; "
+                "make the tensor outside of the function.")
+    text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
+    text = re.sub(r"^(the step|anomaly mode|autocast|hooks on|a forward-mode|called inside)", r"The last call was eager: \1",
+                  text)
+    return re.sub(r"(?<!\w)\.(optimizer|modules|programs|constant_numbers|constant_modes)\b", r"\1=", text)

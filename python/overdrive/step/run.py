@@ -1,0 +1,283 @@
+"""A run of a captured function, recorded or eager."""
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from overdrive.effects.items import returned_items
+from overdrive.effects.places import Before, Places
+from overdrive.effects.schedulers import is_scheduler
+from overdrive.effects.surroundings import changed_since, surroundings, without_collections
+from overdrive.native.dynamo import around
+from overdrive.native.library import call
+from overdrive.native.recording import _refuse, _Unrecorded
+from overdrive.optimizers.one import NOT_UNDERSTOOD
+from overdrive.optimizers.rules import is_of_the_program, is_understood
+from overdrive.reads.code import RANDOM_NUMBERS, Watcher
+from overdrive.reads.last_walk import is_one_number
+from overdrive.step import budget as _budget
+from overdrive.step.apart import StepApart
+from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
+from overdrive.step.variant import _Form, _Variant
+from overdrive.values.arguments import Arguments, merged
+from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
+from overdrive.values.forms import form_of_results, only_tensors
+from overdrive.values.read import Reads, states_of, structure_of
+
+
+_SHORT, _CALLS_OF_SHORT = "A call takes so little time that a replay gains nothing.", 4096
+
+
+class StepRun(StepApart):
+    """The library calls ``_run()``."""
+
+    @around
+    def _run(self) -> int:
+        """The function, called by the library: in a call that is recorded, or eager."""
+
+        self._running = threading.get_ident()
+        if not self._budget.is_off:
+            self._budget.begin()
+        try:
+            recorded = call("Recording.is_active")
+            self._count_run()
+            if self._written_ahead and self._optimizer is not None:
+                self._optimizer.write_numbers()
+            with _Unrecorded():
+                tensors = call("Recording.inputs")
+            variant = self._variant
+            assert variant is not None
+            numbers = variant.numbers
+            inputs = self._inputs(variant.key[0] if numbers is None else numbers.begin(recorded), tensors)
+            entry = call("Capture.current", self._capture)
+            before = self._before = Before(
+                [*self._left.values(), *(read for place, read in self._own.items() if place not in self._counters)])
+            with telling(self):
+                value = self._run_function(variant, inputs, recorded)
+                del inputs
+                variant.key = (*variant.key[:3], self._facts.of(tensors))
+                leaves: list[Any] = []
+                result = self._form_of(value, leaves)
+                with _Unrecorded():
+                    self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded, self._assigned.written)
+                if any(is_of_a_class(leaf) for leaf in leaves):
+                    self._given_up = RESULT_OF_A_CLASS
+                if numbers is not None:
+                    numbers.end(recorded, self._count_replays)
+                    if numbers.differs and numbers.counters and not self._facts.has_sizes:
+                        self._facts.has_sizes = self._is_outdated = True
+                    else:
+                        self._tell_refusal(variant, numbers, recorded)
+                if recorded:
+                    self._check_form(entry)
+            with _Unrecorded():
+                if recorded:
+                    # Tensors in cycles are nobody's, and would look as if the program kept them.
+                    gc.collect(1)
+                    lasting = self._lasting()
+                    self._holds_gradient |= is_one_held(self._gradients, lasting)
+                    self._gradients = gradients_of(lasting)
+                    call("Recording.owners", lasting)
+                call("Recording.results", leaves)
+            if self._optimizer is not None:
+                self._optimizer.note_idle()
+            # A run that has found a counter has no recording: the next call begins with it.
+            if numbers is not None and numbers.refusal and not numbers.counters and variant in self._variants:
+                self._drop_open(variant)
+            if numbers is not None and numbers.stands_still:
+                self._drop(variant)
+            if self._is_outdated:
+                self._is_outdated = False
+                self._drop_all()
+            if self._structure is None or self._structure.changed() is not None or recorded:
+                variant.reads.add(self._training())
+                self._structure = Reads([*structure_of(self._modules),
+                                         *([] if self._optimizer is None else self._optimizer.structure())])
+            return 1
+        except BaseException as error:  # the caller raises it
+            self._error = error
+            return 0
+        finally:
+            self._running = 0
+
+    def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
+        given, self._given = self._given, None
+        self._containers = given
+        self._objects = () if given is None else given.objects
+        return merged(template, tensors, given)
+
+    def _apply(self, inputs: Any) -> Any:
+        if isinstance(inputs, Arguments):
+            return self._function(*inputs.by_place, **inputs.by_name)
+        return self._function(*inputs)
+
+    def _timed(self, inputs: Any) -> Any:
+        """The function, eager and unwatched: what it takes goes into step files."""
+        start = time.perf_counter()
+        value = self._apply(inputs)
+        call("Recording.took", time.perf_counter() - start)
+        return value
+
+    def _form_of(self, value: Any, leaves: list[Any]) -> Any:
+        return form_of_results(value, leaves)
+
+    def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
+        run = self._record if recorded else self._apply
+        if not self._guarded:
+            return run(inputs) if recorded else self._timed(inputs)
+        self._changed_apart, self._has_refused_change = {}, False
+        if recorded:
+            self._assigned.begin()
+        try:
+            if not recorded and (variant.watched_runs > 0 or self._shared.closed):
+                return self._timed(inputs)
+            watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
+            watcher.book = None if variant.numbers is None else variant.numbers.book
+            drawn = states_of(variant.generators) if recorded else None
+            around = surroundings() if recorded else {}
+            before = [read.now() for read in self._written_elsewhere.values()]
+            began = 0 if recorded or self._budget.is_off else _budget.clock()
+            with self._schedulers.apart(self._optimizer), watcher:
+                value = run(inputs)
+            if began and self._budget.is_short(_budget.clock() - began):
+                self._begin_rest(_SHORT, _CALLS_OF_SHORT)
+            watcher.keep(self._objects)
+            self._objects = ()
+            self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
+            self._look_at_assigned()
+            if variant.numbers is not None:
+                variant.numbers.look_at((code for code, _ in watcher.codes), self._codes)
+            self._note_written(before)
+            if drawn is not None and drawn != states_of(variant.generators):
+                _refuse(RANDOM_NUMBERS)
+            self._changes_setting = self._changes_setting or changed_since(around)
+            if self._changes_setting:
+                _refuse(self._changes_setting)
+        finally:
+            if variant.numbers is not None:
+                variant.numbers.settle()
+            self._assigned.end()
+            if self._changed_apart or variant.reads.changed() is not None:
+                changed = variant.reads.drop_changed()
+                apart = self._take_changed_apart(changed)
+                if not all(map(is_one_number, changed.values())):
+                    self._last_walk = None
+                self._note_own(changed)
+                self._note_changed_apart(apart)
+            only_read = self._only_read({**self._own, **self._left})
+            if recorded:
+                self._note_settings(variant)
+                variant.reads.add(self._used_though_left(only_read))
+        with _Unrecorded():
+            try:
+                with without_collections():
+                    walk = self._learn(variant, watcher, only_read)
+                if recorded:
+                    self._tell_numbers(watcher, walk)
+            except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
+                _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
+                        "guards=\"promised\" that it does not change.")
+        variant.watched_runs += 1
+        self._count_options()
+        return value
+
+    def _record(self, inputs: Sequence[Any]) -> Any:
+        if self._given_by_both:
+            _refuse(self._given_by_both)
+        ours = self._optimizer
+        if ours is not None and (reason := ours.refusal()):
+            _refuse(reason)
+            ours = None
+        self._looks_at_steps = ours is not None or self._optimizer is None
+        # Guards look at the hooks of all modules, so that a recording beside other threads has none.
+        hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
+        if ours is not None:
+            ours.begin(counts=self._guarded and not self._is_part)
+        kept = Kept(self._modules)
+        try:
+            with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__):
+                value = self._apply(inputs)
+        finally:
+            if ours is not None:
+                ours.end()
+            for hook in hooks:
+                hook.remove()
+        if ours is not None:
+            ours.check_steps(all_step=not self._guarded)
+        self._moved = kept.moved(self._codes)
+        return value
+
+    def _hooks_of_a_recording(self, ours: Any) -> list[Any]:
+        """Notes the modules that are called, and optimizers that are not known, where nothing watches the code."""
+        import torch.nn.modules.module as every_module
+        import torch.optim.optimizer as every_optimizer
+
+        thread = threading.get_ident()
+
+        def note_module(module: Any, _: Any) -> None:
+            if threading.get_ident() == thread:
+                self._modules[module] = None
+
+        def note_optimizer(stepping: Any, *_: Any) -> None:
+            if threading.get_ident() == thread and not is_of_the_program(stepping):
+                refuse_optimizer(stepping)
+
+        hooks = [every_module.register_module_forward_pre_hook(note_module)]
+        if ours is not None or self._optimizer is None:
+            hooks.append(every_optimizer.register_optimizer_step_pre_hook(note_optimizer))
+        return hooks
+
+    def _count_replays(self) -> int:
+        made = self.stats()
+        return int(made["replayed"] + made["checked"])
+
+    def _note_optimizer(self, optimizer: Any) -> None:
+        """An optimizer of PyTorch's has made a step, or a scheduler. The next call knows it, where none was named."""
+        if is_scheduler(optimizer):
+            if self._guarded and not self._is_part and optimizer not in self._schedulers:
+                self._found_optimizers[optimizer] = None
+            return
+        if not self._looks_at_steps:
+            return
+        if self._optimizer is not None and self._optimizer.knows(optimizer):
+            self._optimizer.note_update(optimizer)
+            return
+        if self._guarded and not self._is_part and is_understood(optimizer):
+            self._found_optimizers[optimizer] = None
+        refuse_optimizer(optimizer)
+
+    def _check_form(self, entry: int) -> None:
+        if self._given_up:
+            _refuse(self._given_up)
+        elif self._containers is not None and (changed := self._containers.first_changed()):
+            _refuse(f"The function changes a {changed} that it is given, and a replay would not; change a copy of it.")
+        elif not only_tensors(self._form.result):
+            _refuse("The function returns something that is not a tensor; return tensors, and read them outside.")
+        elif not self._note_form(entry):
+            _refuse("The function returns its tensors in another structure than before; return the same one.")
+
+    def _note_form(self, entry: int) -> bool:
+        """Whether the form is that of the recordings before."""
+        known = self._forms.get(entry)
+        if known is not None and not self._form.assigns_as(known):
+            names = self._assigned.names_of_others(self._form.assigned, known.assigned)
+            _refuse(f"The function gives {names} another number in each call, and a replay would not; change it outside of the function.")
+        if known is not None and not self._form.join(known):
+            return False
+        self._forms[entry] = self._form
+        self._unsure = [place for form in self._forms.values() for place in form.places.unsure()]
+        forms = list(self._forms.values())
+        self._one_form = forms[0] if all(form == forms[0] for form in forms) else None
+        return True
+
+
+def refuse_optimizer(optimizer: Any) -> None:
+    if not is_understood(optimizer):
+        _refuse(NOT_UNDERSTOOD.format(type(optimizer).__name__))
+        return
+    _refuse(f"The function calls step() of an optimizer ({type(optimizer).__name__}) that the step does not know; give it by optimizer=, "
+            "which takes a list of several, too.")

@@ -1,0 +1,62 @@
+"""One set of values that a captured function read, and the structure of what it returns."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from overdrive.effects.left import Left, Setting
+from overdrive.effects.places import Places
+from overdrive.numbers.call_numbers import CallNumbers
+from overdrive.values.read import Read, Reads, same_value
+
+
+class _Variant:
+    """One set of values that the function read. The library has recordings of its own for each."""
+
+    def __init__(self, number: int, key: tuple[Any, ...], reads: Iterable[Read]) -> None:
+        self.number, self.key, self.reads = number, key, Reads(reads)
+        self.watched_runs = self.recordings = 0
+        # Of a key with open numbers, and of a function that counts.
+        self.numbers: CallNumbers | None = None
+        # Of flags and texts that the function changes, by their places.
+        self.settings: dict[tuple[int, int, Any], Setting] = {}
+        # Of the walk whose values are among the reads.
+        self.walk_number = 0
+        # Containers that the function looks into, of so many reads; None: not asked yet.
+        self.looked_into: tuple[int, list[Any]] | None = None
+        # Of NumPy, which the function may draw from.
+        self.generators: list[Any] = []
+
+    def takes(self, template: tuple[Any, ...]) -> bool:
+        """Whether the recordings are those of a call with the same key; then the library gets the call's numbers."""
+        return self.numbers is None or self.numbers.take(template)
+
+    @property
+    def doubt(self) -> int:
+        """The less of it, the sooner a call that it takes is one of its own."""
+        return 0 if self.numbers is None else self.numbers.doubt
+
+
+class _Form:
+    """The structure of what a call returns and of what it leaves, made of the results of the recording."""
+
+    __slots__ = ("result", "places", "is_recorded", "assigned")
+
+    def __init__(self, result: Any, places: Places, is_recorded: bool, assigned: dict[tuple[int, int, Any], Any]) -> None:
+        self.result, self.places, self.is_recorded, self.assigned = result, places, is_recorded, assigned
+
+    @property
+    def left(self) -> list[Left]:
+        return self.places.left
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Form) and bool(self.result == other.result) and self.places == other.places and self.assigns_as(other)
+
+    def assigns_as(self, other: _Form) -> bool:
+        return same_value(self.assigned, other.assigned)
+
+    def join(self, known: _Form) -> bool:
+        """Adds what earlier calls of the recording have shown. False: this one returned or left something else."""
+        return bool(self.result == known.result) and self.places.join(known.places)
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,197 @@
+"""The structure of what a captured function takes and returns: tensors in tuples, lists, dicts, dataclasses and whatever
+else PyTorch's pytrees know."""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from overdrive.effects.items import Item
+from overdrive.step.reasons import Number
+from overdrive.values.read import is_number
+
+
+# Py_TPFLAGS_HEAPTYPE.
+_MADE_IN_PYTHON = 1 << 9
+
+
+class _Node:
+    """A container of another class: how to take it apart, and how to make it again."""
+
+    def __init__(self, kind: type, context: Any, make: Callable[[list[Any]], Any]) -> None:
+        self.kind, self.context, self.make = kind, context, make
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Node) and self.kind is other.kind and bool(self.context == other.context)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
+    """The structure of a result, whose tensors go to ``leaves``. With ``objects`` those of plain classes, which go there,
+    are taken apart, too."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        leaves.append(value)
+        return "tensor"
+    if value is None:
+        return None
+    kind = type(value)
+    if kind is Item:
+        leaves.append(value.tensor)
+        return ("item", None)
+    if kind in (tuple, list):
+        return (kind, tuple(form_of(part, leaves, objects) for part in value))
+    if kind is dict:
+        return (dict, tuple((Number(key), form_of(part, leaves, objects)) for key, part in value.items()))
+    if is_number(value) or objects is not None and (kind is torch.Size or isinstance(value, type)):
+        return ("number", Number(value))
+    if (node := _node_of(value)) is not None:
+        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
+    if objects is not None and _is_plain(value) and not any(known is value for known in objects):
+        objects.append(value)
+        names = list(vars(value))
+        node = _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), list(vars(value).values())
+        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
+    return ("other", value)
+
+
+def form_of_tensors(inputs: Sequence[Any], leaves: list[Any]) -> Any:
+    """What form_of() makes of ``(inputs, {})``, one object for each number of tensors; None where one is something else."""
+    import torch
+
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            return None
+    leaves += inputs
+    return _of_tensors(len(inputs))
+
+
+@functools.lru_cache(maxsize=64)
+def _of_tensors(count: int) -> Any:
+    return (tuple, ((tuple, ("tensor",) * count), (dict, ())))
+
+
+def form_of_results(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
+    """The same, with each tensor once among the leaves: one that is returned twice is one tensor in a replay, too."""
+    found: list[Any] = []
+    form = form_of(value, found, objects)
+    places: dict[int, int] = {}
+    order = tuple(places.setdefault(id(tensor), len(places)) for tensor in found)
+    if len(places) == len(found):
+        leaves.extend(found)
+        return form
+    leaves.extend({id(tensor): tensor for tensor in found}.values())
+    return ("shared", (form, order))
+
+
+def without_inputs(form: Any, leaves: list[Any], inputs: Sequence[Any]) -> Any:
+    """The form of a result among whose leaves are arguments of the call, which are taken out: a replay returns those that it was given."""
+    known = {id(tensor): place for place, tensor in enumerate(inputs)}
+    places = tuple(known.get(id(leaf), -1) for leaf in leaves)
+    if all(place < 0 for place in places):
+        return form
+    leaves[:] = [leaf for leaf, place in zip(leaves, places) if place < 0]
+    return ("given", (form, places))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the attributes are all there is to an object: a cache of keys and values, a distribution."""
+    import torch
+
+    kind = type(value)
+    has_new = kind.__new__ is not object.__new__  # type: ignore[comparison-overlap]
+    if isinstance(value, (torch.nn.Module, type)) or has_new or hasattr(kind, "__del__"):
+        return False
+    classes = [each for each in kind.__mro__ if each is not object]
+    return hasattr(value, "__dict__") and all(
+        each.__flags__ & _MADE_IN_PYTHON and not any(isinstance(member, types.MemberDescriptorType) for member in vars(each).values())
+        for each in classes)
+
+
+def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
+    from torch.utils import _pytree
+
+    kind = type(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return _Node(kind, None, lambda parts: kind(*parts)), list(value)
+    if kind in _pytree.SUPPORTED_NODES:
+        known = _pytree.SUPPORTED_NODES[kind]
+        parts, context = known.flatten_fn(value)
+        return _Node(kind, context, lambda parts: known.unflatten_fn(parts, context)), list(parts)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        if hasattr(value, "__dict__") and set(vars(value)) == set(names):
+            return _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), [vars(value)[name] for name in names]
+    return None
+
+
+def _dataclass(kind: type, names: list[str], parts: list[Any]) -> Any:
+    made: Any = object.__new__(kind)
+    for name, part in zip(names, parts):
+        object.__setattr__(made, name, part)
+    return made
+
+
+def classes_in(form: Any) -> Iterator[type]:
+    """Of containers that are neither tuples nor lists nor dicts: named tuples, dataclasses and their like."""
+    if type(form) is not tuple or len(form) != 2 or form[0] in ("number", "item", "other"):
+        return
+    kind, parts = form
+    if isinstance(kind, _Node):
+        yield kind.kind
+    for part in (parts[0],) if kind in ("shared", "given") else parts:
+        yield from classes_in(part[1] if kind is dict else part)
+
+
+def only_tensors(form: Any) -> bool:
+    return others_in(form) is None and not _has(form, "number")
+
+
+def others_in(form: Any) -> Any:
+    """The first value that is neither a tensor nor a number nor a container of them; None: there is none."""
+    if form is None or form == "tensor" or form[0] in ("number", "item"):
+        return None
+    kind, parts = form
+    if kind == "other":
+        return parts
+    if kind in ("shared", "given"):
+        return others_in(parts[0])
+    return next((other for part in parts if (other := others_in(part[1] if kind is dict else part)) is not None), None)
+
+
+def _has(form: Any, name: str) -> bool:
+    if form is None or form == "tensor":
+        return False
+    kind, parts = form
+    if kind in ("shared", "given"):
+        return _has(parts[0], name)
+    if isinstance(kind, str):
+        return bool(kind == name)
+    return any(_has(part[1] if kind is dict else part, name) for part in parts)
+
+
+def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
+    if form == "tensor":
+        return next(leaves)
+    if form is None:
+        return None
+    kind, parts = form
+    if kind == "number":
+        return parts.value
+    if kind == "item":
+        return next(leaves).item()
+    if kind == "other":
+        return parts
+    if kind == "given":
+        return filled(parts[0], iter([next(leaves) if place < 0 else inputs[place] for place in parts[1]]))
+    if kind == "shared":
+        once = list(leaves)
+        return filled(parts[0], iter([once[place] for place in parts[1]]))
+    if kind is dict:
+        return {key.value: filled(part, leaves) for key, part in parts}
+    made = [filled(part, leaves) for part in parts]
+    return kind.make(made) if isinstance(kind, _Node) else kind(made)
