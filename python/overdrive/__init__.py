@@ -24,11 +24,11 @@ from overdrive.native.library import folder as _folder
 from overdrive.step.api import CapturedStep, capture
 from overdrive.step.file import LoadedStep, load_step, save_steps
 from overdrive.step.part import CapturedPart, captured, part_of
-from overdrive.step.reasons import explain
 from overdrive.tools.advise import Advice, advise
 from overdrive.tools.checkpoint import checkpoint_sequential
 from overdrive.tools.compare import Comparison, compare
 from overdrive.tools.engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
+from overdrive.tools.explain import explain
 from overdrive.tools.inspect import join_traces, trace
 from overdrive.tools.look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
 from overdrive.tools.saved_tensors import (

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import overdrive
-from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, VALUES, Read, Reads
+from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, VALUES, Read
+from overdrive.values.reads import Reads
 
 BEGIN = """
 import torch

@@ -5,7 +5,7 @@ from torch import nn
 
 import overdrive
 from overdrive.reads.code import Found
-from overdrive.values.read import Held
+from overdrive.values.reads import Held
 
 
 def batch(i, *sizes):

@@ -8,17 +8,14 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overdrive.native.dynamo import around
 from overdrive.native.library import address_of, call, function as function_of
-from overdrive.native.recording import _refuse, _Unrecorded
+from overdrive.native.recording import _Unrecorded, _refuse, run_under_way, step_under_way
 from overdrive.reads.code import unwatched
-from overdrive.step.reasons import run_under_way, step_under_way
 from overdrive.values.forms import filled, form_of, only_tensors
-
-if TYPE_CHECKING:
-    from overdrive.step.apart import Change
+from overdrive.values.slots import Change
 
 _numbers = itertools.count(1)
 # Functions that a recording keeps, or that are called now.

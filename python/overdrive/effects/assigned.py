@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from overdrive.effects.left import putter_of
-from overdrive.values.read import Read, is_all_numbers, same_value
+from overdrive.values.read import Read
+from overdrive.values.same import is_all_numbers, same_value
+from overdrive.values.slots import putter_of
 
 _Place = tuple[int, int, Any]
 

@@ -12,17 +12,9 @@ from typing import Any
 from overdrive.native.recording import _Unrecorded
 from overdrive.reads.code import unwatched
 from overdrive.reads.names import steps_of
+from overdrive.values.forms import Item
 
 _LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")
-
-
-class Item:
-    """In the place of the number, while the function is recorded: nothing but its return sees it."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
 
 
 class _Recorded(threading.local):

@@ -7,7 +7,8 @@ from typing import Any
 
 from overdrive.effects.left import Left, has_numbers_alone, tensors_in
 from overdrive.values.forms import filled, form_of
-from overdrive.values.read import Read, is_number
+from overdrive.values.read import Read
+from overdrive.values.same import is_number
 
 _Place = tuple[int, int, Any]
 

@@ -1,6 +1,10 @@
 """The recording that is under way on this thread, as code that runs in it speaks to it."""
 from __future__ import annotations
 
+import threading
+import weakref
+from typing import Any
+
 from overdrive.native.library import call
 
 
@@ -17,3 +21,29 @@ class _Unrecorded:
 def _refuse(reason: str) -> None:
     """The function cannot be replayed. Outside of a recording nothing happens."""
     call("Recording.refuse", reason)
+
+
+class _Told(threading.local):
+    registered = False
+    step: Any = None
+    reasons: dict[str, str] = {}
+    lines: Any = None
+    # By a handler of a signal that came while something was noted.
+    raised: BaseException | None = None
+
+
+_told = _Told()
+
+
+def run_under_way() -> Any:
+    """Which run of which captured function is under way on this thread; None: none."""
+    return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
+
+
+def step_under_way() -> Any:
+    """A weak reference to it, or to nothing."""
+    return weakref.ref(_told.step) if _told.step is not None else _nothing
+
+
+def _nothing() -> None:
+    pass

@@ -21,8 +21,8 @@ from typing import Any
 from overdrive.numbers.counters import Counter
 from overdrive.numbers.tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
 from overdrive.reads.names import names_of
-from overdrive.step.reasons import Number
-from overdrive.values.read import same_value
+from overdrive.values.keys import Number
+from overdrive.values.same import same_value
 
 # What code that runs apart leaves in a counter: no number of the call's.
 _APART = "None"

@@ -8,12 +8,12 @@ import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from overdrive.effects.left import putter_of
 from overdrive.numbers.tracked import plain
-from overdrive.optimizers.rules import is_of_optimizers
 from overdrive.reads.code import kind_of
 from overdrive.reads.names import line_of, steps_of
+from overdrive.reads.optimizers import is_of_optimizers
 from overdrive.values.read import CELL, ITEM, Read
+from overdrive.values.slots import putter_of
 
 _LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
 _STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")

@@ -8,7 +8,8 @@ from overdrive.native.recording import _refuse
 from overdrive.numbers.counters import Counter
 from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import name_of
-from overdrive.values.read import Read, same_value
+from overdrive.values.read import Read
+from overdrive.values.same import same_value
 
 
 class Optimizers:

@@ -16,8 +16,11 @@ from typing import Any
 from overdrive.native.recording import _refuse, _Unrecorded
 from overdrive.numbers.counters import Counter
 from overdrive.numbers.tracked import plain
-from overdrive.optimizers.rules import has_constants, is_pytorchs, kind_of_optimizer, rule_of
-from overdrive.values.read import ENTRY, ITEM, SIZE, VALUES, Read, entries_of, hooks_of, is_scalar, same_value
+from overdrive.optimizers.rules import has_constants, rule_of
+from overdrive.reads.optimizers import is_pytorchs, kind_of_optimizer
+from overdrive.values.modules import hooks_of
+from overdrive.values.read import ENTRY, ITEM, SIZE, VALUES, Read, entries_of
+from overdrive.values.same import is_scalar, same_value
 
 NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, AdamW, Adagrad, Adamax, NAdam, RAdam, RMSprop, Adadelta and "
                   "Rprop, and one of a class of your own whose step() does not call PyTorch's; leave the step() of another one outside the "

@@ -1,11 +1,11 @@
 """PyTorch's optimizers whose update is an operator of the library: its state, its numbers, and PyTorch's own function."""
 from __future__ import annotations
 
-import os
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from overdrive.reads.optimizers import kind_of_optimizer
 
 # The operator reads these out of a tensor, in the order of the rule.
 Numbers = Callable[[dict[str, Any]], "tuple[Any, ...]"]
@@ -36,11 +36,6 @@ def rule_of(kind: Any) -> Rule | None:
             torch.optim.Adamax: _ADAMAX, torch.optim.NAdam: _NADAM, torch.optim.RAdam: _RADAM}.get(kind)
 
 
-def kind_of_optimizer(optimizer: Any) -> Any:
-    """Its class. A captured optimizer has a class of its own above it."""
-    return getattr(type(optimizer), "_overdrive_base", type(optimizer))
-
-
 def has_constants(kind: Any) -> bool:
     """Whether its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards."""
     import torch
@@ -51,26 +46,6 @@ def has_constants(kind: Any) -> bool:
 def is_understood(optimizer: Any) -> bool:
     kind = kind_of_optimizer(optimizer)
     return rule_of(kind) is not None or has_constants(kind)
-
-
-def is_of_the_program(optimizer: Any) -> bool:
-    """Whether its class has another step() than PyTorch's optimizers: code that is recorded as other code is."""
-    return is_pytorchs(kind_of_optimizer(optimizer).step) is False
-
-
-def is_of_optimizers(code: types.CodeType) -> bool:
-    """Whether it is that of PyTorch's optimizers and schedulers."""
-    import torch
-
-    return os.path.dirname(code.co_filename) == os.path.dirname(str(torch.optim.__file__))
-
-
-def is_pytorchs(step: Any) -> bool | None:
-    """Whether the code of a step(), behind what wraps it, is that of PyTorch's optimizers; None: it has no code."""
-    while hasattr(step, "__wrapped__"):
-        step = step.__wrapped__
-    code = getattr(step, "__code__", None)
-    return None if code is None else is_of_optimizers(code)
 
 
 def _shared(group: dict[str, Any]) -> dict[str, Any]:

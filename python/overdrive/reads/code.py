@@ -21,7 +21,8 @@ from overdrive.native.library import PACKAGE, under_the_gil
 from overdrive.reads.c_functions import is_called_by, is_for_libraries, may_call, refusal_of, refusal_to_call, row_of
 from overdrive.reads.names import names_of
 from overdrive.reads.python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, module_of, names_its_module, shows
-from overdrive.values.read import CELL, ENTRY, Read, is_number
+from overdrive.values.read import CELL, ENTRY, Read
+from overdrive.values.same import is_number
 
 _C_CALL, _RETURN = 4, 3
 # What leaves a function by an error has no value before Python 3.12, and None since then.

@@ -9,7 +9,9 @@ from overdrive.reads.code import Met, Watcher
 from overdrive.reads.walk import Walk
 from overdrive.reads.walk_names import KnownNames
 from overdrive.reads.walk_places import has_attributes
-from overdrive.values.read import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, Reads, as_it_is_now, is_number
+from overdrive.values.read import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, as_it_is_now
+from overdrive.values.reads import Reads
+from overdrive.values.same import is_number
 
 _Place = tuple[int, int, Any]
 # One value at one place.

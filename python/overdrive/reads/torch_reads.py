@@ -11,7 +11,8 @@ from typing import Any
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
-from overdrive.values.read import CODE, ENTRY, SIZE, Read, entries_of, is_number, is_setting
+from overdrive.values.read import CODE, ENTRY, SIZE, Read, entries_of
+from overdrive.values.same import is_number, is_setting
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
 _OVERRIDES = ("has_torch_function", "handle_torch_function")

@@ -19,15 +19,17 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from overdrive.optimizers.rules import is_of_the_program
 from overdrive.reads.code import Met, Watcher
+from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_containers import Containers
 from overdrive.reads.walk_names import KnownNames
 from overdrive.reads.walk_notes import Notes
 from overdrive.reads.walk_objects import CACHED
 from overdrive.reads.walk_places import NOT_FOLLOWED, has_attributes
-from overdrive.values.read import ANSWER, CONTENTS, is_all_numbers, is_array, is_number, is_scripted
+from overdrive.values.modules import is_scripted
+from overdrive.values.read import ANSWER, CONTENTS
+from overdrive.values.same import is_all_numbers, is_array, is_number
 
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
             "that it was made of.")

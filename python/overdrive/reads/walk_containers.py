@@ -7,7 +7,8 @@ from typing import Any
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.reads.walk_torch import OfTorch
-from overdrive.values.read import BYTES, ENTRY, ITEM, KEYS, SIZE, is_number, is_of_c
+from overdrive.values.read import BYTES, ENTRY, ITEM, KEYS, SIZE
+from overdrive.values.same import is_number, is_of_c
 
 # Bytes of an array that are looked at.
 _MOST_BYTES = 16 << 10

@@ -21,7 +21,8 @@ from overdrive.reads.python_functions import is_installed
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
-from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, FUNCTION_OF_C, KEYS, KIND, SIZE, Read, is_array
+from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KEYS, KIND, SIZE, Read
+from overdrive.values.same import FUNCTION_OF_C, is_array
 
 # Results of a cache that are looked at.
 _MOST_CACHED = 1024

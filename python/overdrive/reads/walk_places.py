@@ -9,7 +9,9 @@ from overdrive.reads.code import Watcher
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_names import WalkNames
 from overdrive.reads.walk_notes import Notes
-from overdrive.values.read import ABSENT, BYTES, CONTENTS, ENTRY, KEYS, NOTHING, SIZE, Absent, Read, is_number
+from overdrive.values.absent import Absent
+from overdrive.values.read import ABSENT, BYTES, CONTENTS, ENTRY, KEYS, NOTHING, SIZE, Read
+from overdrive.values.same import is_number
 
 # Steps from a name to a value that are followed; of values behind which a walk does not look.
 _DEEPEST, NOT_FOLLOWED = 100, 1 << 20

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Container, Iterable
 from typing import Any
 
-from overdrive.optimizers.rules import is_of_the_program
 from overdrive.reads.code import file_of, kind_of
 from overdrive.reads.names import names_of
+from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.torch_reads import reads_of_torch
 from overdrive.reads.walk_objects import Objects
 from overdrive.reads.walk_places import NOT_FOLLOWED
-from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read, hooks_of, is_number
+from overdrive.values.modules import hooks_of
+from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read
+from overdrive.values.same import is_number
 
 # How code gets at parameters without their names.
 _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}

@@ -13,19 +13,18 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from overdrive.effects.left import can_be_put, can_be_put_back, copy_of, put_back, refill
 from overdrive.native.recording import _refuse
 from overdrive.numbers.counters import is_counted, is_used, is_written, looks_into
 from overdrive.step.learn import StepLearning
 from overdrive.step.variant import _Variant
-from overdrive.values.read import ENTRY, IN_CONTAINERS, ITEM, VALUES, Read, is_all_numbers, is_number, same_value
+from overdrive.values.read import ENTRY, IN_CONTAINERS, ITEM, VALUES, Read
+from overdrive.values.same import is_all_numbers, is_number, same_value
+from overdrive.values.slots import Change, can_be_put, can_be_put_back, copy_of, put_back, refill
 
 _ALSO_APART = ("The function gives {} a value, and so does code that runs apart, which a replay cannot tell apart; give the values two names.")
 _CHANGED_APART = ("Code that runs apart changes {}, which the function looks at, and a replay goes on as if it had not; let it return a tensor, "
                   "or look outside of the function.")
 _INSIDE = (*IN_CONTAINERS, VALUES, ITEM)
-# What a place was given apart, and what stood there before.
-Change = tuple[Callable[[Any], None], Any, Any]
 
 
 def _is_same(before: Any, now: Any) -> bool:

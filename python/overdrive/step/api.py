@@ -11,13 +11,13 @@ from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.recording import _refuse
 from overdrive.step.methods import Method, itself
-from overdrive.step.reasons import Number
 from overdrive.step.run import StepRun
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Arguments, Given
 from overdrive.values.facts import SUBCLASS
 from overdrive.values.forms import filled, form_of_results
-from overdrive.values.read import frozen
+from overdrive.values.keys import Number
+from overdrive.values.same import frozen
 
 _REPLAYED: Any = object()
 

@@ -11,8 +11,8 @@ from overdrive.numbers.call_numbers import CallNumbers, opened
 from overdrive.optimizers.all import Optimizers
 from overdrive.step.budget import TIMED, Budget
 from overdrive.step.explain import StepTexts
-from overdrive.step.reasons import other_number
 from overdrive.step.variant import _Variant
+from overdrive.values.keys import other_number
 from overdrive.values.read import CELL, ENTRY, as_it_is_now
 
 _MOST_RESETS = 8

@@ -8,9 +8,9 @@ from typing import Any
 
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.library import OverdriveError, call, function as function_of, text, whole_number
+from overdrive.reads.reachable import named_in
 from overdrive.step.api import CapturedStep
-from overdrive.step.reasons import Number
-from overdrive.tools.compare import _named_in
+from overdrive.values.keys import Number
 
 
 class LoadedStep:
@@ -172,7 +172,7 @@ class _Names:
         roots = list(_roots(step))
         for name, module in roots:
             self.add_value("" if len(roots) == 1 else name, module)
-        for name, value in _named_in(step._function):
+        for name, value in named_in(step._function):
             if isinstance(value, torch.Tensor):
                 self.add(name, value)
         optimizers = [] if step._optimizer is None else step._optimizer.all()
@@ -199,7 +199,7 @@ def _roots(step: CapturedStep) -> Iterator[tuple[str, Any]]:
 
     given: Iterable[tuple[str, Any]] = [(str(index), root) for index, root in enumerate(step._roots)]
     candidates: dict[Any, str] = {}
-    for name, value in [*_named_in(step._function), *given]:
+    for name, value in [*named_in(step._function), *given]:
         items = list(enumerate(value)) if isinstance(value, (list, tuple)) else [(None, value)]
         for index, item in items:
             if isinstance(item, torch.nn.Module):

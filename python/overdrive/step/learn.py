@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overdrive.effects.assigned import is_empty_container
-from overdrive.effects.left import Setting, can_be_left, can_be_put, has_tensors_or_numbers, tensors_in
+from overdrive.effects.left import Setting, can_be_left, has_tensors_or_numbers, tensors_in
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
@@ -21,8 +21,10 @@ from overdrive.step.choice import StepChoice
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Nested
 from overdrive.values.forms import classes_in, form_of
-from overdrive.values.read import (ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Held, Read, as_it_is_now, bytes_of, is_all_numbers,
-                                   is_array, is_number)
+from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now
+from overdrive.values.reads import Held
+from overdrive.values.same import bytes_of, is_all_numbers, is_array, is_number
+from overdrive.values.slots import can_be_put
 
 
 _Place = tuple[int, int, Any]

@@ -10,8 +10,8 @@ from typing import Any
 
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.optimizers.one import Optimizer
-from overdrive.optimizers.rules import is_of_the_program
 from overdrive.reads.code import is_watched
+from overdrive.reads.optimizers import is_of_the_program
 from overdrive.step.api import _REPLAYED, CapturedStep
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.

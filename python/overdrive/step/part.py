@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from overdrive.effects.left import Left, can_be_left, can_be_put_back, put_back, putter_of
+from overdrive.effects.left import Left, can_be_left
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.recording import _refuse
@@ -21,7 +21,9 @@ from overdrive.step.methods import itself
 from overdrive.step.reasons import descended
 from overdrive.values.facts import SUBCLASS
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
-from overdrive.values.read import IN_CONTAINERS, as_it_is_now, is_scripted
+from overdrive.values.modules import is_scripted
+from overdrive.values.read import IN_CONTAINERS, as_it_is_now
+from overdrive.values.slots import can_be_put_back, put_back, putter_of
 
 # Templates of calls whose graph may still run the function once more.
 _MOST_TEMPLATES = 4096

@@ -6,17 +6,15 @@ import ctypes
 import os
 import re
 import sys
-import threading
 import types
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive.native.library import address_of, call
+from overdrive.native.recording import _Told, _told
 from overdrive.reads.code import Watcher, line_of_caller
 from overdrive.reads.names import steps_of
-from overdrive.tools.engine import installed, stats
-from overdrive.values.read import same_value
 
 _MOST_REASONS = 4
 _MOST_LINES = 4
@@ -24,34 +22,6 @@ _MOST_LINES = 4
 steps: weakref.WeakSet[Any] = weakref.WeakSet()
 # Calls of modules whose children are captured instead.
 descended: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def explain() -> str:
-    """All captured steps of the process, and the engine: what runs where, and why not.
-
-    >>> import overdrive
-    >>> print(overdrive.explain().splitlines()[0])
-    The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.
-    """
-    counts = stats()
-    if installed():
-        native = sum(counts["own_nodes"].values())
-        text = (f"The engine is installed: {counts['backwards']} backwards on Overdrive, {counts['nodes']} nodes, {native} of "
-                "them run by Overdrive itself.\n")
-        for reason, times in counts["forwarded"].items():
-            text += f"  {times} backwards on PyTorch: {reason}\n"
-    else:
-        text = "The engine is not installed: PyTorch runs the backwards. overdrive.install() changes this.\n"
-    known = sorted(steps, key=lambda step: step.title())
-    text += f"{len(known)} captured steps and parts.\n"
-    for step in known:
-        made = step.stats()
-        text += (f"  {step.title()}: {made['calls']} calls, {made['replayed']} replayed, "
-                 f"{made['calls'] - made['replayed']} eager or recorded\n")
-        if refusal := step.refusal():
-            text += f"    {refusal}\n"
-    return text + "".join(sorted(call.told() for call in descended))
-
 
 HELD_GRADIENT = ("It is the .grad of a parameter, and a variable of the program still holds it, as `g = p.grad` does after a loop; read p.grad "
                  "without such a variable, `del g` before the next call, or keep p.grad.clone().")
@@ -104,71 +74,6 @@ def _line_of_store(codes: Iterable[types.CodeType], name: str) -> str:
     return ""
 
 
-class Number:
-    """A value as a key: 1 is neither 1.0 nor True."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and same_value(self.value, other.value)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Same:
-    """In a template: an object of the program, as a model, an optimizer or a configuration. Another one has a recording of its own, and what
-    the function reads of it is looked at as if the function named it."""
-
-    __slots__ = ("_value", "_is_weak")
-
-    def __init__(self, value: Any) -> None:
-        try:
-            self._value, self._is_weak = weakref.ref(value), True
-        except TypeError:
-            self._value, self._is_weak = value, False
-
-    @property
-    def value(self) -> Any:
-        return self._value() if self._is_weak else self._value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Same):
-            return False
-        value, another = self.value, other.value
-        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and bool(value == another)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _counts_by_value(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, (torch.device, range, slice))
-
-
-def other_number(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    for index, (a, b) in enumerate(zip(before, now)):
-        if a != b and isinstance(a, Number) and isinstance(b, Number):
-            return f"argument {index + 1}, a number ({a.value!r}, then {b.value!r})"
-        if a != b and isinstance(a, Same) and isinstance(b, Same):
-            return f"argument {index + 1}, an object of {type(b.value).__name__}; give its tensors and numbers one by one"
-    return _other_inside(before, now, "") or "the arguments: which are numbers, and which are one tensor"
-
-
-def _other_inside(before: Any, now: Any, name: str) -> str:
-    """The first number of a structure that is another one in the other, with the keyword or the key that leads to it."""
-    if isinstance(before, Number) and isinstance(now, Number):
-        return f"{name or 'an argument'}, a number ({before.value!r}, then {now.value!r})" if before != now else ""
-    if type(before) is not tuple or type(now) is not tuple or len(before) != len(now):
-        return ""
-    if before and before[0] is dict and now[0] is dict:
-        return next((found for (key, a), (_, b) in zip(before[1], now[1]) if (found := _other_inside(a, b, f"argument {key.value!r}"))), "")
-    return next((found for a, b in zip(before, now) if (found := _other_inside(a, b, name))), "")
-
-
 def levels_to_caller() -> int:
     """How far the code that called the package is from the caller of this."""
     frame, levels = sys._getframe(1), 1
@@ -203,32 +108,8 @@ def telling(step: Any) -> Iterator[None]:
             raise raised
 
 
-class _Told(threading.local):
-    registered = False
-    step: Any = None
-    reasons: dict[str, str] = {}
-    lines: Any = None
-    # By a handler of a signal that came while something was noted.
-    raised: BaseException | None = None
-
-
-_told = _Told()
 # The program's own hook, while _take() stands in its place.
 _passed_on: list[Any] = [sys.__unraisablehook__]
-
-
-def run_under_way() -> Any:
-    """Which run of which captured function is under way on this thread; None: none."""
-    return None if _told.step is None else (id(_told.step), _told.step._runs_of_python)
-
-
-def step_under_way() -> Any:
-    """A weak reference to it, or to nothing."""
-    return weakref.ref(_told.step) if _told.step is not None else _nothing
-
-
-def _nothing() -> None:
-    pass
 
 
 def _take(unraisable: Any) -> None:

@@ -16,9 +16,10 @@ from overdrive.native.dynamo import around
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse, _Unrecorded
 from overdrive.optimizers.one import NOT_UNDERSTOOD
-from overdrive.optimizers.rules import is_of_the_program, is_understood
+from overdrive.optimizers.rules import is_understood
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
 from overdrive.reads.last_walk import is_one_number
+from overdrive.reads.optimizers import is_of_the_program
 from overdrive.step import budget as _budget
 from overdrive.step.apart import StepApart
 from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
@@ -26,7 +27,9 @@ from overdrive.step.variant import _Form, _Variant
 from overdrive.values.arguments import Arguments, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive.values.forms import form_of_results, only_tensors
-from overdrive.values.read import Reads, states_of, structure_of
+from overdrive.values.modules import structure_of
+from overdrive.values.reads import Reads
+from overdrive.values.same import states_of
 
 
 _SHORT, _CALLS_OF_SHORT = "A call takes so little time that a replay gains nothing.", 4096

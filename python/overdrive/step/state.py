@@ -19,18 +19,20 @@ from overdrive.numbers.call_numbers import Shared
 from overdrive.numbers.counters import Counter
 from overdrive.optimizers.all import Optimizers
 from overdrive.optimizers.one import Optimizer
-from overdrive.optimizers.rules import is_of_the_program
 from overdrive.reads.code import Met
 from overdrive.reads.last_walk import LastWalk
+from overdrive.reads.optimizers import is_of_the_program
+from overdrive.reads.reachable import named_in
 from overdrive.reads.walk_names import KnownNames
 from overdrive.step.budget import Budget
 from overdrive.step.reasons import steps
 from overdrive.step.swap import let_go_before_swaps
 from overdrive.step.variant import _Variant
-from overdrive.tools.compare import _named_in
 from overdrive.values.arguments import Given
 from overdrive.values.facts import Facts
-from overdrive.values.read import ENTRY, Read, Reads, is_scripted
+from overdrive.values.modules import is_scripted
+from overdrive.values.read import ENTRY, Read
+from overdrive.values.reads import Reads
 
 
 # Calls without a replay after which a warning tells why.
@@ -175,7 +177,7 @@ class StepState:
         """Those that were given, and those that the function names now."""
         import torch
 
-        values = [value for _, value in _named_in(self._function)]
+        values = [value for _, value in named_in(self._function)]
         named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
                  if isinstance(item, torch.nn.Module)]
         return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules() if not is_scripted(module))

@@ -7,7 +7,9 @@ from typing import Any
 from overdrive.effects.left import Left, Setting
 from overdrive.effects.places import Places
 from overdrive.numbers.call_numbers import CallNumbers
-from overdrive.values.read import Read, Reads, same_value
+from overdrive.values.read import Read
+from overdrive.values.reads import Reads
+from overdrive.values.same import same_value
 
 
 class _Variant:

@@ -1,7 +1,6 @@
 """One training step under both engines, from the same state: are the bits equal, and what is gained?"""
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import inspect
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from overdrive.reads.reachable import named_in
 from overdrive.tools.engine import installed, switch_off, switch_on
 
 
@@ -54,34 +54,12 @@ def interval(ratios: Iterable[float]) -> tuple[float, float]:
     return ordered[low], ordered[high]
 
 
-def _named_in(step: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What a function can reach by name: its closure, defaults, globals it names, and the object it belongs to."""
-    if inspect.ismethod(step):
-        owner = step.__self__
-        yield "self", owner
-        yield from getattr(owner, "__dict__", {}).items()
-        step = step.__func__
-    if not inspect.isfunction(step):  # an object with __call__
-        yield "step", step
-        yield from getattr(step, "__dict__", {}).items()
-        return
-    for name, cell in zip(step.__code__.co_freevars, step.__closure__ or ()):
-        with contextlib.suppress(ValueError):  # a variable without a value yet
-            yield name, cell.cell_contents
-    for name in step.__code__.co_names:
-        if name in step.__globals__:
-            yield name, step.__globals__[name]
-    yield from (step.__kwdefaults__ or {}).items()
-    parameters = [p for p in inspect.signature(step).parameters.values() if p.default is not p.empty]
-    yield from ((p.name, p.default) for p in parameters)
-
-
 def _state_of(step: Callable[..., Any]) -> dict[str, Any]:
     """Objects with a state (modules, optimisers, schedulers, scalers) that the step can reach by name."""
     import torch
 
     state: dict[str, Any] = {}
-    for name, value in _named_in(step):
+    for name, value in named_in(step):
         items = enumerate(value) if isinstance(value, (list, tuple)) else [(None, value)]
         for index, item in items:
             label = name if index is None else f"{name}[{index}]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overdrive.step.reasons import Number, Same
 from overdrive.values.forms import filled, form_of, others_in
-from overdrive.values.read import is_number
+from overdrive.values.keys import Number, Same
+from overdrive.values.same import is_number
 
 
 class Nested:

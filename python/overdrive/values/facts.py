@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from overdrive.values.read import is_number
+from overdrive.values.same import is_number
 
 SUBCLASS = ("An argument is a tensor of a class of its own, and a replay does not call what the class overrides; give a plain tensor "
             "(as_subclass(torch.Tensor)).")

@@ -8,10 +8,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from overdrive.effects.items import Item
-from overdrive.step.reasons import Number
-from overdrive.values.read import is_number
-
+from overdrive.values.keys import Number
+from overdrive.values.same import is_number
 
 # Py_TPFLAGS_HEAPTYPE.
 _MADE_IN_PYTHON = 1 << 9
@@ -195,3 +193,12 @@ def filled(form: Any, leaves: Iterator[Any], inputs: Sequence[Any] = ()) -> Any:
         return {key.value: filled(part, leaves) for key, part in parts}
     made = [filled(part, leaves) for part in parts]
     return kind.make(made) if isinstance(kind, _Node) else kind(made)
+
+
+class Item:
+    """In the place of the number, while the function is recorded: nothing but its return sees it."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor

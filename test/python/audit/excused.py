@@ -13,7 +13,7 @@ import torch
 from overdrive.reads.code import file_of, kind_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.step.learn import _WRITTEN_FIRST
-from overdrive.values.read import is_number
+from overdrive.values.same import is_number
 
 from places import MISSING, Gone, Place
 

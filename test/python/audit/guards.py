@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from overdrive.values.read import (ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES,
-                                   is_number, same_value)
+from overdrive.values.read import ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES
+from overdrive.values.same import is_number, same_value
 
 from places import MISSING, Gone, Place, entries_of_class
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from overdrive.values.read import is_number
+from overdrive.values.same import is_number
 
 from places import MADE_IN_PYTHON, MISSING, Call, End, dict_of, entries_of_class
 

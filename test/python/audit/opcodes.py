@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from overdrive.values.read import is_number
+from overdrive.values.same import is_number
 
 import lookups
 from calls import TAKEN, call_function, iterate

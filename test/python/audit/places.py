@@ -14,7 +14,8 @@ import torch
 
 from overdrive.effects.assigned import _Float, _Whole
 from overdrive.numbers.tracked import Tracked, TrackedWhole
-from overdrive.values.read import Held, is_number
+from overdrive.values.reads import Held
+from overdrive.values.same import is_number
 
 from value_stack import is_held_by
 

@@ -1,0 +1,123 @@
+"""Which values count by what they are and not by which object they are, and when two of them are the same."""
+from __future__ import annotations
+
+import ctypes
+import enum
+import struct
+import sys
+import types
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+_OF_C = ctypes._SimpleCData.__mro__[1]
+FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
+# Classes of most values, of which is_number() need not ask more.
+_NUMBERS = frozenset((type(None), bool, int, float, str, bytes, complex))
+# Classes whose equal values have the same bits.
+_EQUAL_IS_SAME = frozenset((int, bool, str, bytes, range))
+_NO_NUMBERS = frozenset((type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, dict, list, tuple, set,
+                         frozenset, property, classmethod, staticmethod))
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value counts, and not which object it is."""
+    kind = type(value)
+    if kind in _NUMBERS or kind in _NO_NUMBERS:
+        return kind in _NUMBERS
+    return isinstance(value, (int, float, str, bytes, complex)) or is_setting(value) or is_scalar(value)
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether it is a number of NumPy's, as ``numpy.float32(2)``."""
+    return type(value).__module__ == "numpy" and isinstance(value, sys.modules["numpy"].generic)
+
+
+def is_array(value: Any) -> bool:
+    """Whether the program may change its bytes in place: an array of NumPy's or Python's own, or a value of C's."""
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, (array, bytearray, memoryview)) or is_of_c(value) or numpy is not None and isinstance(
+        value, getattr(numpy, "ndarray", ()))
+
+
+def is_of_c(value: Any) -> bool:
+    """Whether ctypes made it, and it is no function, as what multiprocessing.Value() shares."""
+    return isinstance(value, _OF_C) and not isinstance(value, FUNCTION_OF_C)
+
+
+def bytes_of(value: Any) -> tuple[Any, ...]:
+    if is_of_c(value):
+        return (bytes(value),)
+    if isinstance(value, (array, bytearray, memoryview)):
+        view = memoryview(value)
+        return view.shape, view.format, view.tobytes()
+    # Classes of arrays may have another tobytes(): numpy.ma.masked has one that raises, and a mask has bytes of its own.
+    asarray = sys.modules["numpy"].asarray
+    return value.shape, value.dtype.str, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+
+
+def states_of(generators: Iterable[Any]) -> list[bytes]:
+    """Of NumPy's generators and its global one, where each is in its numbers."""
+    import pickle
+
+    module = sys.modules.get("numpy.random")
+    states = [] if module is None else [module.get_state()]
+    for generator in generators:
+        states.append(generator.get_state() if hasattr(generator, "get_state") else getattr(generator, "bit_generator", generator).state)
+    return [pickle.dumps(state) for state in states]
+
+
+def frozen(value: Any) -> Any:
+    """A value as it is now, which a change in place makes another one."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value, None if value.is_inference() else value._version
+    if is_array(value):
+        return bytes_of(value)
+    if isinstance(value, dict):
+        return type(value), [*value], [frozen(item) for item in value.values()]
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return type(value), [frozen(item) for item in value]
+    return value
+
+
+def is_all_numbers(value: Any) -> bool:
+    """Whether it is a tuple that counts by its values."""
+    return isinstance(value, tuple) and all(map(is_number, value))
+
+
+def is_setting(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum))
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether both have the same class and the same bits. 1 is neither 1.0 nor True, and a class of the program has no say in it (``__eq__``)."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind in _EQUAL_IS_SAME:
+        return bool(a == b)
+    if kind is float:
+        return struct.pack("d", a) == struct.pack("d", b)
+    if kind is complex:
+        return struct.pack("dd", a.real, a.imag) == struct.pack("dd", b.real, b.imag)
+    if is_scalar(a):
+        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    if isinstance(a, (tuple, list)) or kind in (set, frozenset):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    if isinstance(a, dict):
+        return same_value([*a], [*b]) and all(map(same_value, a.values(), b.values()))
+    if kind is slice:
+        return same_value((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return _is_device(a) and bool(a == b)
+
+
+def _is_device(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.device)
