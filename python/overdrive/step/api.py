@@ -10,6 +10,7 @@ from typing import Any
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.recording import _refuse
+from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
 from overdrive.step.run import StepRun
 from overdrive.step.variant import _Variant
@@ -184,8 +185,6 @@ class CapturedStep(Method, StepRun):
         The tensors of modules have the names of ``state_dict()``. ``names`` gives others: of tensors, or of modules as a
         beginning of their names. ``values=False`` leaves the values out. docs/guide/step_files.md tells more.
         """
-        from overdrive.step.file import save_steps
-
         save_steps(path, {"step": self}, names=names, values=values)
 
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.library import OverdriveError, call, function as function_of, text, whole_number
 from overdrive.reads.reachable import named_in
-from overdrive.step.api import CapturedStep
+from overdrive.step.run import StepRun
 from overdrive.values.keys import Number
 
 
@@ -110,14 +110,14 @@ def load_step(path: str | os.PathLike[str], *, check: bool = True, accept_other_
     return LoadedStep(os.fspath(path), check, accept_other_bits, whole_number("load_step", "most_memory", most_memory, least=0))
 
 
-def save_steps(path: str | os.PathLike[str], functions: dict[str, CapturedStep], *, names: dict[str, Any] | None = None,
+def save_steps(path: str | os.PathLike[str], functions: Mapping[str, StepRun], *, names: dict[str, Any] | None = None,
                values: bool = True) -> None:
     """Several captured steps in one file, each a function under its name. Tensors that they share are shared in the file."""
     named = _Names()
     for name, value in (names or {}).items():
         named.add_value(name, value)
     for function, step in functions.items():
-        if not isinstance(step, CapturedStep):
+        if not isinstance(step, StepRun):
             raise TypeError(f"{function}: save_steps() was given {type(step).__name__} and takes captured steps")
         _check(step)
         named.add_step(step, function if len(functions) > 1 else "")
@@ -125,7 +125,7 @@ def save_steps(path: str | os.PathLike[str], functions: dict[str, CapturedStep],
          list(named.tensors.values()), values)
 
 
-def _check(step: CapturedStep) -> None:
+def _check(step: StepRun) -> None:
     variant = step._variant
     if step._given_up or variant is None:
         raise OverdriveError(f"The step cannot be saved: {step.refusal() or 'it was not called yet.'}")
@@ -166,7 +166,7 @@ class _Names:
         else:
             raise TypeError(f"names= has {type(value).__name__} under {name!r}, and takes tensors and modules")
 
-    def add_step(self, step: CapturedStep, function: str) -> None:
+    def add_step(self, step: StepRun, function: str) -> None:
         import torch
 
         roots = list(_roots(step))
@@ -193,7 +193,7 @@ class _Names:
                     self.add(f"{prefix}.{key}.{self._known[id(parameter)]}", tensor)
 
 
-def _roots(step: CapturedStep) -> Iterator[tuple[str, Any]]:
+def _roots(step: StepRun) -> Iterator[tuple[str, Any]]:
     """The modules that are in no other, with the names that the function has for them."""
     import torch
 
