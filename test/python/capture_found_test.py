@@ -295,6 +295,10 @@ def test_an_object_that_holds_a_step_is_copied_and_pickled():
     assert one.run.stats()["replayed"] > 10 and two.run.stats()["replayed"] > 4
 
 
+def test_a_pickle_of_before_the_package_had_rooms_is_read():
+    assert pickle.loads(b"coverdrive._methods\nitself\n(I7\ntR.") == 7
+
+
 def test_a_plain_function_is_not_copied():
     step = overdrive.capture(lambda x: x + 1)
     assert copy.deepcopy({"step": step})["step"] is step
