@@ -113,9 +113,10 @@ release:
 docs: setup-docs configure-release
 	python3 tools/make_reference.py build build/docs
 
-## check:     include directions and Notes (make test runs them too)
+## check:     directions of includes and of Python's imports, and Notes (make test runs them too)
 check:
 	python3 tools/check_layers.py
+	python3 tools/check_rooms.py
 	python3 tools/check_notes.py
 
 ## check-headers: build the library against the headers of every LibTorch version (VERSIONS), and write docs/versions.md
