@@ -9,6 +9,7 @@ from overdrive.step.api import CapturedStep
 
 # Of a plain call, of a replay, and of what a recording does beside the function.
 CALL, REPLAY, RECORDING = 1_000_000, 500_000, 10_000_000
+FREE = _budget._FREE
 
 
 class Clock:
@@ -19,6 +20,9 @@ class Clock:
         monkeypatch.setattr(_budget, "clock", lambda: self.now)
         monkeypatch.setattr(_budget, "is_unlimited", lambda always: False)
         monkeypatch.setattr(_budget, "_SHORT", 0)
+        # Fewer calls than users have show the same.
+        for name, calls in {"_FREE": 40, "_UNDER_WAY": 120, "_LEAST_PAID": 0}.items():
+            monkeypatch.setattr(_budget, name, calls)
         learn = CapturedStep._learn
 
         def learned(*arguments):
@@ -85,6 +89,13 @@ def test_values_that_change_in_each_sixth_call_stop_recordings_before_they_cost_
     made = part.stats()
     assert made["recorded"] + made["checked"] <= 12, part.explain()
     assert "nothing is gained" in part.refusal() and "factor" in part.refusal()
+
+
+def test_a_dozen_of_sizes_has_room_for_its_recordings(clock, monkeypatch):
+    monkeypatch.setattr(_budget, "_FREE", FREE)
+    run, part = program(clock, rows=lambda i: 2 + i % 12)
+    assert same(run(200), program(clock, rows=lambda i: 2 + i % 12, captured=False)[0](200))
+    assert part.stats()["replayed"] > 100, part.explain()
 
 
 def test_new_sizes_in_each_call_stop_the_look_at_them(clock):
