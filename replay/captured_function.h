@@ -26,8 +26,8 @@ class CapturedFunction {
   void watch(const void* value, size_t bytes);
   // Numbers that the function is given with each call, in the caller's memory. Before the first call.
   void give_numbers(GivenNumbers numbers) { given_ = numbers; }
-  // In the caller's memory, read in every call: 0: calls are recorded as they come; 1: those of new sizes, types
-  // and modes are eager; 2: so is every call that is not replayed yet. Before the first call.
+  // In the caller's memory, read in every call: 0: calls are recorded as they come; 1: those of new sizes,
+  // types and modes are eager; 2: so is every call that is not replayed yet. Before the first call.
   void limit(const int64_t* closed) { closed_ = closed; }
   void reset();
   // The programs that replay, with the modes and values of the last call; for a step file.
