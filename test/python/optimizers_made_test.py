@@ -257,6 +257,7 @@ def test_a_whole_step_may_hold_one():
 def test_replays_that_are_slower_than_the_first_calls_give_way(monkeypatch, always, later, gives_way):
     """By the clock of the test a call takes a second, and each of those after the first ones `later` seconds."""
     monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", always)
+    monkeypatch.setattr("overdrive.step.budget.is_unlimited", lambda always: True)  # what recordings cost has tests of its own
     readings = itertools.count()
     monkeypatch.setattr("overdrive.step.optimizer_part.time", types.SimpleNamespace(
         perf_counter=lambda: (1.0 if (at := next(readings)) < 2 * CALLS_FIRST else later) * at))
