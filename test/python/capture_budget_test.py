@@ -23,6 +23,7 @@ class Clock:
         # Fewer calls than users have show the same.
         for name, calls in {"_FREE": 40, "_UNDER_WAY": 120, "_LEAST_PAID": 0}.items():
             monkeypatch.setattr(_budget, name, calls)
+        monkeypatch.setattr("overdrive.step.choice._RUNS_UNTIMED", 6)
         learn = CapturedStep._learn
 
         def learned(*arguments):

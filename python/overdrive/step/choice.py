@@ -20,8 +20,8 @@ _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and 
 # Runs of the function in turn after which the way through the library is left out for a while, and by how often such a while is
 # twice as long as the one before.
 _MOST_RUNS, _MOST_RESTS = 8, 8
-# Runs after which plain calls are timed: before, a recording is on its way to its first replay.
-_RUNS_UNTIMED = 6
+# Runs after which plain calls are timed: before, a few recordings are on their way to their first replays.
+_RUNS_UNTIMED = 40
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
@@ -136,7 +136,7 @@ class StepChoice(StepTexts):
     def _may_begin(self, reason: str) -> bool:
         """Whether the time of recordings so far allows another set of values. Note [A budget of time]."""
         budget = self._budget
-        if budget.is_off or not budget.slow:
+        if budget.is_off or budget.slow < _RUNS_UNTIMED:
             return True
         if not budget.eager:
             self._time_plain_calls()
