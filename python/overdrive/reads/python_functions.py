@@ -20,7 +20,7 @@ __future__ _collections_abc _markupbase _py_abc _sitebuiltins _weakrefset abc as
 contextlib copy copyreg csv dataclasses difflib enum fnmatch fractions functools genericpath graphlib heapq html importlib._bootstrap
 importlib._bootstrap_external importlib.import_module io json keyword multiprocessing.sharedctypes multiprocessing.synchronize numbers opcode
 operator pprint pyclbr quopri re reprlib shlex sre_compile sre_constants sre_parse stat statistics string stringprep struct textwrap token tomllib
-types typing weakref
+types typing weakref argparse.__contains__ argparse.__eq__ argparse.__init__
 os.__contains__ os.__getitem__ os.__iter__ os.__len__ os.copy os.decode os.encode os.fsdecode os.fsencode os.get os.getenv os.getenvb
 os.check_str os.encodekey os.decodevalue os.encodevalue os.fspath os._fspath
 posixpath.basename posixpath.commonpath posixpath.commonprefix posixpath.dirname posixpath.isabs posixpath.join posixpath.normcase
