@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from overdrive.reads.python_functions import is_installed, module_of
+
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 # Instructions that only make room or note something for the interpreter.
@@ -38,7 +40,8 @@ _FILLS_TEXTS = ("format", "format_map", "vformat")
 # Methods that find what the object has not, or all that it has.
 _FINDS = ("__getattr__", "__getattribute__")
 _PUTS_TOGETHER = ("BUILD_STRING", "FORMAT_", "BINARY_OP")
-_MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split")
+_MAKES_TEXTS = ("format", "replace", "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "join", "split", "rsplit",
+                "partition", "rpartition", "splitlines", "title", "capitalize", "casefold", "swapcase", "translate", "decode", "sub", "zfill")
 # Functions that take names: another one that calls them hides which.
 NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")
@@ -134,7 +137,11 @@ class Names:
         # Names whose value it takes, and does not call at once, with the line.
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
+        # An installed library's may go by more names than a walk can follow.
+        self._is_the_programs = not is_installed(code.co_filename) and not module_of(code.co_filename)
         self._read(code)
+        if self.by_strings and self.makes_texts and self._is_the_programs:
+            self.whole.setdefault("", self.by_strings)
         # Attributes that may not be there, or that are named by a string.
         self.strings_of_attributes: dict[str, str] = {}
         for name in _BY_NAME:
@@ -168,7 +175,7 @@ class Names:
                 where = f"{file}:{line}"
             name = step.opname
             self.makes_texts |= name == "BUILD_STRING" or name == "BINARY_OP" and step.argrepr in ("+", "%", "+=") or (
-                name == "LOAD_METHOD" and step.argval in ("format", "join", "replace"))
+                name == "LOAD_METHOD" and step.argval in _MAKES_TEXTS) or name == "BUILD_SLICE"
             is_last = name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD") and not _leads_on(steps, index)
             if is_last and not _is_called(code, steps, index):
                 self.passed.setdefault(str(step.argval), where)
@@ -260,8 +267,10 @@ class Names:
         """getattr(): with a constant, with a name that is a value, or with one that is put together of parts."""
         texts = [step.argval for step in arguments if step.opname == "LOAD_CONST" and isinstance(step.argval, str)]
         of_self = bool(arguments) and _is_self(arguments[0])
-        if any(step.opname.startswith(_PUTS_TOGETHER) for step in arguments) or sum(step.opname == "LOAD_GLOBAL" for step in arguments[1:]):
-            (self.whole_of_self if of_self else self.whole).update((text, where) for text in texts or [""])
+        if self._is_the_programs and any(step.opname == "LOAD_METHOD" or step.opname in _SUBSCRIPTS for step in arguments):
+            (self.whole_of_self if of_self else self.whole).setdefault("", where)  # what a call gives is any name
+        elif any(step.opname.startswith(_PUTS_TOGETHER) for step in arguments) or sum(step.opname == "LOAD_GLOBAL" for step in arguments[1:]):
+            (self.whole_of_self if of_self else self.whole).update((_longest_piece(text), where) for text in texts or [""])
         elif texts:
             (self.asked_of_self if of_self else self.asked).setdefault(texts[0], where)
         else:
@@ -341,7 +350,8 @@ def _is(steps: list[Step], index: int, *names: str) -> bool:
 def _named_item(steps: list[Step], after: int) -> str | None:
     """The constant by which an item of a dict is taken, as d["k"] or d.get("k") does."""
     if _is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval in ("get", "pop", "setdefault", "__getitem__"):
-        return steps[after + 1].argval if _is(steps, after + 1, "LOAD_CONST") and isinstance(steps[after + 1].argval, str) else None
+        is_whole = _is_constant_text(steps, after + 1) and not _leads_on(steps, after + 1) and not _is(steps, after + 2, *_SUBSCRIPTS, "BINARY_OP")
+        return steps[after + 1].argval if is_whole else None
     if _is(steps, after, "LOAD_CONST") and isinstance(steps[after].argval, str) and _is(steps, after + 1, *_SUBSCRIPTS):
         return str(steps[after].argval)
     return None
@@ -353,6 +363,11 @@ def _strings_in(values: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, (tuple, frozenset)):
             yield from _strings_in(value)
+
+
+def _longest_piece(text: str) -> str:
+    """Of what stands between the fields of ``"a_%d"``."""
+    return max(re.split(r"%[-+#0 .\d]*[a-z]", text), key=len)
 
 
 def fields_of(text: str) -> list[str]:

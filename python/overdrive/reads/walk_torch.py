@@ -73,6 +73,8 @@ class OfTorch(Objects):
                 self._read(ENTRY, tensor.__dict__, key, f"{name}.{key}", where, depth)
 
     def _module(self, module: Any, name: str, depth: int) -> None:
+        import torch
+
         self.modules[module] = None
         self._named[id(module)] = (module, name, "", depth)
         own, kind, entries = _own_of_modules(), type(module), module.__dict__
@@ -82,6 +84,8 @@ class OfTorch(Objects):
         self._same_dict(module, name)
         if functions := self._functions_of_torch(kind):
             self._absent_in(entries).add_table(functions, name)
+        if kind.__getattr__ is not torch.nn.Module.__getattr__:  # what it gives may come in its own place
+            self._absent_in(entries).add_table(self._names_of_modules, name)
         self._hooks((module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks), name, depth)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         self.notes.contents(module._modules)
