@@ -154,6 +154,15 @@ def drawing(root, files):
     return "\n".join(rows + ["```"]) + "\n"
 
 
+def is_out_of_date(page, place, drawn, draw):
+    """Whether the drawing in a page is another one, or is missing. With `draw` it is written there."""
+    text = page.read_text()
+    now = place.sub(lambda _: drawn, text)
+    if draw:
+        page.write_text(now)
+    return not draw and (now != text or not place.search(text))
+
+
 def main(root, draw=False):
     public = public_headers(root)
     errors = [f"{name}: listed as a public header, but does not exist"
@@ -165,14 +174,9 @@ def main(root, draw=False):
     if circle := circle_in(unit_graph(root, files)):
         errors.append("units include each other in a circle: " + " -> ".join(circle))
     page = root / "docs/architecture.md"
-    if page.exists():
-        text = page.read_text()
-        drawn = DRAWING.sub(lambda _: drawing(root, files), text)
-        if draw:
-            page.write_text(drawn)
-        elif drawn != text or not DRAWING.search(text):
-            errors.append("docs/architecture.md: the drawing of the components is not what is checked; "
-                          "tools/check_layers.py --draw mends it")
+    if page.exists() and is_out_of_date(page, DRAWING, drawing(root, files), draw):
+        errors.append("docs/architecture.md: the drawing of the components is not what is checked; "
+                      "tools/check_layers.py --draw mends it")
     print(*errors, sep="\n", end="\n" if errors else "")
     print(f"check_layers: {len(files)} files, {len(public)} public headers, {len(errors)} breaches")
     return 1 if errors or not files else 0

@@ -15,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-from check_layers import circle_in
+from check_layers import circle_in, is_out_of_date
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "python/overdrive"
@@ -93,10 +93,7 @@ def main(root, draw=False):
     text = (root / LISTED).read_text()
     errors += [f'{LISTED}: it has no "/overdrive/{room}/"' for room in ROOMS[:-1] if f'"/overdrive/{room}/"' not in text]
     page = root / PACKAGE / "../README.md"
-    drawn = DRAWING.sub(lambda _: drawing(graph), page.read_text())
-    if draw:
-        page.write_text(drawn)
-    elif drawn != page.read_text() or not DRAWING.search(drawn):
+    if is_out_of_date(page, DRAWING, drawing(graph), draw):
         errors.append("python/README.md: the drawing of the rooms is not what is checked; tools/check_rooms.py --draw mends it")
     print(*errors, sep="\n", end="\n" if errors else "")
     print(f"check_rooms: {len(sources)} modules, {len(errors)} breaches")

@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from overdrive.numbers.tracked import plain
-from overdrive.reads.code import kind_of
-from overdrive.reads.python_functions import is_installed
 from overdrive.reads.names import line_of, steps_of
 from overdrive.reads.optimizers import is_of_optimizers
+from overdrive.reads.owners import is_the_programs
 from overdrive.values.read import CELL, ITEM, Read
 from overdrive.values.slots import putter_of
 
@@ -107,11 +106,7 @@ def _that_may_use(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types
     library code by a name that is passed, whose items are all guarded; an index there is one of another list."""
     is_attribute, is_of_a_list = read.name.endswith(f".{read.key}"), type(read.key) is int
     return (code for code in codes
-            if not (is_attribute and is_of_optimizers(code)) and not (is_of_a_list and not _is_the_programs(code.co_filename)))
-
-
-def _is_the_programs(file: str) -> bool:
-    return kind_of(file) == "user" and not is_installed(file)
+            if not (is_attribute and is_of_optimizers(code)) and not (is_of_a_list and not is_the_programs(code.co_filename)))
 
 
 def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:

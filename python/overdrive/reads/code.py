@@ -17,10 +17,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from overdrive.native.library import PACKAGE, under_the_gil
+from overdrive.native.library import under_the_gil
 from overdrive.reads.c_functions import is_called_by, is_for_libraries, may_call, refusal_of, refusal_to_call, row_of
 from overdrive.reads.names import names_of
-from overdrive.reads.python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, module_of, names_its_module, shows
+from overdrive.reads.owners import OURS, kind_of, module_of
+from overdrive.reads.python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, names_its_module, shows
 from overdrive.values.read import CELL, ENTRY, Read
 from overdrive.values.same import is_number
 
@@ -66,31 +67,12 @@ _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_ena
 
 
 @functools.lru_cache(maxsize=1)
-def _folders() -> tuple[str, tuple[str, ...], str]:
-    import torch
-
-    here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions, data sets.
-    nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends", os.path.join("utils", "data")))
-    return here, nn, PACKAGE + os.sep
-
-
-@functools.lru_cache(maxsize=1)
 def _not_kept() -> frozenset[type]:
     """Classes that most variables have, and of which no object is looked into."""
     import torch
 
     return frozenset((int, float, bool, str, bytes, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, torch.dtype,
                       torch.device, torch.Tensor, torch.nn.Parameter))
-
-
-@functools.lru_cache(maxsize=4096)
-def kind_of(file: str) -> str:
-    """Whose code a file is: the "user"'s, of PyTorch's modules and their like ("nn"), or another's ("")."""
-    torch, nn, here = _folders()
-    if file.startswith(nn):
-        return "nn"
-    return "" if file.startswith((torch, here)) or module_of(file) else "user"
 
 
 def file_of(module: Any) -> str:
@@ -117,7 +99,7 @@ def line_of_caller() -> str:
         code = frame.f_code
         if kind_of(code.co_filename) == "user":
             return f"{code.co_filename}:{frame.f_lineno}"
-        if code.co_name == "_run" and code.co_filename.startswith(_folders()[2]):
+        if code.co_name == "_run" and code.co_filename.startswith(OURS):
             return ""
         frame = frame.f_back
     return ""
@@ -149,7 +131,7 @@ def _is_called_by(frame: Any, file: str) -> bool:
 
 def _is_in_an_import(frame: Any) -> bool:
     """Whether the code runs because a module is imported for the first time, which happens once."""
-    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(OURS)):
         if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
             return True
         frame = frame.f_back
@@ -167,7 +149,7 @@ def _is_shown(frame: Any) -> bool:
 
 def _is_output(frame: Any) -> bool:
     """Whether the code runs because something is shown or logged, and no tensor depends on it."""
-    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(_folders()[2])):
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(OURS)):
         code = frame.f_code
         if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
             return True
@@ -260,7 +242,7 @@ def foreign(error: Exception) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is None or not trace.tb_frame.f_code.co_filename.startswith(_folders()[2])
+    return trace is None or not trace.tb_frame.f_code.co_filename.startswith(OURS)
 
 
 class _Watching(threading.local):
@@ -465,7 +447,7 @@ class Watcher:
     def _note_call(self, function: Any, frame: Any) -> None:
         """Of a C function that is in no row of the table, or whose row depends on more than the function."""
         assert self._refuse is not None
-        if frame.f_code.co_filename.startswith(_folders()[2]):
+        if frame.f_code.co_filename.startswith(OURS):
             return
         name = str(getattr(function, "__name__", ""))
         depends = name in _NOTED or name.startswith(_SETTINGS)

@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from overdrive.reads.python_functions import is_installed, module_of
+from overdrive.reads.owners import is_the_programs
 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
@@ -138,7 +138,7 @@ class Names:
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
         # An installed library's may go by more names than a walk can follow.
-        self._is_the_programs = not is_installed(code.co_filename) and not module_of(code.co_filename)
+        self._is_the_programs = is_the_programs(code.co_filename)
         self._read(code)
         if self.by_strings and self.makes_texts and self._is_the_programs:
             self.whole.setdefault("", self.by_strings)

@@ -6,12 +6,11 @@ Python's library calls itself is no entry. PyTorch's own Python asks for what a 
 from __future__ import annotations
 
 import functools
-import os
-import sysconfig
 import types
 from typing import Any
 
 from overdrive.reads.c_functions import _names
+from overdrive.reads.owners import is_installed, module_of
 
 # What they tell depends on what they are given, which has guards, and on C functions, which have rows. Objects that are kept in their classes, as
 # configurations and events, are looked at by the attributes that their code names.
@@ -37,27 +36,6 @@ _FOR_LIBRARIES = _names("argparse calendar gettext importlib inspect locale logg
 # They show something, and no tensor depends on it. What they return may tell which settings they have, and is nothing or one of their objects.
 _SHOWS = _names("linecache logging traceback warnings")
 PURE, SHOWS, OTHER = "pure", "shows", "other"
-
-
-@functools.lru_cache(maxsize=1)
-def _folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    return tuple(os.path.join(path, "") for path in sorted(filter(None, paths), key=len, reverse=True))
-
-
-def is_installed(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file
-
-
-@functools.lru_cache(maxsize=4096)
-def module_of(file: str) -> str:
-    """The module of Python's library that a file is; "": another file."""
-    if file.startswith("<frozen "):
-        return file[len("<frozen "):-1]
-    folder = next((folder for folder in _folders() if file.startswith(folder)), None)
-    if folder is None or is_installed(file):
-        return ""
-    return file[len(folder):].removesuffix(".py").removesuffix(f"{os.sep}__init__").replace(os.sep, ".")
 
 
 @functools.lru_cache(maxsize=4096)

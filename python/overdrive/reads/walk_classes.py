@@ -7,7 +7,7 @@ from collections.abc import Container
 from typing import Any, NamedTuple
 
 from overdrive.reads.code import file_of
-from overdrive.reads.python_functions import module_of
+from overdrive.reads.owners import module_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_globals import Globals
 from overdrive.reads.walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own

@@ -9,9 +9,8 @@ import sys
 import types
 from typing import Any
 
-from overdrive.reads.code import kind_of
 from overdrive.reads.names import Names, names_of
-from overdrive.reads.python_functions import module_of
+from overdrive.reads.owners import kind_of, module_of
 from overdrive.reads.walk_names import KnownNames
 from overdrive.reads.walk_places import NOT_FOLLOWED, Places
 from overdrive.values.read import ANSWER, ENTRY, VALUES

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from overdrive.reads.c_functions import name_of, row_of
-from overdrive.reads.code import file_of, kind_of
-from overdrive.reads.python_functions import is_installed
+from overdrive.reads.code import file_of
+from overdrive.reads.owners import is_the_programs, kind_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
@@ -91,8 +91,7 @@ class Objects(Classes):
 
     def _program_names(self, key: str) -> bool:
         """Whether code of the program's own does, and not of a library alone."""
-        return key in self._attributes and any(key in code.co_names and kind_of(code.co_filename) == "user" and not is_installed(code.co_filename)
-                                               for code in self._codes)
+        return key in self._attributes and any(key in code.co_names and is_the_programs(code.co_filename) for code in self._codes)
 
     def _instance(self, value: Any, name: str, depth: int) -> None:
         if type(value).__module__.startswith("numpy.random"):
@@ -237,7 +236,7 @@ def _context_of_decimal() -> tuple[Any, ...]:
 def is_of_the_program(module: Any) -> bool:
     """Whether it is neither installed nor Python's or PyTorch's."""
     file = file_of(module)
-    return not is_torchs(module.__name__) and kind_of(file) == "user" and not is_installed(file) and (
+    return not is_torchs(module.__name__) and is_the_programs(file) and (
         bool(file) or module.__name__ not in sys.builtin_module_names)
 
 

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Container, Iterable
 from typing import Any
 
-from overdrive.reads.code import file_of, kind_of
+from overdrive.reads.code import file_of
 from overdrive.reads.names import names_of
 from overdrive.reads.optimizers import is_of_the_program
+from overdrive.reads.owners import kind_of
 from overdrive.reads.torch_reads import reads_of_torch
 from overdrive.reads.walk_objects import Objects
 from overdrive.reads.walk_places import NOT_FOLLOWED

@@ -2,8 +2,8 @@
 
 Note [A budget of time]
 A call that is recorded, compared or looked at in vain takes longer than a plain one. Its time is booked. Replays pay it back, each the
-difference between a plain call and a replay, and plain calls pay a fiftieth of their own. While more is owed than a few plain calls
-take, nothing new is recorded; where much more is owed, a recording under way waits, too. Plain calls and replays are timed from one
+difference between a plain call and a replay, and plain calls pay a fiftieth of their own. While more is owed than _FREE plain calls
+take, nothing new is recorded; above _UNDER_WAY a recording that is under way waits, too. Plain calls and replays are timed from one
 call to the next, so that a backward and an update are in it, and only a few of each are timed.
 """
 from __future__ import annotations

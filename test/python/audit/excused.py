@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from overdrive.reads.code import file_of, kind_of
+from overdrive.reads.code import file_of
+from overdrive.reads.owners import kind_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.step.learn import _WRITTEN_FIRST
 from overdrive.values.same import is_number

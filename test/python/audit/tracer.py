@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import overdrive
-from overdrive.reads.code import kind_of
+from overdrive.reads.owners import kind_of
 
 from calls import IF_ALONE, MADE, TAKEN
 from opcodes import ROWS
