@@ -25,9 +25,8 @@ CapturedStep::~CapturedStep() = default;
 CapturedStep::CapturedStep(CapturedStep&&) noexcept = default;
 CapturedStep& CapturedStep::operator=(CapturedStep&&) noexcept = default;
 
-std::vector<at::Tensor> CapturedStep::call(const std::vector<at::Tensor>& inputs,
-                                           const std::vector<Number>& numbers) {
-  return present(captured_).call(inputs, numbers);
+std::vector<at::Tensor> CapturedStep::call(const std::vector<at::Tensor>& inputs) {
+  return present(captured_).call(inputs);
 }
 bool CapturedStep::would_replay(const std::vector<at::Tensor>& inputs) {
   return present(captured_).would_replay(inputs);
@@ -58,13 +57,5 @@ void save_steps(const std::string& path,
   }
   replay::write_step(path, to_save, all);
 }
-
-std::vector<Number> replay::begin_numbers() {
-  const NumbersOfCall* call = NumbersOfCall::active();
-  TORCH_CHECK(call && !call->numbers().empty(), kWithoutNumbers);
-  return call->begin_run();
-}
-
-void replay::end_numbers() { NumbersOfCall::active()->end_run(); }
 
 }  // namespace overdrive

@@ -7,7 +7,6 @@
 #include "engine/base/export.h"
 #include "replay/capture_options.h"
 #include "replay/file/save_options.h"
-#include "replay/number.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -36,8 +35,8 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list.
   CapturedStep(CapturedStep&&) noexcept;
   CapturedStep& operator=(CapturedStep&&) noexcept;
 
-  // The function's results: detached, and in replays fresh. `numbers`: as many as the function takes.
-  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<Number>& numbers = {});
+  // The function's results: detached, and in replays fresh.
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
 
   // A number that the function reads. A call in which it has another value is recorded anew. Of a part, it
   // keeps its value until the backward of the call.
@@ -52,7 +51,7 @@ class OVERDRIVE_API CapturedStep {  // A captured function of a list.
   void reset();
 
   // Whether a call with these inputs would be replayed now. Looks at every guard and runs nothing. False inside
-  // of an autocast context that keeps casts of the step's weights. With the numbers of the last call.
+  // of an autocast context that keeps casts of the step's weights.
   bool would_replay(const std::vector<at::Tensor>& inputs);
   CaptureStats stats() const;
   // Why a call is not replayed, if there is a reason that stays; else empty.
@@ -82,13 +81,6 @@ namespace replay {
 
 template <typename T>
 constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, at::Tensor>;
-template <typename T>
-constexpr bool is_number = std::is_same_v<std::decay_t<T>, Number>;
-
-// The numbers of the call that is under way on this thread, as the function gets them; and after it, when these
-// are gone.
-OVERDRIVE_API std::vector<Number> begin_numbers();
-OVERDRIVE_API void end_numbers();
 
 inline std::vector<at::Tensor> to_list(std::vector<at::Tensor> results) { return results; }  // A list.
 inline std::vector<at::Tensor> to_list(at::Tensor result) { return {std::move(result)}; }    // One tensor.
@@ -112,11 +104,9 @@ Result from_list(std::vector<at::Tensor> list) {
 
 template <typename Result, typename... Inputs>  // A captured step that is called as its function is.
 class TypedStep : public CapturedStep {
-  static constexpr bool kNumbers = (is_number<Inputs> || ...);
-  static constexpr bool kList = sizeof...(Inputs) == 1 && !((is_tensor<Inputs> || is_number<Inputs>)&&...);
-  static_assert(
-      kList || ((is_tensor<Inputs> || is_number<Inputs>)&&...),
-      "A captured function takes tensors, or one std::vector of them, and numbers as overdrive::Number.");
+  static constexpr bool kList = sizeof...(Inputs) == 1 && !(is_tensor<Inputs> && ...);
+  static_assert(kList || (is_tensor<Inputs> && ...),
+                "A captured function takes tensors, or one std::vector of them.");
   static_assert(sizeof...(Inputs) <= 64, "A captured function takes at most 64 arguments.");
 
  public:
@@ -126,59 +116,36 @@ class TypedStep : public CapturedStep {
   Result operator()(const std::decay_t<Inputs>&... inputs) {  // As call().
     if constexpr (kList) {
       return from_list<Result>(call(inputs...));
-    } else if constexpr (!kNumbers) {
-      return from_list<Result>(call({inputs...}));
     } else {
-      std::vector<at::Tensor> tensors;
-      std::vector<Number> numbers;
-      (give(inputs, tensors, numbers), ...);
-      return from_list<Result>(call(tensors, numbers));
+      return from_list<Result>(call({inputs...}));
     }
   }
 
   // For what else is called as a step is.
   static Function as_list_function(std::function<Result(Inputs...)> function) {
-    return [function = std::move(function)](const std::vector<at::Tensor>& inputs) {
+    return [function = std::move(function)](const std::vector<at::Tensor>& inputs) -> std::vector<at::Tensor> {
       const auto invoke = [&]() -> Result {
         if constexpr (kList) {
           return function(inputs);
         } else {
-          std::vector<Number> numbers;
-          if constexpr (kNumbers) numbers = begin_numbers();
-          size_t tensor = 0, number = 0;
-          // Each as the function wants it: by value, by reference to a constant, or by reference to a copy.
-          std::tuple<std::decay_t<Inputs>...> own{take<Inputs>(inputs, tensor, numbers, number)...};
-          numbers.clear();
-          return std::apply([&](auto&... each) { return function(static_cast<Inputs>(each)...); }, own);
+          return with_each(function, inputs, std::index_sequence_for<Inputs...>());
         }
       };
-      std::vector<at::Tensor> results;
       if constexpr (std::is_void_v<Result>) {
         invoke();
+        return {};
       } else {
-        results = to_list(invoke());
+        return to_list(invoke());
       }
-      if constexpr (kNumbers) end_numbers();
-      return results;
     };
   }
 
  private:
-  static void give(const at::Tensor& input, std::vector<at::Tensor>& tensors,
-                   std::vector<Number>& /*numbers*/) {
-    tensors.push_back(input);
-  }
-  static void give(const Number& input, std::vector<at::Tensor>& /*tensors*/, std::vector<Number>& numbers) {
-    numbers.push_back(input);
-  }
-  template <typename Input>  // The next one of its kind.
-  static std::decay_t<Input> take(const std::vector<at::Tensor>& tensors, size_t& tensor,
-                                  const std::vector<Number>& numbers, size_t& number) {
-    if constexpr (is_number<Input>) {
-      return numbers.at(number++);
-    } else {
-      return tensors[tensor++];
-    }
+  template <size_t... I>  // Each as the function wants it: by value, by reference to a constant or to a copy.
+  static Result with_each(const std::function<Result(Inputs...)>& function,
+                          const std::vector<at::Tensor>& inputs, std::index_sequence<I...> /*places*/) {
+    std::tuple<std::decay_t<Inputs>...> own{inputs[I]...};
+    return std::apply([&](auto&... each) { return function(static_cast<Inputs>(each)...); }, own);
   }
 };
 
@@ -189,8 +156,8 @@ TypedStep<Result, Inputs...> typed_step(std::function<Result(Inputs...)> functio
 
 }  // namespace replay
 
-// The function takes tensors, and numbers as overdrive::Number, and returns a tensor, a std::vector or
-// std::tuple of tensors, or nothing.
+// The function takes tensors, or one std::vector of them, and returns a tensor, a std::vector or std::tuple of
+// tensors, or nothing.
 template <typename F>
 auto capture(F function, CaptureOptions options = {}) {
   return replay::typed_step(std::function(std::move(function)), std::move(options));

@@ -45,16 +45,6 @@ class Busy {
   bool is_first_;
 };
 
-// Of a part, whose graph may run the function once more when the call is over: it has the numbers of its
-// recording.
-Function with_numbers(Function function, const std::vector<double>& values) {
-  return [function = std::move(function),
-          numbers = std::vector<Number>(values.begin(), values.end())](const std::vector<at::Tensor>& inputs) {
-    const NumbersOfCall call(numbers);
-    return function(inputs);
-  };
-}
-
 bool is_switched_on() {
   bool on = true;
   for (const char* name : {"OVERDRIVE", "OVERDRIVE_CAPTURE"}) {
@@ -81,9 +71,7 @@ CapturedFunction::CapturedFunction(Function function, CaptureOptions options, Ki
     TORCH_CHECK(optimizer, "capture() was given a null optimizer in .optimizers.");
 }
 
-std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs,
-                                               const std::vector<Number>& numbers) {
-  const NumbersOfCall call(numbers);
+std::vector<at::Tensor> CapturedFunction::call(const std::vector<at::Tensor>& inputs) {
   return counts_ ? call_part(inputs) : call_step(inputs);
 }
 
@@ -144,7 +132,6 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   current_ = 0;
   if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
   if (rests_.take_call()) return eager(inputs, rests_.reason());
-  choose_numbers();
   gradients_.look();
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
@@ -163,21 +150,6 @@ void CapturedFunction::tell_apart_by(const std::vector<WeakTensor>& leaves) {
   if (!gradients_.learn(leaves)) return;
   if (is_first) watched_.emplace_back(&gradients_.pattern(), sizeof(uint64_t));
   recordings_.clear();
-}
-
-void CapturedFunction::choose_numbers() {
-  NumbersOfCall& call = *NumbersOfCall::active();
-  if (call.numbers().empty()) {
-    TORCH_CHECK(!arguments_, kWithoutNumbers);
-    return;
-  }
-  if (!arguments_) {
-    arguments_ = std::make_unique<NumberArguments>(counts_ != nullptr);
-    watched_.emplace_back(&arguments_->variant(), sizeof(int64_t));
-    give_numbers(arguments_->given());
-  }
-  arguments_->choose(call.numbers(), stats_.replayed + stats_.checked);
-  if (!counts_) call.belong_to(*arguments_);
 }
 
 // After a call that was recorded.
@@ -220,10 +192,9 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   recordings_.keep_within_bytes();
   std::vector<WatchedValue> watched;
   for (const auto& [address, bytes] : watched_) watched.emplace_back(address, bytes);
-  const Function function = counts_ && arguments_ ? with_numbers(function_, arguments_->values()) : function_;
-  Recording& made =
-      recordings_.add(std::make_unique<Recording>(function, options_, stats_, inputs, watched, given_, counts_),
-                      inputs, stats_.calls);
+  Recording& made = recordings_.add(
+      std::make_unique<Recording>(function_, options_, stats_, inputs, watched, given_, counts_), inputs,
+      stats_.calls);
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->has_values_of(made)) kept.recording->note_new_values();
   }
@@ -250,15 +221,11 @@ void CapturedFunction::reset() {
   const Busy busy(busy_);
   rests_.end();
   recordings_.clear();
-  if (arguments_) arguments_->forget();
 }
 
 FunctionToSave CapturedFunction::to_save(std::string name) {
   const Busy busy(busy_);
   TORCH_CHECK(!counts_, "A captured part cannot be saved: its graph goes on outside. Capture the whole step.");
-  TORCH_CHECK(!arguments_,
-              "A step that takes an overdrive::Number cannot be saved: a file has no numbers of a call. Take a "
-              "tensor in its place.");
   FunctionToSave function{.name = std::move(name)};
   const Recording* const last = recordings_.last_used();
   for (const auto& kept : recordings_.all()) {
@@ -298,12 +265,10 @@ CaptureStats CapturedFunction::stats() const {
 }
 
 std::string CapturedFunction::refusal() const {
-  const std::string of_numbers = arguments_ ? arguments_->refusal() : "";
-  if (rests_.is_resting()) return of_numbers.empty() ? rests_.reason() : of_numbers;
+  if (rests_.is_resting()) return rests_.reason();
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();
   }
-  if (!of_numbers.empty()) return of_numbers;
   return eager_in_turn_ >= kEagerInTurn ? eager_reason_ : "";
 }
 
@@ -315,7 +280,6 @@ std::string CapturedFunction::explain() const {
     out << beside << " more calls ran eagerly while another thread was in one\n";
   if (!eager_reason_.empty())
     out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
-  if (arguments_) arguments_->explain(out);
   for (size_t i = 0; i < recordings_.size(); ++i) {
     out << "program " << i << "\n";
     recordings_.all()[i].recording->explain(out);

@@ -3,7 +3,6 @@
 // of a call. Calls that no recording may take run eagerly.
 #pragma once
 
-#include "replay/number_arguments.h"
 #include "replay/recording/gradients_in_turn.h"
 #include "replay/recording/kept_recordings.h"
 #include "replay/recording/rests.h"
@@ -21,7 +20,7 @@ class CapturedFunction {
   enum class Kind : uint8_t { kStep, kPart };
   CapturedFunction(Function function, CaptureOptions options, Kind kind = Kind::kStep);
 
-  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<Number>& numbers = {});
+  std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs);
   bool would_replay(const std::vector<at::Tensor>& inputs);
   void watch(const void* value, size_t bytes);
   // Numbers that the function is given with each call, in the caller's memory. Before the first call.
@@ -52,7 +51,6 @@ class CapturedFunction {
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
   bool is_closed(int64_t to) const { return closed_ && *closed_ >= to; }
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
-  void choose_numbers();
   void weigh_recordings();
   void tell_apart_by(const std::vector<WeakTensor>& leaves);
 
@@ -69,8 +67,6 @@ class CapturedFunction {
   GivenNumbers given_;
   // Null: nothing is closed.
   const int64_t* closed_ = nullptr;
-  // Of a function that takes numbers, from its first call on.
-  std::unique_ptr<NumberArguments> arguments_;
   GradientsInTurn gradients_;
   KeptRecordings recordings_;
   Rests rests_;

@@ -1,9 +1,8 @@
 // Random steps, captured: equal bits or refused, never different. A seed names a step: its operators, its data
 // (other data in each call, the same for a while and back, one tensor for two inputs or for all calls), and the
 // call in which an operator throws. Replays run on one lane and on several, with delays between their
-// operators, some of which are divided. A third of the steps take two numbers, which go on, stay, swap, come
-// again or are 0 and 1; in a sixth the gradients of several calls add up. OVERDRIVE_CAPTURE_FUZZ=first:count
-// runs others than the few that every run of the suite tries.
+// operators, some of which are divided. In a sixth the gradients of several calls add up.
+// OVERDRIVE_CAPTURE_FUZZ=first:count runs others than the few that every run of the suite tries.
 #include "forward_ad/forward_ad.h"
 #include "replay/apart.h"
 #include "replay/lanes/lane_trial.h"
@@ -47,8 +46,6 @@ struct RandomStep {
   int throws_in;
   bool throws_at_end;
   std::vector<Instruction> instructions;
-  // How the numbers of the calls go on; -1: it takes none.
-  int numbers = -1;
   // What is made a second time: nothing, something for a sum with the first, or something that nobody reads.
   int repeats;
   // Over how many calls gradients add up until the program around steps the optimizer and takes them away; 0:
@@ -76,74 +73,19 @@ struct RandomStep {
       instructions.push_back({below(kKinds), below(1000), below(1000), 0.25 + 0.5 * (below(7) - 3)});
     }
     repeats = below(3);
-    if (seed % 3 == 0) take_numbers(seed);
     if (below(2) > 0) return;  // the others are large enough for shares
     rows *= 13;
     columns *= 5;
   }
 
-  static constexpr int kKinds = 65, kNumberKinds = 8;
-
-  // Other seeds have the same steps as without numbers.
-  void take_numbers(uint64_t seed) {
-    Random random(seed * 104729 + 3);
-    numbers = static_cast<int>(random() % 6);
-    for (Instruction& each : instructions) {
-      if (random() % 4 == 0) each.kind = kKinds + static_cast<int>(random() % kNumberKinds);
-    }
-  }
-
-  std::vector<Number> numbers_of(int i) const {
-    const double a = 0.2 + 0.03 * i, b = 0.9 - 0.02 * i;
-    switch (numbers) {
-      case 0:  // the second one is a constant
-        return {a, 0.5};
-      case 1:
-        return i < 7 ? std::vector<Number>{0.3, 0.6} : std::vector<Number>{a, b};
-      case 2:  // they swap, and are other ones after it
-        return i % 2 ? std::vector<Number>{a, a + 0.03} : std::vector<Number>{a + 0.03, a};
-      case 3:  // equal, and then not
-        return {a, i < 10 ? a : b};
-      case 4:
-        return {i % 4 == 3 ? 1. : i % 7 == 5 ? 0. : a, b};
-      default:
-        return {0.1 * (1 + i % 3), 0.2 * (1 + i % 2)};
-    }
-  }
+  static constexpr int kKinds = 65;
 
   at::Tensor pick(const Tensors& pool, int index) const { return pool[index % pool.size()]; }
 
-  at::Tensor apply_number(const Instruction& each, const at::Tensor& a, const at::Tensor& b,
-                          const at::Tensor& kept, const std::vector<Number>& given) const {
-    const Number &m = given[each.a % 2], &n = given[each.b % 2];
-    switch (each.kind - kKinds) {
-      case 0:
-        return a * n;
-      case 1:
-        return a.add(b, m * each.number - n);
-      case 2:
-        return torch::lerp(a, b, n * 0.5) - m;
-      case 3:
-        return m > 0.5 ? a * (1 - n) : b / (exp(n) + 1);
-      case 4:
-        return a.clamp_max(sqrt(n)) + min(m, n) * b;
-      case 5: {
-        const torch::NoGradGuard no_grad;
-        kept.mul_(1 - n * 0.1).add_(a, pow(m, 2));
-        return b.masked_fill(a > m, n);
-      }
-      case 6:  // no place is found, or none that holds
-        return each.a % 8 == 0 ? a.abs().add(1).pow(n) : a * m * n;
-      default:
-        return each.a % 8 == 0 ? a * n.value() : a * (m / (n + 2));
-    }
-  }
-
-  at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state, const Tensors& inputs,
-                   const std::vector<Number>& given) const {
+  at::Tensor apply(const Instruction& each, const Tensors& pool, const Tensors& state,
+                   const Tensors& inputs) const {
     const at::Tensor a = pick(pool, each.a), b = pick(pool, each.b);
     const at::Tensor kept = state[each.b % 2];
-    if (each.kind >= kKinds) return apply_number(each, a, b, kept, given);
     switch (each.kind) {
       case 0:
         return a + b;
@@ -318,14 +260,13 @@ struct RandomStep {
   // After everything else.
   at::Tensor throwing_end(const Tensors& inputs) const { return at::floor_divide(inputs[2].sum(), inputs[3]); }
 
-  at::Tensor loss(const Tensors& leaves, const Tensors& state, const Tensors& inputs,
-                  const std::vector<Number>& given) const {
+  at::Tensor loss(const Tensors& leaves, const Tensors& state, const Tensors& inputs) const {
     Tensors pool = leaves;
     pool.insert(pool.end(), inputs.begin(), inputs.begin() + 2);
     for (const Instruction& each : instructions) {
-      at::Tensor made = apply(each, pool, state, inputs, given);
+      at::Tensor made = apply(each, pool, state, inputs);
       const bool again = repeats > 0 && each.a % 3 == 0;
-      const at::Tensor second = again ? apply(each, pool, state, inputs, given) : made;
+      const at::Tensor second = again ? apply(each, pool, state, inputs) : made;
       pool.push_back(repeats == 1 && again ? made + second * 0.5 : made);
     }
     at::Tensor sum = torch::mse_loss(pool.back(), inputs[0]);
@@ -375,22 +316,16 @@ Training training_of(const RandomStep& random) {
   auto* optimizer = training.optimizer.get();
   training.state = leaves;
   training.state.insert(training.state.end(), state.begin(), state.end());
-  training.numbers = [random](int i) { return random.numbers_of(i); };
-  training.numbered = [=](const Tensors& inputs, const std::vector<Number>& given) {
+  training.step = [=](const Tensors& inputs) {
     if (random.accumulates == 0) optimizer->zero_grad(random.set_to_none);
     if (random.touch_input) at::Tensor(inputs[1]).add_(0.125);
-    at::Tensor loss = random.loss(leaves, state, inputs, given);
+    at::Tensor loss = random.loss(leaves, state, inputs);
     loss.backward();
-    if (random.twice) random.loss(leaves, state, inputs, given).mul(0.5).backward();
+    if (random.twice) random.loss(leaves, state, inputs).mul(0.5).backward();
     if (random.clip) torch::nn::utils::clip_grad_value_(leaves, 0.02);
     if (random.accumulates == 0) optimizer->step();
     return loss + random.throwing_end(inputs);
   };
-  if (random.numbers < 0) {
-    training.step = [numbered = std::exchange(training.numbered, nullptr)](const Tensors& inputs) {
-      return numbered(inputs, {});
-    };
-  }
   training.inputs = [random, kept = std::make_shared<Tensors>()](int i) {
     // Calls 9 and 10 of a step that has one tensor at first have others.
     const bool other = random.data == Data::kOther || (i > 6 && i < 11);
@@ -429,7 +364,7 @@ void try_seed(uint64_t seed, Count& count, bool passes, int lanes) {
                                                         .check_every = random.check_every,
                                                         .passes = passes,
                                                         .lanes = lanes});
-  const int calls = random.accumulates > 0 ? 40 : random.numbers < 0 ? 14 : 24;
+  const int calls = random.accumulates > 0 ? 40 : 14;
   const std::string difference = both.run(calls, [&](Training& training, int i) {
     const torch::NoGradGuard no_grad;
     // Now and then in another call.

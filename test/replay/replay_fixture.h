@@ -45,20 +45,10 @@ struct Training {
   Tensors state = {};
   std::function<at::Tensor(const Tensors&)> step = {};
   std::function<Tensors(int)> inputs = {};
-  // Of a step that takes numbers, in the place of `step`: those of call i.
-  std::function<at::Tensor(const Tensors&, const std::vector<Number>&)> numbered = {};
-  std::function<std::vector<Number>(int)> numbers = {};
   // Whether the program between the calls steps the optimizer, and not the step.
   bool updates_between = false;
 
-  at::Tensor call(int i) const { return numbered ? numbered(inputs(i), numbers(i)) : step(inputs(i)); }
-  // Of a captured call.
-  at::Tensor recorded(const Tensors& given) const {
-    if (!numbered) return step(given);
-    at::Tensor result = numbered(given, replay::begin_numbers());
-    replay::end_numbers();
-    return result;
-  }
+  at::Tensor call(int i) const { return step(inputs(i)); }
 
   Tensors everything() const {
     Tensors all = state;
@@ -82,7 +72,7 @@ class SideBySide {
     if (!options.optimizer && !captured_.updates_between) options.optimizer = captured_.optimizer.get();
     if (options.modules.empty() && captured_.model) options.modules = {captured_.model};
     step_ = std::make_unique<CapturedStep>(
-        [this](const Tensors& inputs) { return Tensors{captured_.recorded(inputs)}; }, options);
+        [this](const Tensors& inputs) { return Tensors{captured_.step(inputs)}; }, options);
     eager_generator_ = captured_generator_ = at::detail::getDefaultCPUGenerator().get_state();
   }
 
@@ -102,11 +92,9 @@ class SideBySide {
         const Tensors inputs = captured_.inputs(steps_);
         const bool foretold = step_->would_replay(inputs);
         const CaptureStats before = step_->stats();
-        const std::vector<Number> numbers =
-            captured_.numbered ? captured_.numbers(steps_) : std::vector<Number>();
-        error = error_of([&] { result = step_->call(inputs, numbers).at(0); });
+        error = error_of([&] { result = step_->call(inputs).at(0); });
         const CaptureStats after = step_->stats();
-        if (numbers.empty() && after.undone == before.undone && after.checked == before.checked)
+        if (after.undone == before.undone && after.checked == before.checked)
           wrongly_foretold = foretold != (after.replayed > before.replayed);
       });
       if (error != expected_error)
