@@ -228,6 +228,20 @@ def test_what_comes_after_the_scheduler_is_as_eager_has_it(last):
     both(lambda: Training("adamw", KINDS["exponential"]), train, calls=40)
 
 
+@pytest.mark.parametrize("kind", ["step", "in turn", "lambda"])
+def test_a_rate_that_the_function_looks_at(kind):
+    """A replay in which the scheduler changes it is taken back, and the scheduler has made its step."""
+    def train(training, x):
+        training.opt.zero_grad()
+        loss = training.net(x).square().mean() * training.opt.param_groups[0]["lr"]
+        loss.backward()
+        training.opt.step()
+        training.scheduler.step()
+        return loss
+
+    both(lambda: Training("sgd", KINDS[kind]), train)
+
+
 def test_an_optimizer_whose_rate_is_a_guard():
     """RMSprop has a recording for each rate."""
     def make():

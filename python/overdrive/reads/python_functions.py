@@ -36,6 +36,8 @@ _FOR_LIBRARIES = _names("argparse calendar gettext importlib inspect locale logg
 # They show something, and no tensor depends on it. What they return may tell which settings they have, and is nothing or one of their objects.
 _SHOWS = _names("linecache logging traceback warnings")
 PURE, SHOWS, OTHER = "pure", "shows", "other"
+# A module that another one imports late and hands over in a cache: from Python 3.12 on, isinstance() of a protocol asks inspect.getattr_static().
+_IMPORTED_LATE = {"typing": "inspect"}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -59,5 +61,6 @@ def shows(value: Any) -> bool:
 def names_its_module(variables: dict[str, Any], imports: set[str], code: types.CodeType) -> bool:
     """Whether code of Python's library calls another of its modules by a name of its own, and not a function that it was given."""
     module = module_of(code.co_filename)
-    return (variables.get("__name__") == module or any(name == module or name.startswith(f"{module}.") for name in imports)
+    own = variables.get("__name__")
+    return (own == module or _IMPORTED_LATE.get(str(own)) == module or any(name == module or name.startswith(f"{module}.") for name in imports)
             or any(module in (getattr(value, "__name__", None), getattr(value, "__module__", None)) for value in list(variables.values())))

@@ -119,9 +119,10 @@ class StepRun(StepApart):
         return self._function(*inputs)
 
     def _timed(self, inputs: Any) -> Any:
-        """The function, eager and unwatched: what it takes goes into step files."""
+        """The function, eager and unwatched: what it takes goes into step files. It may run because a replay was taken back."""
         start = time.perf_counter()
-        value = self._apply(inputs)
+        with self._schedulers.apart(self._optimizer):
+            value = self._apply(inputs)
         call("Recording.took", time.perf_counter() - start)
         return value
 
