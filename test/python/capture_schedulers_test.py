@@ -228,17 +228,25 @@ def test_what_comes_after_the_scheduler_is_as_eager_has_it(last):
     both(lambda: Training("adamw", KINDS["exponential"]), train, calls=40)
 
 
-@pytest.mark.parametrize("kind", ["step", "in turn", "lambda"])
-def test_a_rate_that_the_function_looks_at(kind):
-    """A replay in which the scheduler changes it is taken back, and the scheduler has made its step."""
-    def train(training, x):
-        training.opt.zero_grad()
-        loss = training.net(x).square().mean() * training.opt.param_groups[0]["lr"]
-        loss.backward()
-        training.opt.step()
-        training.scheduler.step()
-        return loss
+def weighed_by_the_rate(training, x):
+    training.opt.zero_grad()
+    loss = training.net(x).square().mean() * training.opt.param_groups[0]["lr"]
+    loss.backward()
+    training.opt.step()
+    training.scheduler.step()
+    return loss
 
+
+def noting_the_rate(training, x):
+    loss = training.step(x)
+    training.noted = training.scheduler.get_last_lr()[0]
+    return loss
+
+
+@pytest.mark.parametrize("train", [weighed_by_the_rate, noting_the_rate])
+@pytest.mark.parametrize("kind", ["step", "in turn", "lambda"])
+def test_a_rate_that_the_function_looks_at(kind, train):
+    """A replay in which the scheduler changes it is taken back, and the scheduler has made its step."""
     both(lambda: Training("sgd", KINDS[kind]), train)
 
 

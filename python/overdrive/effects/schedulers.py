@@ -66,6 +66,7 @@ class _Apart:
     def __init__(self, scheduler: Any, optimizers: Optimizers) -> None:
         self._scheduler: Any = weakref.ref(scheduler)
         self._optimizers, self._thread = optimizers, threading.get_ident()
+        self._has_stepped = False
 
     def __call__(self, *metrics: Any, **keywords: Any) -> Any:
         import torch
@@ -78,14 +79,17 @@ class _Apart:
                         "scheduler.step(loss).")
             return type(scheduler).step(scheduler, *metrics, **keywords)
         self._optimizers.note_scheduler(_scheduled_by(scheduler))
-        return apart(self._step, *metrics)
+        apart(self._step, *metrics)
+        if not self._has_stepped:  # but in a replay that was taken back
+            self._optimizers.put_options_left()
+        return None
 
     def _step(self, *metrics: Any) -> None:
         """In each call. Options of the call are those of before."""
         scheduler = self._scheduler()
         optimizer = _scheduled_by(scheduler)
         self._optimizers.keep_options(optimizer)
-        _stepping.is_inside = True
+        _stepping.is_inside = self._has_stepped = True
         try:
             type(scheduler).step(scheduler, *metrics)
         finally:

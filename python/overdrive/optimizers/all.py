@@ -22,6 +22,8 @@ class Optimizers:
         self._names: list[Read | None] = []
         # Whether a scheduler has stepped apart in the call.
         self._is_scheduled = False
+        # What each step of a scheduler has left in the call, in turn.
+        self._left_in_turn: list[list[tuple[Optimizer, list[dict[str, Any]]]]] = []
         self.add(optimizers, function)
 
     def add(self, optimizers: Iterable[Any], function: Any) -> None:
@@ -36,6 +38,7 @@ class Optimizers:
         """A refusal, or ""."""
         if self._is_scheduled:
             self._is_scheduled = False
+            self._left_in_turn.clear()
             for one in self._all:
                 one.scheduled = one.left_by_scheduler = None
         return self.write_numbers()
@@ -60,8 +63,21 @@ class Optimizers:
             one.scheduled = one.scheduled or one.options()
 
     def note_options_left(self, optimizer: Any) -> None:
-        for one in self._scheduled(optimizer):
-            one.left_by_scheduler = one.options()
+        left = [(one, one.options()) for one in self._scheduled(optimizer)]
+        for one, options in left:
+            one.left_by_scheduler = options
+        self._left_in_turn.append(left)
+
+    def put_options_of_the_call(self) -> None:
+        """The function runs, maybe after a replay in which a scheduler has stepped, and which was taken back."""
+        for one in self._all if self._is_scheduled else ():
+            if one.scheduled is not None:
+                one.put_options(one.scheduled)
+
+    def put_options_left(self) -> None:
+        """The function has come to a step of a scheduler that the replay has made."""
+        for one, options in self._left_in_turn.pop(0) if self._left_in_turn else ():
+            one.put_options(options)
 
     def options_unscheduled(self) -> list[tuple[Optimizer, list[dict[str, Any]]]]:
         """Before code that runs apart: those of optimizers which no scheduler of the function has."""

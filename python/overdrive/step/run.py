@@ -121,6 +121,8 @@ class StepRun(StepApart):
     def _timed(self, inputs: Any) -> Any:
         """The function, eager and unwatched: what it takes goes into step files. It may run because a replay was taken back."""
         start = time.perf_counter()
+        if self._optimizer is not None:
+            self._optimizer.put_options_of_the_call()
         with self._schedulers.apart(self._optimizer):
             value = self._apply(inputs)
         call("Recording.took", time.perf_counter() - start)
