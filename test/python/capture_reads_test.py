@@ -1,12 +1,15 @@
 """Values that a captured function finds in many ways: another value after the first replays gives eager's results, in steps and parts.
 
 A row has what is defined, what the function reads, and what the program changes. The data differ from call to call."""
+import threading
+import warnings
+
 import pytest
 import torch
 
 import overdrive
 
-IMPORTS = ("import argparse, collections, contextvars, dataclasses, functools, operator, types, weakref, torch\n"
+IMPORTS = ("import argparse, collections, contextvars, copy, dataclasses, functools, operator, types, weakref, torch\n"
            "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
@@ -41,6 +44,57 @@ ROWS = {
     "a name that is filled in": ("c = types.SimpleNamespace(q_1=1.0)", "getattr(c, 'q_%d' % 1)", "c.q_1 = 2.0"),
     "a made name that comes": ("c = types.SimpleNamespace()", "hasattr(c, '_'.join(['q', 'a']))", "c.q_a = 2.0"),
     "a made key of vars()": ("c = types.SimpleNamespace(q_a=1.0)", "vars(c).get('Q_A'.lower(), 3.0)", "c.q_a = 2.0"),
+    "a name that another function makes": ("c = space(k=1.0)\ndef make(n): return chr(n)", "getattr(c, make(107))", "c.k = 2.0"),
+    "a name that a comprehension makes": ("c = space(k1=1.0)", "sum([getattr(c, n) for n in ['k%d' % i for i in (1,)]])", "c.k1 = 2.0"),
+    "names of a generator": (
+        "c = space(k1=1.0)\ndef get(o, *names): return sum(getattr(o, n) for n in names)", "get(c, *('k%d' % i for i in (1,)))", "c.k1 = 2.0"),
+    "a name with a width": ("c = space(k01=1.0)", "getattr(c, f'k{1:02d}')", "c.k01 = 2.0"),
+    "a made name of an unknown object": ("c = space(k=1.0)\ndef which(): return c", "getattr(which(), 'K'.lower())", "c.k = 2.0"),
+    "a made name of a class": ("class C: k = 1.0", "getattr(C, 'K'.lower())", "C.k = 2.0"),
+    "a made name of the class of an object": ("class C: k = 1.0\nc = C()", "getattr(c, 'K'.lower())", "C.k = 2.0"),
+    "a made name of a metaclass": ("class M(type): k = 1.0\nclass C(metaclass=M): pass", "getattr(C, 'K'.lower())", "M.k = 2.0"),
+    "a made name of a slot": ("class C: __slots__ = ('k',)\nc = C(); c.k = 1.0", "getattr(c, 'K'.lower())", "c.k = 2.0"),
+    "a made name of a function": ("def g(): pass\ng.k = 1.0", "getattr(g, 'K'.lower())", "g.k = 2.0"),
+    "a made name of a partial": ("g = functools.partial(print)\ng.k = 1.0", "getattr(g, 'K'.lower())", "g.k = 2.0"),
+    "a made name of a module of Python": ("m = types.ModuleType('m'); m.k = 1.0", "getattr(m, 'K'.lower())", "m.k = 2.0"),
+    "a made name of a function of PyTorch": ("m = types.ModuleType('m'); m.f = nn.functional.relu", "getattr(m, 'F'.lower())(x)", "m.f = torch.tanh"),
+    "a made name of a module": ("q = nn.Linear(2, 2); q.k = 1.0", "getattr(q, 'K'.lower())", "q.k = 2.0"),
+    "a made name of PyTorch's module": ("q = nn.Dropout(0.5)", "getattr(q, 'P'.lower())", "q.p = 0.25"),
+    "a made key of a module's attributes": ("q = nn.Linear(2, 2); q.k = 1.0", "vars(q)['K'.lower()]", "q.k = 2.0"),
+    "a name of a module from a list": ("q = nn.Linear(2, 2); q.k = 1.0; keys = ['k']", "sum(getattr(q, key) for key in keys)", "q.k = 2.0"),
+    "a made name of a tensor": ("w = torch.ones(2); w.k = 1.0", "getattr(w, 'K'.lower())", "w.k = 2.0"),
+    "a made name of an optimizer": ("o = torch.optim.SGD([torch.ones(1)], lr=1.0)", "getattr(o, 'DEFAULTS'.lower())['lr']", "o.defaults['lr'] = 2.0"),
+    "a made name behind a weak proxy": ("class C: pass\nc = C(); c.k = 1.0; p = weakref.proxy(c)", "getattr(p, 'K'.lower())", "c.k = 2.0"),
+    "a made name of a copy": ("c = space(k=1.0)", "getattr(copy.copy(c), 'K'.lower())", "c.k = 2.0"),
+    "a made name for __getattribute__()": ("c = space(k=1.0)", "object.__getattribute__(c, 'K'.lower())", "c.k = 2.0"),
+    "a bound __getattribute__()": ("c = space(k=1.0); get = c.__getattribute__", "get('K'.lower())", "c.k = 2.0"),
+    "a made name for attrgetter()": ("c = space(k=1.0)", "operator.attrgetter('K'.lower())(c)", "c.k = 2.0"),
+    "builtins.getattr()": ("import builtins\nc = space(k=1.0)", "builtins.getattr(c, 'K'.lower())", "c.k = 2.0"),
+    "a made field of a text": ("c = space(k=1.0)\ndef make(n): return '{0.' + n + '}'", "float(make('k').format(c))", "c.k = 2.0"),
+    "another default of a dict": ("d = collections.defaultdict(float)", "d.copy()['j']", "d.default_factory = lambda: 2.0"),
+    "a child with another name": ("q = nn.Module(); q.a = nn.Tanh()", "(1.0 if hasattr(q, 'a') else 2.0)", "q.b = q._modules.pop('a')"),
+    "the names of buffers": ("q = nn.Module(); q.register_buffer('a', torch.ones(2))", "float(len([*q.named_buffers()][0][0]))",
+                             "q._buffers['long'] = q._buffers.pop('a')"),
+    "buffers that are not kept": ("q = nn.Module(); q.register_buffer('a', torch.ones(2))", "float(len(q._non_persistent_buffers_set))",
+                                  "q._non_persistent_buffers_set.add('a')"),
+    "how much a module keeps": ("q = nn.Module(); q.register_buffer('a', torch.ones(2))", "float(len(q.state_dict()))",
+                                "q._non_persistent_buffers_set.add('a')"),
+    "flags of hooks": ("q = nn.Tanh(); h = q.register_forward_hook(lambda *a: None)", "float(len(q._forward_hooks_with_kwargs))",
+                       "q._forward_hooks_with_kwargs[h.id] = True"),
+    "a hook that gets keywords": ("q = nn.Tanh()\ndef hook(*a): return a[-1] * len(a)\nh = q.register_forward_hook(hook)", "q(x)",
+                                  "h.remove(); q.register_forward_hook(hook, with_kwargs=True)"),
+    "a flag of backward hooks": ("q = nn.Tanh()", "float(q._is_full_backward_hook or 0)", "q._is_full_backward_hook = True"),
+    "what hides a parameter": ("q = nn.Linear(2, 2).requires_grad_(False)", "q(x)", "q.__dict__['weight'] = torch.ones(2, 2)"),
+    "an equal namespace": ("c = space(k=1.0)", "(1.0 if c == space(k=1.0) else 2.0)", "c.k = 2.0"),
+    "a namespace as a text": ("c = space(k=1.0)", "float(len(repr(c)))", "c.k = 2.25"),
+    "a warning that is an error": (
+        "import warnings\ndef f():\n try: warnings.warn('x')\n except UserWarning: return 2.0\n return 1.0\nwarnings.simplefilter('ignore')", "f()",
+        "warnings.simplefilter('error')"),
+    "a setting of a backend": ("torch.backends.cudnn.benchmark = False", "(1.0 if torch.backends.cudnn.benchmark else 2.0)",
+                               "torch.backends.cudnn.benchmark = True"),
+    "a setting of a backend that a class asks for": ("torch.backends.cuda.matmul.allow_tf32 = False",
+                                                     "(1.0 if torch.backends.cuda.matmul.allow_tf32 else 2.0)",
+                                                     "torch.backends.cuda.matmul.allow_tf32 = True"),
     "what hides a module's __getattr__()": ("class M(torch.nn.Module):\n    def __getattr__(self, name):\n        return 2.0 if name == 'k' else "
                                             "super().__getattr__(name)\nc = M()", "c.k", "c.k = 3.0"),
     "an option that comes": ("c = argparse.Namespace(k=1.0)", "('j' in c)", "c.j = 2.0"),
@@ -90,6 +144,14 @@ ROWS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def settings_are_put_back():
+    before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32
+    with warnings.catch_warnings():
+        yield
+    torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32 = before
+
+
 @pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
 @pytest.mark.parametrize("row", ROWS)
 def test_another_value_gives_the_results_of_eager(row, capture):
@@ -107,6 +169,23 @@ def test_another_value_gives_the_results_of_eager(row, capture):
     for x in [*batches, *batches]:
         assert torch.equal(captured(x), function(x))
     assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
+NAMERS = {"another name": ("get = getattr", "get"), "an item": ("d = {'get': getattr}", "d['get']"),
+          "a default": ("def g(o, n, get=getattr): return get(o, n)", "g"), "a slot of object": ("get = object.__getattribute__", "get")}
+
+
+@pytest.mark.parametrize("row", NAMERS)
+def test_a_function_that_takes_names_is_no_value(row):
+    definition, read = NAMERS[row]
+    program = {"__name__": "program"}
+    exec(f"{IMPORTS}c = space(k=1.0)\n{definition}\ndef function(x):\n    return x + {read}(c, 'K'.lower())\n", program)
+    captured = overdrive.capture(program["function"])
+    for call in range(24):
+        program["c"].k = float(call // 8)
+        x = torch.ones(2)
+        assert torch.equal(captured(x), program["function"](x))
+    assert "as a value" in captured.refusal() and "may take any name by it" in captured.refusal()
 
 
 @pytest.mark.parametrize("change", [lambda opt: opt.param_groups[0]["params"].pop(), lambda opt: opt.param_groups.pop()], ids=["parameter", "group"])
@@ -134,6 +213,20 @@ def test_a_parameter_that_has_left_an_optimizer_keeps_its_gradient(change):
         sides.append(gradients)
     assert any(gradient is not None for gradient in sides[0][0])
     assert sides[0] == sides[1]
+
+
+def test_a_variable_of_a_thread_is_that_of_the_calling_thread():
+    local = threading.local()
+    local.k = 1.0
+    captured, results = overdrive.capture(lambda x: x * getattr(local, "k", 3.0)), []
+    for call in range(24):
+        if call % 5 == 4:
+            thread = threading.Thread(target=lambda: results.append(captured(torch.ones(2))))
+            thread.start()
+            thread.join()
+        else:
+            results.append(captured(torch.ones(2)))
+    assert [result[0].item() for result in results] == [3.0 if call % 5 == 4 else 1.0 for call in range(24)]
 
 
 def test_a_captured_part_in_a_captured_step_is_looked_at():

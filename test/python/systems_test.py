@@ -10,7 +10,7 @@ import pytest
 from conftest import python
 
 import overdrive
-from overdrive.reads.names import _OLD_OPERATORS, steps_of
+from overdrive.reads.steps import _OLD_OPERATORS, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "python" / "overdrive").rglob("*.py"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from overdrive.native.recording import _Unrecorded
 from overdrive.reads.code import unwatched
-from overdrive.reads.names import steps_of
+from overdrive.reads.steps import steps_of
 from overdrive.values.forms import Item
 
 _LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME")

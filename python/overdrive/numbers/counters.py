@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from overdrive.numbers.tracked import plain
-from overdrive.reads.names import line_of, steps_of
+from overdrive.reads.steps import line_of, steps_of
 from overdrive.reads.optimizers import is_of_optimizers
 from overdrive.reads.owners import is_the_programs
 from overdrive.values.read import CELL, ITEM, Read

@@ -19,6 +19,8 @@ from typing import Any
 
 from overdrive.native.library import under_the_gil
 from overdrive.reads.c_functions import is_called_by, is_for_libraries, may_call, refusal_of, refusal_to_call, row_of
+from overdrive.reads.finds import Found as FoundByNames
+from overdrive.reads.finds import finds_of
 from overdrive.reads.names import names_of
 from overdrive.reads.owners import OURS, kind_of, module_of
 from overdrive.reads.python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, names_its_module, shows
@@ -288,6 +290,8 @@ class Watcher:
         self.nn_codes: dict[types.CodeType, dict[str, Any]] = {}
         self.nn_kinds: dict[type, None] = {}
         self.standard_codes: set[types.CodeType] = set()
+        # What code found by names that are values.
+        self.by_names = FoundByNames()
         # Code of the program that an error left.
         self.failed: set[types.CodeType] = set()
         # Of a call whose numbers are tracked (numbers/call_numbers.py).
@@ -300,7 +304,8 @@ class Watcher:
 
     def saw_no_more_than(self, other: Watcher) -> bool:
         return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
-                and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes <= other.standard_codes)
+                and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes <= other.standard_codes
+                and self.by_names.is_no_more_than(other.by_names))
 
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
@@ -357,6 +362,11 @@ class Watcher:
         if kind in (SHOWS, OTHER):
             self._note_entry(kind, frame, value)
             return
+        for find in finds_of(code):
+            if find.name[0] != "const":
+                self.by_names.note(find, frame)
+        if kind == PURE:
+            return
         if code.co_name == "step" and kind == "nn of self":  # the step() of an optimizer of the program's own is code as other code
             self._note_step(frame.f_locals.get("self"))
         if kind != "user":
@@ -389,7 +399,7 @@ class Watcher:
         elif not kind and (module := module_of(code.co_filename)):
             kind = kind_of_function(module, code.co_name)
             self._note_standard(code, kind)
-            kind = "" if kind == PURE else kind
+            kind = "" if kind == PURE and not finds_of(code) else kind
         self._kinds[id(code)] = code, kind
         return kind
 

@@ -4,6 +4,8 @@ The functions of a tensor have one guard together, and the others have one for e
 """
 from __future__ import annotations
 
+import contextlib
+import os
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
-from overdrive.values.read import CODE, ENTRY, SIZE, Read, entries_of
+from overdrive.values.read import ANSWER, CODE, ENTRY, SIZE, Read, entries_of
 from overdrive.values.same import is_number, is_setting
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
@@ -33,6 +35,7 @@ def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type]
             yield from _globals(code, variables, notes)
     if with_code:
         yield from _of_tensors(names)
+        yield from _answers(watcher.nn_codes)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
     for kind in dict.fromkeys([*kinds, *(watcher.nn_kinds if with_code else ())]):
         if not kind.__module__.startswith(_NOT_LOOKED_AT):
@@ -63,6 +66,17 @@ def _globals(code: types.CodeType, variables: dict[str, Any], notes: Notes) -> I
 def _may_change(value: Any) -> bool:
     """A function, whatever stands in its place, or a number."""
     return not isinstance(value, (type, types.ModuleType)) and not is_setting(value) and (callable(value) or is_number(value))
+
+
+def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:
+    """What the Python of torch.backends asks C for: the program may take it for a number."""
+    import torch
+
+    for code in codes:
+        for chain, where in names_of(code).chains.items() if f"{os.sep}backends{os.sep}" in code.co_filename else ():
+            if chain[:2] == ("torch", "_C") and len(chain) == 3 and chain[2].startswith(("_get_", "_is_")):
+                with contextlib.suppress(TypeError):  # it takes arguments
+                    yield Read(ANSWER, getattr(torch._C, chain[2]), None, f"torch._C.{chain[2]}()", where)
 
 
 def _of_tensors(names: Iterable[str]) -> Iterator[Read]:

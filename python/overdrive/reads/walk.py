@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from overdrive.reads.code import Met, Watcher
+from overdrive.reads.finds import METHODS
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_containers import Containers
@@ -37,7 +38,7 @@ SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps it
 _MOST_ASSUMED = 3
 # Of a walk: what grows when it goes on.
 _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_later", "_seen", "_named", "_codes", "_attributes", "_nn_attributes",
-          "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_whole", "_whole_of_self", "_functions",
+          "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_functions",
           "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
@@ -154,9 +155,14 @@ class Walk(Containers):
         elif kind is types.MethodType:
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
+        elif kind is types.WrapperDescriptorType:
+            if value.__name__ in METHODS:
+                self._refuse_namer(value, name)
         elif kind is types.BuiltinFunctionType:
             self._c_function(value, name, where, depth)
         elif kind is types.MethodWrapperType:
+            if value.__name__ in METHODS:
+                self._found.note_object(value.__self__, "", where)
             self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
         elif kind in _VIEWS:
             self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
@@ -179,6 +185,7 @@ class Walk(Containers):
                 self._into(part, name, where, depth + 1)
             self._same_dict(value, name)
             self._entries(value.__dict__, self._attributes, name, depth)
+            self._whole_of(value.__dict__, (), self._found.pieces_of(value), name, depth)
             self._absent_in(value.__dict__).add_table(self._optional, name)
         elif is_number(value):
             self._object(value, name, where, depth)

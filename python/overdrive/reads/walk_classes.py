@@ -21,6 +21,7 @@ _OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, type
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 # Modules of classes that add no attribute to an object.
 _OF_NO_OBJECT = ("builtins", "abc", "typing", "collections.abc", "_collections_abc")
+_OF_EACH_CLASS = ("__dict__", "__weakref__", "__module__", "__doc__", "__slots__", "_abc_impl")
 _OF_TYPE = frozenset({*vars(type), *vars(object)})
 _NO_FUNCTIONS = (types.FunctionType, str, int, float, bool, type(None), tuple, dict)
 
@@ -106,9 +107,8 @@ class Classes(Globals):
             read = Read(DICT, value, None, f"the attributes of {name}")
             self.reads.setdefault(read.place, read)
 
-    def _whole_of(self, kind: type, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
-        """All attributes of an object, or those with a part of a name, where code finds them by names that it puts together."""
-        pieces = {**pieces, **self._of_methods(kind, self._whole_of_self)}
+    def _whole_of(self, entries: dict[str, Any], own: Container[str], pieces: dict[str, str], name: str, depth: int) -> None:
+        """All attributes of an object, or those with a part of a name, where code finds them by names that are values."""
         if not pieces:
             return
         if len(entries) > MOST_ITEMS:
@@ -145,8 +145,15 @@ class Classes(Globals):
         if is_torchs(kind.__module__) or not kind.__flags__ & MADE_IN_PYTHON:
             return
         self._class_values(type(kind), entries_of(kind), name, depth)
-        self._whole_of(type(kind), entries_of(kind), ("__dict__", "__weakref__", "__module__", "__doc__"), {}, name, depth)
+        for each in (kind, type(kind)):
+            self._whole_of_classes(each, self._found.pieces_of(kind), depth)
         self._absent_in_classes(kind, {key: self._optional[key] for key in self._optional.keys() - self._names_in(kind) if not _has(kind, key)})
+
+    def _whole_of_classes(self, kind: type, pieces: dict[str, str], depth: int) -> None:
+        """What a class and those above it have."""
+        for each in kind.__mro__ if pieces else ():
+            if each.__flags__ & MADE_IN_PYTHON and not is_torchs(each.__module__) and not _is_of_the_library(each.__module__):
+                self._whole_of(entries_of(each), _OF_EACH_CLASS, pieces, each.__name__, depth)
 
     def _names_in(self, kind: type) -> frozenset[str]:
         """What the class and those above it have."""

@@ -1,13 +1,14 @@
 """Dicts, lists and arrays, up to a size."""
 from __future__ import annotations
 
+import collections
 import contextlib
 from typing import Any
 
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.reads.walk_torch import OfTorch
-from overdrive.values.read import BYTES, ENTRY, ITEM, KEYS, SIZE
+from overdrive.values.read import ATTRIBUTE, BYTES, ENTRY, ITEM, KEYS, SIZE
 from overdrive.values.same import is_number, is_of_c
 
 # Bytes of an array that are looked at.
@@ -21,6 +22,8 @@ class Containers(OfTorch):
             self._too_long(len(keys), name)
             return
         self._read(KEYS, value, None, f"the keys of {name}", where, NOT_FOLLOWED)
+        if isinstance(value, collections.defaultdict):
+            self._read(ATTRIBUTE, value, "default_factory", f"{name}.default_factory", where, depth)
         for key in keys:
             if self._by_strings and isinstance(key, str):
                 self._note_string(key)

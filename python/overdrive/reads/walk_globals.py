@@ -7,6 +7,7 @@ import copyreg
 import os
 import sys
 import types
+import warnings
 from typing import Any
 
 from overdrive.reads.names import Names, names_of
@@ -36,8 +37,12 @@ class Globals(Places):
             self.notes.keys(sys.modules)
             for text in self._strings if "sys" in self._all_globals else self._strings & sys.modules.keys():
                 self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", "", 0)
+            for text, where in self._found.modules.items():
+                self._read(ENTRY, sys.modules, text, f"sys.modules[{text!r}]", where, 0)
         if where := self._all_globals.get("isinstance", self._all_globals.get("issubclass", "")):
             self._read(ANSWER, abc.get_cache_token, None, "the classes that abstract ones know (register())", where, NOT_FOLLOWED)
+        if where := self._attributes.get("warn", self._all_globals.get("warn", "")):
+            self._read(ANSWER, _errors_of_warnings, None, "the filters of warnings", where, NOT_FOLLOWED)
         for name in ("environ", "environb", "getenv", "getenvb"):
             if where := self._attributes.get(name, self._all_globals.get(name, "")):
                 self._dict(getattr(os.environ, "_data", {}), "os.environ", where, 0)
@@ -99,6 +104,12 @@ class Globals(Places):
         for value in [*map(function.__globals__.get, names_of(code).globals), *cells] if left else ():
             if isinstance(value, types.FunctionType) and value.__code__ not in self._codes:
                 self._assume(value, value.__name__, left - 1, depth + 1)
+
+
+def _errors_of_warnings() -> tuple[str, ...]:
+    """The filters, where one of them makes an error of a warning."""
+    filters = warnings.filters
+    return tuple(map(str, filters)) if any(each[0] == "error" for each in filters) else ()
 
 
 def _absolute(name: str, level: int, variables: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overdrive.reads.code import Watcher
-from overdrive.reads.names import NAMERS, fields_of, names_of
+from overdrive.reads.names import NAMERS, names_of
 
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
@@ -45,10 +45,12 @@ class WalkNames:
         # Of these, those of tensors and modules, of which there are many, and those that only methods ask of their own object.
         self._asked: dict[str, str] = {}
         self._asked_of_self: dict[types.CodeType, dict[str, str]] = {}
-        # Parts of names of attributes that the code puts together; "": any name. Of any object, and of the methods' own.
-        self._whole: dict[str, str] = {}
-        self._whole_of_self: dict[types.CodeType, dict[str, str]] = {}
-        self._by_strings, self._by_modules, self._all_fields, self._fills_texts = "", "", "", ""
+        # Objects of which attributes are found by names that are values.
+        self._found = watcher.by_names
+        # Where values may be names of attributes, and of modules.
+        self._by_strings, self._by_modules = watcher.by_names.by_strings, watcher.by_names.any_module
+        if watcher.by_names.is_refused:
+            self.refusals.append(f"The function finds modules by names that it computes ({self._by_modules}); write the names.")
         # Names whose values the code takes, and does not call at once.
         self._passed: set[str] = set()
         # Functions of modules whose values it takes, by their ways.
@@ -67,17 +69,19 @@ class WalkNames:
                 self.refusals.append(f"The function asks an optimizer or a scheduler for all that it has ({code.co_name}()), which no guard looks "
                                      "at; call it outside of the function.")
         for code in watcher.standard_codes:
-            names = names_of(code)
-            self._standard_attributes.update(names.attributes)
-            if names.whole_of_self:
-                self._whole_of_self[code] = names.whole_of_self
+            self._standard_attributes.update(names_of(code).attributes)
+        for name, where in watcher.by_names.names.items():
+            self._optional.setdefault(name, where)
+            self._asked.setdefault(name, where)
+            for known in (self._attributes, self._nn_attributes, self._standard_attributes):
+                known.setdefault(name, where)
         # Whether PyTorch's code went through data sets, or asked for their lengths alone.
         self._takes_items = any(code.co_name in _TAKES_ITEMS for code in watcher.nn_codes)
         self._operators = {name for code in self._codes for name in names_of(code).operators}
 
     def names(self) -> set[str]:
         """Attributes that the program's code names."""
-        return {*self._attributes, *(["__dict__"] if "" in self._whole else [])}
+        return {*self._attributes, *(["__dict__"] if self._found.has_tensors() else [])}
 
     def known_names(self) -> KnownNames:
         return KnownNames((self._attributes, self._nn_attributes, self._standard_attributes), self._assumed)
@@ -98,15 +102,6 @@ class WalkNames:
         self._strings |= names.strings
         self._passed |= names.passed.keys()
         self._passed_chains |= names.passed_chains
-        self._whole.update(names.whole)
-        if names.whole_of_self:
-            self._whole_of_self[code] = names.whole_of_self
-        self._by_strings = self._by_strings or names.by_strings
-        self._by_modules = self._by_modules or names.any_module
-        if names.any_module and names.makes_texts:
-            self.refusals.append(f"The function finds modules by names that it computes ({names.any_module}); write the names.")
-        self._all_fields = self._all_fields or names.all_fields
-        self._fills_texts = self._fills_texts or names.fills_texts
         self._optional.update(names.strings_of_attributes)
         self._optional.update(names.caught)
         for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
@@ -123,22 +118,16 @@ class WalkNames:
     def _take_strings(self, codes: Iterable[types.CodeType]) -> None:
         """A string of one function may name an attribute for another one."""
         self._all_globals = {name: where for code in codes for name, where in names_of(code).globals.items()}
-        asking = next((self._all_globals[name] for name in ("getattr", "hasattr", "vars") if name in self._all_globals), "")
-        for text in self._strings if asking else ():
+        for text in self._strings if self._by_strings else ():
             if text.isidentifier():
                 for known in (self._attributes, self._nn_attributes, self._standard_attributes):
-                    known.setdefault(text, asking)
+                    known.setdefault(text, self._by_strings)
 
     def _note_string(self, text: str) -> None:
         """A value that may be the name of an attribute, as an alias is."""
         for part in text.split("."):
             if part.isidentifier():
                 self._note_attribute(part, self._by_strings)
-
-    def _note_fields(self, text: str) -> None:
-        """A text whose fields may name attributes."""
-        for name in fields_of(text):
-            self._note_attribute(name, self._fills_texts)
 
     def _note_attribute(self, name: str, where: str) -> None:
         if name not in self._attributes:

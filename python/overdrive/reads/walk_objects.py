@@ -1,27 +1,29 @@
 """Functions, instances and what leads to others: of these a walk looks at what code names."""
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import contextvars
-import dataclasses
 import functools
 import gc
 import io
 import os
 import sys
+import threading
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overdrive.reads.c_functions import name_of, row_of
 from overdrive.reads.code import file_of
+from overdrive.reads.names import NAMERS
 from overdrive.reads.owners import is_the_programs, kind_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_classes import MOST_ITEMS, Classes, _function_in
 from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
-from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KEYS, KIND, SIZE, Read
+from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KEYS, KIND, SIZE, VALUES, Read
 from overdrive.values.same import FUNCTION_OF_C, is_array
 
 # Results of a cache that are looked at.
@@ -32,6 +34,7 @@ _OF_FUNCTIONS = ("__annotations__", "__code__", "__defaults__", "__doc__", "__kw
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
+_TEXTS = ("repr", "str", "format", "ascii")
 CACHED = type(functools.lru_cache(int))
 # Of a module, what Python puts there.
 _OF_MODULES = ("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__")
@@ -63,10 +66,11 @@ class Objects(Classes):
             if value.__name__ == "torch._C":
                 return
             self._entries(vars(value), self._attributes, name, depth)
-            if not is_torchs(value.__name__) and (where := self._whole.get("", "")):  # dir(module)
-                self._read(KEYS, vars(value), None, f"the names in {name}", where, NOT_FOLLOWED)
-            if self._whole and is_of_the_program(value):
-                self._whole_of(kind, vars(value), _OF_MODULES, self._whole, name, depth)
+            self._whole_module(value, name, depth)
+            if is_torchs(value.__name__):
+                self._settings_of(value, name, depth)
+            if value.__name__ == "numpy":
+                self._read(ANSWER, _errors_of_numpy, None, "numpy.geterr()", where, NOT_FOLLOWED)
             if not is_torchs(value.__name__) and value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
                 for key, place in self._optional.items():
                     self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
@@ -89,6 +93,21 @@ class Objects(Classes):
         elif not is_pythons_own(kind):
             self._instance(value, name, depth)
 
+    def _whole_module(self, module: Any, name: str, depth: int) -> None:
+        pieces = self._found.pieces_of(module)
+        if is_of_the_program(module):
+            self._whole_of(vars(module), _OF_MODULES, pieces, name, depth)
+        elif pieces is not self._found.anywhere:
+            where = next(iter(pieces.values()))
+            self._read(KEYS, vars(module), None, f"the names in {name}", where, NOT_FOLLOWED)
+            self._read(VALUES, vars(module), None, f"the functions in {name}", where, NOT_FOLLOWED)
+
+    def _settings_of(self, module: Any, name: str, depth: int) -> None:
+        """Of PyTorch, which a class of the module asks C for, as torch.backends.cudnn.benchmark."""
+        for key, each in vars(type(module)).items() if type(module) is not types.ModuleType else ():
+            if key in self._attributes and callable(getter := getattr(each, "getter", None)):
+                self._read(ANSWER, getter, None, f"{name}.{key}", self._attributes[key], depth)
+
     def _program_names(self, key: str) -> bool:
         """Whether code of the program's own does, and not of a library alone."""
         return key in self._attributes and any(key in code.co_names and is_the_programs(code.co_filename) for code in self._codes)
@@ -110,13 +129,18 @@ class Objects(Classes):
         kind, entries = type(value), getattr(value, "__dict__", None)
         names = self._names_for(kind)
         own = entries if isinstance(entries, dict) else None
+        pieces = self._found.pieces_of(value)
+        if isinstance(value, types.SimpleNamespace) and (where := self._looks_into_spaces()):
+            pieces = {**pieces, "": where}
+        if isinstance(value, threading.local):
+            self._read(ANSWER, functools.partial(getattr, value, "__dict__"), None, f"the thread of {name}", "", NOT_FOLLOWED)
+        self._whole_of_classes(kind, pieces, depth)
         if own is not None:
             self._same_dict(value, name)
             if kind.__module__.startswith("torch.utils.data"):
                 self._lengths(own, names, name)
             self._entries(own, names, name, depth)
-            whole = {**self._whole, **({"": self._all_fields} if self._all_fields and dataclasses.is_dataclass(kind) else {})}
-            self._whole_of(kind, own, (), whole, name, depth)
+            self._whole_of(own, (), pieces, name, depth)
             self._absent(kind, own, self._optional, name, depth)
             if hasattr(kind, "__getattr__"):  # what it gives for another object may come in its own place
                 self._absent_in(own).add_table(names, name)
@@ -124,8 +148,13 @@ class Objects(Classes):
                 self._absent_in(own).add_table(functions, name)
         self._class_values(kind, own, name, depth)
         for key in self._slots_of(kind):
-            if key in names or any(piece in key for piece in self._whole):
+            if key in names or any(piece in key for piece in pieces):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
+
+    def _looks_into_spaces(self) -> str:
+        """Where code compares objects or makes texts of them, for which C goes through all that a namespace has."""
+        compares = "a comparison" if {"__eq__", "__ne__"} & self._operators else ""
+        return next((self._all_globals[name] for name in _TEXTS if name in self._all_globals), compares)
 
     def _lengths(self, own: dict[str, Any], names: dict[str, str], name: str) -> None:
         """Of a data set or a sampler whose length alone is asked for: long containers by their length."""
@@ -141,10 +170,15 @@ class Objects(Classes):
         parts = tuple(name.split("."))
         of_a_module = isinstance(function.__self__, types.ModuleType) and len(parts) > 1 and all(part.isidentifier() for part in parts)
         is_value = parts in self._passed_chains if of_a_module else parts[-1] in self._passed or parts[-1].endswith("]")
+        if function.__self__ is builtins and function.__name__ in NAMERS and name != f"builtins.{function.__name__}":
+            self._refuse_namer(function, name)
         if is_value and row_of(function) is None:
             self.refusals.append(_REFUSED.format(f"has {name_of(function)}() as a value (`{name}`)", "call it outside"))
         if not isinstance(function.__self__, (types.ModuleType, type)):
             self._into(function.__self__, name.rpartition(".")[0] or name, where, depth + 1)
+
+    def _refuse_namer(self, function: Any, name: str) -> None:
+        self.refusals.append(_REFUSED.format(f"has {function.__name__}() as a value (`{name}`), and may take any name by it", "call it outside"))
 
     def _function(self, function: Any, name: str, depth: int) -> None:
         code = function.__code__
@@ -177,10 +211,12 @@ class Objects(Classes):
             self._into(wrapped, name, "", depth + 1)
 
     def _of_a_function(self, value: Any, name: str, depth: int) -> None:
-        """What the program asks of a function beside its own attributes."""
+        """What the program asks of a function."""
+        pieces = self._found.pieces_of(value)
+        self._whole_of(value.__dict__, (), pieces, name, depth)
         for key in _OF_FUNCTIONS:
-            if key in self._attributes:
-                self._read(ATTRIBUTE, value, key, f"{name}.{key}", self._attributes[key], depth)
+            if where := named_by(self._attributes, pieces, key):
+                self._read(ATTRIBUTE, value, key, f"{name}.{key}", where, depth)
 
     def _decorated(self, function: Any, name: str, depth: int) -> None:
         """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""
@@ -209,6 +245,11 @@ class Objects(Classes):
             self._read(ANSWER, _drops_of(cached), None, f"the cache of {name}()", where, NOT_FOLLOWED)
 
 
+def named_by(names: Mapping[str, str], pieces: Mapping[str, str], key: str) -> str:
+    """Where code names it, or finds it by a part of its name."""
+    return names.get(key, "") or next((where for piece, where in pieces.items() if piece in key), "")
+
+
 # How many results a full cache has computed: each may have taken the place of another.
 _drops: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -225,6 +266,10 @@ def _drops_of(cached: Any) -> Any:
 
 def _entries_of_a_cache(cached: Any) -> list[dict[Any, Any]]:
     return [inside for inside in gc.get_referents(cached) if type(inside) is dict and inside is not vars(cached)]
+
+
+def _errors_of_numpy() -> tuple[str, ...]:
+    return tuple(sys.modules["numpy"].geterr().values())
 
 
 def _context_of_decimal() -> tuple[Any, ...]:

@@ -100,8 +100,6 @@ class Places(WalkNames):
         """A value that may be a name, or have some."""
         if self._by_strings:
             self._note_string(text)
-        if self._fills_texts:
-            self._note_fields(text)
         path = text if self._by_modules else ""
         while path:  # "a.b" of "a.b.c", too
             if path in sys.modules:

@@ -11,9 +11,9 @@ from overdrive.reads.names import names_of
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.owners import kind_of
 from overdrive.reads.torch_reads import reads_of_torch
-from overdrive.reads.walk_objects import Objects
+from overdrive.reads.walk_objects import Objects, named_by
 from overdrive.reads.walk_places import NOT_FOLLOWED
-from overdrive.values.modules import hooks_of
+from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, hooks_of
 from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read
 from overdrive.values.same import is_number
 
@@ -24,6 +24,7 @@ _REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_paramet
 _GIVE_ALL = {"values", "items", "copy", "get", "pop", "setdefault", "update"}
 # Attributes of PyTorch's optimizers that the walk looks at itself, and what their step() writes.
 _OF_OPTIMIZERS = {"param_groups", "state", "defaults", "_step_count", "_opt_called", "_zero_grad_profile_name", "_patch_step_function"}
+_GUARDED = {*IN_MODULES, *FLAGS_OF_HOOKS, "training"}
 _HOOKS_ON_STEP = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -54,12 +55,14 @@ class OfTorch(Objects):
             self.reads.setdefault(read.place, read)
         self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
         self._attributes_of_a_tensor(tensor, name, depth)
-        for key in ("requires_grad", "is_leaf", "_version"):
-            if key in self._attributes and not (key == "_version" and tensor.is_inference()):
-                self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", self._attributes[key], depth)
-        # No operator gives it a gradient, but the program may.
-        if "grad" in self._attributes and not tensor.requires_grad:
-            self._read(ATTRIBUTE, tensor, "grad", f"{name}.grad", self._attributes["grad"], depth)
+        pieces = self._found.pieces_of(tensor)
+        self._whole_of(tensor.__dict__, (), pieces, name, depth)
+        for key in ("requires_grad", "is_leaf", "_version", "grad"):
+            where = named_by(self._attributes, pieces, key)
+            # No operator gives a gradient to what needs none, but the program may. Of objects that nobody knows, none is asked for its version.
+            if where and not (key == "_version" and (tensor.is_inference() or where in self._found.anywhere.values())) and not (
+                    key == "grad" and tensor.requires_grad):
+                self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", where, depth)
 
     def _hooks(self, of_one: Iterable[Any], name: str, depth: int) -> None:
         """Functions that no name leads to."""
@@ -74,8 +77,6 @@ class OfTorch(Objects):
                 self._read(ENTRY, tensor.__dict__, key, f"{name}.{key}", where, depth)
 
     def _module(self, module: Any, name: str, depth: int) -> None:
-        import torch
-
         self.modules[module] = None
         self._named[id(module)] = (module, name, "", depth)
         own, kind, entries = _own_of_modules(), type(module), module.__dict__
@@ -83,10 +84,14 @@ class OfTorch(Objects):
             self._names_of_modules = {key: where for key, where in self._nn_attributes.items() if key not in own}
         self._entries(entries, self._names_of_modules, name, depth)
         self._same_dict(module, name)
+        pieces = self._found.pieces_of(module)
+        self._whole_of(entries, own, pieces, name, depth)
+        self._whole_of_classes(kind, pieces, depth)
+        self._kept_by_pytorch(entries, pieces, name, depth)
         if functions := self._functions_of_torch(kind):
             self._absent_in(entries).add_table(functions, name)
-        if kind.__getattr__ is not torch.nn.Module.__getattr__:  # what it gives may come in its own place
-            self._absent_in(entries).add_table(self._names_of_modules, name)
+        # What __getattr__() gives, as a parameter, may come in its own place.
+        self._absent_in(entries).add_table(self._names_of_modules, name)
         self._hooks((module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks), name, depth)
         reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         self.notes.contents(module._modules)
@@ -96,14 +101,21 @@ class OfTorch(Objects):
                 if tensor is not None:
                     self._seen[id(tensor)] = tensor
                     self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
+                    self._whole_of(tensor.__dict__, (), self._found.pieces_of(tensor), f"{name}.{key}", depth)
                     if reached or key in self._attributes:
                         self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
             known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
             self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
         if kind_of(file_of(sys.modules.get(kind.__module__))) == "user":
-            self._whole_of(kind, entries, own, {piece: where for piece, where in self._whole.items() if piece}, name, depth)
             self._class_values(kind, entries, name, depth)
+
+    def _kept_by_pytorch(self, entries: dict[str, Any], pieces: dict[str, str], name: str, depth: int) -> None:
+        """What every module has, and code asks for. What PyTorch's own asks for in each call has guards of its own (values/modules.py)."""
+        for key in _own_of_modules():
+            names = self._attributes if key in _GUARDED else self._nn_attributes
+            if where := named_by(names, pieces, key):
+                self._read(ENTRY, entries, key, f"{name}.{key}", where, depth)
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])
@@ -114,7 +126,9 @@ class OfTorch(Objects):
                 self.reads.setdefault(read.place, read)
         for read in [Read(KIND, optimizer, None, f"the class of {name}"), Read(ENTRY, optimizer.__dict__, "param_groups", f"{name}.param_groups")]:
             self.reads.setdefault(read.place, read)
+        pieces = self._found.pieces_of(optimizer)
         if not is_of_the_program(optimizer):
+            self._whole_of(optimizer.__dict__, _OF_OPTIMIZERS, pieces, name, depth)
             self._same_dict(optimizer, name)
             self._entries(optimizer.__dict__, {key: where for key, where in self._attributes.items() if key not in _OF_OPTIMIZERS}, name, depth)
             self._absent(type(optimizer), optimizer.__dict__, self._optional, name, depth)
@@ -126,9 +140,9 @@ class OfTorch(Objects):
         for read in [Read(SIZE, parameters, None, f"the parameters of {name}") for parameters in [
                 optimizer.param_groups, *(group["params"] for group in optimizer.param_groups)]]:
             self.reads.setdefault(read.place, read)
-        if "defaults" in self._attributes:
-            self._read(ENTRY, optimizer.__dict__, "defaults", f"{name}.defaults", self._attributes["defaults"], depth)
-        if where := self._attributes.get("state", ""):
+        if where := named_by(self._attributes, pieces, "defaults"):
+            self._read(ENTRY, optimizer.__dict__, "defaults", f"{name}.defaults", where, depth)
+        if where := named_by(self._attributes, pieces, "state"):
             read = Read(ENTRY, optimizer.__dict__, "state", f"{name}.state", where)
             self.reads.setdefault(read.place, read)
             if is_of_the_program(optimizer):
@@ -141,11 +155,11 @@ class OfTorch(Objects):
             self._read(SIZE, optimizer.state, None, f"len({name}.state)", where, NOT_FOLLOWED)
             for key in [key for key in optimizer.state if is_number(key)]:
                 self._read(ENTRY, optimizer.state, key, f"{name}.state[{key!r}]", where, depth)
-        if "param_groups" not in self._attributes:
+        where = named_by(self._attributes, pieces, "param_groups")
+        if not where:
             return
-        where = self._attributes["param_groups"]
         named = [names for names in map(names_of, self._codes) if "param_groups" in names.attributes]
-        takes_all = any(names.by_keys or _GIVE_ALL & names.attributes.keys() for names in named)
+        takes_all = not named or any(names.by_keys or _GIVE_ALL & names.attributes.keys() for names in named)
         for index, group in enumerate(optimizer.param_groups):
             self._read(KEYS, group, None, f"the keys of {name}.param_groups[{index}]", where, NOT_FOLLOWED)
             for key in [key for key in group if key != "params" and (takes_all or key in self._strings)]:

@@ -14,7 +14,7 @@ from typing import Any
 from overdrive.native.library import address_of, call
 from overdrive.native.recording import _Told, _told
 from overdrive.reads.code import Watcher, line_of_caller
-from overdrive.reads.names import steps_of
+from overdrive.reads.steps import steps_of
 
 _MOST_REASONS = 4
 _MOST_LINES = 4

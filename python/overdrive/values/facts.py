@@ -53,6 +53,8 @@ class Facts:
     def ask(self, names: Iterable[str]) -> None:
         """Code that has run names these attributes."""
         self._names.update(names)
+        if "__dict__" in self._names:  # any of them
+            self._names.update(_KNOWN)
         self._asked = [ask for name, ask in _KNOWN.items() if name in self._names]
 
     def ask_for_gradients_of(self, tensors: Iterable[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from overdrive.values.read import ENTRY, KIND, VALUES, Read
+from overdrive.values.read import ENTRY, KEYS, KIND, VALUES, Read
 
 
 def is_scripted(module: Any) -> bool:
@@ -14,8 +14,12 @@ def is_scripted(module: Any) -> bool:
     return isinstance(module, torch.jit.ScriptModule)
 
 
-_IN_MODULES = ("_parameters", "_buffers", "_modules", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks",
-               "_compiled_call_impl")
+# Dicts of modules whose keys are names, and dicts of hooks, with those of their flags, which nobody reads where there is no hook.
+_NAMED = ("_parameters", "_buffers", "_modules")
+_HOOKS = {"_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+          "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"), "_backward_pre_hooks": (), "_backward_hooks": ()}
+IN_MODULES = (*_NAMED, *_HOOKS, "_compiled_call_impl")
+FLAGS_OF_HOOKS = tuple(flags for each in _HOOKS.values() for flags in each)
 
 
 def structure_of(modules: Iterable[Any]) -> list[Read]:
@@ -27,12 +31,16 @@ def structure_of(modules: Iterable[Any]) -> list[Read]:
                            every._global_backward_pre_hooks, every._global_backward_hooks)]
     for module in modules:
         name = f"a parameter, buffer, child or hook of {type(module).__name__}"
-        for inside in (module._parameters, module._buffers, module._modules, module._forward_pre_hooks,
-                       module._forward_hooks, module._backward_pre_hooks, module._backward_hooks):
-            reads.append(Read(VALUES, inside, None, name))
+        entries = module.__dict__
+        for key in (*_NAMED, *_HOOKS):
+            reads.append(Read(VALUES, entries[key], None, name))
+            if entries[key]:
+                reads.append(Read(KEYS, entries[key], None, f"the name of {name}"))
+        for key in _HOOKS:
+            reads += [Read(kind, entries[flags], None, f"the flags of {name}") for flags in _HOOKS[key] if entries[key] for kind in (KEYS, VALUES)]
         # Each of these by its place, too: __setstate__() and module.__dict__.update() put others there.
-        reads += [Read(ENTRY, module.__dict__, key, name) for key in _IN_MODULES]
-        reads.append(Read(ENTRY, module.__dict__, "forward", f"forward() of {type(module).__name__}"))
+        reads += [Read(ENTRY, entries, key, name) for key in IN_MODULES]
+        reads.append(Read(ENTRY, entries, "forward", f"forward() of {type(module).__name__}"))
         reads.append(Read(KIND, module, None, f"the class of {type(module).__name__}"))
         for parameter in module._parameters.values():
             reads.extend(hooks_of(parameter, name))
