@@ -1,5 +1,6 @@
 """Each row of the table of C functions: another value of what the function reads is another result, and a captured step has eager's."""
 import sys
+import threading
 import types
 
 import pytest
@@ -24,7 +25,6 @@ EXAMPLES = {
     "builtins.issubclass": ("2.0 if issubclass(V, int) else 3.0", bool, str),
     "builtins.hash": ("hash(V) % 7 + 1", 2, 3),
     "builtins.type.mro": ("len(type(V).mro())", 2, True),
-    "builtins.type.__dir__": ("len(type(type(V)).__dir__(type(V)))", 2, [1]),
     "builtins.__import__": ("__import__('math').floor(V)", 2.0, 3.0),
     "builtins.compile": ("eval(compile('V', 'a', 'eval'))", 2.0, 3.0),
     "builtins.exec": ("exec('V') or V", 2.0, 3.0),
@@ -35,7 +35,7 @@ EXAMPLES = {
     "builtins.next": ("next(iter(V))", [2.0], [3.0]),
     "builtins.vars": ("vars(V)['k']", "space 2.0", "space 3.0"),
     "builtins.dir": ("len(dir(V))", "space 2.0", 1),
-    "builtins.object.*": ("V.__reduce_ex__(2)[2]['k']", "space 2.0", "space 3.0"),
+    "builtins.object.*": ("len(V.__format__(''))", "space 2.0", "space 3.25"),
     "builtins.len": ("len(V)", [1, 2], [1, 2, 3]),
     "builtins.any": ("2.0 if any(V) else 3.0", [1], [0]),
     "builtins.all": ("2.0 if all(V) else 3.0", [1], [0]),
@@ -190,6 +190,20 @@ def test_what_is_in_no_row_is_refused():
         for _ in range(8):
             step(torch.ones(2))
         assert step.stats()["replayed"] == 0 and named in step.refusal() and "c_functions_test.py" in step.refusal(), step.refusal()
+
+
+LOCK, STATE = threading.RLock(), types.SimpleNamespace(k=1.0)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * (2 if LOCK._is_owned() else 1), lambda x: x * STATE.__reduce_ex__(2)[2]["k"], lambda x: x * len(type(STATE).__dir__(STATE)),
+    lambda x: x * (2 if torch._C._is_multithreading_enabled() else 1), lambda x: x * (2 if torch._C._is_view_replay_enabled() else 1),
+    lambda x: x * (2 if torch._C._get_cudnn_allow_tf32() else 1)], ids=["lock", "reduce", "dir", "threads of the engine", "views", "tf32"])
+def test_what_libraries_alone_may_ask_is_refused(function):
+    step = overdrive.capture(function)
+    for _ in range(8):
+        assert torch.equal(step(torch.ones(2)), function(torch.ones(2)))
+    assert step.stats()["replayed"] == 0 and "guard" in step.refusal(), step.refusal()
 
 
 def test_pytorchs_functions_are_operators_or_known():

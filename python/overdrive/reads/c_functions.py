@@ -42,7 +42,7 @@ _ROWS = """
 - new - methods           | builtins.isinstance builtins.issubclass builtins.hash _abc._abc_instancecheck _abc._abc_subclasscheck
 - new - methods           | builtins.type.__new__ builtins.type.__init__ builtins.type.__call__ builtins.type.__repr__ builtins.type.__getattribute__
 - new - methods           | builtins.type.__setattr__ builtins.type.__delattr__ builtins.type.__or__ builtins.type.__ror__ builtins.type.mro
-- new - methods           | builtins.type.__prepare__ builtins.type.__instancecheck__ builtins.type.__subclasscheck__ builtins.type.__dir__
+- new - methods           | builtins.type.__prepare__ builtins.type.__instancecheck__ builtins.type.__subclasscheck__
 - new - methods           | builtins.__import__ builtins.__build_class__ builtins.compile builtins.exec builtins.eval
 - item - methods          | builtins.getattr builtins.hasattr builtins.iter builtins.property.* builtins.function.* builtins.method.* builtins.vars
 - - given methods         | builtins.setattr builtins.delattr builtins.object.__setattr__ builtins.object.__delattr__
@@ -90,8 +90,11 @@ normalize_axis_index outer packbits partition prod promote_types ptp put putmask
 remove_multi_index repeat reset reshape resize resolve_dtypes result_type round scalar searchsorted setfield setflags shares_memory sort squeeze std
 sum swapaxes take to_device tobytes tolist trace transpose unpackbits unravel_index var vdot view where zeros
 """)
-# Called by PyTorch's own Python and Python's library, which ask for what a recording knows by other means, or nothing that a tensor depends on.
+# Called by PyTorch's own Python and Python's library, which ask for what a recording knows by other means, or nothing that a tensor depends on. None
+# is in a row, though its class may be.
 _OF_LIBRARIES = _names("""
+_thread.RLock._is_owned _thread.RLock._recursion_count builtins.object.__dir__ builtins.object.__getstate__ builtins.object.__reduce__
+builtins.object.__reduce_ex__
 _contextvars.Context.run _contextvars.copy_context _imp.acquire_lock _imp.lock_held _imp.release_lock _queue.SimpleQueue.put
 _thread.get_ident _thread.get_native_id _weakref._remove_dead_weakref _weakref.getweakrefcount gc.isenabled posix.getcwd posix.getpid
 sys._current_frames sys._getframe sys.getprofile sys.getrecursionlimit sys.getrefcount sys.gettrace
@@ -100,14 +103,14 @@ sys._current_frames sys._getframe sys.getprofile sys.getrecursionlimit sys.getre
 _OF_TORCH = _names("""
 __enter__ __exit__ __init__ __setstate__ _accelerator_getAccelerator _accelerator_isAllocatorInitialized _are_functorch_transforms_active _can_cast
 _current_autograd_node _current_graph_task_id _dispatch_key_set _dispatch_keys _dispatch_tls_is_dispatch_key_excluded
-_dispatch_tls_is_dispatch_key_included _enter_dual_level _exit_dual_level _get_accelerator _get_creation_meta _get_cudnn_allow_tf32
-_get_cudnn_benchmark _get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled _get_default_device _get_deterministic_algorithms
+_dispatch_tls_is_dispatch_key_included _enter_dual_level _exit_dual_level _get_accelerator _get_creation_meta
+_get_cudnn_deterministic _get_cudnn_enabled _get_cudnn_sdp_enabled _get_default_device _get_deterministic_algorithms
 _get_deterministic_algorithms_warn_only _get_deterministic_fill_uninitialized_memory _get_flash_sdp_enabled _get_fp32_precision_getter
 _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _get_mkldnn_enabled _get_nnpack_enabled _get_overrideable_sdp_enabled
 _get_privateuse1_backend_name _get_sequence_nr _get_tracing_state _group_tensors _group_tensors_by_device_and_dtype _has_mkldnn _has_storage
 _has_torch_function _has_torch_function_unary _has_torch_function_variadic _increment_version _is_alias_of _is_any_autocast_enabled
-_is_autocast_available _is_fwd_grad_enabled _is_mkldnn_enabled _is_multithreading_enabled _is_torch_function_all_disabled _is_torch_function_enabled
-_is_torch_function_mode_enabled _is_tracing _is_view _is_view_replay_enabled _jit_is_in_scripting _len_torch_dispatch_stack
+_is_autocast_available _is_fwd_grad_enabled _is_mkldnn_enabled _is_torch_function_all_disabled _is_torch_function_enabled
+_is_torch_function_mode_enabled _is_tracing _is_view _jit_is_in_scripting _len_torch_dispatch_stack
 _len_torch_function_stack _log_api_usage_metadata _log_api_usage_once _make_dual _make_saved_tensor _parse_to _pop_saved_tensors_default_hooks
 _profiler_enabled _push_saved_tensors_default_hooks _register_hook_dict _rev_view_func_unsafe _saved_tensors_hooks_disable
 _saved_tensors_hooks_enable _saved_tensors_hooks_get_disabled_error_message _saved_tensors_hooks_is_enabled _saved_tensors_hooks_set_tracing
@@ -184,6 +187,8 @@ def row_of(function: Any) -> Row | None:
     name = name_of(function)
     if name in PURE:
         return _ASKS
+    if name in _OF_LIBRARIES:
+        return None
     known = rows()
     owner, _, short = name.rpartition(".")
     if owner.startswith("numpy") and not owner.startswith("numpy.random"):

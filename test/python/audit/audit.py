@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 import overdrive
 from overdrive.native.library import call
 from overdrive.reads.code import is_watched, unwatched
@@ -151,7 +153,9 @@ def is_unchanged(place: Place) -> bool:
 
 
 def arguments_of(value: Any) -> Iterator[Any]:
-    """Containers among the arguments, which the template of a call has."""
+    """Containers and tensors among the arguments, which the template of a call has."""
+    if isinstance(value, torch.Tensor):
+        yield value
     if isinstance(value, (list, tuple, dict)) or dataclasses.is_dataclass(value):
         yield value
         for item in value if isinstance(value, (list, tuple)) else (value if isinstance(value, dict) else vars(value)).values():
@@ -196,7 +200,7 @@ def _followed(auditor: Auditor, apply: Any) -> Any:
 
 
 def note(found: Found, failed: bool) -> None:
-    """Writes what was found in a program, a line of JSON, to $OVERDRIVE_AUDIT."""
+    """Writes what was found in a program, a line of JSON, to $OVERDRIVE_TEST_AUDIT."""
     found.counts.update(programs=1, failed=int(failed))
-    with open(os.environ["OVERDRIVE_AUDIT"], "a") as file:
+    with open(os.environ["OVERDRIVE_TEST_AUDIT"], "a") as file:
         print(json.dumps(vars(found)), file=file)

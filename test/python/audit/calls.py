@@ -2,18 +2,17 @@
 from __future__ import annotations
 
 import builtins
+import contextvars
 import functools
 import operator
 import types
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 import lookups
 from c_functions import KINDS, NO_READS, QUIET, TAKES_OUT, changed_by, is_known, name_of
 from lookups import in_class, is_python, see_class
-from places import MADE_IN_PYTHON, MISSING, Call, End
+from places import MADE_IN_PYTHON, MISSING, Call, End, dict_of
 
 _CACHED = type(functools.lru_cache(int))
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
@@ -25,46 +24,46 @@ _HOLDERS = (object, functools.partial, types.MethodType, staticmethod, classmeth
 IF_ALONE, MADE, TAKEN = "if alone", "made", "taken"
 
 
-def call_function(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
-    kind = type(function)
+def call_function(frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
+    kind, call = type(function), frame.call
     if kind is types.MethodType:
-        return call_function(call, frame, function.__func__, [function.__self__, *args], keywords)
+        return call_function(frame, function.__func__, [function.__self__, *args], keywords)
     if kind is types.FunctionType:
-        _of_python(call, frame, function, args, keywords)
+        _of_python(frame, function, args, keywords)
     elif isinstance(function, functools.partial):
         call.items(function)
-        return call_function(call, frame, function.func, [*function.args, *args], {**function.keywords, **keywords})
+        return call_function(frame, function.func, [*function.args, *args], {**function.keywords, **keywords})
     elif kind is _CACHED:
         call.see("cache", function, None, MISSING)
         _use_all(call, [*args, *keywords.values()])
     elif kind in _GETTERS:
         _getter(call, function, args[0])
     elif isinstance(function, type):
-        return _of_class(call, frame, function, args, keywords)
+        return _of_class(frame, function, args, keywords)
     elif kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__call__"):
         see_class(call, kind.__mro__, "__call__")
     elif isinstance(getattr(function, "__self__", None), types.FunctionType) and function.__name__ == "__call__":
-        return call_function(call, frame, function.__self__, args, keywords)
+        return call_function(frame, function.__self__, args, keywords)
     else:
-        return _of_c(call, frame, function, args, keywords)
+        return _of_c(frame, function, args, keywords)
     return IF_ALONE
 
 
-def _of_python(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> None:
+def _of_python(frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> None:
     code = function.__code__
-    call.see("code", function, None, code)
+    frame.call.see("code", function, None, code)
     if len(args) + len(keywords) < code.co_argcount + code.co_kwonlyargcount:
         for key in ("__defaults__", "__kwdefaults__"):
             if (default := getattr(function, key)) is not None:
-                call.see("slot", function, key, default)
+                frame.call.see("slot", function, key, default)
     if frame.tracer.is_opaque(code) and not frame.tracer.is_ours(code):  # what our own code reads is not looked at
-        _use_all(call, [*args, *keywords.values()])
+        _use_all(frame.call, [*args, *keywords.values()])
 
 
-def _of_class(call: Call, frame: Any, kind: type, args: list[Any], keywords: dict[str, Any], through_meta: bool = False) -> str:
-    given = [*args, *keywords.values()]
+def _of_class(frame: Any, kind: type, args: list[Any], keywords: dict[str, Any], through_meta: bool = False) -> str:
+    call, given = frame.call, [*args, *keywords.values()]
     if kind is type:
-        _kinds(call, args)
+        call.see_kinds(args)
         return MADE if len(args) == 3 else IF_ALONE
     if isinstance(in_class(type(kind), "__call__"), types.FunctionType) and not through_meta:
         _use_all(call, given)
@@ -74,35 +73,36 @@ def _of_class(call: Call, frame: Any, kind: type, args: list[Any], keywords: dic
     elif not kind.__flags__ & MADE_IN_PYTHON:
         raise End(f"a class of C, {kind.__module__}.{kind.__qualname__}()")
     else:
-        see_class(call, kind.__mro__, "__new__")
-        see_class(call, kind.__mro__, "__init__")
-        makers = [getattr(each, "__func__", each) for each in (in_class(kind, "__new__"), in_class(kind, "__init__"))]
-        for maker in makers:
-            owner = getattr(maker, "__objclass__", None) or getattr(maker, "__self__", None)
-            if not isinstance(maker, types.FunctionType) and owner is not object and not is_known(owner, True):
+        makers = []
+        for name in ("__new__", "__init__"):
+            see_class(call, kind.__mro__, name)
+            maker = in_class(kind, name)
+            makers.append(getattr(maker, "__func__", maker))
+            owner = getattr(makers[-1], "__objclass__", None) or getattr(makers[-1], "__self__", None)
+            if not isinstance(makers[-1], types.FunctionType) and owner is not object and not is_known(owner, True):
                 raise End(f"{name_of(maker)}() makes an object of {kind.__module__}.{kind.__qualname__}")
         if not any(isinstance(maker, types.FunctionType) for maker in makers):
             _use_all(call, given)
     return IF_ALONE
 
 
-def _of_c(call: Call, frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
+def _of_c(frame: Any, function: Any, args: list[Any], keywords: dict[str, Any]) -> str:
     if isinstance(function, _DESCRIPTORS) and args:
         function, args = function.__get__(args[0]), args[1:]
+    call, name, short = frame.call, name_of(function), getattr(function, "__name__", "")
     bound = getattr(function, "__self__", None)
     bound = None if isinstance(bound, (types.ModuleType, type)) else bound
-    name, short = name_of(function), getattr(function, "__name__", "")
     if (special := _SPECIAL.get(name)) is not None:
-        special(call, frame, function, args)
+        special(frame, function, *_with_object(function, args))
         return IF_ALONE
     if isinstance(bound, dict) and (by_key := _BY_KEY.get(short)) is not None:
-        by_key(call, bound, *args)
+        by_key(call, bound, args[0])
         return TAKEN if short in TAKES_OUT else IF_ALONE
     if not is_known(function, frame.by_library):
         raise End(f"a function of C, {name}()")
     changed = changed_by(function, bound, args)
     if name in KINDS:
-        _kinds(call, args)
+        call.see_kinds(args)
     elif name == "builtins.len":
         _size(call, args[0])
     elif name not in QUIET:
@@ -136,12 +136,6 @@ def _given_to_c(call: Call, function: Any, items: list[Any]) -> None:
         call.deep(bound)
 
 
-def _kinds(call: Call, given: list[Any]) -> None:
-    for value in given:
-        if lookups.is_changeable(type(value)) and not isinstance(value, (type, torch.Tensor)):
-            call.see("class", value, None, type(value))
-
-
 def _size(call: Call, value: Any) -> None:
     if is_python(type(value), "__len__"):
         see_class(call, type(value).__mro__, "__len__")
@@ -152,7 +146,8 @@ def _size(call: Call, value: Any) -> None:
 
 
 def _getter(call: Call, function: Any, value: Any) -> None:
-    for name in function.__reduce__()[1][:1 if isinstance(function, operator.methodcaller) else None]:
+    is_method = isinstance(function, operator.methodcaller)
+    for name in function.__reduce__()[1][:1 if is_method else None]:
         if isinstance(function, operator.itemgetter):
             lookups.item(call, value, name)
             continue
@@ -160,48 +155,8 @@ def _getter(call: Call, function: Any, value: Any) -> None:
         for part in name.split("."):
             lookups.attribute(call, at, part)
             at = getattr(at, part, None)
-    if isinstance(function, operator.methodcaller):
+    if is_method:
         call.deep(value)
-
-
-# --- functions that find places by names and keys
-
-
-def _of_object(function: Any, args: list[Any]) -> list[Any]:
-    """A method of object's, bound or not."""
-    bound = getattr(function, "__self__", None)
-    return args if bound is None or isinstance(bound, types.ModuleType) else [bound, *args]
-
-
-def _getattr(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    value, name = _of_object(function, args)[:2]
-    if function.__name__ == "__getattribute__" and not isinstance(value, (type, types.ModuleType)):
-        lookups.of_object(call, value, name)
-    elif isinstance(name, str):
-        lookups.attribute(call, value, name)
-
-
-def _setattr(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    value, name = _of_object(function, args)[:2]
-    lookups.store(call, value, name, plainly=function.__name__.startswith("__"))
-
-
-def _make(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    """type.__call__(), which a metaclass calls."""
-    kind, *rest = _of_object(function, args)
-    _of_class(call, frame, kind, rest, {}, through_meta=True)
-
-
-def _namespace(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    if args:
-        lookups.see_dict(call, args[0])
-        own = lookups.dict_of(args[0])
-        if function.__name__ == "dir" and own is not None:
-            call.see("keys", own, None, len(own), args[0])
-
-
-def _iterate(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    iterate(call, args[0])
 
 
 def iterate(call: Call, value: Any) -> None:
@@ -212,35 +167,62 @@ def iterate(call: Call, value: Any) -> None:
         call.items(value)
 
 
-def _context(call: Call, frame: Any, function: Any, args: list[Any]) -> None:
-    call.see("context", function.__self__, None, function.__self__.get(*args) if function.__self__ in __import__("contextvars").copy_context() else MISSING)
+# --- functions that find places by names and keys
 
 
-def _get(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
-    lookups.entry(call, entries, key)
+def _with_object(function: Any, args: list[Any]) -> list[Any]:
+    """Of a method that is bound the object as well."""
+    bound = getattr(function, "__self__", None)
+    return args if bound is None or isinstance(bound, types.ModuleType) else [bound, *args]
 
 
-def _pop(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
+def _getattr(frame: Any, function: Any, value: Any, name: Any, *default: Any) -> None:
+    if function.__name__ == "__getattribute__" and not isinstance(value, (type, types.ModuleType)):
+        lookups.of_object(frame.call, value, name)
+    elif isinstance(name, str):
+        lookups.attribute(frame.call, value, name)
+
+
+def _setattr(frame: Any, function: Any, value: Any, name: Any, *new: Any) -> None:
+    lookups.store(frame.call, value, name, plainly=function.__name__.startswith("__"))
+
+
+def _make(frame: Any, function: Any, kind: type, *args: Any) -> None:
+    """type.__call__(), which a metaclass calls."""
+    _of_class(frame, kind, list(args), {}, through_meta=True)
+
+
+def _namespace(frame: Any, function: Any, value: Any = None, *protocol: Any) -> None:
+    """The dict of an object; of dir() its names; of what copies an object all that is in it."""
+    lookups.see_dict(frame.call, value)
+    own = dict_of(value)
+    if function.__name__ == "dir" and own is not None:
+        frame.call.see("keys", own, None, len(own), value)
+    elif function.__name__.startswith("__"):
+        frame.call.deep(own)
+
+
+def _context(frame: Any, function: Any, variable: Any, *default: Any) -> None:
+    frame.call.see("context", variable, None, variable.get(*default) if variable in contextvars.copy_context() else MISSING)
+
+
+def _pop(call: Call, entries: dict[Any, Any], key: Any) -> None:
     lookups.entry(call, entries, key)
     if dict.__contains__(entries, key):
-        lookups.store_item(call, entries, key, deletes=True)
+        lookups.store_entry(call, entries, key, deletes=True)
 
 
-def _setdefault(call: Call, entries: dict[Any, Any], key: Any, *default: Any) -> None:
+def _setdefault(call: Call, entries: dict[Any, Any], key: Any) -> None:
     lookups.entry(call, entries, key)
     if not dict.__contains__(entries, key):
-        call.write("entry", entries, key, MISSING)
+        lookups.store_entry(call, entries, key)
 
 
-def _set(call: Call, entries: dict[Any, Any], key: Any, value: Any) -> None:
-    call.deep(key)
-    call.write("entry", entries, key, dict.get(entries, key, MISSING))
-
-
-_BY_KEY: dict[str, Callable[..., Any]] = {"get": _get, "__getitem__": _get, "pop": _pop, "setdefault": _setdefault, "__setitem__": _set, "__contains__": lookups.has}
+_BY_KEY: dict[str, Callable[[Call, Any, Any], None]] = {
+    "get": lookups.entry, "__getitem__": lookups.entry, "__contains__": lookups.has, "__setitem__": lookups.store_entry, "pop": _pop, "setdefault": _setdefault}
 _SPECIAL: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("builtins.getattr", "builtins.hasattr", "builtins.object.__getattribute__", "builtins.type.__getattribute__", "builtins.module.__getattribute__"), _getattr),
-    **dict.fromkeys(("builtins.setattr", "builtins.delattr", "builtins.object.__setattr__", "builtins.object.__delattr__", "builtins.type.__setattr__",
-                     "builtins.type.__delattr__"), _setattr),
-    **dict.fromkeys(("builtins.vars", "builtins.globals", "builtins.locals", "builtins.dir"), _namespace),
-    "builtins.next": _iterate, "builtins.iter": _iterate, "builtins.type.__call__": _make, "_contextvars.ContextVar.get": _context}
+    **dict.fromkeys((f"builtins.{name}" for name in "getattr hasattr object.__getattribute__ type.__getattribute__ module.__getattribute__".split()), _getattr),
+    **dict.fromkeys((f"builtins.{name}" for name in "setattr delattr object.__setattr__ object.__delattr__ type.__setattr__ type.__delattr__".split()), _setattr),
+    **dict.fromkeys((f"builtins.{name}" for name in "vars globals locals dir object.__reduce_ex__ object.__reduce__ object.__getstate__ object.__dir__".split()), _namespace),
+    **dict.fromkeys(("builtins.next", "builtins.iter"), lambda frame, function, value, *more: iterate(frame.call, value)),
+    "builtins.type.__call__": _make, "_contextvars.ContextVar.get": _context}

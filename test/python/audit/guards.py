@@ -8,7 +8,7 @@ import torch
 from overdrive.values.read import ABSENT, ATTRIBUTE, BYTES, CELL, CODE, CONTENTS, CONTEXT, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES
 from overdrive.values.same import is_number, same_value
 
-from places import MISSING, Gone, Place, entries_of_class
+from places import MISSING, Gone, Place, dict_behind
 
 _KINDS = {"entry": ENTRY, "item": ITEM, "cell": CELL, "slot": ATTRIBUTE, "class": KIND, "dict": DICT, "context": CONTEXT, "code": CODE}
 
@@ -70,7 +70,7 @@ class Known:
         if absent is not None and (key in absent._names or any(key in names for names, _, _ in absent._tables.values())):
             return True
         # A class or a module's dict of parameters that gets one more name is of another size.
-        of_class = isinstance(place.owner, type) and place.holder is entries_of_class(place.owner)
+        of_class = isinstance(place.owner, type) and place.holder is dict_behind(vars(place.owner))
         return number in self._sizes and (of_class or (VALUES, number, None) in self._reads or all(map(is_number, (key,))))
 
     def changes(self, place: Place) -> str:

@@ -13,9 +13,8 @@ import torch
 
 from overdrive.values.same import is_number
 
-from places import MADE_IN_PYTHON, MISSING, Call, End, dict_of, entries_of_class
+from places import MADE_IN_PYTHON, MISSING, Call, End, content, dict_behind, dict_of, is_changeable
 
-_IMMUTABLE = 1 << 8
 # Attributes of C that stay as long as the object is the same one, or that its own content is made of, which is looked at where it is used.
 _FIXED = {word for word in """
     __name__ __qualname__ __module__ __doc__ __class__ __globals__ __closure__ __annotations__ __type_params__ __kwdefaults__ __defaults__ __code__
@@ -29,12 +28,6 @@ _FIXED = {word for word in """
     size encoding errors mode shape dtype ndim itemsize nbytes strides T flat""".split()}
 _FUNCTIONS = (types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
               types.BuiltinFunctionType)
-
-
-def is_changeable(kind: type) -> bool:
-    """A class of Python, whose objects may get another one. Of those that C makes, as functools.partial, Python notes the module by __module__."""
-    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE and kind.__module__ not in (
-        "functools", "_functools", "types", "_thread", "_io", "collections", "itertools", "_random", "ctypes")
 
 
 def in_class(kind: type, name: str) -> Any:
@@ -54,7 +47,7 @@ def see_class(call: Call, kinds: tuple[type, ...], name: str, hidden: bool = Fal
     for each in kinds:
         is_here = name in vars(each)
         if each.__flags__ & MADE_IN_PYTHON and not (is_here and hidden):
-            call.see("entry" if is_here else "absent", entries_of_class(each), name, vars(each).get(name, MISSING), each)
+            call.see_entry(dict_behind(vars(each)), name, each)
         if is_here:
             return
 
@@ -63,7 +56,7 @@ def attribute(call: Call, value: Any, name: str) -> None:
     """``value.name``"""
     kind = type(value)
     if isinstance(value, types.ModuleType):
-        _of_dict(call, vars(value), name, value)
+        call.see_entry(vars(value), name, value)
     elif isinstance(value, type):
         meta = in_class(kind, name)
         if meta is MISSING or not hasattr(type(meta), "__set__"):
@@ -78,16 +71,10 @@ def attribute(call: Call, value: Any, name: str) -> None:
             of_object(call, value, name)
 
 
-def _of_dict(call: Call, own: dict[str, Any], name: str, owner: Any) -> None:
-    call.see("entry" if name in own else "absent", own, name, own.get(name, MISSING), owner)
-
-
 def of_object(call: Call, value: Any, name: str) -> None:
     kind, found = type(value), in_class(type(value), name)
     own = None if kind is collections.OrderedDict else dict_of(value)
-    is_asked = is_changeable(kind) and not isinstance(value, torch.Tensor)
-    if is_asked:
-        call.see("class", value, None, kind)
+    is_asked = call.see_kind(value)
     if name in ("__dict__", "__class__"):
         see_dict(call, value)
         return
@@ -99,7 +86,7 @@ def of_object(call: Call, value: Any, name: str) -> None:
     elif own is not None and (found is MISSING or not isinstance(value, torch.Tensor)):
         if is_asked or isinstance(value, types.FunctionType):
             call.see("dict", value, None, own)
-        _of_dict(call, own, name, value)
+        call.see_entry(own, name, value)
 
 
 def see_dict(call: Call, value: Any) -> None:
@@ -119,7 +106,7 @@ def _by_descriptor(call: Call, value: Any, name: str, found: Any) -> None:
     elif not is_python(type(found), "__get__") and type(found).__name__ != "_tuplegetter":
         owner = found.__objclass__
         if (owner.__name__, name) == ("cell", "cell_contents"):
-            call.see("cell", value, None, value.cell_contents)
+            call.see("cell", value, None, content(value))
         elif type(found) is types.MemberDescriptorType and is_changeable(owner):
             call.see("slot", value, name, getattr(value, name, MISSING))
         elif name not in _FIXED and not owner.__module__.startswith(("torch", "pybind11")):
@@ -130,8 +117,7 @@ def store(call: Call, value: Any, name: str, plainly: bool = False) -> None:
     """``value.name = new`` or ``del value.name``; ``plainly``: as object.__setattr__() does it."""
     kind, own = type(value), dict_of(value)
     if isinstance(value, (type, types.ModuleType)):
-        own = entries_of_class(value) if isinstance(value, type) else vars(value)
-        call.write("entry", own, name, own.get(name, MISSING), value)
+        call.write_entry(dict_behind(vars(value)), name, value)
         return
     if not plainly and kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__setattr__"):
         see_class(call, kind.__mro__, "__setattr__")
@@ -139,7 +125,7 @@ def store(call: Call, value: Any, name: str, plainly: bool = False) -> None:
     found = in_class(kind, name)
     if found is MISSING or not hasattr(type(found), "__set__"):
         if own is not None:  # or it is an error
-            call.write("entry", own, name, own.get(name, MISSING), value)
+            call.write_entry(own, name, value)
     elif name in ("__class__", "__dict__"):
         call.write(name.strip("_"), value, None, kind if name == "__class__" else own)
     elif not isinstance(found, property) and not is_python(type(found), "__set__") and not isinstance(value, torch.Tensor):
@@ -173,41 +159,54 @@ def _of_list(call: Call, value: Any, index: int) -> None:
 
 def entry(call: Call, entries: Any, key: Any) -> None:
     """A dict's entry, or that there is none."""
-    try:
-        found = entries.get(key, MISSING) if isinstance(entries, types.MappingProxyType) else dict.get(entries, key, MISSING)
-    except TypeError:
-        return
     call.deep(key)
-    if found is not MISSING:
-        call.see("entry", entries, key, found)
-    elif not call.is_written(entries):
-        call.see("absent", entries, key, MISSING)
-        if type(entries).__name__ == "defaultdict":
-            call.write("entry", entries, key, MISSING)
+    entries = dict_behind(entries)
+    if not is_hashable(key) or call.is_written(entries) and not dict.__contains__(entries, key):
+        return
+    call.see_entry(entries, key)
+    if type(entries).__name__ == "defaultdict" and not dict.__contains__(entries, key):
+        call.write_entry(entries, key)
 
 
 def has(call: Call, inside: Any, key: Any) -> None:
     """``key in inside``"""
     call.deep(key)
+    inside = dict_behind(inside)
     if not isinstance(inside, dict) or is_python(type(inside), "__contains__"):
         call.deep(inside)
-    elif not call.is_written(inside):
+    elif not call.is_written(inside) and is_hashable(key):
         there = dict.__contains__(inside, key)
-        call.see("has" if there else "absent", inside, key, there if there else MISSING)
+        call.see("has" if there else "absent", inside, key, there or MISSING)
+
+
+def is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:  # which is the program's
+        return False
+    return True
 
 
 def store_item(call: Call, value: Any, key: Any, deletes: bool = False) -> None:
     """``value[key] = new`` or ``del value[key]``"""
-    call.deep(key)
-    kind = type(value)
-    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, "__delitem__" if deletes else "__setitem__"):
-        see_class(call, kind.__mro__, "__delitem__" if deletes else "__setitem__")
+    kind, name = type(value), "__delitem__" if deletes else "__setitem__"
+    if kind.__flags__ & MADE_IN_PYTHON and is_python(kind, name):
+        call.deep(key)
+        see_class(call, kind.__mro__, name)
     elif isinstance(value, dict):
-        call.write("entry", value, key, dict.get(value, key, MISSING))
-        if deletes:
-            call.write_all(value)
+        store_entry(call, value, key, deletes)
     elif isinstance(value, list) and isinstance(key, int) and not deletes and -len(value) <= key < len(value):
+        call.deep(key)
         call.write("item", value, key % len(value), value[key])
     elif not isinstance(value, torch.Tensor):
+        call.deep(key)
         call.deep(value)
         call.write_all(value)
+
+
+def store_entry(call: Call, entries: dict[Any, Any], key: Any, deletes: bool = False) -> None:
+    call.deep(key)
+    if is_hashable(key):
+        call.write_entry(entries, key)
+        if deletes:
+            call.write_all(entries)

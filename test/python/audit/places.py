@@ -20,7 +20,7 @@ from overdrive.values.same import is_number
 from value_stack import is_held_by
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
-MADE_IN_PYTHON = 1 << 9
+MADE_IN_PYTHON, _IMMUTABLE = 1 << 9, 1 << 8
 _DEEPEST = 12
 _VIEWS = ("dict_keys", "dict_values", "dict_items", "odict_keys", "odict_values", "odict_items", "mappingproxy")
 _BYTES = ("ndarray", "bytearray", "array", "memoryview")
@@ -48,44 +48,53 @@ class Gone:
         return f"<{self.kind.__name__}>"
 
 
+class Kept:
+    """An object that a call keeps, and that dies as it would after it."""
+
+    __slots__ = ("_held", "_weak")
+
+    def __init__(self, value: Any) -> None:
+        # Held is how Overdrive knows that nobody of the program holds an object.
+        self._held, self._weak = Held([value]), None
+
+    def __call__(self) -> Any:
+        return self._weak() if self._weak is not None else self._held[0]
+
+    def let_go(self, owner: Kept | None) -> None:
+        """What is the dict of an object is found by it."""
+        value = self._held[0]
+        if owner is not None and dict_of(owner()) is value:
+            self._weak = lambda: dict_of(owner())
+        else:
+            self._weak = _weakly(value)
+        if self._weak is not None or is_held_by(value):
+            self._held[0] = None
+
+
 class Place:
-    """One place, what stood there, the line that read or wrote it, and whether PyTorch's code did. The kinds: entry, has, absent, keys, size, contents, item,
-    cell, slot, class, dict, bytes, context, code, iterator, cache."""
+    """One place, what stood there, the line that read or wrote it, and whether PyTorch's code did. The owner is the object whose dict or list the holder
+    is. The kinds: entry, has, absent, keys, size, contents, item, cell, slot, class, dict, bytes, context, code, iterator, cache."""
 
-    __slots__ = ("kind", "key", "value", "where", "by_torch", "number", "_holder", "_owner", "_is_dict")
+    __slots__ = ("kind", "key", "value", "where", "by_torch", "number", "kept", "kept_owner")
 
-    def __init__(self, kind: str, holder: Any, key: Any, value: Any, owner: Any, where: str, by_torch: bool) -> None:
-        self.kind, self.key, self.where, self.by_torch, self.number = kind, key, where, by_torch, id(holder)
-        # Held is how Overdrive knows that nobody of the program holds an object. The owner is the object whose dict it is.
-        self._holder: Any = Held([holder])
-        self._owner: Any = self._holder if owner is None else Held([owner])
-        # Whether the holder is found by the owner alone.
-        self._is_dict = False
+    def __init__(self, kind: str, kept: Kept, key: Any, value: Any, kept_owner: Kept, where: str, by_torch: bool) -> None:
+        self.kind, self.key, self.where, self.by_torch, self.number = kind, key, where, by_torch, id(kept())
+        self.kept, self.kept_owner = kept, kept_owner
         # Numbers that Overdrive follows may not be kept.
         self.value = int.__int__(value) if isinstance(value, (TrackedWhole, _Whole)) else float.__float__(value) if isinstance(value, (Tracked, _Float)) else value
 
     @property
-    def identity(self) -> tuple[str, int, Any]:
-        return self.kind, self.number, self.key
-
-    @property
     def holder(self) -> Any:
-        if self._is_dict:
-            return dict_of(self.owner)
-        return self._holder[0] if isinstance(self._holder, Held) else self._holder()
+        return self.kept()
 
     @property
     def owner(self) -> Any:
-        return self._owner[0] if isinstance(self._owner, Held) else self._owner()
+        return self.kept_owner()
 
     def forget(self) -> None:
-        """What stood there, and the holder, die as they would."""
+        """What stood there dies as it would."""
         if not is_number(self.value) and self.value is not MISSING:
             self.value = Gone(self.value)
-        owner, same = self._owner[0], self._owner is self._holder
-        self._is_dict = not same and dict_of(owner) is self._holder[0]
-        self._owner = _weakly(owner) or self._owner
-        self._holder = self._owner if self._is_dict or same else _weakly(self._holder[0]) or self._holder
 
     def is_alive(self) -> bool:
         return self.owner is not None and id(self.holder) == self.number
@@ -110,9 +119,24 @@ def dict_of(value: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def entries_of_class(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = gc.get_referents(vars(kind))[0]
-    return found
+def dict_behind(value: Any) -> Any:
+    """Of a view of a dict the dict."""
+    while type(value).__name__ in _VIEWS:
+        value = gc.get_referents(value)[0]
+    return value
+
+
+def content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def is_changeable(kind: type) -> bool:
+    """A class of Python, whose objects may get another one. Of those that C makes, as functools.partial, Python notes the module by __module__."""
+    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE and kind.__module__ not in (
+        "functools", "_functools", "types", "_thread", "_io", "collections", "itertools", "_random", "ctypes")
 
 
 def _weakly(value: Any) -> Any:
@@ -130,7 +154,7 @@ def is_iterator(value: Any) -> bool:
 
 
 class Call:
-    """What one call reads, writes and makes. What it keeps alive it lets go of with ``close()``, apart from holders of places."""
+    """What one call reads, writes and makes."""
 
     def __init__(self) -> None:
         self.read: dict[tuple[str, int, Any], Place] = {}
@@ -138,20 +162,27 @@ class Call:
         self._fresh: dict[int, Any] = {}
         # Of containers that are attributes of objects, the objects.
         self._owners: dict[int, Any] = {}
+        self._kept: dict[int, Kept] = {}
         self.where, self.by_torch = "", False
 
     def close(self) -> None:
+        """What was kept for the call is let go of."""
         self._fresh.clear()
         self._owners.clear()
+        owners = {}
         for place in (*self.read.values(), *self.written.values()):
             place.forget()
+            if place.kept is not place.kept_owner:
+                owners[place.number] = place.kept_owner
+        for number, kept in self._kept.items():
+            kept.let_go(owners.get(number))
+        self._kept.clear()
 
     def make(self, value: Any) -> None:
         """It is the call's own, with the containers that it alone holds."""
-        if isinstance(value, torch.Tensor):  # kept by nobody here, so that memory goes as it would
-            self._fresh[id(value)] = weakref.ref(value)
-        elif not is_number(value):
-            self._fresh[id(value)] = value
+        if not is_number(value):
+            weak = weakref.ref(value) if isinstance(value, torch.Tensor) else _weakly(value)
+            self._fresh[id(value)] = weak if weak is not None else Kept(value)
         if isinstance(value, types.GeneratorType) and value.gi_frame is not None:
             self.make(value.gi_frame)
         for item in dict.values(value) if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
@@ -159,8 +190,8 @@ class Call:
                 self.make(item)
 
     def is_fresh(self, value: Any) -> bool:
-        known = self._fresh.get(id(value), MISSING)
-        return (known() if isinstance(known, weakref.ref) and not isinstance(value, weakref.ref) else known) is value
+        known = self._fresh.get(id(value))
+        return known is not None and known() is value
 
     def own(self, container: Any, owner: Any) -> None:
         self._owners.setdefault(id(container), owner)
@@ -177,13 +208,35 @@ class Call:
             return
         if isinstance(value, (dict, list, set)):
             self.own(value, holder if owner is None else owner)
-        self.read[known] = Place(kind, holder, key, value, owner, self.where, self.by_torch)
+        self.read[known] = self._place(kind, holder, key, value, owner)
 
     def write(self, kind: str, holder: Any, key: Any, before: Any, owner: Any = None) -> None:
         owner = self._owners.get(id(holder)) if owner is None else owner
         if not self.is_own(holder, owner):
-            place = Place(kind, holder, key, before, owner, self.where, self.by_torch)
-            self.written.setdefault(place.identity, place)
+            self.written.setdefault((kind, id(holder), key), self._place(kind, holder, key, before, owner))
+
+    def _place(self, kind: str, holder: Any, key: Any, value: Any, owner: Any) -> Place:
+        kept, above = (self._kept.setdefault(id(each), Kept(each)) for each in (holder, holder if owner is None else owner))
+        return Place(kind, kept, key, value, above, self.where, self.by_torch)
+
+    def see_entry(self, entries: dict[Any, Any], key: Any, owner: Any = None) -> None:
+        """That of a dict, or that there is none."""
+        value = dict.get(entries, key, MISSING)
+        self.see("absent" if value is MISSING else "entry", entries, key, value, owner)
+
+    def write_entry(self, entries: dict[Any, Any], key: Any, owner: Any = None) -> None:
+        self.write("entry", entries, key, dict.get(entries, key, MISSING), owner)
+
+    def see_kind(self, value: Any) -> bool:
+        """Whether the class of the object may become another one, which is a place, too."""
+        asks = is_changeable(type(value)) and not isinstance(value, (type, torch.Tensor))
+        if asks:
+            self.see("class", value, None, type(value))
+        return asks
+
+    def see_kinds(self, given: list[Any]) -> None:
+        for value in given:
+            self.see_kind(value)
 
     def write_all(self, container: Any) -> None:
         """From here on the content is the call's own."""
@@ -195,21 +248,20 @@ class Call:
     # --- what C looks at
 
     def size(self, container: Any) -> None:
-        if isinstance(container, dict) or type(container).__name__ == "mappingproxy":
+        container = dict_behind(container)
+        if isinstance(container, dict):
             self.keys(container)
         elif not self.is_written(container) and (isinstance(container, (list, set)) or type(container).__name__ == "deque"):
             self.see("size", container, None, len(container))
 
     def keys(self, entries: Any) -> None:
-        if type(entries).__name__ in _VIEWS:
-            entries = next(each for each in gc.get_referents(entries) if isinstance(each, dict))
+        entries = dict_behind(entries)
         if not self.is_written(entries):
             self.see("keys", entries, None, len(entries))
 
     def items(self, value: Any) -> list[Any]:
         """Which items it has, in their order, as a loop asks: those that it goes over."""
-        if type(value).__name__ in _VIEWS:
-            return self.items(next(each for each in gc.get_referents(value) if isinstance(each, dict)))
+        value = dict_behind(value)
         if isinstance(value, dict):
             self.keys(value)
             return self._seen("entry", value, list(dict.items(value)))
@@ -236,7 +288,7 @@ class Call:
             self.own(value.__dict__, value)
             return self._seen("entry", value.__dict__, list(value.__dict__.items()))
         elif isinstance(value, types.CellType):
-            self.see("cell", value, None, value.cell_contents)
+            self.see("cell", value, None, content(value))
         elif not self._is_sealed(value):
             raise End(f"C is given an object of {type(value).__module__}.{type(value).__qualname__}")
         return []

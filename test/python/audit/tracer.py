@@ -64,7 +64,9 @@ class Tracer:
     def __init__(self, root: types.CodeType) -> None:
         self.call, self.end = Call(), ""
         self._frames: dict[int, Frame] = {}
-        self._root, self._told = root, _EVENT(self._event)
+        # Of our own, the code that calls the function, and what that calls first.
+        self._root = self._between = root
+        self._told = _EVENT(self._event)
         self._is_on = False
 
     def start(self) -> None:
@@ -133,7 +135,11 @@ class Tracer:
             known.raised = False
             return
         code, around = frame.f_code, frame.f_back
-        is_root = around is not None and around.f_code is self._root and not self._frames
+        if self.is_ours(code):
+            if around is not None and around.f_code is self._root:
+                self._between = code
+            return
+        is_root = around is not None and around.f_code in (self._root, self._between) and not self._frames
         parent = self._followed(around)
         if not is_root and (parent is None or self.is_opaque(code)):
             return
