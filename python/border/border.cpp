@@ -12,6 +12,7 @@ void register_classes() {
   static const base::NoDestructor<torch::Library> library([] {
     torch::Library made(torch::Library::FRAGMENT, "overdrive", std::nullopt, __FILE__, __LINE__);
     add_captures(made);
+    add_calls(made);  // of captures
     add_engine(made);
     add_hooks(made);
     add_inspect(made);

@@ -8,7 +8,8 @@
 // a static function takes 0.6 us, a method that is bound to its object 1.4 us, and an operator 9.5 us, because
 // the dispatcher's schema compares the classes by their text. A function of Python that C++ calls has no such
 // form: it crosses as the address of a C function, by at_address(). So do the numbers of a call (captures.h).
-// Values that a function of Python read are compared under the GIL by a C function of its own (values.cpp).
+// Values that a function of Python read are compared under the GIL by a C function of its own (values.cpp). A
+// call that is like the last one is a builtin function of Python (calls.h).
 #pragma once
 
 #include <torch/custom_class.h>
@@ -79,6 +80,7 @@ T one_of(const char* function, const char* option, const std::string& word, cons
   return found->second;
 }
 
+void add_calls(torch::Library& library);
 void add_captures(torch::Library& library);
 void add_engine(torch::Library& library);
 void add_hooks(torch::Library& library);

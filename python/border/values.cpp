@@ -1,10 +1,7 @@
 // Compares values that a captured function of Python read with what there is now: 10 ns a value, under the GIL,
 // which the border's classes release. Python's own functions are found in the process: the library is linked to
 // no Python. Nothing is kept but versions of dicts, and borrowed references are compared only.
-#include <dlfcn.h>
-
-#include <cstddef>
-#include <cstdint>
+#include "python/border/values.h"
 
 namespace overdrive::python {
 namespace {
@@ -21,21 +18,9 @@ enum Kind : int64_t {
   kDefaults = 8,
   kKeywordDefaults = 9,
   kVersion = 10,  // the next `key` values look at this dict, and hold as long as its version is `expected`
-  kDict = 11      // the dict of the object's attributes
+  kDict = 11,     // the dict of the object's attributes
+  kOrder = 12     // attribute `key` of the class, which is its classes in order, and kept by it
 };
-// Objects of Python, by address, which live as long as this does.
-struct Value {
-  int64_t kind;
-  void* holder;
-  void* key;
-  void* expected;
-};
-
-template <typename Function>
-Function find(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
-
 struct Python {
   void* (*entry)(void*, void*) = find<void* (*)(void*, void*)>("PyDict_GetItem");
   int (*next)(void*, intptr_t*, void**,
@@ -50,6 +35,7 @@ struct Python {
   void* (*code)(void*) = find<void* (*)(void*)>("PyFunction_GetCode");
   void* (*defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetDefaults");
   void* (*dict)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_GenericGetDict");
+  void* (*attribute)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_GetAttr");
   void* (*keyword_defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetKwDefaults");
 };
 
@@ -96,6 +82,12 @@ bool holds(const Python& python, const Value& value) {
       python.release(dict);
       return dict == value.expected;
     }
+    case kOrder: {
+      void* order = python.attribute(value.holder, value.key);
+      // The class still holds it.
+      python.release(order);
+      return order == value.expected;
+    }
     case kCode:
       return python.code(value.holder) == value.expected;
     case kDefaults:
@@ -116,7 +108,8 @@ size_t first_of(const Python& python, const Value* values, size_t begin, size_t 
   return begin;
 }
 
-size_t first_changed(const Python& python, Value* values, size_t begin, size_t end) {
+size_t first_changed(Value* values, size_t begin, size_t end) {
+  static const Python python;
   while (begin < end) {
     Value& value = values[begin];
     if (value.kind != kVersion) {
@@ -137,12 +130,17 @@ size_t first_changed(const Python& python, Value* values, size_t begin, size_t e
 }
 
 }  // namespace
+
+bool Look::holds() const {
+  const auto end = static_cast<size_t>(count);
+  return is_whole && first_changed(begin, 0, end) == end;
+}
+
 }  // namespace overdrive::python
 
 // The first of these, from `begin` on, that is another object now; `end`: all are as they were, and the
 // versions of their dicts are noted. The caller holds the GIL.
 extern "C" __attribute__((visibility("default"))) size_t overdrive_python_first_changed(
     overdrive::python::Value* values, size_t begin, size_t end) {
-  static const overdrive::python::Python python;
-  return overdrive::python::first_changed(python, values, begin, end);
+  return overdrive::python::first_changed(values, begin, end);
 }

@@ -31,6 +31,13 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_python_watch_events": (None, [ctypes.c_void_p]),
     "overdrive_python_event": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]),
     "overdrive_python_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
+    "overdrive_python_watch": (None, [ctypes.c_int]),
+    "overdrive_python_has_attributes": (ctypes.c_int, [ctypes.py_object, ctypes.c_int64]),
+    "overdrive_python_tensor_in": (ctypes.c_void_p, [ctypes.py_object]),
+    "overdrive_python_quick_begin": (ctypes.c_int, [*[ctypes.py_object] * 4, ctypes.c_int64]),
+    "overdrive_python_quick": (ctypes.py_object, [ctypes.c_int64, *[ctypes.py_object] * 3]),
+    "overdrive_python_quick_function": (ctypes.py_object, [ctypes.py_object, ctypes.c_int]),
+    "overdrive_python_quick_address": (ctypes.c_void_p, [ctypes.py_object]),
 }
 _loading = threading.Lock()
 # With which make check-pythons has run (docs/versions.md).
@@ -149,7 +156,7 @@ def under_the_gil() -> ctypes.PyDLL:
     """The same library. Its functions keep the GIL, as those must that look at objects of Python."""
     loaded = library()
     kept = ctypes.PyDLL(loaded._name, handle=loaded._handle)
-    for name in ("overdrive_python_first_changed", "overdrive_python_watch_events", "overdrive_python_event"):
+    for name in filter(lambda each: each.startswith("overdrive_python_") and each != "overdrive_python_border", _SIGNATURES):
         function = getattr(kept, name)
         function.restype, function.argtypes = _SIGNATURES[name]
     return kept

@@ -148,6 +148,10 @@ class Optimizers:
     def options_read(self) -> list[Read]:
         return [read for one in self._all for read in one.options_read()]
 
+    def entries_of_options(self) -> list[tuple[dict[str, Any], str, Any]] | None:
+        found = [one.entries_of_options() for one in self._all]
+        return None if None in found else [entry for entries in found for entry in entries]  # type: ignore[union-attr]
+
     def parameters(self) -> list[Any]:
         return [parameter for one in self._all for group in one.optimizer.param_groups for parameter in group["params"]]
 

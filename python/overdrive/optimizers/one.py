@@ -19,7 +19,7 @@ from overdrive.numbers.tracked import plain
 from overdrive.optimizers.rules import has_constants, rule_of
 from overdrive.reads.optimizers import is_pytorchs, kind_of_optimizer
 from overdrive.values.modules import hooks_of
-from overdrive.values.read import ENTRY, ITEM, SIZE, VALUES, Read, entries_of
+from overdrive.values.read import ENTRY, ITEM, NOTHING, SIZE, VALUES, Read, entries_of
 from overdrive.values.same import is_scalar, same_value
 
 NOT_UNDERSTOOD = ("The optimizer is {}. A captured step understands SGD, Adam, AdamW, Adagrad, Adamax, NAdam, RAdam, RMSprop, Adadelta and "
@@ -29,6 +29,7 @@ _NONE_AHEAD: Mapping[int, Mapping[str, Any]] = {}
 # Methods that a program may replace, of the object or of a class.
 _METHODS = ("step", "zero_grad")
 _PLAIN = ("fused", "capturable", "differentiable")
+_NUMBERS = (float, int, bool)
 
 
 class Optimizer:
@@ -119,6 +120,15 @@ class Optimizer:
             numbers[:] = [float(value) for value in values]
             self._written[index] = values
         return ""
+
+    def entries_of_options(self) -> list[tuple[dict[str, Any], str, Any]] | None:
+        """Where the numbers come from that write_numbers() has written last: as long as these are the same objects, so are they. None:
+        an object of them may change in itself."""
+        rule = self._rule
+        groups: list[dict[str, Any]] = self.optimizer.param_groups if rule is not None else []
+        entries = [(group, key, dict.get(group, key, NOTHING)) for group in groups for key in rule.carried]  # type: ignore[union-attr]
+        values = [one for _, _, value in entries for one in (value if type(value) is tuple else (value,))]
+        return entries if all(value is NOTHING or type(value) in _NUMBERS for value in values) else None
 
     def takes_closures(self) -> bool:
         """Whether step(closure) is the closure, and then step()."""

@@ -310,6 +310,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
         self._around, _watching.watcher = _watching.watcher, self
+        under_the_gil().overdrive_python_watch(1)
         # A profiler of the program keeps its place: the debugger's is taken, where calls of C functions are not seen.
         if sys.getprofile() is None:
             self._set: Any = python.PyEval_SetProfile
@@ -327,6 +328,7 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         _watching.watcher = self._around
+        under_the_gil().overdrive_python_watch(-1)
         self.look(False)
         if self._around is not None and self._around.looks:
             self._around.look(True)

@@ -9,10 +9,11 @@ from typing import Any
 
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
+from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import _refuse
 from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
-from overdrive.step.run import StepRun
+from overdrive.step.quick import StepQuick
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Arguments, Given
 from overdrive.values.facts import SUBCLASS
@@ -23,12 +24,14 @@ from overdrive.values.same import frozen
 _REPLAYED: Any = object()
 
 
-class CapturedStep(Method, StepRun):
+class CapturedStep(Method, StepQuick):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
 
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
+            return result if result is not OPEN else self._end_quick_call(inputs)
         if not self._busy.acquire(blocking=False):
             return self._meanwhile(Arguments(list(inputs), keywords) if keywords else inputs)
         try:
@@ -45,7 +48,18 @@ class CapturedStep(Method, StepRun):
         self._python_calls += 1
         return self._plainly(inputs)
 
+    def _end_quick_call(self, inputs: Sequence[Any]) -> Any:
+        """The library has run the function, or thrown, in a call that has come to it without Python."""
+        try:
+            self._quick.disarm()
+            variant = self._variant
+            assert variant is not None
+            return self._end_call(variant, inputs, self._of_library(self._quick.results), ())
+        finally:
+            self._busy.release()
+
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self._quick.disarm()
         if self._rest:
             return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
         budget = self._budget
@@ -91,25 +105,29 @@ class CapturedStep(Method, StepRun):
         if self._written_ahead:
             self._write_ahead(variant)
         self._form, self._given = _REPLAYED, given
-        results = self._call_library(tensors)
-        form = self._form
+        return self._end_call(variant, tensors, self._call_library(tensors), facts if given is None else (given,))
+
+    def _end_call(self, variant: _Variant, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
+        """What a call does after the library. ``facts``: of the tensors; "more than tensors" is one."""
+        budget, form = self._budget, self._form
         if form is not _REPLAYED:
             self._note_run()
             for left in form.left if form.is_recorded else ():
                 left.put_in_a_recording(results, tensors)
-        else:
-            self._runs_in_turn = 0
-            if not budget.is_off and (budget.timing or budget.is_begun):
-                self._note_replay()
-            if variant.numbers is not None:
-                variant.numbers.replayed()
-            for setting in variant.settings.values():
-                setting.put()
-            form = self._one_form or self._forms[call("Capture.current", self._capture)]
-            for left in form.left:
-                left.put(results, tensors)
-            if form.assigned:
-                self._assigned.put(form.assigned)
+            return filled(form.result, iter(results))
+        self._runs_in_turn = 0
+        if not budget.is_off and (budget.timing or budget.is_begun):
+            self._note_replay()
+        if variant.numbers is not None:
+            variant.numbers.replayed()
+        for setting in variant.settings.values():
+            setting.put()
+        form = self._one_form or self._forms[call("Capture.current", self._capture)]
+        for left in form.left:
+            left.put(results, tensors)
+        if form.assigned:
+            self._assigned.put(form.assigned)
+        self._arm(variant, facts, form, len(tensors))
         return filled(form.result, iter(results))
 
     def _eager_without_values(self, inputs: Any) -> Any:
@@ -145,9 +163,12 @@ class CapturedStep(Method, StepRun):
             optimizer.write_numbers(ahead)
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
+        return self._of_library(self._call, self._capture, tensors)
+
+    def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
         try:
-            return self._call(self._capture, tensors)
+            return function(*arguments)
         except BaseException:
             error, self._error = self._error, None
             self._budget.drop()

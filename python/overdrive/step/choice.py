@@ -256,6 +256,7 @@ class StepChoice(StepTexts):
             self._start_again("tensors are swapped (torch.utils.swap_tensors)")
 
     def _forget(self) -> None:
+        self._quick.disarm()
         call("Capture.reset", self._capture)
         self._structure = self._variant = self._one_form = None
         self._variants.clear()

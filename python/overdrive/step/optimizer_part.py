@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 from overdrive.native.dynamo import around, tell_dynamo
+from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import is_watched
 from overdrive.reads.optimizers import is_of_the_program
@@ -50,6 +51,7 @@ class _Update:
         # Of the gradients of the last call: how many, and their bytes.
         self._sized, self._bytes = -1, 0
         self._strided = torch.strided
+        self.quick_step = self.quick_zero_grad = _not_taken
 
     @functools.cached_property
     def captured(self) -> CapturedStep:
@@ -62,6 +64,8 @@ class _Update:
                         always=options["always"])
         for _ in range(self._first):
             captured.note_beside(_FIRST)
+        captured._updated = self._optimizer
+        self.quick_step, self.quick_zero_grad = captured._quick.step, captured._quick.zero_grad
         return captured
 
     def __deepcopy__(self, _: Any) -> None:
@@ -108,9 +112,20 @@ class _Update:
         else:
             type(optimizer).step(optimizer)
 
+    def end_quick_step(self) -> None:
+        """Which the library has not ended as a replay."""
+        self.inside = True
+        try:
+            self.captured._end_quick_call(self._gradients(self._optimizer()))
+        finally:
+            self.inside = False
+
+    def _gradients(self, optimizer: Any) -> list[Any]:
+        return [gradient for group in optimizer.param_groups for parameter in group["params"]
+                if (gradient := parameter.grad) is not None]
+
     def __call__(self, optimizer: Any) -> None:
-        gradients = [gradient for group in optimizer.param_groups for parameter in group["params"]
-                     if (gradient := parameter.grad) is not None]
+        gradients = self._gradients(optimizer)
         self.inside = True
         try:
             if is_watched():
@@ -121,6 +136,7 @@ class _Update:
             elif self._eager:
                 start, captured = time.perf_counter(), self.captured
                 captured(*gradients)
+                captured._quick.disarm()  # the clock is Python's
                 if captured._form is _REPLAYED:
                     self._weigh(time.perf_counter() - start)
             else:
@@ -180,6 +196,10 @@ def _rewrap(optimizer: Any) -> None:
     optimizer.step = step
 
 
+def _not_taken() -> Any:
+    return NOT_TAKEN
+
+
 def _plain(kind: Any) -> Any:
     return kind.__new__(kind)
 
@@ -202,6 +222,8 @@ def _class_for(base: Any) -> Any:
     def step(self: Any, *arguments: Any, **keywords: Any) -> Any:
         nonlocal known, is_own
         update = vars(self).get(_KEY)
+        if update is not None and not arguments and not keywords and (result := update.quick_step()) is not NOT_TAKEN:
+            return result if result is not OPEN else update.end_quick_step()
         if update is None or update.inside:
             return base.step(self, *arguments, **keywords)
         if update.is_pytorchs():
@@ -222,6 +244,12 @@ def _class_for(base: Any) -> Any:
         update(self)
         return loss
 
+    @around
+    def zero_grad(self: Any, *arguments: Any, **keywords: Any) -> None:
+        update = vars(self).get(_KEY)
+        if update is None or arguments or keywords or update.quick_zero_grad() is NOT_TAKEN:
+            base.zero_grad(self, *arguments, **keywords)
+
     def reduced(self: Any, protocol: Any) -> Any:
         parts = list(base.__reduce_ex__(self, protocol))
         if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
@@ -231,5 +259,8 @@ def _class_for(base: Any) -> Any:
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
     # PyTorch wraps another step() that is not marked, in load_state_dict() too, and each wrapper calls the hooks.
     step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
-    return type(base.__name__, (base,), {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__,
-                                         "__qualname__": base.__qualname__, "_overdrive_base": base})
+    members = {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__, "__qualname__": base.__qualname__,
+               "_overdrive_base": base}
+    if base.zero_grad is torch.optim.Optimizer.zero_grad:
+        members["zero_grad"] = functools.wraps(base.zero_grad)(zero_grad)
+    return type(base.__name__, (base,), members)

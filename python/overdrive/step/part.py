@@ -13,6 +13,7 @@ from typing import Any
 from overdrive.effects.left import Left, can_be_left
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
+from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import _refuse
 from overdrive.reads.code import is_watched
 from overdrive.step.api import _REPLAYED, CapturedStep
@@ -69,6 +70,8 @@ class CapturedPart(CapturedStep):
 
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
+            return result if result is not OPEN else self._end_quick_call(inputs)
         if self._is_in_a_mode():
             self._eager_reason = self._reason_for_python()
             return self._beside(inputs, keywords)
@@ -81,7 +84,11 @@ class CapturedPart(CapturedStep):
             self._busy.release()
         return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
 
+    def _own_names(self) -> Sequence[str]:
+        return *super()._own_names(), "_resting"
+
     def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        self._quick.disarm()
         if self._rest:
             return self._rested((inputs, keywords))
         budget = self._budget
@@ -89,7 +96,8 @@ class CapturedPart(CapturedStep):
             budget.tick(self._form is _REPLAYED)
         tensors: list[Any] = []
         template = None if keywords else form_of_tensors(inputs, tensors)
-        if template is not None:
+        are_tensors = template is not None
+        if are_tensors:
             self._not_taken = 0
         elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
             self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
@@ -120,12 +128,20 @@ class CapturedPart(CapturedStep):
             self._templates[variant.number] = template, variant
         self._form = _REPLAYED
         self._given = (inputs, keywords), tensors
+        return self._end_call(variant, tensors, self._call_library(tensors), facts if are_tensors else (template,))
+
+    def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            results = self._call_library(tensors)
+            return super()._of_library(function, *arguments)
+        except BaseException:
+            self._made = None
+            raise
         finally:
             self._given = None
-            made, self._made = self._made, None
-        form = self._form
+
+    def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
+        budget, form = self._budget, self._form
+        made, self._made = self._made, None
         if form is _REPLAYED:
             self._runs_in_turn = 0
             if not budget.is_off and (budget.timing or budget.is_begun):
@@ -138,6 +154,7 @@ class CapturedPart(CapturedStep):
                 return value
         if form is _REPLAYED:
             form = self._one_form or self._forms[call("Capture.current", self._capture)]
+            self._arm(variant, facts, form, len(tensors))
         for left in form.left:
             left.put(results, tensors)
         return filled(form.result, iter(results), tensors)
@@ -188,6 +205,8 @@ class CapturedPart(CapturedStep):
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
         """The caller's own lists and dicts, which the function may change."""
         self._taken = tensors
+        if self._given is None:  # the call came without Python
+            self._given = (tuple(tensors), {}), list(tensors)
         given, those = self._given
         if len(those) == len(tensors) and all(a is b for a, b in zip(those, tensors)):
             return given

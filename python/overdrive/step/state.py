@@ -15,6 +15,7 @@ from overdrive.effects.schedulers import Schedulers
 from overdrive.native.dynamo import tell_dynamo
 from overdrive.native.library import address_of, call, check_python, function as function_of
 from overdrive.native.modes import looks_at_modes
+from overdrive.native.quick import Quick
 from overdrive.numbers.call_numbers import Shared
 from overdrive.numbers.counters import Counter
 from overdrive.optimizers.all import Optimizers
@@ -141,6 +142,10 @@ class StepState:
         # While a thread is in a call, and that thread while it runs the function.
         self._busy = threading.Lock()
         self._running = 0
+        self._quick = Quick(self._capture, self._busy)
+        self._quick_call = self._quick.call
+        # Of an optimizer that is captured: it. Its gradients are the inputs, and nothing else is given.
+        self._updated: Callable[[], Any] | None = None
         self._resets = 0
         self._new_variants = 0
         self._always = always

@@ -1,6 +1,7 @@
 """Many values of a program, and one quick look at all of them."""
 from __future__ import annotations
 
+import abc
 import ctypes
 import functools
 import sys
@@ -11,12 +12,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive.native.library import under_the_gil
+from overdrive.native.quick import Look
 from overdrive.values.absent import Absent
 from overdrive.values.read import ABSENT, ATTRIBUTE, CELL, CODE, CONTENTS, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES, Alike, Read
 
 # Of C alone.
-_C_KEYS, _C_CODE, _C_VERSION, _C_DICT = 6, 7, 10, 11
+_C_KEYS, _C_CODE, _C_VERSION, _C_DICT, _C_ORDER = 6, 7, 10, 11, 12
 _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
+# Whose classes answer for their order themselves.
+_PLAIN_METACLASSES = (type, abc.ABCMeta)
 # Kinds that always look at a dict where their holder is one.
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
 # Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
@@ -43,6 +47,8 @@ def _c_kind(read: Read) -> int | None:
         return SIZE
     if read.kind == DICT:
         return _C_DICT
+    if read.kind == ATTRIBUTE and read.key == "__mro__" and type(read.holder) in _PLAIN_METACLASSES:
+        return _C_ORDER
     if type(read.holder) is types.FunctionType:
         return _C_CODE if read.kind == CODE else _C_OF_FUNCTIONS.get(read.key) if read.kind == ATTRIBUTE else None
     return None
@@ -78,8 +84,8 @@ class Reads:
         self._all: dict[tuple[int, int, Any], Read] = {}
         self._first_changed = under_the_gil().overdrive_python_first_changed
         self._is_laid_out = False
-        # Whether C looks at all of them.
-        self._is_of_c = False
+        # For a call without Python: whether C looks at all of them, and where they are.
+        self.look = Look()
         # Those that came after the rest was laid out.
         self._new: list[Read] = []
         self.add(reads)
@@ -98,6 +104,7 @@ class Reads:
             if known is None:
                 self._all[place] = read
                 self._new.append(read)
+                self.look.is_whole = 0
             elif known is not read and isinstance(known, Absent) and isinstance(read, Absent):
                 known.merge(read)
 
@@ -157,16 +164,17 @@ class Reads:
     def _finish(self) -> None:
         self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
         self._count, self._begin = len(self._fast), self._array.buffer_info()[0]
-        self._is_of_c = not self._by_identity and not self._slow
+        self.look.begin, self.look.count = self._begin, self._count
+        self.look.is_whole = not (self._by_identity or self._slow or self._new)
 
     def _look_at_new(self) -> None:
         """Lays out those that came, which are few beside the others: they have no version of their dict."""
-        if not self._is_laid_out or _FEW * len(self._new) > len(self._all):
+        new, self._new = self._new, []
+        if not self._is_laid_out or _FEW * len(new) > len(self._all):
             self._lay_out()
         else:
-            self._append(self._new)
+            self._append(new)
             self._finish()
-        self._new.clear()
 
     def _take_out(self, reads: Iterable[Read]) -> None:
         """What has been dropped must die as it would."""
@@ -203,7 +211,7 @@ class Reads:
         return addresses.buffer_info()[0]
 
     def changed(self) -> Read | None:
-        if self._is_of_c and not self._new and self._first_changed(self._begin, 0, self._count) == self._count:
+        if self.look.is_whole and self._first_changed(self._begin, 0, self._count) == self._count:
             return None  # nearly always
         other = next(self.others(), None)
         return other.come()[0] if isinstance(other, Absent) else other
