@@ -175,6 +175,15 @@ databases: setup-database configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python:.deps/database OMP_NUM_THREADS=1 .deps/python/bin/python -B test/python/databases/run.py --json build/databases.json $(DATABASE_ARGS)
 
+## recordings: a digest of every program that the suites record, sorted, into build/recordings.txt: a commit that changes none leaves the file as it
+##            was. RECORDINGS_TESTS: a regular expression of the tests (default: all that record)
+recordings: setup-python build
+	rm -f build/recordings.all
+	-OVERDRIVE_RECORDINGS=$(CURDIR)/build/recordings.all $(call TEST,release) -R '$(or $(RECORDINGS_TESTS),^(replay_|python_|recipe_|capture_example|documents_code_test|cli_compare_captured))' \
+	  -E 'fuzz|random|mutated|lasting'
+	LC_ALL=C sort build/recordings.all > build/recordings.txt
+	@wc -l build/recordings.txt; sha256sum build/recordings.txt
+
 ## mutate:    seed small mistakes in the library, one at a time, and look which of them the tests see; minutes
 ##            MUTATE_ARGS: --again, --only TEXT, --table FILE; a run that was stopped goes on
 mutate: build
@@ -218,6 +227,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases recordings test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

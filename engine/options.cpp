@@ -74,6 +74,8 @@ Options Options::from_environment() {
   read("OVERDRIVE_CAPTURE_ALWAYS", always);  // and this one
   int lanes = 1;
   read("OVERDRIVE_CAPTURE_LANES", lanes);  // so is this one
+  bool passes = true;
+  read("OVERDRIVE_CAPTURE_PASSES", passes);  // and this one
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib);
   read("OVERDRIVE_ERRORS", options.errors);
   read("OVERDRIVE_NAN", options.nan);

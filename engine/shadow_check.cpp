@@ -137,8 +137,9 @@ bool has_values(const at::Tensor& gradient) {
   return !gradient.is_meta() && !gradient.key_set().has_any(kWrappers);
 }
 
-// The dense values of a gradient, in order.
+// The dense values of a gradient, in order. One that is known to be zero has no memory.
 at::Tensor values_of(const at::Tensor& gradient) {
+  if (gradient._is_zerotensor()) return at::zeros(gradient.sizes(), gradient.options().device(at::kCPU));
   at::Tensor dense = gradient.detach().resolve_conj().resolve_neg();
   if (dense.layout() != at::kStrided) dense = dense.to_dense();
   return dense.cpu().contiguous();

@@ -33,6 +33,10 @@ inline constexpr EnvironmentVariable kEnvironment[] = {
      "whether captured steps replay where that is slower than an eager call, too (0)"},
     {"OVERDRIVE_CAPTURE_LANES", "n",
      "on how many threads a replay of a captured step runs at most; 0 for as many as help (1)"},
+    {"OVERDRIVE_CAPTURE_PASSES", "0|1",
+     "whether replays leave out operators whose results are there already or not needed (1)"},
+    {"OVERDRIVE_RECORDINGS", "FILE",
+     "a line for each recording of a captured step goes there, with a digest of its program (none)"},
     {"OVERDRIVE_KEEP_MEMORY", "MiB|0",
      "how much free memory glibc keeps for the next step; 0 leaves glibc as it is (up to 256 where steps "
      "fault)"},

@@ -1,5 +1,7 @@
 #include "replay/part/part_function.h"
 
+#include "replay/part/wanted_paths.h"
+
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
 
@@ -58,35 +60,55 @@ std::vector<at::Tensor> PartFunction::eager(const std::vector<at::Tensor>& input
   std::vector<at::Tensor> outputs = function_(inputs);
   const std::lock_guard lock(mutex_);
   ++calls_;
-  feed_others_ = feed_others(outputs, first_node);
+  feed_others_ = replay::feed_others(outputs, first_node);
   watch_gradients(outputs);
   return outputs;
 }
 
 void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
   view_versions_.clear();
-  const auto signatures = forms_.begin_call(outputs.size());
+  const auto call = std::make_shared<Watched>();
+  call->signatures = forms_.begin_call(outputs.size());
+  call->feed_others = feed_others_;
+  for (const at::Tensor& output : outputs) {
+    const base::NodePtr node = output.defined() ? output.grad_fn() : nullptr;
+    call->nodes.emplace_back(node);
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf()) continue;
     makes_graphs_ = true;
     if (outputs[i].is_view() && !outputs[i].is_inference()) view_versions_.emplace_back(outputs[i]);
-    outputs[i].register_hook([part = weak_from_this(), signatures, i](const at::Tensor& gradient) {
-      if (const auto alive = part.lock()) alive->arrived(*signatures, i, gradient);
+    outputs[i].register_hook([part = weak_from_this(), call, i](const at::Tensor& gradient) {
+      if (const auto alive = part.lock()) alive->arrived(*call, i, gradient);
     });
   }
 }
 
-void PartFunction::arrived(GradientSignatures& signatures, size_t output, const at::Tensor& gradient) {
+// Whether a replay's node would run what eager leaves out, or a hook would see less than eager's.
+void PartFunction::look_at_outputs(const Watched& call, size_t output) {
+  const WantedPaths paths;
+  if (call.nodes.size() > 1 && paths.leave_out(call.nodes)) refuse_left_out_outputs();
+  const base::NodePtr node = call.nodes[output].lock();
+  if (!node || output >= call.feed_others.size() || !call.feed_others[output]) return;
+  const auto of_node = [&](const base::WeakNodePtr& each) { return each.lock() == node; };
+  const auto ours = std::count_if(call.nodes.begin(), call.nodes.end(), of_node);
+  if (static_cast<long>(node->tensor_pre_hooks().size()) > ours || !node->retains_grad_hooks().empty() ||
+      !node->pre_hooks().empty() || !node->post_hooks().empty() || paths.captures(*node))
+    refuse_hooks_on_feeding_outputs();
+}
+
+void PartFunction::arrived(const Watched& call, size_t output, const at::Tensor& gradient) {
   note_backward();
   const std::lock_guard lock(mutex_);
+  look_at_outputs(call, output);
   if (at::GradMode::is_enabled()) refuse_second_derivatives();
   if (!gradient.defined() || !is_ordinary(gradient)) return;
   // What is seen in calls after the first is compared when a replay meets it.
   if (forms_.recorded()) return;
   any_seen_ = true;
   // The gradient comes from another output; what nobody uses has none from outside.
-  if (output < feed_others_.size() && feed_others_[output]) return;
-  signatures[output] = InputSignature({gradient.detach()}, 0);
+  if (output < call.feed_others.size() && call.feed_others[output]) return;
+  (*call.signatures)[output] = InputSignature({gradient.detach()}, 0);
 }
 
 // The graph of a gradient leads into the nodes of the function, of which a replay has none.
@@ -101,6 +123,16 @@ void PartFunction::refuse(std::string reason) {
   if (is_refused()) return;
   refusal_ = std::move(reason);
   is_refused_.store(true, std::memory_order_release);
+}
+
+void PartFunction::refuse_hooks_on_feeding_outputs() {
+  const std::lock_guard lock(mutex_);
+  refuse(kHookOnFeedingOutput);
+}
+
+void PartFunction::refuse_left_out_outputs() {
+  const std::lock_guard lock(mutex_);
+  refuse(kLeftOutOutput);
 }
 
 // Note [Outputs that are views]: a change in place of a view makes eager rewrite the graph of the view and its
@@ -146,6 +178,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   const std::vector<PartGradients::Before> gradients = gradients_.before(inputs);
   std::vector<at::Tensor> results = function_(inputs);
   nodes_ = at::sequence_number::peek() - first_node;
+  feed_others_ = replay::feed_others(results, first_node);
   const bool has_graph = std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
     return each.defined() && each.requires_grad();
   });
@@ -177,7 +210,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
     recorder.refuse(std::move(reason));
     return results;
   }
-  note_outputs(results);
+  note_outputs(results, first_node);
   uses_ = graph.uses();
   shared_nodes_ = graph.shared_nodes();
   leads_ = graph.leads();
@@ -202,15 +235,17 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   return results;
 }
 
-void PartFunction::note_outputs(const std::vector<at::Tensor>& outputs) {
+void PartFunction::note_outputs(const std::vector<at::Tensor>& outputs, uint64_t first_node) {
   differentiable_.clear();
   producers_.clear();
+  producer_numbers_.clear();
   views_.clear();
   for (const at::Tensor& output : outputs) {
     differentiable_.push_back(output.defined() && output.requires_grad());
     views_.push_back(differentiable_.back() && output.is_view());
     const base::NodePtr node = output.defined() ? output.grad_fn() : nullptr;
     producers_.emplace_back(engine::host::producer_name(node.get()), node ? output.output_nr() : 0);
+    producer_numbers_.push_back(node ? node->sequence_nr() - first_node : 0);
   }
 }
 

@@ -54,6 +54,10 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // The node that made an output in the last recording, as an error names it, and which output of the node it
   // is.
   const std::pair<std::string, uint32_t>& producer(size_t output) const { return producers_[output]; }
+  // Of each output of the last call that was no replay, whether another one was made of it.
+  const std::vector<bool>& feed_others() const { return feed_others_; }
+  // Of each output of the last recording, the number of its node among those of the call.
+  const std::vector<uint64_t>& producer_numbers() const { return producer_numbers_; }
   // Whether an output was a view. Note [Outputs that are views] in the source.
   bool is_view(size_t output) const { return views_[output]; }
   void refuse_changed_views();
@@ -91,6 +95,18 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
   // After a backward with create_graph.
   void refuse_second_derivatives();
+  // An output that another one is made of has a hook, or is what grad() asks for.
+  static constexpr const char* kHookOnFeedingOutput =
+      "An output of a captured part is made of another output that has a hook or retain_grad(), or that grad() "
+      "asks "
+      "for, and a replay knows no gradient inside; make two parts of it.";
+  void refuse_hooks_on_feeding_outputs();
+  // A backward for some tensors alone needs one output, and leaves out another one with what comes after it.
+  static constexpr const char* kLeftOutOutput =
+      "A backward for some tensors alone (inputs=, grad()) needs an output of the captured part and not "
+      "another one, "
+      "and would run what is computed of that one, too; make two parts of it.";
+  void refuse_left_out_outputs();
   // The gradients of the uses by the function itself, in a backward. `check` looks at the outputs first. Throws
   // where the graph is another one now. `frees`: where not null, whether the backward has freed something.
   std::vector<at::Tensor> again(const std::vector<at::Tensor>& inputs, const std::vector<PartUse>& uses,
@@ -105,9 +121,16 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
 
  private:
   void watch_gradients(const std::vector<at::Tensor>& outputs);
-  void arrived(GradientSignatures& signatures, size_t output, const at::Tensor& gradient);
+  // The outputs of one call that is no replay.
+  struct Watched {
+    std::shared_ptr<GradientSignatures> signatures;
+    std::vector<base::WeakNodePtr> nodes;
+    std::vector<bool> feed_others;
+  };
+  void arrived(const Watched& call, size_t output, const at::Tensor& gradient);
+  void look_at_outputs(const Watched& call, size_t output);
   void refuse(std::string reason);
-  void note_outputs(const std::vector<at::Tensor>& outputs);
+  void note_outputs(const std::vector<at::Tensor>& outputs, uint64_t first_node);
   void make_placeholders(const std::vector<at::Tensor>& outputs);
 
   const Function function_;
@@ -129,6 +152,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Counters of views that the last call which was no replay returned.
   std::vector<engine::host::VersionCheck> view_versions_;
   std::vector<std::pair<std::string, uint32_t>> producers_;
+  std::vector<uint64_t> producer_numbers_;
   std::optional<std::vector<at::Tensor>> outputs_;
   MetForms forms_;
   PartGradients gradients_;
@@ -139,7 +163,6 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::atomic<bool> is_refused_ = false;
   std::string refusal_;
   bool makes_graphs_ = false;
-  // Of each output of the last eager call.
   std::vector<bool> feed_others_;
   uint64_t calls_ = 0;
 };

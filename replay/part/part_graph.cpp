@@ -36,11 +36,6 @@ class Collector final : public Node {
   at::Tensor received;
 };
 
-// Its backward is code of Python, and what this code reads no recording sees.
-bool is_python_function(const Node& node) {
-  return std::string_view(typeid(node).name()).find("PyNode") != std::string_view::npos;
-}
-
 bool leads_to(const Edge& edge, const at::Tensor& tensor) {
   return tensor.requires_grad() && torch::autograd::impl::gradient_edge(tensor) == edge;
 }
@@ -50,6 +45,10 @@ bool leads_to(const Edge& edge, const at::Tensor& tensor) {
 bool has_hooks(Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
          !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+bool is_python_function(const Node& node) {
+  return std::string_view(typeid(node).name()).find("PyNode") != std::string_view::npos;
 }
 
 PartGraph::PartGraph(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,

@@ -27,6 +27,8 @@ struct PartUse {
 
 // On the node, or on the tensor whose gradient it takes.
 bool has_hooks(base::Node& node);
+// Whether the node's backward is code of Python.
+bool is_python_function(const base::Node& node);
 
 class PartGraph {
  public:

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <map>
 
 namespace overdrive::replay {
 
@@ -74,12 +74,22 @@ void keep_order(edge_list& edges, const std::vector<PartUse>& uses) {
 }
 
 // A backward runs nodes by their numbers, which each thread counts for itself. So a part takes as many as
-// eager's nodes, and has the last of them.
-uint64_t rank_after(uint64_t nodes) {
-  uint64_t last = 0;
-  for (uint64_t i = 0; i < nodes; ++i) last = at::sequence_number::get_and_increment();
-  return last;
+// eager's nodes. Returns the first of them.
+uint64_t take_ranks(uint64_t nodes) {
+  const uint64_t first = at::sequence_number::peek();
+  for (uint64_t i = 0; i < nodes; ++i) at::sequence_number::get_and_increment();
+  return first;
 }
+
+// Note [Outputs with nodes of their own]: a hook on an output runs when the node does that made the output.
+// Where eager has several such nodes, each has one here, so that the hook of an output without a gradient does
+// not run.
+class OutputNode final : public base::Node {
+ public:
+  using Node::Node;
+  std::string name() const override { return "CapturedPartOutput"; }
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+};
 
 // A tensor from before the call that is changed later is no longer what the forward read.
 [[noreturn]] void refuse(const at::Tensor& tensor, const VersionCheck& version, const PartPlan::Read& read) {
@@ -99,6 +109,13 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
   has_state |= program.uses_random_numbers();
   shared_nodes = function.shared_nodes();
   leads = function.leads();
+  feed_others = function.feed_others();
+  producers = function.producer_numbers();
+  for (size_t i = 0, first = producers.size(); i < producers.size(); ++i) {
+    if (!differentiable[i]) continue;
+    if (first == producers.size()) first = i;
+    has_output_nodes |= producers[i] != producers[first];
+  }
   for (size_t i = 0; i < forms->size(); ++i)
     reads.push_back(reads_of(program, function, program.backwards[i], program.end_of_backward(i)));
   any = reads_of(program, function, program.backward_begins, static_cast<int>(program.operators.size()));
@@ -153,24 +170,39 @@ void PartNode::attach(std::shared_ptr<PartFunction> function, std::shared_ptr<co
     edges.push_back(torch::autograd::impl::gradient_edge(leaf));
   }
   keep_order(edges, plan->uses);
+  const uint64_t first = take_ranks(plan->nodes);
   const base::NodePtr node =
-      base::make_node<PartNode>(rank_after(plan->nodes), std::move(function), plan, std::move(counts),
+      base::make_node<PartNode>(first + plan->nodes - 1, std::move(function), plan, std::move(counts),
                                 std::move(lease), inputs, std::move(before));
   node->set_next_edges(std::move(edges));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (plan->differentiable[i]) torch::autograd::set_history(outputs[i], node);
-  }
   auto& part = static_cast<PartNode&>(*node);
+  part.give_outputs(outputs, node, first);
   if (!plan->any.outputs.empty()) part.output_versions_.resize(outputs.size());
   for (const PartPlan::Read& read : plan->any.outputs)
     part.output_versions_[read.index] = VersionCheck(outputs[read.index]);
   for (const size_t view : plan->views) part.view_versions_.emplace_back(outputs[view]);
 }
 
+void PartNode::give_outputs(const std::vector<at::Tensor>& outputs, const base::NodePtr& self, uint64_t first) {
+  std::map<uint64_t, base::NodePtr> nodes;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!plan_->differentiable[i]) continue;
+    if (!plan_->has_output_nodes) {
+      torch::autograd::set_history(outputs[i], self);
+      continue;
+    }
+    base::NodePtr& node = nodes[plan_->producers[i]];
+    if (!node) node = base::make_node<OutputNode>(first + plan_->producers[i]);
+    node->add_next_edge(Edge(self, self->add_input_metadata(outputs[i])));
+    torch::autograd::set_history(outputs[i], node);
+    if (plan_->feed_others[i]) feeding_.emplace_back(node);
+  }
+}
+
 PartNode::PartNode(uint64_t rank, std::shared_ptr<PartFunction> function, std::shared_ptr<const PartPlan> plan,
                    std::shared_ptr<PartCounts> counts, Lease lease, const std::vector<at::Tensor>& inputs,
                    Snapshot before)
-    : HoldingNode(rank),
+    : NodeOfPaths(rank),
       function_(std::move(function)),
       plan_(std::move(plan)),
       counts_(std::move(counts)),
@@ -234,42 +266,6 @@ void PartNode::check_all() const {
   }
 }
 
-// Which edges a backward for some tensors alone needs. To the engine a part before this one is one node, which
-// it runs as soon as any of the part's outputs leads to such a tensor; eager asks each output.
-class PartNode::WantedPaths {
- public:
-  WantedPaths() : info_(torch::autograd::get_current_graph_task_exec_info()) {}
-
-  // Whether the engine says already what eager does: the backward is for all leaves.
-  bool is_for_all() const { return !info_ || info_->empty(); }
-
-  bool lead_from(const Edge& edge) {
-    std::vector<Edge> found{edge};
-    std::set<std::pair<const Node*, uint32_t>> seen;
-    while (!found.empty()) {
-      const Edge next = std::move(found.back());
-      found.pop_back();
-      const auto known = next.is_valid() ? info_->find(next.function.get()) : info_->end();
-      if (known == info_->end() || !known->second.should_execute()) continue;
-      if (known->second.captures_ || next.function->num_outputs() == 0) return true;
-      const auto* part = dynamic_cast<const PartNode*>(next.function.get());
-      if (seen.emplace(next.function.get(), part ? next.input_nr : 0).second) follow(next, part, found);
-    }
-    return false;
-  }
-
- private:
-  static void follow(const Edge& edge, const PartNode* part, edge_list& found) {
-    const edge_list& edges = edge.function->next_edges();
-    for (size_t i = 0; i < edges.size(); ++i) {
-      if (!part || part->leads(edge.input_nr, i)) found.push_back(edges[i]);
-    }
-  }
-
-  const std::unordered_map<Node*, base::GraphTask::ExecInfo>* const info_;
-};
-
-// By the number of an output among those that have a gradient.
 bool PartNode::leads(size_t gradient, size_t use) const {
   for (size_t i = 0; i < plan_->differentiable.size(); ++i) {
     if (plan_->differentiable[i] && gradient-- == 0) return plan_->leads[i][use];
@@ -277,12 +273,42 @@ bool PartNode::leads(size_t gradient, size_t use) const {
   return true;
 }
 
-std::vector<bool> PartNode::wanted_uses() {
-  WantedPaths paths;
+std::vector<bool> PartNode::wanted_uses(const WantedPaths& paths) {
   std::vector<bool> wanted;
   for (size_t i = 0; i < plan_->uses.size(); ++i)
     wanted.push_back(task_should_compute_output(i) && (paths.is_for_all() || paths.lead_from(next_edge(i))));
   return wanted;
+}
+
+// Eager's hook sees what comes from the other output, too, and may change it.
+void PartNode::refuse_hooks_on_feeding_outputs() {
+  for (const base::WeakNodePtr& output : feeding_) {
+    const base::NodePtr node = output.lock();
+    if (!node || !has_hooks(*node)) continue;
+    function_->refuse_hooks_on_feeding_outputs();
+    TORCH_CHECK(false, PartFunction::kHookOnFeedingOutput, " Calls run eagerly from now on.");
+  }
+}
+
+void PartNode::refuse_needless_nodes(const WantedPaths& paths, const std::vector<bool>& wanted) {
+  const auto is_left_out = [&](const std::vector<bool>& leads) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (leads[i] && wanted[i]) return false;
+    }
+    return true;
+  };
+  bool any = false;
+  for (size_t i = 0; i < plan_->leads.size(); ++i)
+    any |= plan_->differentiable[i] && is_left_out(plan_->leads[i]);
+  if (paths.is_for_all() || !any) return;
+  for (base::Node* node : paths.needless()) {
+    const bool is_seen = has_hooks(*node) || is_python_function(*node);
+    if (is_seen || dynamic_cast<const OutputNode*>(node) == nullptr) function_->refuse_left_out_outputs();
+    TORCH_CHECK(
+        !is_seen, PartFunction::kLeftOutOutput, " This backward runs ", node->name(),
+        ", which has a hook or is a function of Python, and eager code would not. Calls run eagerly from "
+        "now on.");
+  }
 }
 
 variable_list PartNode::apply(variable_list&& gradients) {
@@ -291,11 +317,14 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
   check_freed(arrived);
   const bool create_graph = at::GradMode::is_enabled();
-  const std::vector<bool> wanted = wanted_uses();
+  const WantedPaths paths;
+  const std::vector<bool> wanted = wanted_uses(paths);
+  refuse_hooks_on_feeding_outputs();
   if (std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
     arrived_.assign(arrived_.size(), false);  // eager frees nothing
     return variable_list(wanted.size());
   }
+  refuse_needless_nodes(paths, wanted);
   // No recording has a backward under other modes than its forward, or under autocast.
   const bool has_other_modes =
       at::autocast::is_autocast_enabled(at::kCPU) || function_->is_under_other_settings();

@@ -6,6 +6,7 @@
 
 #include "engine/host/version_check.h"
 #include "replay/part/part_function.h"
+#include "replay/part/wanted_paths.h"
 #include "replay/run/replay_run.h"
 
 #include <atomic>
@@ -76,6 +77,12 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   std::vector<std::vector<bool>> shared_nodes;
   // Of each output, the uses whose gradients its backward makes.
   std::vector<std::vector<bool>> leads;
+  // Of each output, whether another one was made of it.
+  std::vector<bool> feed_others;
+  // Of each output, the number of its node among those that eager's call makes.
+  std::vector<uint64_t> producers;
+  // Whether these are several. Note [Outputs with nodes of their own] in the source.
+  bool has_output_nodes = false;
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
@@ -88,7 +95,7 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   Reads reads_of(const Program& program, const PartFunction& function, int begin, int end) const;
 };
 
-class PartNode final : public base::HoldingNode {
+class PartNode final : public NodeOfPaths {
  public:
   // After the forward; the guard has found the tensors from outside in their place. `before`: what the forward
   // changes, as it was.
@@ -105,6 +112,8 @@ class PartNode final : public base::HoldingNode {
   base::variable_list apply(base::variable_list&& gradients) override;
   void release_variables() override;
   void release_resources() override;
+  // By the number of an output among those that have a gradient.
+  bool leads(size_t gradient, size_t use) const override;
 
  private:
   // Of the forward, kept for the backward.
@@ -115,10 +124,11 @@ class PartNode final : public base::HoldingNode {
   };
   class PutBack;
   class FlagsOfForward;
-  class WantedPaths;
-  std::vector<bool> wanted_uses();
-  bool leads(size_t gradient, size_t use) const;
+  std::vector<bool> wanted_uses(const WantedPaths& paths);
+  void refuse_hooks_on_feeding_outputs();
+  void refuse_needless_nodes(const WantedPaths& paths, const std::vector<bool>& wanted);
   void keep_outside();
+  void give_outputs(const std::vector<at::Tensor>& outputs, const base::NodePtr& self, uint64_t first);
   void check_saved(const PartPlan::Reads& reads) const;
   void check_all() const;
   void check_outside(size_t index) const;
@@ -134,6 +144,8 @@ class PartNode final : public base::HoldingNode {
   const std::shared_ptr<PartFunction> function_;
   const std::shared_ptr<const PartPlan> plan_;
   const std::shared_ptr<PartCounts> counts_;
+  // The nodes of outputs that others were made of.
+  std::vector<base::WeakNodePtr> feeding_;
   std::mutex release_mutex_;
   // Outputs whose graph an eager backward would have freed, and those of the last backward.
   std::vector<bool> freed_;

@@ -1,9 +1,11 @@
 // How a call is recorded and compared: with the recording before it, and with a replay on the same data.
+#include "engine/base/environment_value.h"
 #include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/compare.h"
 #include "replay/recording/declared.h"
+#include "replay/recording/listed_recordings.h"
 #include "replay/recording/recording.h"
 
 namespace overdrive::replay {
@@ -48,7 +50,9 @@ std::string Recording::compare(const Program& before, Program& now) {
 
 Passes Recording::passes(const Program& program) const {
   const auto keeps = [this](size_t op) { return numbers_.is_read_by(op); };
-  Passes passes = options_.passes ? passes_of(program, keeps) : Passes::none(program);
+  const bool are_on =
+      options_.passes && base::value_from_environment("OVERDRIVE_CAPTURE_PASSES").value_or(1) == 1;
+  Passes passes = are_on ? passes_of(program, keeps) : Passes::none(program);
   passes.for_lanes = lanes_ != 1;
   return passes;
 }
@@ -120,6 +124,7 @@ void Recording::adopt(std::shared_ptr<ReplayRun> run) {
 
 void Recording::begin_replays(std::shared_ptr<ReplayRun> run) {
   adopt(std::move(run));
+  list_recording(*run_);
   doubts_.renew(run_->program(), run_->bound().buffers());
   phase_ = Phase::kReady;
 }

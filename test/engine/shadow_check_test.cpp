@@ -49,6 +49,23 @@ struct Unsteady : torch::autograd::Node {
   std::string name() const override { return "Unsteady"; }
 };
 
+// Seen: a crash. A gradient that is known to be zero has no memory to compare.
+TEST_F(ShadowCheck, ComparesGradientsThatAreKnownToBeZero) {
+  struct Zero : torch::autograd::Node {
+    variable_list apply(variable_list&& gradients) override {
+      return {at::_efficientzerotensor(gradients[0].sizes(), gradients[0].options())};
+    }
+    std::string name() const override { return "Zero"; }
+  };
+  const auto x = torch::rand({4}, torch::requires_grad());
+  auto y = x.detach() * 2;
+  const auto node = overdrive::base::make_node<Zero>();
+  node->set_next_edges(torch::autograd::collect_next_edges(x));
+  torch::autograd::set_history(y, node);
+  EXPECT_EQ(torch::autograd::grad({y.sum()}, {x})[0].sum().item<float>(), 0);
+  EXPECT_EQ(overdrive::stats().checked, 1u);
+}
+
 TEST_F(ShadowCheck, PassesWhatAgreesAndLeavesGradientsAsTheyWere) {
   auto x = torch::rand({3, 4}, torch::requires_grad());
   auto w = torch::rand({4}, torch::requires_grad());

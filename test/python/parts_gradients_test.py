@@ -254,3 +254,139 @@ def test_gradients_that_the_function_fills_with_zeros_where_they_come_and_go():
             layer.zero_grad()
         part(torch.randn(2, 4)).sum().backward()
     assert "zero_grad(set_to_none=False) does, call that outside" in part.refusal()
+
+
+class Doubled(torch.autograd.Function):
+    """Notes that its backward runs."""
+
+    @staticmethod
+    def forward(ctx, x, log):
+        ctx.log = log
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.log.append("function")
+        return gradient * 2, None
+
+
+def changed(y, _):
+    z = y.exp()
+    total = z * 1
+    z.detach().mul_(2)
+    return total
+
+
+def hooked(y, log):
+    z = y * 2
+    z.register_hook(lambda gradient: log.append(gradient is None))
+    return z
+
+
+def hooked_itself(y, log):
+    y.register_hook(lambda gradient: log.append(gradient is None))
+    return y
+
+
+BESIDE = {"a saved result that is changed": changed, "a hook": hooked, "a hook on the output": hooked_itself, "a function of Python": Doubled.apply,
+          "nothing that can be seen": lambda y, _: y * y}
+
+
+def two_heads(is_captured, backward, begin, beside, feeds=False, calls=24):
+    """What a program leaves in which a part has two outputs; from call `begin` on its backward needs one of them."""
+    torch.manual_seed(0)
+    first, second = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+
+    def heads(x):
+        y = x @ second
+        return (y if feeds else x) @ first, y
+
+    part = overdrive.captured(heads) if is_captured else heads
+    left, errors = [], []
+    for call in range(calls):
+        log = []
+        first.grad = second.grad = None
+        one, other = part(torch.randn(3, 4))
+        beside_it = BESIDE[beside](other, log)
+        try:
+            backward(one.sum(), beside_it.sum(), first if call >= begin else None)
+        except RuntimeError as error:
+            errors.append((call, str(error)))
+            continue
+        left.append((call, log, [None if p.grad is None else p.grad.clone() for p in (first, second)]))
+    return left, errors, part
+
+
+def equal_calls(want, got):
+    return all(a[:2] == b[:2] and are_equal([a[2]], [b[2]]) for a, b in zip(want, got)) and len(want) == len(got)
+
+
+def of_one_tensor(one, other, wanted):
+    (one + other).backward(inputs=[wanted] if wanted is not None else None)
+
+
+@pytest.mark.parametrize("begin", [0, 12])
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_backward_for_some_tensors_that_leaves_out_an_output(beside, begin, monkeypatch):
+    """Eager code runs nothing that is computed of the output. What runs is an error once, and the part is refused."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+    if beside == "a saved result that is changed" and begin:
+        pytest.skip("the first calls would be errors in eager code, too")
+    want, none, _ = two_heads(False, of_one_tensor, begin, beside)
+    assert not none
+    got, errors, part = two_heads(True, of_one_tensor, begin, beside)
+    assert [call for call, _ in errors] in ([], [begin]), errors
+    assert all("needs an output of the captured part and not another one" in text for _, text in errors)
+    assert begin or not errors
+    assert equal_calls([row for row in want if row[0] not in dict(errors)], got)
+    assert "needs an output of the captured part and not another one" in part.refusal() + "".join(text for _, text in errors)
+    assert part.stats()["replayed"] > 0 or not begin
+
+
+@pytest.mark.parametrize("begin", [0, 12])
+def test_a_hook_on_an_output_without_a_gradient_does_not_run(begin, monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+
+    def backward(one, other, wanted):
+        (one + other if wanted is None else one).backward()
+
+    want, _, _ = two_heads(False, backward, begin, "a hook on the output")
+    got, errors, part = two_heads(True, backward, begin, "a hook on the output")
+    assert not errors and equal_calls(want, got)
+    assert part.stats()["replayed"] > 8, part.refusal()
+
+
+@pytest.mark.parametrize("begin", [0, 12])
+def test_a_hook_on_an_output_that_another_one_is_made_of(begin, monkeypatch):
+    """The hook sees the gradient of both in eager code, and a replay knows none inside."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+
+    def backward(one, other, wanted):
+        (one + other if wanted is None else one).backward()
+
+    want, _, _ = two_heads(False, backward, begin, "a hook on the output", feeds=True)
+    got, errors, part = two_heads(True, backward, begin, "a hook on the output", feeds=True)
+    assert not errors and equal_calls(want, got)
+    assert "has a hook" in part.refusal()
+
+
+def test_a_late_hook_on_an_output_that_another_one_is_made_of(monkeypatch):
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    @overdrive.captured
+    def heads(x):
+        y = x @ weight
+        return y.tanh(), y
+
+    for _ in range(12):
+        heads(torch.randn(3, 4))[0].sum().backward()
+    assert heads.stats()["replayed"] > 0
+    one, other = heads(torch.randn(3, 4))
+    other.retain_grad()
+    with pytest.raises(RuntimeError, match="has a hook"):
+        one.sum().backward()
+    one, other = heads(torch.randn(3, 4))
+    other.retain_grad()
+    one.sum().backward()
+    assert torch.allclose(other.grad, 1 - one.detach() ** 2)

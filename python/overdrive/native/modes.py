@@ -19,6 +19,18 @@ def looks_at_modes() -> tuple[Callable[[], bool], Callable[[], bool]]:
     return is_any, lambda: bool(parametrize._cache_enabled)
 
 
+def let_higher_order_through() -> None:
+    """A recording has a dispatch key of its own (engine/operators/keys.h), for which cond(), scan() and their kind have no function and
+    would throw. What they do by operators is recorded."""
+    import torch
+
+    key = torch._C._parse_dispatch_key("Fake")
+    if key not in torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS:
+        torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
+        for operator in torch._ops._higher_order_ops.values():
+            operator.fallthrough(key)
+
+
 def _has_another_function_mode() -> bool:
     """``set_default_device("cpu")`` makes a mode, which gives factories the device that they have without it."""
     import torch

@@ -14,7 +14,7 @@ from overdrive.effects.places import Before
 from overdrive.effects.schedulers import Schedulers
 from overdrive.native.dynamo import tell_dynamo
 from overdrive.native.library import address_of, call, check_python, function as function_of
-from overdrive.native.modes import looks_at_modes
+from overdrive.native.modes import let_higher_order_through, looks_at_modes
 from overdrive.native.quick import Quick
 from overdrive.numbers.call_numbers import Shared
 from overdrive.numbers.counters import Counter
@@ -51,6 +51,7 @@ class StepState:
 
         check_python()
         tell_dynamo()
+        let_higher_order_through()
         self._function, self._name = function, name
         self._guarded, self._is_part = guarded, is_part
         # Options that no tensor carries to a replay are looked at, or promised.
