@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 
-import torch
 import torch.testing._internal.common_methods_invocations as database
 from compare import compared_in_time
 from samples import Sample, draws
