@@ -169,11 +169,15 @@ fuzz-capture: setup-python configure-release
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/counters_fuzz.py $(or $(FUZZ_ARGS),--seconds 300)
 	PYTHONPATH=build/python .deps/python/bin/python -B test/python/fuzz/run.py $(or $(FUZZ_ARGS),--seconds 300 --shrink build/fuzz)
 
-## databases: every operator and every module of PyTorch's databases captured, beside eager; an hour or two
-##            DATABASE_ARGS: operators, modules, --seconds S, --only TEXT, --from NAME, --samples N
+## databases: PyTorch's databases captured and under the engine, beside stock; hours
+##            DATABASE_ARGS: operators, modules, optimizers, functions, custom, higher_order, --seconds S, --only TEXT, --from NAME, --samples N
 databases: setup-database configure-release
 	$(call BUILD,release) --target overdrive
 	PYTHONPATH=build/python:.deps/database OMP_NUM_THREADS=1 .deps/python/bin/python -B test/python/databases/run.py --json build/databases.json $(DATABASE_ARGS)
+
+## test-configs: the suite under each setting of test/configs/; CONFIGS: names and options of test/configs/run.py
+test-configs: setup-python build
+	python3 -B test/configs/run.py --jobs $(JOBS) $(CONFIGS)
 
 ## recordings: a digest of every program that the suites record, sorted, into build/recordings.txt: a commit that changes none leaves the file as it
 ##            was. RECORDINGS_TESTS: a regular expression of the tests (default: all that record)
@@ -227,6 +231,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases recordings test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases recordings test-configs test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

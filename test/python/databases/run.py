@@ -1,9 +1,10 @@
-"""PyTorch's databases of operators and modules, captured beside eager: `make databases` runs it.
+"""PyTorch's databases beside stock, captured and under the engine: `make databases` runs it.
 
-    run.py [operators] [modules] [--seconds S] [--only TEXT] [--samples N] [--from NAME] [--json FILE]
+    run.py [DATABASE ...] [--seconds S] [--only TEXT] [--samples N] [--from NAME] [--json FILE]
 
-A case is an operator or a module. Each of its samples is called in each form: as a captured step, as a captured part with a
-backward outside, as a step that trains (subjects.py, modules.py). compare.py says which data the calls get. Worker processes
+DATABASES names them. A case is an operator, a module or an optimizer. Each of its samples is called in each form: as a captured step, as a
+captured part with a backward outside, as a step that trains, with the engine, its hooks, twice differentiated and in forward mode
+(subjects.py, modules.py, optimizers.py). compare.py says which data the calls get. Worker processes
 make the cases, one process at a time, so that a crash or a case that hangs is a row of the table. Exit status: 1 when anything differs.
 """
 from __future__ import annotations
@@ -23,6 +24,12 @@ from table import Table
 os.environ.setdefault("OVERDRIVE_CAPTURE_ALWAYS", "1")
 os.environ.setdefault("OVERDRIVE_CAPTURE_CHECK", "0")  # so that a replay is compared by these programs alone
 CASES_OF_A_WORKER = 40
+# Their names here: the module of this folder, and where it finds the cases.
+DATABASES = {
+    "operators": ("operators", "common_methods_invocations", "op_db"), "modules": ("modules",), "optimizers": ("optimizers",),
+    "functions": ("operators", "autograd_function_db", "autograd_function_db"), "custom": ("operators", "custom_op_db", "custom_op_db"),
+    "higher_order": ("operators", "hop_db", "hop_db"),
+}
 SILENCE = 300  # seconds without a word of the worker
 
 
@@ -32,8 +39,9 @@ def work(database, names, most):
 
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    module = importlib.import_module(database)
-    cases = module.cases()
+    name, *place = DATABASES[database]
+    module = importlib.import_module(name)
+    cases = module.cases(*place)
     if names is None:
         print(json.dumps(list(cases)))
         return
@@ -86,7 +94,7 @@ def run(database, options, end, table):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("databases", nargs="*", default=["operators", "modules"], help="operators, modules")
+    parser.add_argument("databases", nargs="*", default=list(DATABASES), help=", ".join(DATABASES))
     parser.add_argument("--seconds", type=float, default=10**9)
     parser.add_argument("--only", default="", help="cases whose name has this")
     parser.add_argument("--from", dest="first", default="", help="begins with this case")
