@@ -52,9 +52,8 @@ class CapturedStep(Method, StepQuick):
         """The library has run the function, or thrown, in a call that has come to it without Python."""
         try:
             self._quick.disarm()
-            variant = self._variant
-            assert variant is not None
-            return self._end_call(variant, inputs, self._of_library(self._quick.results), ())
+            results = self._of_library(self._quick.results)
+            return self._end_call(self._variant, inputs, results, ())
         finally:
             self._busy.release()
 
@@ -107,14 +106,16 @@ class CapturedStep(Method, StepQuick):
         self._form, self._given = _REPLAYED, given
         return self._end_call(variant, tensors, self._call_library(tensors), facts if given is None else (given,))
 
-    def _end_call(self, variant: _Variant, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
-        """What a call does after the library. ``facts``: of the tensors; "more than tensors" is one."""
+    def _end_call(self, variant: _Variant | None, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
+        """What a call does after the library. ``variant``: None where the function ran, and its values were dropped. ``facts``: of the
+        tensors; "more than tensors" is one."""
         budget, form = self._budget, self._form
         if form is not _REPLAYED:
             self._note_run()
             for left in form.left if form.is_recorded else ():
                 left.put_in_a_recording(results, tensors)
             return filled(form.result, iter(results))
+        assert variant is not None
         self._runs_in_turn = 0
         if not budget.is_off and (budget.timing or budget.is_begun):
             self._note_replay()
