@@ -7,6 +7,7 @@
 #include "test/support/typed_node.h"
 
 #include <ATen/FunctionalTensorWrapper.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include <pthread.h>
 
