@@ -23,6 +23,10 @@ from overdrive.values.same import frozen
 _REPLAYED: Any = object()
 
 
+# Of the error of a compared replay; and how many values that it may come from are told.
+_DIFFERS, _MOST_MOVED = "a replay differs from the eager call", 8
+
+
 class CapturedStep(Method, StepRun):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
@@ -146,12 +150,15 @@ class CapturedStep(Method, StepRun):
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
+        walk = self._last_walk
         try:
             return self._call(self._capture, tensors)
-        except BaseException:
+        except BaseException as raised:
             error, self._error = self._error, None
             self._budget.drop()
             if error is None:
+                if walk is not None and _DIFFERS in str(raised) and (moved := walk.moved({**self._own, **self._settings})):
+                    raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.") from None
                 raise
             raise error from None
 
