@@ -338,3 +338,26 @@ def test_a_buffer_or_parameter_that_is_another_in_each_call_is_told_by_its_name(
     assert step.stats()["replayed"] == 0
     where = f"capture_left_test.py:{code.__code__.co_firstlineno + line}"
     assert f"`{name}`" in step.refusal() and where in step.refusal(), step.refusal()
+
+
+class Averaging(torch.nn.Module):
+    def __init__(self, is_buffer):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        if is_buffer:
+            self.register_buffer("mean", torch.zeros(2))
+        else:
+            self.mean = torch.zeros(2)
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.mean = 0.9 * self.mean + 0.1 * y.detach()
+        return y + self.mean
+
+
+@pytest.mark.parametrize("is_buffer", [False, True], ids=["attribute", "buffer"])
+def test_a_part_that_puts_another_tensor_in_place_of_one_is_told_to_copy(is_buffer):
+    module = overdrive.captured(Averaging(is_buffer))
+    for _ in range(12):
+        module(torch.randn(2)).sum().backward()
+    assert "keep one tensor, and copy values into it (copy_)" in overdrive.part_of(module).refusal()

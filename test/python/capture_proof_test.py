@@ -3,6 +3,7 @@ import overdrive
 import pytest
 import torch
 import torch.nn.functional as F
+from overdrive.reads.walk import Walk
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +130,26 @@ def test_empty_memory_whose_sizes_alone_are_used(function):
         del junk
     assert all(map(torch.equal, *sides))
     assert step.stats()["replayed"] > 20, step.refusal()
+
+
+def test_the_error_of_a_comparison_names_what_changed(monkeypatch):
+    """As if no guard looked at an attribute."""
+    usual = Walk._read
+    monkeypatch.setattr(Walk, "_read", lambda walk, kind, holder, key, *rest: None if key == "epoch" else usual(walk, kind, holder, key, *rest))
+
+    class Trainer:
+        def __init__(self):
+            self.epoch, self.other, self.calls = 1, 2, 0
+
+        def step(self, x):
+            self.calls += 1
+            return x * self.epoch + self.other
+
+    trainer = Trainer()
+    step = overdrive.capture(trainer.step, check_every=1, always=True)
+    for _ in range(8):
+        step(torch.ones(2))
+    assert step.stats()["replayed"] + step.stats()["checked"] > 2, step.refusal()
+    trainer.epoch = 3
+    with pytest.raises(RuntimeError, match=r"(?s)a replay differs from the eager call.*there changed: `self\.epoch` \(1, then 3\)\."):
+        step(torch.ones(2))

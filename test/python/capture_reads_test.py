@@ -215,6 +215,23 @@ def test_a_parameter_that_has_left_an_optimizer_keeps_its_gradient(change):
     assert sides[0] == sides[1]
 
 
+def test_a_function_that_pytorchs_own_code_calls_may_be_replaced(monkeypatch):
+    weight, usual = torch.nn.Parameter(torch.ones(2)), torch.autograd._make_grads
+
+    def step(x):
+        weight.grad = None
+        (weight * x).sum().backward()
+        return weight.grad * 1
+
+    captured = overdrive.capture(step)
+    for call in range(24):
+        if call == 12:
+            monkeypatch.setattr(torch.autograd, "_make_grads", lambda *given, **named: tuple(each * 2 for each in usual(*given, **named)))
+        x = torch.ones(2) * (call + 1)
+        assert torch.equal(captured(x), x * (2 if call >= 12 else 1)), call
+    assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
 def test_a_variable_of_a_thread_is_that_of_the_calling_thread():
     local = threading.local()
     local.k = 1.0

@@ -290,6 +290,8 @@ class Watcher:
         self.nn_codes: dict[types.CodeType, dict[str, Any]] = {}
         self.nn_kinds: dict[type, None] = {}
         self.standard_codes: set[types.CodeType] = set()
+        # Other code of PyTorch's Python, with its globals.
+        self.torch_codes: dict[types.CodeType, dict[str, Any]] = {}
         # What code found by names that are values.
         self.by_names = FoundByNames()
         # Code of the program that an error left.
@@ -305,7 +307,7 @@ class Watcher:
     def saw_no_more_than(self, other: Watcher) -> bool:
         return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
                 and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes <= other.standard_codes
-                and self.by_names.is_no_more_than(other.by_names))
+                and self.torch_codes.keys() <= other.torch_codes.keys() and self.by_names.is_no_more_than(other.by_names))
 
     def __enter__(self) -> Watcher:
         python = ctypes.pythonapi
@@ -358,13 +360,14 @@ class Watcher:
     def _returns(self, frame: Any, value: int | None) -> None:
         code = frame.f_code
         known = self._kinds.get(id(code))
-        kind = known[1] if known is not None else self._begin_with(code)
+        kind = known[1] if known is not None else self._begin_with(frame)
         if not kind:
             return
         if kind in (SHOWS, OTHER):
             self._note_entry(kind, frame, value)
             return
-        for find in finds_of(code):
+        # PyTorch's own finds parameters, buffers and children, which have guards.
+        for find in finds_of(code) if kind in ("user", PURE) else ():
             if find.name[0] != "const":
                 self.by_names.note(find, frame)
         if kind == PURE:
@@ -393,8 +396,9 @@ class Watcher:
             self.book.look("the function names a module that may read it")
         self.keep(frame.f_locals.values())
 
-    def _begin_with(self, code: types.CodeType) -> str:
+    def _begin_with(self, frame: Any) -> str:
         """Of code that returns for the first time: whose it is; "": no more is to be noted of it."""
+        code = frame.f_code
         kind = kind_of(code.co_filename)
         if kind == "nn" and code.co_varnames[:1] == ("self",):
             kind = "nn of self"
@@ -402,6 +406,8 @@ class Watcher:
             kind = kind_of_function(module, code.co_name)
             self._note_standard(code, kind)
             kind = "" if kind == PURE and not finds_of(code) else kind
+        elif not kind and not code.co_filename.startswith(OURS) and not _is_in_an_import(frame):
+            self.torch_codes[code] = frame.f_globals
         self._kinds[id(code)] = code, kind
         return kind
 

@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from overdrive.reads.code import Met, Watcher
 from overdrive.reads.walk import Walk
 from overdrive.reads.walk_names import KnownNames
 from overdrive.reads.walk_places import has_attributes
-from overdrive.values.read import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, Read, as_it_is_now
+from overdrive.values.read import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, NOTHING, Read, as_it_is_now
 from overdrive.values.reads import Reads
-from overdrive.values.same import is_number
+from overdrive.values.same import is_number, same_value
 
 _Place = tuple[int, int, Any]
 # One value at one place.
@@ -30,6 +30,14 @@ class LastWalk:
         self.walk.lasting(function, roots)
         self._reads = Reads(self.reads())
         self._laid_out = self._found()
+        # What the objects of the program had then, whether code names it or not.
+        self._had = [(entries, name, {key: value for key, value in entries.items() if is_number(value)})
+                     for entries, name in self.walk.attributes_met()]
+
+    def moved(self, own: Container[_Place]) -> list[str]:
+        """Attributes of these objects that are others now, but those that the function changes itself."""
+        return [f"`{name}.{key}` ({value!r}, then {entries.get(key, NOTHING)!r})" for entries, name, had in self._had for key, value in had.items()
+                if not same_value(entries.get(key, NOTHING), value) and (ENTRY, id(entries), key) not in own]
 
     def reads(self) -> list[Read]:
         return [*self.walk.reads.values(), *self.walk.of_torch.values()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from overdrive.reads.code import Watcher
@@ -30,9 +30,10 @@ def is_torchs(name: str) -> bool:
 def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
     """``names``: attributes and operators that the program's code and PyTorch's use. ``kinds``: classes of modules. ``with_code``: also
     what the code that ran names."""
-    for code, variables in watcher.nn_codes.items() if with_code else ():
-        if not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT):
-            yield from _globals(code, variables, notes)
+    for code, variables in {**watcher.torch_codes, **watcher.nn_codes}.items() if with_code else ():
+        # Optimizers and scalers keep numbers of their own, and their functions are as good as others to be replaced.
+        numbers = code in watcher.nn_codes and not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT)
+        yield from _globals(code, variables, _may_change if numbers else _is_function, notes)
     if with_code:
         yield from _of_tensors(names)
         yield from _answers(watcher.nn_codes)
@@ -42,19 +43,19 @@ def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type]
             yield from _of_a_class(kind, ran, set(names), notes)
 
 
-def _globals(code: types.CodeType, variables: dict[str, Any], notes: Notes) -> Iterator[Read]:
+def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[Any], bool], notes: Notes) -> Iterator[Read]:
     """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``."""
     named = names_of(code)
-    notes.picked(variables, (name for name in named.globals if not _may_change(variables.get(name))))
+    notes.picked(variables, (name for name in named.globals if not counts(variables.get(name))))
     for name, where in named.globals.items():
         value = variables.get(name)
-        if name in variables and _may_change(value) and not name.startswith(_OVERRIDES):
+        if name in variables and counts(value) and not name.startswith(_OVERRIDES):
             yield Read(ENTRY, variables, name, f"{variables.get('__name__')}.{name}", where)
     for chain, where in named.chains.items():
         entries, path = variables, str(variables.get("__name__"))
         for name in chain:
             value = entries.get(name)
-            if not _may_change(value):
+            if not counts(value):
                 notes.picked(entries, (name,))
             elif entries is not variables:
                 yield Read(ENTRY, entries, name, f"{path}.{name}", where)
@@ -66,6 +67,10 @@ def _globals(code: types.CodeType, variables: dict[str, Any], notes: Notes) -> I
 def _may_change(value: Any) -> bool:
     """A function, whatever stands in its place, or a number."""
     return not isinstance(value, (type, types.ModuleType)) and not is_setting(value) and (callable(value) or is_number(value))
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:

@@ -95,6 +95,11 @@ class Walk(Containers):
         """Where it has what it has met."""
         return [self._seen, *self.notes.keeps()]
 
+    def attributes_met(self) -> list[tuple[dict[str, Any], str]]:
+        """Of objects that names lead to."""
+        return [(entries, name) for value, name, _, _ in self._named.values() if not isinstance(value, (type, types.ModuleType, types.FunctionType))
+                and type(entries := getattr(value, "__dict__", None)) is dict]
+
     def _objects(self, values: Iterable[Any]) -> None:
         for value in values:
             self._into(value, type(value).__name__, "", 1)

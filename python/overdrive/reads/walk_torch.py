@@ -13,7 +13,7 @@ from overdrive.reads.owners import kind_of
 from overdrive.reads.torch_reads import reads_of_torch
 from overdrive.reads.walk_objects import Objects, named_by
 from overdrive.reads.walk_places import NOT_FOLLOWED
-from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, hooks_of
+from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, NAMED, hooks_of
 from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read
 from overdrive.values.same import is_number
 
@@ -115,7 +115,8 @@ class OfTorch(Objects):
         for key in _own_of_modules():
             names = self._attributes if key in _GUARDED else self._nn_attributes
             if where := named_by(names, pieces, key):
-                self._read(ENTRY, entries, key, f"{name}.{key}", where, depth)
+                # Those of parameters, buffers and children are guarded by their keys and values.
+                self._read(ENTRY, entries, key, f"{name}.{key}", where, NOT_FOLLOWED if key in NAMED else depth)
 
     def _optimizer(self, optimizer: Any, name: str, depth: int) -> None:
         self.leaves.update((id(parameter), parameter) for group in optimizer.param_groups for parameter in group["params"])

@@ -24,6 +24,10 @@ from overdrive.values.same import frozen
 _REPLAYED: Any = object()
 
 
+# Of the error of a compared replay; and how many values that it may come from are told.
+_DIFFERS, _MOST_MOVED = "a replay differs from the eager call", 8
+
+
 class CapturedStep(Method, StepQuick):
     """What :func:`capture` returns. Called with the function's tensors and numbers. While a thread is in a call, others run the
     function."""
@@ -168,12 +172,15 @@ class CapturedStep(Method, StepQuick):
 
     def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
+        walk = self._last_walk
         try:
             return function(*arguments)
-        except BaseException:
+        except BaseException as raised:
             error, self._error = self._error, None
             self._budget.drop()
             if error is None:
+                if walk is not None and _DIFFERS in str(raised) and (moved := walk.moved({**self._own, **self._settings})):
+                    raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.") from None
                 raise
             raise error from None
 

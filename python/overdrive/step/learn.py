@@ -29,6 +29,7 @@ from overdrive.values.slots import can_be_put
 
 _Place = tuple[int, int, Any]
 NOT_CHANGED_BY_REPLAYS = "The function changes {}, which a replay would not; change it outside of the function."
+ANOTHER_TENSOR = "The function gives {}, another tensor in each call; keep one tensor, and copy values into it (copy_)."
 # Py_TPFLAGS_HAVE_GC. A dict that has nothing but objects of other classes, as arrays of NumPy's, is not tracked, and nobody finds it as their holder.
 _IN_CYCLES = 1 << 14
 # Attributes of libraries that are written in each call before they are read: tensordict's operation that leaves a context.
@@ -86,8 +87,7 @@ class StepLearning(StepChoice):
                 elif read.kind not in IN_CONTAINERS:
                     self._note_object(place, read)
             elif is_tensor:
-                _refuse(f"The function gives {read.told()}, another tensor in each call; keep one tensor, and copy values into it "
-                        "(copy_).")
+                _refuse(ANOTHER_TENSOR.format(read.told()))
         self._take_written()
         self._let_go_of_old(changed)
 

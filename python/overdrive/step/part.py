@@ -17,7 +17,7 @@ from overdrive.native.quick import NOT_TAKEN, OPEN
 from overdrive.native.recording import _refuse
 from overdrive.reads.code import is_watched
 from overdrive.step.api import _REPLAYED, CapturedStep
-from overdrive.step.learn import NOT_CHANGED_BY_REPLAYS
+from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
 from overdrive.step.methods import itself
 from overdrive.step.reasons import descended
 from overdrive.values.facts import SUBCLASS
@@ -295,6 +295,8 @@ class CapturedPart(CapturedStep):
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):
                 self._left[place] = read
+            elif isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
+                _refuse(self._moved or ANOTHER_TENSOR.format(read.told()))
             elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
                 _refuse(f"The function gives {read.told()}, a tensor; return it.")
             else:

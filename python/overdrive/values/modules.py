@@ -15,10 +15,10 @@ def is_scripted(module: Any) -> bool:
 
 
 # Dicts of modules whose keys are names, and dicts of hooks, with those of their flags, which nobody reads where there is no hook.
-_NAMED = ("_parameters", "_buffers", "_modules")
+NAMED = ("_parameters", "_buffers", "_modules")
 _HOOKS = {"_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
           "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"), "_backward_pre_hooks": (), "_backward_hooks": ()}
-IN_MODULES = (*_NAMED, *_HOOKS, "_compiled_call_impl")
+IN_MODULES = (*NAMED, *_HOOKS, "_compiled_call_impl")
 FLAGS_OF_HOOKS = tuple(flags for each in _HOOKS.values() for flags in each)
 
 
@@ -32,7 +32,7 @@ def structure_of(modules: Iterable[Any]) -> list[Read]:
     for module in modules:
         name = f"a parameter, buffer, child or hook of {type(module).__name__}"
         entries = module.__dict__
-        for key in (*_NAMED, *_HOOKS):
+        for key in (*NAMED, *_HOOKS):
             reads.append(Read(VALUES, entries[key], None, name))
             if entries[key]:
                 reads.append(Read(KEYS, entries[key], None, f"the name of {name}"))
