@@ -11,7 +11,8 @@ from overdrive.step.state import MOST_SILENT, StepState
 
 _COUNTS = ("calls", "eager", "recorded", "checked", "replayed", "undone", "outdated", "backwards", "again", "weighed")
 # What the recorder sees where the program gives a parameter or a buffer another tensor.
-_OF_MOVED = ("that was there before the call and died in it", "that was there before the call, another one in each call", "is still held after the next")
+_OF_MOVED = ("that was there before the call and died in it", "that was there before the call, another one in each call",
+             "is still held after the next")
 
 
 class StepTexts(StepState):
