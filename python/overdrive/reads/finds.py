@@ -415,14 +415,15 @@ def value_of(tree: Tree, frame: Any) -> Any:
 
 
 def _own_attribute(of: Any, name: str) -> Any:
-    entries = _dict_of(of)
+    entries = dict_of(of)
     if entries is None:
         return NOTHING
     places = [entries, *(entries[key] for key in ("_modules", "_parameters", "_buffers") if isinstance(entries.get(key), dict))]
     return next((place[name] for place in places if name in place), NOTHING)
 
 
-def _dict_of(value: Any) -> dict[str, Any] | None:
+def dict_of(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of its own. No code of the program is called."""
     try:
         entries = object.__getattribute__(value, "__dict__")
     except AttributeError:

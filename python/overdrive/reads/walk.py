@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from overdrive.reads.code import Met, Watcher
-from overdrive.reads.finds import METHODS
+from overdrive.reads.finds import METHODS, dict_of
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_containers import Containers
@@ -98,7 +98,7 @@ class Walk(Containers):
     def attributes_met(self) -> list[tuple[dict[str, Any], str]]:
         """Of objects that names lead to."""
         return [(entries, name) for value, name, _, _ in self._named.values() if not isinstance(value, (type, types.ModuleType, types.FunctionType))
-                and type(entries := getattr(value, "__dict__", None)) is dict]
+                and (entries := dict_of(value)) is not None]
 
     def _objects(self, values: Iterable[Any]) -> None:
         for value in values:

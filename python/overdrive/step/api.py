@@ -172,13 +172,13 @@ class CapturedStep(Method, StepQuick):
 
     def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
-        walk = self._last_walk
         try:
             return function(*arguments)
         except BaseException as raised:
             error, self._error = self._error, None
             self._budget.drop()
             if error is None:
+                walk = self._last_walk
                 if walk is not None and _DIFFERS in str(raised) and (moved := walk.moved({**self._own, **self._settings})):
                     raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.") from None
                 raise
