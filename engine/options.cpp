@@ -4,9 +4,11 @@
 
 #include <c10/util/Exception.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,15 @@ namespace {
 template <typename T>
 void read(const char* name, T& option) {
   if (const auto value = base::value_from_environment(name)) option = static_cast<T>(*value);
+}
+
+// Captured steps write there, later.
+void check_can_be_written(const char* variable) {
+  const char* path = std::getenv(variable);
+  if (!path || !*path) return;
+  const int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  TORCH_CHECK(file >= 0, variable, " is \"", path, "\"; it must be a file that can be written.");
+  close(file);
 }
 
 // How many letters must be changed, added or left out to make one word of the other.
@@ -76,6 +87,7 @@ Options Options::from_environment() {
   read("OVERDRIVE_CAPTURE_LANES", lanes);  // so is this one
   bool passes = true;
   read("OVERDRIVE_CAPTURE_PASSES", passes);  // and this one
+  check_can_be_written("OVERDRIVE_RECORDINGS");
   read("OVERDRIVE_KEEP_MEMORY", options.keep_memory_mib);
   read("OVERDRIVE_ERRORS", options.errors);
   read("OVERDRIVE_NAN", options.nan);
