@@ -361,3 +361,30 @@ def test_a_part_that_puts_another_tensor_in_place_of_one_is_told_to_copy(is_buff
     for _ in range(12):
         module(torch.randn(2)).sum().backward()
     assert "keep one tensor, and copy values into it (copy_)" in overdrive.part_of(module).refusal()
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_what_a_recorded_call_leaves_is_not_written_by_replays(detach):
+    """The program keeps what each call has left, as a list of losses does."""
+    class Training:
+        def __init__(self):
+            torch.manual_seed(0)
+            self.w = torch.nn.Parameter(torch.randn(8))
+
+        def step(self, x):
+            self.w.grad = None
+            loss = (x * self.w).square().mean()
+            loss.backward()
+            self.last = loss.detach() if detach else loss
+            return loss
+
+    kept = {}
+    for captured in (False, True):
+        training, kept[captured] = Training(), []
+        step = overdrive.capture(training.step) if captured else training.step
+        for call in range(12):
+            torch.manual_seed(call)
+            step(torch.randn(8))
+            kept[captured].append(training.last)
+    assert step.stats()["replayed"] > 5, step.refusal()
+    assert [one.item() for one in kept[True]] == [one.item() for one in kept[False]]

@@ -33,8 +33,8 @@ class Left:
     __hash__ = None  # type: ignore[assignment]
 
     def put_in_a_recording(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Recorded calls return copies, and share memory with what they leave as replays do. What has a graph keeps it."""
-        if self.sources and not any(tensor.requires_grad for tensor in tensors_in(self.read.now())):
+        """Recorded calls return copies, and leave these as replays do: replays write over what the recorded function has made."""
+        if self.sources:
             self.put(results, inputs)
 
     def put(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
