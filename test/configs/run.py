@@ -3,8 +3,7 @@
     run.py [NAME ...] [--short] [--by-turns] [--build DIRECTORY] [--jobs N]
 
 A file NAME.conf says in lines that begin with # what the setting is, and has lines `VARIABLE=VALUE`, `tests: REGEX` (what the setting can change),
-`short: REGEX` (some of them, a minute or so), and for each test that it leaves out `leave out TEST: REASON`; `TEST[FILTER]` leaves out some
-of the test's cases by GoogleTest's filter. `--by-turns` runs one setting, the next one for each commit. Exit status: 1 when a test fails.
+`short: REGEX` (some of them, a minute or so), and for each test that it leaves out `leave out TEST: REASON`. `--by-turns` runs one setting, the next one for each commit. Exit status: 1 when a test fails.
 """
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LINE = re.compile(r"(?P<variable>[A-Z_]+)=(?P<value>\S+)|(?P<which>tests|short): (?P<pattern>\S+)|leave out (?P<test>\w+)(\[(?P<cases>\S+)\])?: (?P<reason>.+)")
+LINE = re.compile(r"(?P<variable>[A-Z_]+)=(?P<value>\S+)|(?P<which>tests|short): (?P<pattern>\S+)|leave out (?P<test>\w+): (?P<reason>.+)")
 
 
 @dataclasses.dataclass
@@ -28,13 +27,12 @@ class Config:
     variables: dict[str, str]
     patterns: dict[str, str]
     left_out: dict[str, str]
-    cases: dict[str, list[str]]
 
 
 def read(name):
     lines = (HERE / f"{name}.conf").read_text().splitlines()
     about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
-    config = Config(name, about, {}, {}, {}, {})
+    config = Config(name, about, {}, {}, {})
     for line in lines:
         if not line or line.startswith("#"):
             continue
@@ -45,8 +43,6 @@ def read(name):
             config.variables[found["variable"]] = found["value"]
         elif found["which"]:
             config.patterns[found["which"]] = found["pattern"]
-        elif found["cases"]:
-            config.cases.setdefault(found["test"], []).append(found["cases"])
         else:
             config.left_out[found["test"]] = found["reason"]
     return config
@@ -57,21 +53,14 @@ def ctest(build, arguments, variables):
     return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode == 0
 
 
-def one_of(names):
-    return f"^({'|'.join(names)})$"
-
-
 def run(config, options):
-    """Whether all pass. A test of which some cases are left out has a call of its own, with GoogleTest's filter."""
+    """Whether all pass."""
     pattern = config.patterns["short" if options.short else "tests"]
     print(f"=== {config.name}: {config.about} {' '.join(f'{k}={v}' for k, v in config.variables.items())}", flush=True)
-    alone = [test for test in config.cases if re.search(pattern, test)]
     arguments = ["-R", pattern, "-j", str(options.jobs)]
-    if without := [*config.left_out, *alone]:
-        arguments += ["-E", one_of(without)]
+    if config.left_out:
+        arguments += ["-E", f"^({'|'.join(config.left_out)})$"]
     begin, passed = time.monotonic(), ctest(options.build, arguments, config.variables)
-    for test in alone:
-        passed &= ctest(options.build, ["-R", one_of([test])], {**config.variables, "GTEST_FILTER": "-" + ":".join(config.cases[test])})
     print(f"=== {config.name}: {'passed' if passed else 'FAILED'} in {time.monotonic() - begin:.0f} s", flush=True)
     return passed
 
