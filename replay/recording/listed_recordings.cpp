@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <sstream>
+#include <string>
 
 namespace overdrive::replay {
 
@@ -76,8 +77,7 @@ std::string text_of_all(const Program& program, const Passes& passes) {
   return std::move(out).str();
 }
 
-}  // namespace
-
+// Digest, operators, operators of a replay, bytes of memory, and whether it is a part's.
 std::string line_of(const ReplayRun& run) {
   const Program& program = run.program();
   const Passes& passes = run.bound().passes();
@@ -87,6 +87,8 @@ std::string line_of(const ReplayRun& run) {
   return c10::str(digest, " ", program.operators.size(), " operators, ", passes.count(Fate::kRuns), " run, ",
                   run.bound().arena_bytes(), " bytes", program.is_part() ? ", a part" : "", "\n");
 }
+
+}  // namespace
 
 void list_recording(const ReplayRun& run) {
   const char* path = std::getenv("OVERDRIVE_RECORDINGS");

@@ -5,12 +5,8 @@
 
 #include "replay/run/replay_run.h"
 
-#include <string>
-
 namespace overdrive::replay {
 
-// Digest, operators, operators of a replay, bytes of memory, and whether it is a part's.
-std::string line_of(const ReplayRun& run);
 // Appends the line to the file, if the variable names one.
 void list_recording(const ReplayRun& run);
 

@@ -77,7 +77,6 @@ class _Finder:
         self._open: list[list[Find]] = []
         self.finds: list[Find] = []
         self._where = ""
-        self._names_of_arguments: Sequence[str] = ()
         self._go()
 
     def _go(self) -> None:
@@ -165,9 +164,7 @@ class _Finder:
             taken, put = _EFFECTS[name]
             self._pop(taken)
             stack.extend([OTHER] * put)
-        elif name in _ENDS:
-            stack.clear()
-        else:
+        else:  # an end, or what is not known
             stack.clear()
 
     def _loaded(self, step: Step) -> Tree:

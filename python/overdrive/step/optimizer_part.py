@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from overdrive.native.dynamo import around, tell_dynamo
-from overdrive.native.quick import NOT_TAKEN, OPEN
+from overdrive.native.quick import NOT_TAKEN, OPEN, not_taken
 from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import is_watched
 from overdrive.reads.optimizers import is_of_the_program
@@ -51,7 +51,7 @@ class _Update:
         # Of the gradients of the last call: how many, and their bytes.
         self._sized, self._bytes = -1, 0
         self._strided = torch.strided
-        self.quick_step = self.quick_zero_grad = _not_taken
+        self.quick_step = self.quick_zero_grad = not_taken
 
     @functools.cached_property
     def captured(self) -> CapturedStep:
@@ -194,10 +194,6 @@ def _rewrap(optimizer: Any) -> None:
 
     step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = step
-
-
-def _not_taken() -> Any:
-    return NOT_TAKEN
 
 
 def _plain(kind: Any) -> Any:
