@@ -27,7 +27,7 @@ std::vector<at::Tensor> copies_of_all(const std::vector<at::Tensor>& tensors) {
 }
 
 // Of what the function is given; nobody chooses it to be the same.
-uint64_t digest_of(const std::vector<at::Tensor>& copies) {
+uint64_t digest_of_all(const std::vector<at::Tensor>& copies) {
   uint64_t digest = copies.size();
   const auto add = [&](uint64_t word) { digest = (digest ^ word) * 0x9e3779b97f4a7c15 + (digest >> 29); };
   for (const at::Tensor& each : copies) {
@@ -124,7 +124,7 @@ std::vector<at::Tensor> ApartTape::run(const ApartFunction& function, const std:
   const c10::impl::ForceDispatchKeyGuard as_in_the_call(keys_);
   const at::AutoGradMode grad_mode(grad_mode_);
   const std::vector<at::Tensor> copies = copies_of_all(inputs);
-  const uint64_t given = digest_of(copies);
+  const uint64_t given = digest_of_all(copies);
   const size_t place = next_++;
   if (place >= made_.size() || made_[place].given != given) {
     TORCH_CHECK(may_call_, "a function that runs apart is given other values in a replay than in the call.");
