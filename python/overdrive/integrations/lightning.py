@@ -1,12 +1,11 @@
 """Lightning: a step of automatic optimization, from training_step to the update, as one captured step. What it logs are results."""
 from __future__ import annotations
 
-import copyreg
 import dis
 from typing import Any
 
 from overdrive.integrations._lightning_step import Steps
-from overdrive.step.optimizer_part import _plain
+from overdrive.step.optimizer_part import parts_of_plain
 
 _HOOKS = ("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step")
 # Where the program has one of them, the step stays Lightning's.
@@ -48,13 +47,8 @@ def _class_for(own: Any, base: Any, steps: Steps) -> Any:
         if not steps.keep_log(name, value, given, named):
             base.log(self, name, value, *given, **named)
 
-    def reduced(self: Any, protocol: Any) -> Any:
-        parts = list(own.__reduce_ex__(self, protocol))
-        if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-            parts[:2] = _plain, (own,)
-        return tuple(parts)
-
-    return type(own.__name__, (own,), {"optimizer_step": optimizer_step, "log": log, "__reduce_ex__": reduced,
+    return type(own.__name__, (own,), {"optimizer_step": optimizer_step, "log": log,
+                                       "__reduce_ex__": lambda self, protocol: parts_of_plain(self, own, protocol),
                                        "__module__": own.__module__, "__qualname__": own.__qualname__})
 
 

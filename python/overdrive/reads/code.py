@@ -94,17 +94,17 @@ def name_of(function: Any, value: Any) -> Read | None:
     return next((read for read in reads if read.expected is value), None)
 
 
+def _frames(frame: Any) -> Iterator[Any]:
+    """This one and those that it was called from, up to the captured function."""
+    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(OURS)):
+        yield frame
+        frame = frame.f_back
+
+
 def line_of_caller() -> str:
     """The innermost line of the captured function that is neither PyTorch's nor Overdrive's; "" outside of the function."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if kind_of(code.co_filename) == "user":
-            return f"{code.co_filename}:{frame.f_lineno}"
-        if code.co_name == "_run" and code.co_filename.startswith(OURS):
-            return ""
-        frame = frame.f_back
-    return ""
+    return next((f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in _frames(sys._getframe(1))
+                 if kind_of(frame.f_code.co_filename) == "user"), "")
 
 
 def _hands_over(code: types.CodeType) -> str:
@@ -133,11 +133,7 @@ def _is_called_by(frame: Any, file: str) -> bool:
 
 def _is_in_an_import(frame: Any) -> bool:
     """Whether the code runs because a module is imported for the first time, which happens once."""
-    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(OURS)):
-        if frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(each.f_code.co_filename.startswith("<frozen importlib._bootstrap") for each in _frames(frame))
 
 
 def _is_shown(frame: Any) -> bool:
@@ -151,13 +147,12 @@ def _is_shown(frame: Any) -> bool:
 
 def _is_output(frame: Any) -> bool:
     """Whether the code runs because something is shown or logged, and no tensor depends on it."""
-    while frame is not None and not (frame.f_code.co_name == "_run" and frame.f_code.co_filename.startswith(OURS)):
-        code = frame.f_code
+    for each in _frames(frame):
+        code = each.f_code
         if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
             return True
-        if code.co_name in ("write", "flush") and code.co_varnames and frame.f_locals.get(code.co_varnames[0]) in (sys.stdout, sys.stderr):
+        if code.co_name in ("write", "flush") and code.co_varnames and each.f_locals.get(code.co_varnames[0]) in (sys.stdout, sys.stderr):
             return True
-        frame = frame.f_back
     return False
 
 

@@ -80,17 +80,6 @@ class LoadedStep:
         missing, unexpected = call("Step.load_state", self._step, os.fspath(path))
         return missing, unexpected
 
-    def to_module(self, module: Any) -> None:
-        """Copies the values into the parameters and buffers of these names."""
-        import torch
-
-        own = self.named_tensors()
-        with torch.no_grad():
-            for name, tensor in module.state_dict(keep_vars=True).items():
-                if name not in own:
-                    raise OverdriveError(f"The step has no tensor {name}.")
-                tensor.copy_(own[name])
-
     def describe(self) -> str:
         """What is in the file."""
         return text("Step.describe", self._step)

@@ -12,8 +12,18 @@ from typing import Any
 _KEY = "_overdrive_methods"
 
 
-class _Methods:
-    """Those of one object. A copy of the object, and one that comes out of a file, begins without any."""
+class NotCopied:
+    """What belongs to one object. A copy of the object, deep or shallow, and one that comes out of a file, begins without any."""
+
+    def __deepcopy__(self, _: Any) -> None:
+        """Where a class copies all that it has."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+class _Methods(NotCopied):
+    """Those of one object. A shallow copy has these, and another owner."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = weakref.ref(owner)
@@ -24,15 +34,10 @@ class _Methods:
             self._known[captured] = captured._another(types.MethodType(captured._function, self.owner()), itself)
         return self._known[captured]
 
-    def __deepcopy__(self, _: Any) -> None:
-        """A shallow copy of the object has these, and another owner."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
 
 def itself(value: Any) -> Any:
     return value
+
 
 
 class Method:

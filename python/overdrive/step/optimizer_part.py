@@ -14,6 +14,7 @@ from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import is_watched
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.step.api import _REPLAYED, CapturedStep
+from overdrive.step.methods import NotCopied
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
 _MOST_BYTES = 512 << 10
@@ -34,8 +35,8 @@ class _Unasked(CapturedStep):
         """``refusal()`` and ``overdrive.explain()`` say why nothing is replayed."""
 
 
-class _Update:
-    """The captured update of one optimizer, which has it. A copy of the optimizer has none."""
+class _Update(NotCopied):
+    """The captured update of one optimizer, which has it."""
 
     def __init__(self, optimizer: Any, options: dict[str, Any], calls_first: int) -> None:
         import torch
@@ -67,12 +68,6 @@ class _Update:
         captured._updated = self._optimizer
         self.quick_step, self.quick_zero_grad = captured._quick.step, captured._quick.zero_grad
         return captured
-
-    def __deepcopy__(self, _: Any) -> None:
-        """Where a class copies all that it has."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
 
     def is_pytorchs(self) -> bool:
         """Whether this call is PyTorch's: one of the first, or any, where replays were slower."""
@@ -200,6 +195,14 @@ def _plain(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
+def parts_of_plain(value: Any, base: Any, protocol: Any) -> tuple[Any, ...]:
+    """What pickle makes an object of a class that was made here of, as one of the class that this was made of."""
+    parts = list(base.__reduce_ex__(value, protocol))
+    if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        parts[:2] = _plain, (base,)
+    return tuple(parts)
+
+
 def _closure_of(closure: Any = None) -> Any:
     """What step() of PyTorch's optimizers is called with, by place or by keyword."""
     return closure
@@ -246,17 +249,11 @@ def _class_for(base: Any) -> Any:
         if update is None or arguments or keywords or update.quick_zero_grad() is NOT_TAKEN:
             base.zero_grad(self, *arguments, **keywords)
 
-    def reduced(self: Any, protocol: Any) -> Any:
-        parts = list(base.__reduce_ex__(self, protocol))
-        if parts[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
-            parts[:2] = _plain, (base,)
-        return tuple(parts)
-
     step.__wrapped__ = base.step  # type: ignore[attr-defined]
     # PyTorch wraps another step() that is not marked, in load_state_dict() too, and each wrapper calls the hooks.
     step.hooked = getattr(base.step, "hooked", False)  # type: ignore[attr-defined]
-    members = {"step": step, "__reduce_ex__": reduced, "__module__": base.__module__, "__qualname__": base.__qualname__,
-               "_overdrive_base": base}
+    members = {"step": step, "__reduce_ex__": lambda self, protocol: parts_of_plain(self, base, protocol),
+               "__module__": base.__module__, "__qualname__": base.__qualname__, "_overdrive_base": base}
     if base.zero_grad is torch.optim.Optimizer.zero_grad:
         members["zero_grad"] = functools.wraps(base.zero_grad)(zero_grad)
     return type(base.__name__, (base,), members)

@@ -18,7 +18,7 @@ from overdrive.native.recording import _refuse
 from overdrive.reads.code import is_watched
 from overdrive.step.api import _REPLAYED, CapturedStep
 from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
-from overdrive.step.methods import itself
+from overdrive.step.methods import NotCopied, itself
 from overdrive.step.reasons import descended
 from overdrive.values.facts import SUBCLASS
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
@@ -309,7 +309,7 @@ class CapturedPart(CapturedStep):
         """A part that runs its function is no surprise: it tells why in ``refusal()`` and ``overdrive.explain()``."""
 
 
-class _ModuleCall:
+class _ModuleCall(NotCopied):
     """What a captured module does when it is called: its part, or, where that is refused, the parts of its children."""
 
     def __init__(self, module: Any, name: str, options: dict[str, Any]) -> None:
@@ -337,12 +337,6 @@ class _ModuleCall:
 
     def told(self) -> str:
         return f"  {self._name}: its children are captured instead\n    {self.reason}\n"
-
-    def __deepcopy__(self, _: Any) -> None:
-        """A copy of a module is a plain one. A parametrized module copies all that it has."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
 
     def _descend(self, reason: str) -> None:
         module = self._module()

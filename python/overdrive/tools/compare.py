@@ -77,16 +77,13 @@ class _Saved:
 
         self._state = state
         self._dicts = {name: copy.deepcopy(o.state_dict()) for name, o in state.items() if hasattr(o, "state_dict")}
-        self._values = [(t, t.detach().clone()) for t in self._tensors()]
-        self._gradients = [(t, None if t.grad is None else t.grad.detach().clone()) for t in self._leaves()]
+        tensors = [tensor for _, tensor in self._named_tensors()]
+        self._values = [(t, t.detach().clone()) for t in tensors]
+        self._gradients = [(t, None if t.grad is None else t.grad.detach().clone()) for t in tensors if t.is_leaf]
         self._modes = [(m, m.training) for o in state.values() if isinstance(o, torch.nn.Module) for m in o.modules()]
-        self._random = (torch.get_rng_state(), random.getstate(), self._numpy_state())
-        self._accelerator = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-
-    @staticmethod
-    def _numpy_state() -> Any:
         numpy = sys.modules.get("numpy")
-        return numpy.random.get_state() if numpy is not None else None
+        self._random = (torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.random.get_state())
+        self._accelerator = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
         import torch
@@ -97,12 +94,6 @@ class _Saved:
             elif isinstance(item, torch.nn.Module):
                 for inner, tensor in [*item.named_parameters(), *item.named_buffers()]:
                     yield f"{name}.{inner}", tensor
-
-    def _tensors(self) -> Iterator[Any]:
-        return (tensor for _, tensor in self._named_tensors())
-
-    def _leaves(self) -> Iterator[Any]:
-        return (tensor for tensor in self._tensors() if tensor.is_leaf)
 
     def restore(self) -> None:
         import torch
