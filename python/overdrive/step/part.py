@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import threading
 import warnings
 import weakref
@@ -30,9 +29,6 @@ from overdrive.values.slots import can_be_put_back, put_back, putter_of
 _MOST_TEMPLATES = 4096
 _MOST_NOT_TAKEN = 4
 _NOT_TAKEN: Any = object()
-# A replay of fewer operators, with those of the backward, costs more than the call of a layer.
-_FEWEST_STEPS = 4
-_CALLS_TO_LOOK = 8
 
 
 class _Again(threading.local):
@@ -187,11 +183,6 @@ class CapturedPart(CapturedStep):
                     "torch.no_grad().")
         return text
 
-    def few_operators(self) -> int:
-        """How many a replay of its largest program has, if these are too few to gain anything; else 0."""
-        counts = [int(count) for count in re.findall(r"operators recorded, (\d+) steps", super().explain())]
-        return max(counts) if counts and max(counts) < _FEWEST_STEPS else 0
-
     def _run_plainly(self, reason: str) -> None:
         self.rest(f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless.")
 
@@ -317,8 +308,6 @@ class _ModuleCall(NotCopied):
         self._name, self._options = name, options
         self.part: CapturedPart | None = CapturedPart(_Forward(module), [module], name=name, **options)
         self.reason = ""
-        # Calls until a child that was captured for its parent is looked at: is it worth it?
-        self._looks_at = _CALLS_TO_LOOK if "." in name else 0
 
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
@@ -326,13 +315,8 @@ class _ModuleCall(NotCopied):
         if part is None:
             return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
         result = part(*inputs, **keywords)
-        if part.ran():
-            if not part.is_resting() and (reason := part.refused_for_good()):
-                self._descend(reason)
-        elif self._looks_at:
-            self._looks_at -= 1
-            if not self._looks_at and (count := part.few_operators()):
-                part.rest(f"It has {count} operators, too few to gain by a replay; it runs eagerly.")
+        if part.ran() and not part.is_resting() and (reason := part.refused_for_good()):
+            self._descend(reason)
         return result
 
     def told(self) -> str:
