@@ -1,10 +1,8 @@
 """overdrive.install(optimizers=True) and python -m overdrive --optimizers: optimizers that nobody gives to captured()."""
 import copy
 import gc
-import itertools
 import pickle
 import sys
-import types
 import weakref
 
 import pytest
@@ -253,23 +251,30 @@ def test_a_whole_step_may_hold_one():
     assert step.stats()["replayed"] > 0, step.refusal()
 
 
-@pytest.mark.parametrize(("always", "later", "gives_way"), [("0", 2.0, True), ("0", 0.5, False), ("1", 2.0, False)])
-def test_replays_that_are_slower_than_the_first_calls_give_way(monkeypatch, always, later, gives_way):
-    """By the clock of the test a call takes a second, and each of those after the first ones `later` seconds."""
-    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", always)
-    monkeypatch.setattr("overdrive.step.budget.is_unlimited", lambda always: True)  # what recordings cost has tests of its own
-    readings = itertools.count()
-    monkeypatch.setattr("overdrive.step.optimizer_part.time", types.SimpleNamespace(
-        perf_counter=lambda: (1.0 if (at := next(readings)) < 2 * CALLS_FIRST else later) * at))
-    steps = 3 * CALLS_FIRST + 20
-    ours, optimizer = trained(lambda p: O.Adam(p, 0.05), True, steps=steps)
+@pytest.mark.parametrize(("is_unlimited", "replay", "gives_way"), [(False, 100, True), (False, 10, False), (True, 100, False)])
+def test_replays_that_are_slower_than_plain_calls_give_way(monkeypatch, is_unlimited, replay, gives_way):
+    """By the clock of the test: `replay` microseconds from one replay to the next, and 20 from one plain call to the next."""
+    now = [1]
+    monkeypatch.setattr("overdrive.step.budget.clock", lambda: now[0])
+    monkeypatch.setattr("overdrive.step.budget.is_unlimited", lambda always: is_unlimited)
+    monkeypatch.setattr("overdrive.step.budget._SHORT", 0)
+    replayed = [0]
+
+    def time_passes(optimizer, i):
+        made = overdrive.part_of(optimizer).stats()["replayed"] if i >= CALLS_FIRST else 0
+        now[0] += 1000 * (replay if made > replayed[0] else 20)
+        replayed[0] = made
+
+    steps = CALLS_FIRST + 60
+    ours, optimizer = trained(lambda p: O.Adam(p, 0.05), True, steps=steps, between=time_passes)
     part = overdrive.part_of(optimizer)
-    assert part.stats()["calls"] == steps and ("slower than the step() of its first calls" in part.refusal()) == gives_way
-    assert (part.stats()["replayed"] == CALLS_FIRST) == gives_way
+    assert part.stats()["calls"] == steps and ("Replays are not faster here" in part.refusal()) == gives_way
+    assert (part.stats()["replayed"] < 20) == gives_way
+    replayed[0] = part.stats()["replayed"]
     part.reset()
     for _ in range(10):
         optimizer.step()
-    assert part.refusal() == ""
+    assert part.stats()["replayed"] > replayed[0]
     eager, _ = trained(lambda p: O.Adam(p, 0.05), False, steps=steps)
     assert all(torch.equal(a, b) for a, b in zip(ours[:steps], eager[:steps]))
 

@@ -33,6 +33,10 @@ _SMALL = 200_000
 _SLOWER = 1.1
 
 
+def is_unlimited(always: bool) -> bool:
+    return always or os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") == "1"
+
+
 class Budget:
     """Of one captured function. Used by the thread that is in its call; knows times, and not what is recorded."""
 
@@ -40,7 +44,7 @@ class Budget:
 
     def __init__(self, always: bool) -> None:
         # Whether calls are replayed whatever that costs.
-        self.is_off = always or os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") == "1"
+        self.is_off = is_unlimited(always)
         # Nanoseconds from one plain call to the next, of the plain call alone, and from one replay to the next; 0: not known.
         self.eager = self.own = self.replay = 0
         # Calls that are timed from now on.

@@ -3,8 +3,6 @@ from __future__ import annotations
 
 import copyreg
 import functools
-import os
-import time
 import weakref
 from typing import Any
 
@@ -13,7 +11,7 @@ from overdrive.native.quick import NOT_TAKEN, OPEN, not_taken
 from overdrive.optimizers.one import Optimizer
 from overdrive.reads.code import is_watched
 from overdrive.reads.optimizers import is_of_the_program
-from overdrive.step.api import _REPLAYED, CapturedStep
+from overdrive.step.api import CapturedStep
 from overdrive.step.methods import NotCopied
 
 # A replay copies the gradients first. Of more than this, the copies cost more than what they save.
@@ -21,7 +19,6 @@ _MOST_BYTES = 512 << 10
 _CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
 _FIRST = ("The first calls of an optimizer that nobody has given to captured() are PyTorch's, since one that is made for a few steps would gain "
           "nothing.")
-_SLOWER = "Its replays were slower than the step() of its first calls, {:.0f} and {:.0f} microseconds, and step() is PyTorch's."
 _OF_THE_PROGRAM = ("It is of a class of your own, and step() is that of the class; capture the whole step, overdrive.capture(step), where it is a "
                    "function.")
 # Under which an optimizer has its update, which leads back to it: both die together.
@@ -45,10 +42,6 @@ class _Update(NotCopied):
         self.inside = False
         # Calls that are PyTorch's before the first is recorded, and those that were.
         self._calls_first, self._first = calls_first, 0
-        # Seconds that those took and so many replays after them, and what follows from that.
-        self._eager: list[float] = []
-        self._replays: list[float] = []
-        self._is_slower = False
         # Of the gradients of the last call: how many, and their bytes.
         self._sized, self._bytes = -1, 0
         self._strided = torch.strided
@@ -70,31 +63,16 @@ class _Update(NotCopied):
         return captured
 
     def is_pytorchs(self) -> bool:
-        """Whether this call is PyTorch's: one of the first, or any, where replays were slower."""
-        if self._is_slower and not self.captured._given_up:  # it was reset
-            self._is_slower = False
-        return (self._first < self._calls_first or self._is_slower) and not is_watched()
+        """Whether this call is PyTorch's: one of the first of an optimizer that nobody has given to captured(), or any, once its replays were
+        found to bring nothing."""
+        return self._calls_first > 0 and not is_watched() and (self._first < self._calls_first or bool(self.captured._given_up))
 
     def pytorchs(self, step: Any, *arguments: Any, **keywords: Any) -> Any:
-        if self._is_slower:
+        if self._first < self._calls_first:
+            self._first += 1
+        else:
             self.captured.note_beside("")
-            return step(*arguments, **keywords)
-        self._first += 1
-        start = time.perf_counter()
-        loss = step(*arguments, **keywords)
-        self._eager.append(time.perf_counter() - start)
-        return loss
-
-    def _weigh(self, seconds: float) -> None:
-        """A replay has taken so long. The clock sees what Python does around it, too."""
-        self._replays.append(seconds)
-        if len(self._replays) < len(self._eager):
-            return
-        eager, replay = (sorted(each)[len(each) // 4] for each in (self._eager, self._replays))
-        self._eager.clear()
-        self._is_slower = replay > eager and os.environ.get("OVERDRIVE_CAPTURE_ALWAYS") != "1"
-        if self._is_slower:
-            self.captured._given_up = _SLOWER.format(replay * 1e6, eager * 1e6)
+        return step(*arguments, **keywords)
 
     def _step(self, *_: Any) -> None:
         self._base_step(self._optimizer())
@@ -128,12 +106,6 @@ class _Update(NotCopied):
             elif reason := self._why_not(gradients):
                 self.captured.note_beside(reason)
                 self._base_step(optimizer)
-            elif self._eager:
-                start, captured = time.perf_counter(), self.captured
-                captured(*gradients)
-                captured._quick.disarm()  # the clock is Python's
-                if captured._form is _REPLAYED:
-                    self._weigh(time.perf_counter() - start)
             else:
                 self.captured(*gradients)
         finally:
