@@ -65,10 +65,7 @@ class Optimizer:
         name = type(self.optimizer).__name__
         if self._rule is None and not self._has_constants:
             return NOT_UNDERSTOOD.format(name)
-        import torch.optim.optimizer as every
-
-        if (self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks
-                or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks):
+        if any(self._hooks_on_step()):
             return f"{name} has hooks on step(), which a replay would not call; call them outside the function."
         if not _is_pytorch_step(self.optimizer):
             return (f"step() of {name} was replaced by another function, which a replay would not call; call step() outside "
@@ -91,10 +88,10 @@ class Optimizer:
                     return f"{name} has a tensor as {key}, which is not understood in a captured step; give a number."
                 if any(is_scalar(number) and not isinstance(number, float) for number in (value if key == "betas" else (value,))):
                     return f"{name} has a number of NumPy's as {key}, whose arithmetic rounds otherwise than Python's; give float({key})."
-            if _overlap([parameter for each in self.optimizer.param_groups for parameter in each["params"]]):
-                return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
             if any(p.is_complex() or p.device.type != "cpu" for p in group["params"]):
                 return f"{name} has a parameter that is complex or not on the CPU; leave its step() outside."
+        if _overlap([parameter for group in self.optimizer.param_groups for parameter in group["params"]]):
+            return f"Two parameters of {name} share memory, and a captured step updates each for itself; give one of them."
         return ""
 
     def write_numbers(self, ahead: Mapping[int, Mapping[str, Any]] = _NONE_AHEAD) -> str:
@@ -132,12 +129,13 @@ class Optimizer:
 
     def takes_closures(self) -> bool:
         """Whether step(closure) is the closure, and then step()."""
+        return (self._rule is not None or self._has_constants) and not any(self._hooks_on_step())
+
+    def _hooks_on_step(self) -> tuple[dict[Any, Any], ...]:
         import torch.optim.optimizer as every
 
-        optimizer = self.optimizer
-        return (self._rule is not None or self._has_constants) and not (
-            optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-            or every._global_optimizer_pre_hooks or every._global_optimizer_post_hooks)
+        return (self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks,
+                every._global_optimizer_pre_hooks, every._global_optimizer_post_hooks)
 
     def has_written_options(self) -> bool:
         """Whether the options are those that write_numbers() has put into tensors."""
@@ -193,16 +191,12 @@ class Optimizer:
 
     def structure(self) -> list[Read]:
         """Everything but numbers whose change asks for another recording."""
-        import torch.optim.optimizer as every
-
         optimizer = self.optimizer
         name = f"the state, a parameter or a hook of {type(optimizer).__name__}"
         own = optimizer.__dict__
         reads = [Read(ENTRY, own, key, name) for key in ("state", "param_groups", *_METHODS)]
         reads += [Read(ENTRY, entries_of(kind), key, f"{kind.__name__}.{key}") for kind in type(optimizer).__mro__[:-1] for key in _METHODS]
-        reads += [Read(VALUES, hooks, None, name) for hooks in (
-            optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks,
-            every._global_optimizer_pre_hooks, every._global_optimizer_post_hooks, optimizer.state)]
+        reads += [Read(VALUES, each, None, name) for each in (*self._hooks_on_step(), optimizer.state)]
         reads.append(Read(SIZE, optimizer.param_groups, None, name))
         for index, group in enumerate(optimizer.param_groups):
             reads.append(Read(ITEM, optimizer.param_groups, index, name))
@@ -307,7 +301,7 @@ class Optimizer:
         self.optimizer._init_group(group, parameters, gradients, *states)
         if not parameters:
             return
-        if rule.operator == "sgd_" and any(buffer is None for buffer in states[0]):
+        if rule.name == "sgd" and any(buffer is None for buffer in states[0]):
             # The first update of a parameter makes its buffer; the next recording is another one.
             rule.update(group, parameters, gradients, states)
             for parameter, buffer in zip(parameters, states[0]):

@@ -13,8 +13,9 @@ from overdrive.tools.compare import _Saved, _state_of
 from overdrive.tools.engine import installed, switch_off, switch_on
 
 _ROUNDS = 3
-# Calls before a captured step is on the clock: its first four are eager, and a parameter without a gradient costs one more.
-_WARM_UP = 6
+# Calls before a captured step is on the clock: its first four are eager, and an optimizer that is found, and a parameter without a gradient, cost
+# one more each.
+_WARM_UP = 8
 # Less than this is noise.
 _WORTH_IT = 0.97
 
@@ -43,17 +44,10 @@ class Advice:
         return "\n".join([*lines, "fastest: " + ("; ".join(todo) or "as it is")])
 
 
-def _optimizer_of(state: Iterable[Any]) -> Any:
-    import torch
-
-    found = {id(item): item for item in state if isinstance(item, torch.optim.Optimizer)}
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
 def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps: int = 20, state: Iterable[Any] | None = None) -> Advice:
     """Times ``step(*inputs)`` with one thread and with all that PyTorch uses now, on stock, switched and captured, and says what to set.
 
-    The step is one that :func:`capture` takes. ``optimizer`` is the one that it steps, and is found where it has one by name. Everything that
+    The step is one that :func:`capture` takes, and ``optimizer`` that which it steps, if it is not to be found. Everything that
     it trains is put back, as :func:`compare` does, and so are the number of threads and the engine. Small tensors are often faster with one
     thread than with many. Threads change bits: compare runs of equal numbers.
 
@@ -74,7 +68,6 @@ def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps:
     if steps < 1:
         raise ValueError(f"advise was given steps={steps}, and takes 1 and more")
     named = _state_of(step) if state is None else {f"state[{index}]": item for index, item in enumerate(state)}
-    optimizer = _optimizer_of(named.values()) if optimizer is None else optimizer
     saved, was_installed, threads = _Saved(named), installed(), torch.get_num_threads()
     refusal = ""
     made: dict[tuple[str, int], list[float]] = {}
