@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from overdrive.values.forms import filled, form_of, others_in
@@ -9,41 +10,27 @@ from overdrive.values.keys import Number, Same
 from overdrive.values.same import is_number
 
 
+@dataclass(slots=True)
 class Nested:
     """In a template: a container, and which of the call's tensors it has."""
 
-    __slots__ = ("form", "places")
-
-    def __init__(self, form: Any, places: list[int]) -> None:
-        self.form, self.places = form, places
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Nested) and self.places == other.places and bool(self.form == other.form)
-
-    __hash__ = None  # type: ignore[assignment]
+    places: list[int]
+    form: Any
 
 
+@dataclass(slots=True)
 class Named:
     """In a template: the part after it goes by a keyword."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Named) and self.name == other.name
-
-    __hash__ = None  # type: ignore[assignment]
+    name: str
 
 
+@dataclass(slots=True, eq=False)
 class Arguments:
     """As the function takes them."""
 
-    __slots__ = ("by_place", "by_name")
-
-    def __init__(self, by_place: list[Any], by_name: dict[str, Any]) -> None:
-        self.by_place, self.by_name = by_place, by_name
+    by_place: list[Any]
+    by_name: dict[str, Any]
 
 
 class Given:
@@ -82,7 +69,7 @@ class Given:
             return Same(x)
         if (other := others_in(form)) is not None:
             self.reason = f"An argument has an object of {type(other)!r}; give its tensors and numbers one by one, or let the function name it."
-        nested = Nested(form, [self._place(leaf) for leaf in leaves])
+        nested = Nested([self._place(leaf) for leaf in leaves], form)
         self._containers[index] = x, nested
         return nested
 
