@@ -132,16 +132,10 @@ class Names:
             if not _is_called(code, steps, after - 1):
                 self.passed_chains.add(chain)
             return
-        following = steps[after:]
-        call = next((at for at, step in enumerate(following) if step.opname == "CALL"), None)
-        if name == "globals" and call == 0:
-            named = _named_item(steps, after + 1)
-            if named is None and not _is(steps, after + 1, "CONTAINS_OP"):
-                self.any_global = where
-
-
-def _is_constant_text(steps: list[Step], index: int) -> bool:
-    return _is(steps, index, "LOAD_CONST") and isinstance(steps[index].argval, str)
+        is_written = _is(steps, after + 1, "CONTAINS_OP") or (
+            _is(steps, after + 1, "LOAD_CONST") and isinstance(steps[after + 1].argval, str) and _is(steps, after + 2, *_SUBSCRIPTS))
+        if name == "globals" and _is(steps, after, "CALL") and not is_written:
+            self.any_global = where
 
 
 def _leads_on(steps: list[Step], index: int) -> bool:
@@ -191,16 +185,6 @@ def _is_self(step: Step) -> bool:
 
 def _is(steps: list[Step], index: int, *names: str) -> bool:
     return index < len(steps) and steps[index].opname in names
-
-
-def _named_item(steps: list[Step], after: int) -> str | None:
-    """The constant by which an item of a dict is taken, as d["k"] or d.get("k") does."""
-    if _is(steps, after, "LOAD_ATTR", "LOAD_METHOD") and steps[after].argval in ("get", "pop", "setdefault", "__getitem__"):
-        is_whole = _is_constant_text(steps, after + 1) and not _leads_on(steps, after + 1) and not _is(steps, after + 2, *_SUBSCRIPTS, "BINARY_OP")
-        return steps[after + 1].argval if is_whole else None
-    if _is(steps, after, "LOAD_CONST") and isinstance(steps[after].argval, str) and _is(steps, after + 1, *_SUBSCRIPTS):
-        return str(steps[after].argval)
-    return None
 
 
 def _strings_in(values: Any) -> Iterator[str]:
