@@ -233,6 +233,7 @@ Object QuickCall::run() {
   if (error_ || !armed.is_armed || static_cast<int64_t>(results_.size()) != armed.outputs || !armed.own.holds())
     return known(kOpen);
   ++armed.hits;
+  --armed.is_armed;
   const std::vector<at::Tensor> results = std::exchange(results_, {});
   Object const result = in_form(results, armed.form);
   release();

@@ -22,6 +22,7 @@ using Object = void*;
 
 // Written by Python (python/overdrive/native/quick.py), which keeps what it names.
 struct Armed {
+  // How many calls may go this way; 0: it is not armed.
   int64_t is_armed;
   // Python's own state, and options.
   Look own;

@@ -265,11 +265,11 @@ def test_replays_that_are_slower_than_plain_calls_give_way(monkeypatch, is_unlim
         now[0] += 1000 * (replay if made > replayed[0] else 20)
         replayed[0] = made
 
-    steps = CALLS_FIRST + 60
+    steps = CALLS_FIRST + 120
     ours, optimizer = trained(lambda p: O.Adam(p, 0.05), True, steps=steps, between=time_passes)
     part = overdrive.part_of(optimizer)
     assert part.stats()["calls"] == steps and ("Replays are not faster here" in part.refusal()) == gives_way
-    assert (part.stats()["replayed"] < 20) == gives_way
+    assert (part.stats()["replayed"] < 60) == gives_way
     replayed[0] = part.stats()["replayed"]
     part.reset()
     for _ in range(10):

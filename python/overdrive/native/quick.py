@@ -14,6 +14,8 @@ NOT_TAKEN, OPEN = NotImplemented, Ellipsis
 _CALL, _STEP, _ZERO_GRAD = range(3)
 # How many calls go through Python before another try, at most, where none went without it.
 _MOST_WAITS = 64
+# How many calls go without Python until one goes through it again; and where the time from one to the next is taken.
+_ALL, _TIMED = 1 << 62, 16
 
 
 class Look(ctypes.Structure):
@@ -60,15 +62,18 @@ class Quick:
         """Of the call that is open; or its error."""
         return function("QuickCalls.take_results")(self._address)
 
-    def disarm(self) -> None:
+    def disarm(self) -> int:
+        """How many calls have gone without Python since it was armed."""
+        hits: int = 0 if self._kept is None else self.armed.hits
         self.armed.is_armed = 0
         self._kept = None
+        return hits
 
-    def may_arm(self) -> bool:
+    def may_arm(self, is_timed: bool) -> bool:
         """Whether it is worth it: not in each call of a program that changes something in each."""
         if not self.is_there:
             return False
-        if self.armed.hits:
+        if self.armed.hits or is_timed:
             self._waited = 0
         elif self._waits:
             self._waits -= 1
@@ -77,10 +82,10 @@ class Quick:
         self.armed.hits = 0
         return True
 
-    def arm(self, kept: Any) -> None:
+    def arm(self, kept: Any, is_timed: bool) -> None:
         """``kept``: all that `armed` names."""
         self._kept = kept
-        self.armed.is_armed = 1
+        self.armed.is_armed = _TIMED if is_timed else _ALL
 
 
 _probing = threading.Lock()

@@ -62,12 +62,12 @@ class CapturedStep(Method, StepQuick):
             self._busy.release()
 
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        self._quick.disarm()
+        hits = self._quick.disarm()
         if self._rest:
             return self._rested(Arguments(list(inputs), keywords) if keywords else inputs)
         budget = self._budget
         if budget.timing:
-            budget.tick(self._form is _REPLAYED)
+            budget.tick(self._form is _REPLAYED, 1 + hits)
         template: tuple[Any, ...] = ()
         tensors: Sequence[Any] = inputs
         given = None
@@ -148,7 +148,7 @@ class CapturedStep(Method, StepQuick):
         budget = self._budget
         if not budget.timing:
             return self._eager(inputs, self._eager_reason)
-        budget.tick(False)
+        budget.tick(False, 1)
         try:
             return self._eager(inputs, self._eager_reason)
         finally:

@@ -57,11 +57,11 @@ class Budget:
         # Since when the call under way takes longer; 0: it does not. Of the last timed call, and its thread.
         self._began = self._at = self._thread = 0
 
-    def tick(self, was_replay: bool) -> None:
-        """A call that is timed begins. The one before was a replay, or a plain call."""
+    def tick(self, was_replay: bool, calls: int) -> None:
+        """A call that is timed begins. The one before was a replay, or a plain call; with those that went without Python so many."""
         now, thread = clock(), threading.get_ident()
         if self._at and self._thread == thread:
-            taken = max(now - self._at, 1)
+            taken = max((now - self._at) // calls, 1)
             if was_replay:
                 self.replay = min(self.replay or taken, taken)
             else:

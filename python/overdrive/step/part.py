@@ -84,12 +84,12 @@ class CapturedPart(CapturedStep):
         return *super()._own_names(), "_resting"
 
     def _alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
-        self._quick.disarm()
+        hits = self._quick.disarm()
         if self._rest:
             return self._rested((inputs, keywords))
         budget = self._budget
         if budget.timing:
-            budget.tick(self._form is _REPLAYED)
+            budget.tick(self._form is _REPLAYED, 1 + hits)
         tensors: list[Any] = []
         template = None if keywords else form_of_tensors(inputs, tensors)
         are_tensors = template is not None

@@ -25,12 +25,12 @@ class StepQuick(StepRun):
 
     def _arm(self, variant: _Variant, facts: Any, form: _Form, inputs: int) -> None:
         """After a replay: the next call that finds all of this as it is goes the same way."""
-        quick = self._quick
+        quick, is_timed = self._quick, self._budget.timing > 0
         result = _form_for_c(form.result)
         if (facts or result is None or form.left or form.assigned or form is not self._one_form or variant.numbers is not None
                 or variant.settings or self._watch is not None or self._written_ahead or self._unsure or self._found_optimizers
                 or self._structure is None or not variant.reads.look.is_whole or not self._structure.look.is_whole
-                or self._budget.timing or not quick.may_arm()):
+                or not quick.may_arm(is_timed)):
             return
         import torch
         import torch.nn.utils.parametrize as parametrize
@@ -58,7 +58,7 @@ class StepQuick(StepRun):
         armed.structure, armed.reads = ctypes.addressof(self._structure.look), ctypes.addressof(variant.reads.look)
         armed.inputs, (armed.form, armed.outputs) = inputs, result
         armed.parameters, armed.count = parameters.buffer_info()[0] if self._updated is not None else None, len(parameters)
-        quick.arm((values, parameters, [(key, value) for _, key, value in entries], variant.reads, self._structure, optimizer))
+        quick.arm((values, parameters, [(key, value) for _, key, value in entries], variant.reads, self._structure, optimizer), is_timed)
 
 
 def _form_for_c(form: Any) -> tuple[int, int] | None:
