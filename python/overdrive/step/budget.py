@@ -58,7 +58,7 @@ class Budget:
         self._began = self._at = self._thread = 0
 
     def tick(self, was_replay: bool, calls: int) -> None:
-        """A call that is timed begins. The one before was a replay, or a plain call; with those that went without Python so many."""
+        """A call that is timed begins. The one before was a replay, or a plain call. ``calls``: it, and those that went without Python since."""
         now, thread = clock(), threading.get_ident()
         if self._at and self._thread == thread:
             taken = max((now - self._at) // calls, 1)
