@@ -73,14 +73,15 @@ make_root() {  # VERSION
 
 # --- what is run -----------------------------------------------------------------------------
 
-# in_root ROOT COMMAND...: this checkout lies there at the same place. The mounts end with the command.
+# in_root ROOT COMMAND...: this checkout lies there at the same place, with what is mounted in it. The mounts end with the command.
+# Tests interrupt programs, and what a shell started in the background ignores SIGINT.
 in_root() {
   local root=$1
   shift
   mkdir -p "$root$PWD"
   # shellcheck disable=SC2016
-  unshare --mount bash -c 'mount --bind "$PWD" "$0$PWD"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"
-    here=$PWD; exec chroot "$0" env --chdir="$here" "$@"' "$root" "$@"
+  unshare --mount bash -c 'mount --rbind "$PWD" "$0$PWD"; mount --rbind /dev "$0/dev"; mount -t proc proc "$0/proc"
+    here=$PWD; exec chroot "$0" env --chdir="$here" --default-signal=INT "$@"' "$root" "$@"
 }
 
 test_files() { sed -n '/^foreach(_name$/,/)/s/^    \([a-z_]*\)$/\1/p' test/python/CMakeLists.txt; }
@@ -91,7 +92,7 @@ run_suite() {  # VERSION
   if make_root "$version"; then
     program=/usr/bin/python$version command=(in_root "$kHere/$version/root")
   else
-    program=$(program_of "$version") command=(env)
+    program=$(program_of "$version") command=(env --default-signal=INT)
     [[ -n $program ]] || { say "no Python $version is here, and Debian's cannot be had: $kHere/log"; return; }
   fi
   fetch_site "$version" || { say "no PyTorch $kTorch for Python $version: $kHere/log"; return; }
