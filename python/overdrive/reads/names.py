@@ -30,6 +30,10 @@ _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordi
               "<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor"}
 
 
+# Rooms for the interpreter's notes, and the room beside what is called.
+_CACHE, _PUSH_NULL = dis.opmap.get("CACHE", 0), dis.opmap.get("PUSH_NULL", -1)
+
+
 class Names:
     """What a code object names: each with the line of its first use."""
 
@@ -43,7 +47,7 @@ class Names:
         self.chains: dict[tuple[str, ...], str] = {}
         # Attributes whose absence the code, or a caller, takes for an answer.
         self.caught: dict[str, str] = {}
-        # Of these, and of getattr() and hasattr(), those that are asked of `self`, and of other objects.
+        # Of these, those that are asked of `self`, and of other objects.
         self.asked_of_self: dict[str, str] = {}
         self.asked: dict[str, str] = {}
         # Where it finds globals by names that it computes.
@@ -55,17 +59,6 @@ class Names:
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
         self._read(code)
-        # Attributes that may not be there, or that are named by a string.
-        self.strings_of_attributes: dict[str, str] = {}
-        for find in finds_of(code):
-            if find.name[0] == "const" and isinstance(find.name[1], str) and find.of != MODULES:
-                of_self = find.of == ("local", "self") and code.co_varnames[:1] == ("self",)
-                for name in find.name[1].split("."):
-                    self.strings_of_attributes.setdefault(name, find.where)
-                    (self.asked_of_self if of_self else self.asked).setdefault(name, find.where)
-        # Where it fills texts, whose fields may name attributes.
-        if where := next((self.attributes[name] for name in _FILLS_TEXTS if name in self.attributes), ""):
-            self.strings_of_attributes.update(dict.fromkeys((name for text in self.strings for name in fields_of(text)), where))
         # Whether a handler of its own takes a missing attribute for an answer.
         self.catches = bool(self.caught) or any(name in self.globals for name in _TAKES_MISSING)
         if "suppress" in self.globals or "suppress" in self.attributes:
@@ -174,9 +167,10 @@ def _is_called(code: types.CodeType, steps: list[Step], index: int) -> bool:
 @functools.lru_cache(maxsize=64)
 def _beside_room(code: types.CodeType) -> frozenset[int]:
     """Offsets of instructions beside which a PUSH_NULL stands, on the side where this Python has it."""
-    raw = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+    words = code.co_code
+    raw = [offset for offset in range(0, len(words), 2) if words[offset] not in (_CACHE, dis.EXTENDED_ARG)]
     pairs = zip(raw, raw[1:]) if sys.version_info >= (3, 13) else zip(raw[1:], raw)
-    return frozenset(one.offset for one, beside in pairs if beside.opname == "PUSH_NULL")
+    return frozenset(offset for offset, beside in pairs if words[beside] == _PUSH_NULL)
 
 
 def _is_self(step: Step) -> bool:
@@ -212,6 +206,29 @@ def _caught_ranges(code: types.CodeType, steps: list[Step]) -> list[tuple[int, i
     return ranges
 
 
+class Asked:
+    """Attributes that code asks for by strings, or whose absence it takes for an answer. PyTorch's own code is not asked for them."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        names = names_of(code)
+        self.of_self, self.of_others = dict(names.asked_of_self), dict(names.asked)
+        self.by_strings: dict[str, str] = {}
+        for find in finds_of(code):
+            if find.name[0] == "const" and isinstance(find.name[1], str) and find.of != MODULES:
+                of_self = find.of == ("local", "self") and code.co_varnames[:1] == ("self",)
+                for name in find.name[1].split("."):
+                    self.by_strings.setdefault(name, find.where)
+                    (self.of_self if of_self else self.of_others).setdefault(name, find.where)
+        # Where it fills texts, whose fields may name attributes.
+        if where := next((names.attributes[name] for name in _FILLS_TEXTS if name in names.attributes), ""):
+            self.by_strings.update(dict.fromkeys((name for text in names.strings for name in fields_of(text)), where))
+
+
 @functools.lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> Names:
     return Names(code)
+
+
+@functools.lru_cache(maxsize=4096)
+def asked_by(code: types.CodeType) -> Asked:
+    return Asked(code)

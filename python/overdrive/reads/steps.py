@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 import types
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ class Step(NamedTuple):
     line: int
 
 
+@functools.lru_cache(maxsize=64)
 def steps_of(code: types.CodeType) -> list[Step]:
     """Its instructions, without those that do nothing. What other versions of Python put into one is several, so that whoever reads them
     knows one version."""

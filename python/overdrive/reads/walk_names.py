@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from overdrive.reads.code import Watcher
-from overdrive.reads.names import NAMERS, names_of
+from overdrive.reads.names import NAMERS, asked_by, names_of
 
 # Functions of data sets, samplers and loaders that look at items.
 _TAKES_ITEMS = ("__getitem__", "__getitems__", "__iter__", "__next__", "fetch")
@@ -95,16 +95,16 @@ class WalkNames:
 
     def _take(self, code: types.CodeType) -> None:
         """More code that ran, or may run."""
-        names = names_of(code)
-        self._asked.update(names.asked)
-        if names.asked_of_self:
-            self._asked_of_self.setdefault(code, {}).update(names.asked_of_self)
+        names, asked = names_of(code), asked_by(code)
+        self._asked.update(asked.of_others)
+        if asked.of_self:
+            self._asked_of_self.setdefault(code, {}).update(asked.of_self)
         self._strings |= names.strings
         self._passed |= names.passed.keys()
         self._passed_chains |= names.passed_chains
-        self._optional.update(names.strings_of_attributes)
+        self._optional.update(asked.by_strings)
         self._optional.update(names.caught)
-        for name, where in [*names.attributes.items(), *names.strings_of_attributes.items()]:
+        for name, where in [*names.attributes.items(), *asked.by_strings.items()]:
             for known in (self._attributes, self._nn_attributes, self._standard_attributes):
                 known.setdefault(name, where)
         for name, line in names.passed.items():
