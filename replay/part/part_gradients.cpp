@@ -84,6 +84,7 @@ std::string PartGradients::note(const std::vector<Before>& before, const Recorde
 std::string PartGradients::note(const Before& before, const Recorder& recorder, Leaf& leaf) const {
   if (leaf.weak.expired()) return "";
   const at::Tensor& gradient = leaf.raw->grad();
+  leaf.has_one = before.gradient.has_value();
   if (!before.gradient) {
     leaf.had_none = true;
     return gradient.defined() ? kAnother : "";
@@ -109,6 +110,12 @@ bool PartGradients::is_unseen(const std::vector<at::Tensor>& inputs) const {
   return std::any_of(leaves_.begin(), leaves_.end(), [](const Leaf& leaf) {
     if ((leaf.had_one && leaf.had_none) || leaf.weak.expired()) return false;
     return leaf.raw->grad().defined() ? !leaf.had_one : !leaf.had_none;
+  });
+}
+
+bool PartGradients::are_as_noted() const {
+  return std::all_of(leaves_.begin(), leaves_.end(), [](const Leaf& leaf) {
+    return leaf.weak.expired() || leaf.raw->grad().defined() == leaf.has_one;
   });
 }
 

@@ -29,6 +29,9 @@ class PartGradients {
 
   // Whether a leaf has a gradient, or has none, and no recorded call was seen to meet it so.
   bool is_unseen(const std::vector<at::Tensor>& inputs) const;
+  // Whether each leaf has a gradient, or none, as in the last recorded call. Elsewhere zero_grad() runs other
+  // operators, which make nothing.
+  bool are_as_noted() const;
   // Why a replay would use another gradient than the function, or null.
   const char* difference() const;
   // A replay does as the function does.
@@ -41,6 +44,8 @@ class PartGradients {
     // What recorded calls have met.
     bool had_one = false;
     bool had_none = false;
+    // What the last one has met.
+    bool has_one = false;
     bool is_taken = false;
     // That the operators were given, or that the function changes.
     std::optional<WeakTensor> used = {};

@@ -207,6 +207,7 @@ PartNode::PartNode(uint64_t rank, std::shared_ptr<PartFunction> function, std::s
       plan_(std::move(plan)),
       counts_(std::move(counts)),
       freed_(plan_->differentiable.size()),
+      arrived_(freed_.size()),
       lease_(std::move(lease)),
       inputs_(inputs),
       before_(std::move(before)) {
@@ -315,15 +316,15 @@ variable_list PartNode::apply(variable_list&& gradients) {
   function_->note_backward();
   const std::lock_guard lock(release_mutex_);
   const std::vector<at::Tensor> arrived = of_outputs(gradients);
-  check_freed(arrived);
   const bool create_graph = at::GradMode::is_enabled();
   const WantedPaths paths;
   const std::vector<bool> wanted = wanted_uses(paths);
   refuse_hooks_on_feeding_outputs();
-  if (std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
+  if (!paths.is_for_all() && std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
     arrived_.assign(arrived_.size(), false);  // eager frees nothing
     return variable_list(wanted.size());
   }
+  check_freed(arrived, wanted);
   refuse_needless_nodes(paths, wanted);
   // No recording has a backward under other modes than its forward, or under autocast.
   const bool has_other_modes =
@@ -356,11 +357,15 @@ variable_list PartNode::apply(variable_list&& gradients) {
   return form < 0 ? again(arrived, wanted, create_graph) : replayed(form, arrived);
 }
 
-void PartNode::check_freed(const std::vector<at::Tensor>& gradients) {
+// Eager asks, and frees, the outputs alone that lead to a tensor that is wanted.
+void PartNode::check_freed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted) {
+  const bool all = std::all_of(wanted.begin(), wanted.end(), [](bool each) { return each; });
   bool is_freed = !lease_.has_value();
-  arrived_.assign(gradients.size(), false);
   for (size_t i = 0; i < gradients.size(); ++i) {
-    arrived_[i] = gradients[i].defined();
+    bool is_asked = all;
+    for (size_t use = 0; use < wanted.size() && !is_asked; ++use)
+      is_asked = wanted[use] && plan_->leads[i][use];
+    arrived_[i] = gradients[i].defined() && is_asked;
     is_freed |= arrived_[i] && freed_[i];
   }
   TORCH_CHECK(!is_freed, torch::autograd::ERR_BACKWARD_TWICE);
@@ -466,8 +471,8 @@ variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const st
   const PutBack left(before_, outside_, *plan_);
   const FlagsOfForward flags(inputs_, outside_, *plan_);
   // The recorded forms have not shown what this one needs.
-  const bool may_free = !saves_ && !create_graph && !torch::autograd::get_current_graph_task_keep_graph();
-  saves_for_arrived_ = may_free;
+  const bool may_free = !create_graph && !torch::autograd::get_current_graph_task_keep_graph();
+  saves_for_arrived_ = may_free && !plan_->any.saves;
   return function_->again(
       inputs_, plan_->uses, gradients, wanted, create_graph,
       [this](const std::vector<at::Tensor>& outputs) { check_same_outputs(outputs); },

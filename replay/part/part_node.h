@@ -137,7 +137,7 @@ class PartNode final : public NodeOfPaths {
   base::variable_list replayed(size_t form, const std::vector<at::Tensor>& gradients);
   base::variable_list again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
                             bool create_graph);
-  void check_freed(const std::vector<at::Tensor>& gradients);
+  void check_freed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
   void check_same_outputs(const std::vector<at::Tensor>& outputs) const;
   void let_go();
 

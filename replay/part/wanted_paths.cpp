@@ -1,5 +1,7 @@
 #include "replay/part/wanted_paths.h"
 
+#include "engine/host/graph_task.h"
+
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -42,8 +44,12 @@ void walk(std::vector<const Node*> next, std::unordered_set<const Node*>& seen, 
   }
 }
 
-// The engine's own node before all others has no inputs.
-bool is_root(const Node& node) { return node.num_inputs() == 0; }
+// The first nodes of the backward. The caller holds them; of the table's nodes the one before several roots is
+// gone as soon as it has run.
+std::vector<const Node*> roots_of_backward() {
+  const auto& roots = engine::host::current_graph_task()->graph_roots_;
+  return {roots.begin(), roots.end()};
+}
 
 }  // namespace
 
@@ -77,9 +83,10 @@ bool WantedPaths::lead_from(const Edge& edge) const {
 
 std::vector<Node*> WantedPaths::needless() const {
   std::vector<Node*> nodes;
-  for (const auto& [node, info] : *table_) {
-    if (info.should_execute() && !is_root(*node)) nodes.push_back(node);
-  }
+  std::unordered_set<const Node*> seen;
+  walk(roots_of_backward(), seen, [&](const Node& node) {
+    if (runs(&node)) nodes.push_back(const_cast<Node*>(&node));
+  });
   // What is behind a node comes first.
   std::sort(nodes.begin(), nodes.end(),
             [](const Node* a, const Node* b) { return a->topological_nr() < b->topological_nr(); });
@@ -114,12 +121,10 @@ bool WantedPaths::leave_out(const std::vector<base::WeakNodePtr>& outputs) const
   if (left_out.empty()) return false;
   std::unordered_set<const Node*> seen;
   walk(std::move(ends), seen, [](const Node&) {});
-  // What is before the outputs. The first node is in the table, and all others are behind it.
-  std::vector<const Node*> first;
-  for (const auto& [node, info] : *table_) first.push_back(node);
+  // What is before the outputs.
   bool found = false;
-  walk(std::move(first), seen, [&](const Node& node) {
-    if (is_root(node) || runs(&node)) return;
+  walk(roots_of_backward(), seen, [&](const Node& node) {
+    if (runs(&node)) return;
     for (const Edge& edge : node.next_edges())
       found |= std::find(left_out.begin(), left_out.end(), edge.function.get()) != left_out.end();
   });
