@@ -21,6 +21,7 @@ import logging
 import multiprocessing
 import operator
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -480,6 +481,35 @@ def test_what_is_shown_is_no_reason():
     for _ in range(12):
         step(X)
     assert step.stats()["replayed"] > 6, step.refusal()
+
+
+# Where the filters of a context are not looked at, a replay goes on and eager raises.
+_WARNS = """
+import warnings, torch, overdrive
+
+def train(x):
+    warnings.warn("a", stacklevel=1)
+    return x * 2
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    step = overdrive.capture(train)
+    for _ in range(12):
+        step(torch.ones(2))
+    assert step.stats()["replayed"] > 6, step.refusal()
+    warnings.simplefilter("error")
+    try:
+        step(torch.ones(2))
+    except UserWarning:
+        print("raised")
+"""
+
+
+@pytest.mark.parametrize("options", [[], pytest.param(["-X", "context_aware_warnings=1"], marks=pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="filters are the process's alone"))], ids=["the process", "a context"])
+def test_filters_of_warnings_are_looked_at(options):
+    done = subprocess.run([sys.executable, *options, "-c", _WARNS], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "raised\n", done.stderr
 
 
 def test_the_refusal_says_where_and_what_to_do():

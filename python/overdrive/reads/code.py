@@ -61,7 +61,7 @@ _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, which a replay does not; give it preserve_rng_state=False, if "
               "nothing in it draws any, or leave it out.")
 # Files and folders whose code shows something or logs it.
-_SHOWS = {"logging", "warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
+_SHOWS = {"logging", "warnings.py", "_py_warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
 # Modules whose functions read a float below everything that a float can tell.
 _READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",

@@ -34,7 +34,7 @@ threading.__enter__ threading.__exit__ threading.acquire threading.clear threadi
 # Installed libraries ask these of their own code, messages and threads; a program may ask to decide.
 _FOR_LIBRARIES = _names("argparse calendar gettext importlib inspect locale logging pkgutil platform sysconfig threading unittest")
 # They show something, and no tensor depends on it. What they return may tell which settings they have, and is nothing or one of their objects.
-_SHOWS = _names("linecache logging traceback warnings")
+_SHOWS = _names("linecache logging traceback warnings _py_warnings")
 PURE, SHOWS, OTHER = "pure", "shows", "other"
 # A module that another one imports late and hands over in a cache: from Python 3.12 on, isinstance() of a protocol asks inspect.getattr_static().
 _IMPORTED_LATE = {"typing": "inspect"}

@@ -108,7 +108,8 @@ class Globals(Places):
 
 def _errors_of_warnings() -> tuple[str, ...]:
     """The filters, where one of them makes an error of a warning."""
-    filters = warnings.filters
+    # Since 3.14 catch_warnings() may keep them in a context variable (-X context_aware_warnings).
+    filters = getattr(warnings, "_get_filters", lambda: warnings.filters)()
     return tuple(map(str, filters)) if any(each[0] == "error" for each in filters) else ()
 
 
