@@ -2,6 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/base/generator_states.h"
+#include "engine/base/mutex.h"
 #include "engine/base/no_destructor.h"
 #include "engine/host/graph_task.h"
 #include "engine/host/shared_object.h"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <optional>
 #include <unordered_set>
@@ -80,14 +82,83 @@ bool add_leaves(const BackwardCall& call, Leaves& leaves) {
   return true;
 }
 
-// The stock half of a check on this thread. A node of it may run a backward, which comes to us.
+// The stock half of a check. A node of it may run a backward, which comes to us.
 struct StockHalf {
-  base::GeneratorStates generators;  // of the devices of all its nodes, as before
-  Leaves leaves_of_nested;
-  int depth = 0;
-  bool given_up = false;
+  base::Mutex mutex;  // nodes of several devices may run backwards at once
+  base::GeneratorStates generators OVERDRIVE_GUARDED_BY(mutex);  // of the devices of all its nodes, as before
+  Leaves leaves_of_nested OVERDRIVE_GUARDED_BY(mutex);
+  int depth OVERDRIVE_GUARDED_BY(mutex) = 0;
+  bool given_up OVERDRIVE_GUARDED_BY(mutex) = false;
 };
+
 constinit thread_local StockHalf* stock_half = nullptr;
+
+// A run of stock for a check, on the thread that makes it. Stock runs the nodes of a device on a thread of its
+// own, where the roots of the current graph task tell whose run it is.
+class StockRun {
+ public:
+  // Without a half: that of the node around this. half() is null then where an error has ended it meanwhile.
+  StockRun(const edge_list& roots, StockHalf* half) : roots_(roots) {
+    const base::MutexLock lock(all().mutex);
+    half_ = half != nullptr ? half : half_around();
+    stock_half = half_;
+    all().now.push_back(this);
+    all().count = all().now.size();
+  }
+  ~StockRun() {
+    stock_half = before_;
+    const base::MutexLock lock(all().mutex);
+    std::erase(all().now, this);
+    all().count = all().now.size();
+    all().ended.notify_all();
+  }
+  StockRun(const StockRun&) = delete;
+  StockRun& operator=(const StockRun&) = delete;
+
+  StockHalf* half() const { return half_; }
+
+  static bool is_around() {
+    if (stock_half != nullptr) return true;
+    if (all().count == 0) return false;
+    const base::MutexLock lock(all().mutex);
+    return half_around() != nullptr;
+  }
+  // An error ends a half while a node of another device may still be inside a backward.
+  static void wait_for_those_of(const StockHalf& half) {
+    base::MutexLock lock(all().mutex);
+    lock.wait(all().ended, [&]() OVERDRIVE_REQUIRES(all().mutex) {
+      return std::none_of(all().now.begin(), all().now.end(), [&](auto* run) { return run->half_ == &half; });
+    });
+  }
+
+ private:
+  struct All {
+    base::Mutex mutex;
+    std::vector<const StockRun*> now OVERDRIVE_GUARDED_BY(mutex);
+    std::condition_variable ended;
+    std::atomic<size_t> count = 0;
+  };
+  static All& all() {
+    static base::NoDestructor<All> all;
+    return *all;
+  }
+  static StockHalf* half_around() OVERDRIVE_REQUIRES(all().mutex) {
+    const GraphTask* const task = host::current_graph_task();
+    if (stock_half != nullptr || task == nullptr) return stock_half;
+    for (const StockRun* run : all().now) {
+      if (std::equal(run->roots_.begin(), run->roots_.end(), task->graph_roots_.begin(),
+                     task->graph_roots_.end(),
+                     [](const Edge& edge, const Node* root) { return edge.function.get() == root; })) {
+        return run->half_;
+      }
+    }
+    return nullptr;
+  }
+
+  const edge_list& roots_;
+  StockHalf* half_;
+  StockHalf* const before_ = stock_half;
+};
 
 // Stock sends a nest of 60 to other threads, where we would not know it.
 constexpr int kDeepestNest = 50;
@@ -120,10 +191,16 @@ variable_list execute_on_stock(const BackwardCall& call) {
 // Empty when it had to give up.
 std::optional<Outcome> run_on_stock(const BackwardCall& call, const Leaves& leaves) {
   StockHalf half;
-  half.generators.add(leaves.devices());
-  stock_half = &half;
-  Outcome outcome = observe(leaves.tensors(), [&] { return execute_on_stock(call); });
-  stock_half = nullptr;
+  {
+    const base::MutexLock lock(half.mutex);
+    half.generators.add(leaves.devices());
+  }
+  Outcome outcome = observe(leaves.tensors(), [&] {
+    const auto wait = c10::make_scope_exit([&] { StockRun::wait_for_those_of(half); });
+    const StockRun run(call.roots, &half);
+    return execute_on_stock(call);
+  });
+  const base::MutexLock lock(half.mutex);
   half.generators.restore();
   if (half.given_up) return std::nullopt;
   return outcome;
@@ -202,16 +279,24 @@ bool shadow_check_is_due(int every) {
   return calls.fetch_add(1, std::memory_order_relaxed) % static_cast<uint64_t>(every) == 0;
 }
 
-bool inside_stock_half() { return stock_half != nullptr; }
+bool inside_stock_half() { return StockRun::is_around(); }
 
 variable_list run_inside_stock_half(const BackwardCall& call) {
-  StockHalf& half = *stock_half;
-  const bool may_run_twice = add_leaves(call, half.leaves_of_nested);
-  if (!may_run_twice || half.depth == kDeepestNest) half.given_up = true;
-  if (half.given_up) throw GivenUp();
-  half.generators.add(half.leaves_of_nested.devices());
-  ++half.depth;
-  const auto leave = c10::make_scope_exit([&] { --half.depth; });
+  const StockRun run(call.roots, nullptr);
+  if (run.half() == nullptr) throw GivenUp();
+  StockHalf& half = *run.half();
+  {
+    const base::MutexLock lock(half.mutex);
+    const bool may_run_twice = add_leaves(call, half.leaves_of_nested);
+    if (!may_run_twice || half.depth == kDeepestNest) half.given_up = true;
+    if (half.given_up) throw GivenUp();
+    half.generators.add(half.leaves_of_nested.devices());
+    ++half.depth;
+  }
+  const auto leave = c10::make_scope_exit([&] {
+    const base::MutexLock lock(half.mutex);
+    --half.depth;
+  });
   return execute_on_stock(call);
 }
 

@@ -19,9 +19,9 @@ bool shadow_check_is_due(int every);
 base::variable_list run_with_shadow_check(const BackwardCall& call,
                                           const std::function<base::variable_list()>& ours);
 
-// Whether this thread is in the half that runs on stock. A backward that a node of it runs keeps its graph
-// and has the gradients of its leaves put back at the end, because ours will run it again. One that
-// has hooks, or is too deep, ends the check: the call is then run by `ours` only.
+// Whether this thread is in the half that runs on stock, also as stock's thread of a device. A backward that a
+// node of it runs keeps its graph and has the gradients of its leaves put back at the end, because ours will
+// run it again. One that has hooks, or is too deep, ends the check: the call is then run by `ours` only.
 bool inside_stock_half();
 base::variable_list run_inside_stock_half(const BackwardCall& call);
 

@@ -3,7 +3,8 @@
     run.py [NAME ...] [--short] [--by-turns] [--build DIRECTORY] [--jobs N]
 
 A file NAME.conf says in lines that begin with # what the setting is, and has lines `VARIABLE=VALUE`, `tests: REGEX` (what the setting can change),
-`short: REGEX` (some of them, a minute or so), and for each test that it leaves out `leave out TEST: REASON`. `--by-turns` runs one setting, the next one for each commit. Exit status: 1 when a test fails.
+`short: REGEX` (some of them, a minute or so), and for what it leaves out `leave out NAME: REASON`: NAME is a test of CTest, or cases of GoogleTest as
+its filter takes them. `--by-turns` runs one setting, the next one for each commit. Exit status: 1 when a test fails.
 """
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LINE = re.compile(r"(?P<variable>[A-Z_]+)=(?P<value>\S+)|(?P<which>tests|short): (?P<pattern>\S+)|leave out (?P<test>\w+): (?P<reason>.+)")
+LINE = re.compile(r"(?P<variable>[A-Z_]+)=(?P<value>\S+)|(?P<which>tests|short): (?P<pattern>\S+)|leave out ((?P<test>\w+)|(?P<cases>\S+)): (?P<reason>.+)")
 
 
 @dataclasses.dataclass
@@ -27,12 +28,13 @@ class Config:
     variables: dict[str, str]
     patterns: dict[str, str]
     left_out: dict[str, str]
+    cases: dict[str, str]
 
 
 def read(name):
     lines = (HERE / f"{name}.conf").read_text().splitlines()
     about = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
-    config = Config(name, about, {}, {}, {})
+    config = Config(name, about, {}, {}, {}, {})
     for line in lines:
         if not line or line.startswith("#"):
             continue
@@ -43,8 +45,12 @@ def read(name):
             config.variables[found["variable"]] = found["value"]
         elif found["which"]:
             config.patterns[found["which"]] = found["pattern"]
+        elif found["cases"]:
+            config.cases[found["cases"]] = found["reason"]
         else:
             config.left_out[found["test"]] = found["reason"]
+    if config.cases:
+        config.variables["OVERDRIVE_TEST_LEAVE_OUT"] = ":".join(config.cases)
     return config
 
 

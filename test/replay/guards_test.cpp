@@ -23,14 +23,14 @@ using testing::HasSubstr;
 struct CaptureGuards : testing::Test {
   void change(SideBySide& both, const SideBySide::Between& action) {
     ASSERT_EQ(both.run(8), "");
-    ASSERT_GT(both.step().stats().replayed, 2u) << both.step().explain();
+    ASSERT_GT(replays(both.step().stats()), 2u) << both.step().explain();
     const CaptureStats before = both.step().stats();
     EXPECT_EQ(both.run(12,
                        [&](Training& training, int i) {
                          if (i == 2) action(training, i);
                        }),
               "");
-    replayed = both.step().stats().replayed - before.replayed;
+    replayed = replays(both.step().stats()) - replays(before);
     outdated = both.step().stats().outdated - before.outdated;
     explained = both.step().explain();
   }
@@ -120,7 +120,7 @@ TEST_F(CaptureGuards, SizesOfTheInputs) {
     return training;
   });
   EXPECT_EQ(both.run(60), "");
-  EXPECT_GT(both.step().stats().replayed, 50u) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 50u) << both.step().explain();
   EXPECT_EQ(both.step().stats().outdated, 0u);
 }
 
@@ -146,7 +146,7 @@ TEST_F(CaptureGuards, TypeStridesAndPlaceOfTheInputs) {
                               base.reshape(-1).slice(0, 1, 9).reshape({2, 4})}) {
     for (int i = 0; i < 6; ++i) EXPECT_TRUE(same_bits(step(x), f(x)));
   }
-  EXPECT_GE(step.stats().replayed, 10u) << step.explain();
+  EXPECT_GE(replays(step.stats()), 10u) << step.explain();
 }
 
 TEST_F(CaptureGuards, WatchedNumbers) {
@@ -163,7 +163,7 @@ TEST_F(CaptureGuards, WatchedNumbers) {
     if (i == 30) rate = 0.5;
     EXPECT_TRUE(same_bits(step(x), f(x))) << i;
   }
-  EXPECT_GE(step.stats().replayed, 20u) << step.explain();
+  EXPECT_GE(replays(step.stats()), 20u) << step.explain();
 }
 
 // Settings of the thread and of LibTorch: each is part of what a program is for.
@@ -183,7 +183,7 @@ void with_setting(const char* name, Set set, Unset unset) {
       EXPECT_TRUE(same_bits(step(x).to(torch::kDouble), f(x).to(torch::kDouble))) << name;
     unset();
   }
-  EXPECT_GT(step.stats().replayed, 6u) << name << step.explain();
+  EXPECT_GT(replays(step.stats()), 6u) << name << step.explain();
 }
 
 TEST_F(CaptureGuards, SettingsOfTheThread) {
@@ -245,7 +245,7 @@ TEST_F(CaptureGuards, ASecondThreadRunsTheFunction) {
   EXPECT_EQ(step.stats().eager, 4u);
   EXPECT_NE(step.explain().find("3 more calls ran eagerly"), std::string::npos) << step.explain();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(step.call({torch::ones({2}) * i})[0][0].item<float>(), i + 1);
-  EXPECT_EQ(step.stats().replayed, 2u) << step.explain();
+  EXPECT_EQ(replays(step.stats()), 2u) << step.explain();
 }
 
 TEST_F(CaptureGuards, ThreadsThatCallAtOnceHaveEagersResults) {
@@ -264,7 +264,7 @@ TEST_F(CaptureGuards, ThreadsThatCallAtOnceHaveEagersResults) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(step.stats().calls, 900u);
-  EXPECT_GT(step.stats().replayed, 0u) << step.explain();
+  EXPECT_GT(replays(step.stats()), 0u) << step.explain();
 }
 
 // The discriminator of a generator's step is frozen in every second call, or in six of twelve.
@@ -291,7 +291,7 @@ TEST_F(CaptureGuards, AHalfThatIsFrozenInTurnHasARecordingForEachState) {
                            each.requires_grad_(i / period % 2 == 1);
                        }),
               "");
-    EXPECT_GE(both.step().stats().replayed, 60u - 24u) << period << both.step().explain();
+    EXPECT_GE(replays(both.step().stats()), 60u - 24u) << period << both.step().explain();
   }
 }
 
@@ -299,7 +299,7 @@ TEST_F(CaptureGuards, SizesThatComeInACycleAreAllReplayed) {
   CapturedStep step([](const Tensors& inputs) { return Tensors{inputs[0].sin() * 2}; }, {});
   for (int i = 0; i < 1000; ++i) step.call({torch::ones({1 + i % 100})});
   EXPECT_EQ(step.refusal(), "");
-  EXPECT_EQ(step.stats().replayed, 600u) << step.refusal();
+  EXPECT_EQ(replays(step.stats()), 600u) << step.refusal();
 }
 
 TEST_F(CaptureGuards, SizesThatNeverComeAgainAreToldAndNotRecorded) {
@@ -308,7 +308,7 @@ TEST_F(CaptureGuards, SizesThatNeverComeAgainAreToldAndNotRecorded) {
   EXPECT_EQ(step.stats().recorded, 0u);
   EXPECT_THAT(step.refusal(), HasSubstr("have been new in very many calls in turn"));
   for (int i = 0; i < 520; ++i) step.call({torch::ones({4})});
-  EXPECT_GT(step.stats().replayed, 80u) << step.explain();
+  EXPECT_GT(replays(step.stats()), 80u) << step.explain();
 }
 
 // Recorded on one thread and replayed on others, while another step does the same.
@@ -341,7 +341,7 @@ TEST_F(CaptureGuards, EachStepOnAThreadOfItsOwn) {
     for (size_t k = 0; k < eager[i].everything().size(); ++k) {
       EXPECT_TRUE(same_bits(eager[i].everything()[k], captured[i].everything()[k])) << k;
     }
-    EXPECT_EQ(steps[i].stats().replayed, kCalls - 4) << steps[i].explain();
+    EXPECT_EQ(replays(steps[i].stats()), kCalls - 4) << steps[i].explain();
   }
 }
 

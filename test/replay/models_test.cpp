@@ -13,7 +13,7 @@ void train(const char* name, const SideBySide::Make& make, int steps = 200) {
   SideBySide both(make);
   EXPECT_EQ(both.run(steps), "") << name << both.step().explain();
   EXPECT_EQ(both.step().refusal(), "") << name;
-  EXPECT_GT(both.step().stats().replayed, static_cast<uint64_t>(steps) - 8) << name << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), static_cast<uint64_t>(steps) - 8) << name << both.step().explain();
 }
 
 // A step that is given by its loss.

@@ -111,7 +111,7 @@ TEST_P(ModuleOptions, AreReadInEachCall) {
     return training;
   });
   ASSERT_EQ(both.run(8), "") << each.name;
-  ASSERT_GT(both.step().stats().replayed, 2u) << each.name << both.step().explain();
+  ASSERT_GT(replays(both.step().stats()), 2u) << each.name << both.step().explain();
   const CaptureStats before = both.step().stats();
   EXPECT_EQ(both.run(12,
                      [&](Training& training, int i) {
@@ -121,7 +121,7 @@ TEST_P(ModuleOptions, AreReadInEachCall) {
       << each.name;
   const CaptureStats after = both.step().stats();
   EXPECT_EQ(after.recorded - before.recorded, 2u) << each.name << both.step().explain();
-  EXPECT_GT(after.replayed - before.replayed, 6u) << each.name << both.step().explain();
+  EXPECT_GT(replays(after) - replays(before), 6u) << each.name << both.step().explain();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ModuleOptions, testing::Range<size_t>(0, cases().size()));
@@ -141,7 +141,7 @@ TEST(ModuleOptionsInTurn, AreTwoPrograms) {
     torch::manual_seed(i);
     EXPECT_TRUE(same_bits(result, std::get<0>(lstm(dropout(x))).sum().detach())) << i;
   }
-  EXPECT_EQ(step.stats().replayed, 24u) << step.explain();
+  EXPECT_EQ(replays(step.stats()), 24u) << step.explain();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void train(const char* name, const MakeOptimizer& optimizer) {
                      }),
             "")
       << name;
-  EXPECT_GT(both.step().stats().replayed, 170u) << name << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 170u) << name << both.step().explain();
   EXPECT_EQ(both.step().stats().outdated, 0u) << name;
   // Another option that asks for the same operators, and one that asks for others.
   EXPECT_EQ(both.run(20,
@@ -40,7 +40,7 @@ void train(const char* name, const MakeOptimizer& optimizer) {
             "")
       << name;
   EXPECT_EQ(both.step().stats().outdated, 1u) << name << both.step().explain();
-  EXPECT_GT(both.step().stats().replayed, 180u) << name << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 180u) << name << both.step().explain();
 }
 
 TEST(CaptureOptimizers, Sgd) {
@@ -84,7 +84,7 @@ TEST(CaptureOptimizers, Closures) {
       return training;
     });
     EXPECT_EQ(both.run(40), "") << both.step().explain();
-    EXPECT_GT(both.step().stats().replayed, 30u) << both.step().explain();
+    EXPECT_GT(replays(both.step().stats()), 30u) << both.step().explain();
   }
 }
 
@@ -106,7 +106,7 @@ TEST(CaptureOptimizers, GroupsWithOptionsOfTheirOwn) {
     return training;
   });
   EXPECT_EQ(both.run(200), "");
-  EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 190u) << both.step().explain();
 }
 
 TEST(CaptureOptimizers, Scheduler) {
@@ -119,7 +119,7 @@ TEST(CaptureOptimizers, Scheduler) {
                        scheduler->step();
                      }),
             "");
-  EXPECT_GT(both.step().stats().replayed, 190u) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 190u) << both.step().explain();
 }
 
 // As of a generator and a critic in one step, each with rates of its own that change between the calls.
@@ -148,7 +148,7 @@ TEST(CaptureOptimizers, SeveralInOneStep) {
       if (i == 30) static_cast<SGDOptions&>(of_maker.param_groups()[0].options()).lr(0.05);
     }
     if (captured) {
-      EXPECT_GT(step.stats().replayed, 50u) << step.explain();
+      EXPECT_GT(replays(step.stats()), 50u) << step.explain();
     }
     Tensors all = critic->parameters();
     for (const at::Tensor& p : maker->parameters()) all.push_back(p);
@@ -175,7 +175,7 @@ TEST(CaptureOptimizers, WithoutTheOptimizerItsNumbersVary) {
   CapturedStep step([&](const Tensors& inputs) { return Tensors{training.step(inputs)}; },
                     {.constant_numbers = true});
   for (int i = 0; i < 12; ++i) step.call(training.inputs(i));
-  EXPECT_EQ(step.stats().replayed, 0u);
+  EXPECT_EQ(replays(step.stats()), 0u);
   EXPECT_THAT(step.refusal(), testing::HasSubstr("varies"));
 }
 
@@ -188,7 +188,7 @@ TEST(CaptureOptimizers, TwoStepsInOneCallAreRefused) {
       },
       {.optimizer = training.optimizer.get(), .modules = {training.model}});
   for (int i = 0; i < 12; ++i) step.call(training.inputs(i));
-  EXPECT_EQ(step.stats().replayed, 0u);
+  EXPECT_EQ(replays(step.stats()), 0u);
   EXPECT_THAT(step.refusal(), testing::HasSubstr("more than once"));
 }
 

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 // Runs until replays begin, changes both sides before step 2 of the second run, and runs on.
 std::string outdated_by(SideBySide& both, const SideBySide::Between& action) {
   EXPECT_EQ(both.run(8), "");
-  EXPECT_GT(both.step().stats().replayed, 2u) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 2u) << both.step().explain();
   const CaptureStats before = both.step().stats();
   EXPECT_EQ(both.run(12,
                      [&](Training& training, int i) {
@@ -22,7 +22,7 @@ std::string outdated_by(SideBySide& both, const SideBySide::Between& action) {
                      }),
             "");
   EXPECT_GE(both.step().stats().outdated, before.outdated + 1) << both.step().explain();
-  EXPECT_GT(both.step().stats().replayed, before.replayed + 6) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), replays(before) + 6) << both.step().explain();
   return both.step().explain();
 }
 
@@ -106,7 +106,7 @@ TEST(CaptureOutside, GradientsThatItLeavesAloneMayComeAndGo) {
     if (i % 3 == 1) net->weight.mutable_grad() = torch::ones({2, 4});
   }
   EXPECT_EQ(evaluate.stats().outdated, 0u) << evaluate.explain();
-  EXPECT_GT(evaluate.stats().replayed, 30u) << evaluate.explain();
+  EXPECT_GT(replays(evaluate.stats()), 30u) << evaluate.explain();
 }
 
 // One that asks whether there is a gradient is recorded anew.
@@ -124,7 +124,7 @@ TEST(CaptureOutside, GradientsThatItAsksFor) {
     if (i == 19) net->weight.mutable_grad().reset();
     if (i == 29) net->weight.mutable_grad() = torch::ones({2, 4});
   }
-  EXPECT_GT(step.stats().replayed, 10u) << step.explain();
+  EXPECT_GT(replays(step.stats()), 10u) << step.explain();
 }
 
 // Two captured steps of two optimizers, as of a generator and a critic: the first leaves gradients of the
@@ -157,10 +157,10 @@ TEST(CaptureOutside, GradientsThatAnotherStepMakes) {
       captured ? second.call({noise[0]}) : maker_step({noise[0]});
     }
     if (captured) {
-      EXPECT_GT(first.stats().replayed, 15u) << first.explain();
+      EXPECT_GT(replays(first.stats()), 15u) << first.explain();
       // The second one may be refused, because a gradient that it made lives on until the first one drops it;
       // then it runs eagerly.
-      EXPECT_TRUE(second.stats().replayed > 12u || second.stats().eager > 12u) << second.explain();
+      EXPECT_TRUE(replays(second.stats()) > 12u || second.stats().eager > 12u) << second.explain();
     }
     Tensors all = critic->parameters();
     for (const at::Tensor& p : maker->parameters()) all.push_back(p);
@@ -182,7 +182,7 @@ TEST(CaptureOutside, AChildOfAModuleThatIsReplaced) {
   const at::Tensor x = torch::ones({2, 8});
   for (int i = 0; i < 16; ++i) {
     if (i == 8) {
-      EXPECT_GT(step.stats().replayed, 2u) << step.explain();
+      EXPECT_GT(replays(step.stats()), 2u) << step.explain();
       net->layer = net->replace_module("layer", torch::nn::Linear(8, 4));
     }
     EXPECT_TRUE(same_bits(step.call({x})[0], f({x})[0].detach())) << i;
@@ -198,7 +198,7 @@ TEST(CaptureOutside, GradientsWithAGraphAreRefused) {
     return loss;
   });
   for (int i = 0; i < 8; ++i) step(torch::full({3}, i, torch::kFloat));
-  EXPECT_EQ(step.stats().replayed, 0u) << step.explain();
+  EXPECT_EQ(replays(step.stats()), 0u) << step.explain();
   EXPECT_THAT(step.refusal(), HasSubstr("create_graph"));
   w.mutable_grad() = at::Tensor();
 }

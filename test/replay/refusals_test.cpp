@@ -11,7 +11,7 @@ template <typename F>
 std::string refusal_of(F function, const Tensors& inputs = {torch::ones({3})}, CaptureOptions options = {}) {
   CapturedStep step([&](const Tensors& given) { return Tensors{function(given.at(0))}; }, std::move(options));
   for (int i = 0; i < 8; ++i) step.call(inputs);
-  EXPECT_EQ(step.stats().replayed, 0u) << step.explain();
+  EXPECT_EQ(replays(step.stats()), 0u) << step.explain();
   return step.refusal();
 }
 
@@ -155,14 +155,14 @@ TEST(CaptureRefusals, TwoOptimizersInOneStep) {
     // As it says.
     auto both = capture(train, {.optimizers = {&sgd, &other}});
     for (int i = 0; i < 8; ++i) both(torch::randn({3, 4}));
-    EXPECT_EQ(both.stats().replayed, 4u) << both.explain();
+    EXPECT_EQ(replays(both.stats()), 4u) << both.explain();
     inside = false;
     auto one = capture(train, {.optimizer = &sgd});
     for (int i = 0; i < 8; ++i) {
       one(torch::randn({3, 4}));
       other.step();
     }
-    EXPECT_EQ(one.stats().replayed, 4u) << one.explain();
+    EXPECT_EQ(replays(one.stats()), 4u) << one.explain();
   }
 }
 
@@ -183,7 +183,7 @@ TEST(CaptureRefusals, InputsThatRequireAGradient) {
     EXPECT_TRUE(same_bits(leaf(x), 2 * x.detach())) << i;
     EXPECT_FALSE(x.grad().defined());
   }
-  EXPECT_EQ(leaf.stats().replayed, 4u) << leaf.refusal();
+  EXPECT_EQ(replays(leaf.stats()), 4u) << leaf.refusal();
   auto leaves = capture([](at::Tensor x) {
     (x * x).sum().backward();
     return x.detach() * 2;

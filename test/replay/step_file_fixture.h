@@ -2,38 +2,12 @@
 // an eager twin, bit by bit.
 #pragma once
 
-#include "replay/file/step_file.h"
 #include "test/replay/replay_fixture.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 namespace overdrive::test {
-
-// A path of its own, which is removed with the test.
-class FilePath {
- public:
-  explicit FilePath(const std::string& name = "step.od")
-      : folder_(std::filesystem::temp_directory_path() / c10::str("overdrive-step-", ::getpid(), "-", next())) {
-    std::filesystem::create_directories(folder_);
-    path_ = (folder_ / name).string();
-  }
-  ~FilePath() { std::filesystem::remove_all(folder_); }
-  FilePath(const FilePath&) = delete;
-  FilePath& operator=(const FilePath&) = delete;
-  operator const std::string&() const { return path_; }
-
- private:
-  static int next() {
-    static int last = 0;
-    return last++;
-  }
-  std::filesystem::path folder_;
-  std::string path_;
-};
 
 inline std::string read_file(const std::string& path) {
   std::ostringstream bytes;
@@ -99,26 +73,8 @@ class FromFile {
       const at::Tensor result = loaded(captured.inputs(steps)).at(0);
       if (!same_bits(expected, result)) return c10::str("step ", steps, ": the result differs");
       if (!same_bits(drawn, at::rand({4}))) return c10::str("step ", steps, ": the generators differ");
-      if (std::string text = difference(loaded); !text.empty()) return c10::str("step ", steps, ": ", text);
-    }
-    return "";
-  }
-
-  std::string difference(const Step& loaded) const {
-    std::map<std::string, at::Tensor> named;
-    for (const auto& [name, tensor] : loaded.named_tensors()) named[name] = tensor;
-    const auto compare = [&](const std::string& name, const at::Tensor& tensor) -> std::string {
-      if (!named.contains(name)) return "there is no " + name;
-      return same_bits(named[name], tensor) ? "" : name + " differs";
-    };
-    for (const auto& each : eager.model->named_parameters()) {
-      if (std::string text = compare(each.key(), each.value()); !text.empty()) return text;
-      if (each.value().grad().defined() && named.contains(each.key() + ".grad")) {
-        if (std::string text = compare(each.key() + ".grad", each.value().grad()); !text.empty()) return text;
-      }
-    }
-    for (const auto& each : eager.model->named_buffers()) {
-      if (std::string text = compare(each.key(), each.value()); !text.empty()) return text;
+      if (std::string text = difference(loaded, *eager.model); !text.empty())
+        return c10::str("step ", steps, ": ", text);
     }
     return "";
   }

@@ -42,7 +42,7 @@ TEST(CaptureThrows, AnOperatorAfterTheStepOfTheOptimizer) {
   SideBySide both(embedding_that_divides);
   EXPECT_EQ(both.run(20), "") << both.step().explain();
   EXPECT_EQ(both.step().stats().undone, 2u) << both.step().explain();
-  EXPECT_GT(both.step().stats().replayed, 8u) << both.step().explain();
+  EXPECT_GT(replays(both.step().stats()), 8u) << both.step().explain();
 }
 
 TEST(CaptureThrows, ALossThatLooksAtItsData) {
