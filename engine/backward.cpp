@@ -2,6 +2,7 @@
 
 #include "engine/base/counters.h"
 #include "engine/base/no_destructor.h"
+#include "engine/base/taskless_node.h"
 #include "engine/base/whole_graph_node.h"
 #include "engine/devices/device_run.h"
 #include "engine/host/graph_task.h"
@@ -126,8 +127,9 @@ class Backward {
   // Whether anything could notice that the run has no graph task of its own.
   bool needs_task() const {
     return hands_over() || memory_->plan.runs_foreign_code() || nodes_ask_for_task() || is_inside_pruned() ||
-           exact_ || owes_warning_ || AnomalyMode::is_enabled() || engine_.saved_hooks_in_use ||
-           at::hasCallbacks() || a_mode_is_on() || (watched_ != nullptr && watched_->runs_user_code());
+           (call_.create_graph && base::TasklessNode::exist()) || exact_ || owes_warning_ ||
+           AnomalyMode::is_enabled() || engine_.saved_hooks_in_use || at::hasCallbacks() || a_mode_is_on() ||
+           (watched_ != nullptr && watched_->runs_user_code());
   }
 
   // Nodes of a pruned run ask its task which gradients are needed, unless all are.

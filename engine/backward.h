@@ -13,7 +13,7 @@ namespace overdrive::engine {
 //
 //   a node of another thread's worker             the worker enters the run through the task
 //   a node that is not LibTorch's, or a hook      its code may ask for the task or the current node, or queue a
-//                                                 callback
+//                                                 callback; not a TasklessNode, in a plain backward
 //   only some gradients are wanted                nodes of LibTorch ask the task which
 //   the call comes from inside a pruned backward  nodes would get the answer of the backward outside
 //   saved-tensor hooks that are on                they run code of the program, which may ask

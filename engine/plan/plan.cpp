@@ -1,6 +1,7 @@
 #include "engine/plan/plan.h"
 
 #include "engine/base/cache_lines.h"
+#include "engine/base/taskless_node.h"
 #include "engine/host/host_rules.h"
 
 #include <algorithm>
@@ -31,6 +32,13 @@ bool has_hooks(Node& node, host::NodeKind kind) {
   // Of LibTorch's own nodes only AccumulateGrad overrides these two.
   if (kind == host::NodeKind::kHost) return !node.Node::tensor_pre_hooks().empty();
   return !node.tensor_pre_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+// Of a node whose type is not LibTorch's.
+bool is_taskless(const Node& node) {
+  if (!base::TasklessNode::exist()) return false;
+  const auto* ours = dynamic_cast<const base::TasklessNode*>(&node);
+  return ours != nullptr && ours->needs_no_task();
 }
 
 // While one node is looked at, the edges of the second after it come into the cache, and what add() and
@@ -118,7 +126,7 @@ void Plan::look_at(PlannedNode& planned, const Request& request, bool look_for_d
   if (request.native_number != nullptr) planned.native = request.native_number(node);
   const host::NodeKind kind = host::kind_of(node);
   const bool hooked = engine::has_hooks(node, kind);
-  planned.foreign = hooked || kind == host::NodeKind::kForeign;
+  planned.foreign = hooked || (kind == host::NodeKind::kForeign && (pruned_ || !is_taskless(node)));
   has_foreign_nodes_ |= planned.foreign && !hooked;
   has_hooks_ |= hooked;
   if (look_for_devices && !has_device_nodes_) {

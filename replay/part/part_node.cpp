@@ -1,5 +1,6 @@
 #include "replay/part/part_node.h"
 
+#include "engine/host/gradient_tensors.h"
 #include "replay/guard/input_signature.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -7,6 +8,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 
 #include <algorithm>
@@ -84,9 +86,10 @@ uint64_t take_ranks(uint64_t nodes) {
 // Note [Outputs with nodes of their own]: a hook on an output runs when the node does that made the output.
 // Where eager has several such nodes, each has one here, so that the hook of an output without a gradient does
 // not run.
-class OutputNode final : public base::Node {
+class OutputNode final : public base::Node, public base::TasklessNode {
  public:
   using Node::Node;
+  bool needs_no_task() const override { return true; }
   std::string name() const override { return "CapturedPartOutput"; }
   variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
 };
@@ -119,6 +122,9 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
   for (size_t i = 0; i < forms->size(); ++i)
     reads.push_back(reads_of(program, function, program.backwards[i], program.end_of_backward(i)));
   any = reads_of(program, function, program.backward_begins, static_cast<int>(program.operators.size()));
+  runs_libtorch_alone =
+      std::all_of(program.operators.begin() + program.backward_begins, program.operators.end(),
+                  [](const Operator& op) { return op.vanishes || op.name.starts_with("aten::"); });
 }
 
 void PartPlan::note_outside(const Program& program, const PartFunction& function) {
@@ -314,8 +320,9 @@ void PartNode::refuse_needless_nodes(const WantedPaths& paths, const std::vector
 
 variable_list PartNode::apply(variable_list&& gradients) {
   function_->note_backward();
+  const bool keep_graph = !will_release_.exchange(false, std::memory_order_relaxed);
   const std::lock_guard lock(release_mutex_);
-  const std::vector<at::Tensor> arrived = of_outputs(gradients);
+  std::vector<at::Tensor> arrived = of_outputs(gradients);
   const bool create_graph = at::GradMode::is_enabled();
   const WantedPaths paths;
   const std::vector<bool> wanted = wanted_uses(paths);
@@ -343,6 +350,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
       throw;
     }
   }
+  if (form < 0) engine::show_views(arrived);
   saves_ = form < 0 ? plan_->any.saves : plan_->reads[form].saves;
   saves_for_arrived_ = false;
   if (std::any_of(view_versions_.begin(), view_versions_.end(),
@@ -354,7 +362,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
   } else if (!create_graph) {
     function_->note_gradients(arrived, wanted);
   }
-  return form < 0 ? again(arrived, wanted, create_graph) : replayed(form, arrived);
+  return form < 0 ? again(arrived, wanted, create_graph, keep_graph) : replayed(form, arrived);
 }
 
 // Eager asks, and frees, the outputs alone that lead to a tensor that is wanted.
@@ -465,13 +473,15 @@ class PartNode::FlagsOfForward {
 
 // What the forward left behind stays as it is: running statistics, random numbers.
 variable_list PartNode::again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
-                              bool create_graph) {
+                              bool create_graph, bool keep_graph) {
   counts_->again.fetch_add(1, std::memory_order_relaxed);
+  // The engine has no copy of the thread's modes where it runs LibTorch's code alone.
+  const at::ThreadLocalStateGuard modes_as_they_are{at::ThreadLocalState()};
   if (create_graph) function_->refuse_second_derivatives();
   const PutBack left(before_, outside_, *plan_);
   const FlagsOfForward flags(inputs_, outside_, *plan_);
   // The recorded forms have not shown what this one needs.
-  const bool may_free = !create_graph && !torch::autograd::get_current_graph_task_keep_graph();
+  const bool may_free = !create_graph && !keep_graph;
   saves_for_arrived_ = may_free && !plan_->any.saves;
   return function_->again(
       inputs_, plan_->uses, gradients, wanted, create_graph,

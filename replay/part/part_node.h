@@ -4,6 +4,7 @@
 // more.
 #pragma once
 
+#include "engine/base/taskless_node.h"
 #include "engine/host/version_check.h"
 #include "replay/part/part_function.h"
 #include "replay/part/wanted_paths.h"
@@ -83,6 +84,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   std::vector<uint64_t> producers;
   // Whether these are several. Note [Outputs with nodes of their own] in the source.
   bool has_output_nodes = false;
+  // Whether all operators of its backwards are LibTorch's own, which ask for no task.
+  bool runs_libtorch_alone = true;
   // Whether the forward changes memory from outside or draws random numbers: its state before is kept, in case
   // that the function runs again.
   bool has_state = false;
@@ -95,7 +98,7 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   Reads reads_of(const Program& program, const PartFunction& function, int begin, int end) const;
 };
 
-class PartNode final : public NodeOfPaths {
+class PartNode final : public NodeOfPaths, public base::TasklessNode {
  public:
   // After the forward; the guard has found the tensors from outside in their place. `before`: what the forward
   // changes, as it was.
@@ -114,6 +117,9 @@ class PartNode final : public NodeOfPaths {
   void release_resources() override;
   // By the number of an output among those that have a gradient.
   bool leads(size_t gradient, size_t use) const override;
+  bool needs_no_task() const override { return plan_->runs_libtorch_alone; }
+  // A backward that does not keep the graph says so before it calls apply().
+  void will_release_variables() override { will_release_.store(true, std::memory_order_relaxed); }
 
  private:
   // Of the forward, kept for the backward.
@@ -136,7 +142,7 @@ class PartNode final : public NodeOfPaths {
   std::vector<at::Tensor> of_outputs(const base::variable_list& gradients) const;
   base::variable_list replayed(size_t form, const std::vector<at::Tensor>& gradients);
   base::variable_list again(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
-                            bool create_graph);
+                            bool create_graph, bool keep_graph);
   void check_freed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
   void check_same_outputs(const std::vector<at::Tensor>& outputs) const;
   void let_go();
@@ -146,6 +152,7 @@ class PartNode final : public NodeOfPaths {
   const std::shared_ptr<PartCounts> counts_;
   // The nodes of outputs that others were made of.
   std::vector<base::WeakNodePtr> feeding_;
+  std::atomic<bool> will_release_ = false;
   std::mutex release_mutex_;
   // Outputs whose graph an eager backward would have freed, and those of the last backward.
   std::vector<bool> freed_;

@@ -1,5 +1,6 @@
 #include "replay/run/replay_run.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 
 #include "replay/direct/direct_step.h"
@@ -21,8 +22,7 @@ constexpr size_t kLargeGradient = size_t{32} << 10;
 constexpr uint8_t kPoison = 0xff, kOtherPoison = 0xa5;
 
 at::Tensor empty_as(const at::Tensor& tensor) {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+  return at::Tensor(at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()));
 }
 
 // Which result of the operator lies in the memory; -1: none, or it is a list's.

@@ -390,3 +390,28 @@ def test_a_late_hook_on_an_output_that_another_one_is_made_of(monkeypatch):
     other.retain_grad()
     one.sum().backward()
     assert torch.allclose(other.grad, 1 - one.detach() ** 2)
+
+
+def test_a_backward_through_a_part_has_a_task_only_where_something_may_ask_for_it():
+    overdrive.install()
+    try:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        part = overdrive.captured(lambda x: model(x), always=True)
+
+        def frames_of(backward):
+            result = part(torch.ones(2, 4))
+            before = overdrive.stats()["frames_elided"]
+            backward(result.sum())
+            return 1 - (overdrive.stats()["frames_elided"] - before)
+
+        for _ in range(12):
+            frames_of(torch.Tensor.backward)
+        replayed = part.stats()["replayed"]
+        assert frames_of(torch.Tensor.backward) == 0
+        assert frames_of(lambda loss: loss.backward(inputs=[model[0].bias])) == 1
+        handle = model[0].weight.register_hook(lambda gradient: None)
+        assert frames_of(torch.Tensor.backward) == 1
+        handle.remove()
+        assert part.stats()["replayed"] > replayed
+    finally:
+        overdrive.uninstall()
