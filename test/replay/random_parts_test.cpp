@@ -85,7 +85,7 @@ struct World {
   std::unique_ptr<CapturedStep> step;
   std::string log;
   std::string hooks;
-  // Whether a backward that no recording fits said that it cannot be, which ends the program.
+  // Whether a backward that a part cannot do said so, which ends the program.
   bool told = false;
   bool had_thread = false;
   Tensors kept;
@@ -507,7 +507,8 @@ class Step {
       return;
     } catch (const c10::Error& thrown) {
       error = thrown.msg();
-      w_.told = w_.told || std::string(thrown.what()).find("once more") != std::string::npos;
+      for (const char* text : {"once more", "Calls run eagerly from now on"})
+        w_.told = w_.told || std::string(thrown.what()).find(text) != std::string::npos;
     }
     if (kDebug) std::cerr << "  step " << i_ << ": " << error.substr(0, 300) << "\n";
     w_.log += plain(error) + "\n";
