@@ -180,7 +180,7 @@ class CapturedPart(CapturedStep):
             return text
         if counts["eager"] == counts["calls"] > 4 and text.startswith("Calls are still recorded"):
             return ("No backward has come through it yet, which is recorded with the call; where none will, call it under "
-                    "torch.no_grad().")
+                    "torch.no_grad(). A function that calls backward() itself is a step: overdrive.capture(function, optimizer=optimizer).")
         return text
 
     def _run_plainly(self, reason: str) -> None:
