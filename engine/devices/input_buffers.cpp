@@ -44,7 +44,9 @@ void InputBuffers::add(uint32_t target, const Edge& edge, at::Tensor&& gradient,
   }
   if (sums == nullptr) sums = std::make_unique<InputBuffer>(memory_.plan.num_inputs(target));
   if (slot.defined()) sums->buffer[edge.input_nr] = std::move(slot);
-  sums->add(edge.input_nr, std::move(gradient), producer, consumer->stream(), consumer);
+  const std::optional<c10::Stream> stream = consumer->stream();
+  sums->add(edge.input_nr, std::move(gradient), producer, stream, consumer);
+  name_leaf_on_another_stream(*consumer, producer, stream);
 }
 
 void InputBuffers::take_gradients(uint32_t index, const Sums& sums, variable_list& inputs) {

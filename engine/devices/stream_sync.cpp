@@ -6,8 +6,10 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace overdrive::engine {
 namespace {
@@ -21,6 +23,16 @@ std::optional<c10::Stream> overridden_stream(const Buffer& gradients) {
     return gradients.opt_overridden_consumer_stream;
   } else {
     return std::nullopt;
+  }
+}
+
+// Older versions of the host do not warn.
+template <typename Context>
+bool warns_of_leaf_streams(const Context& context) {
+  if constexpr (requires { context.warnOnAccumulateGradStreamMismatch(); }) {
+    return context.warnOnAccumulateGradStreamMismatch();
+  } else {
+    return false;
   }
 }
 
@@ -41,6 +53,20 @@ std::optional<c10::Stream> stream_of(Node& node, const InputBuffer* gradients) {
     if (std::optional<c10::Stream> stream = overridden_stream(*gradients)) return stream;
   }
   return node.stream();
+}
+
+void name_leaf_on_another_stream(const Node& node, const std::optional<c10::Stream>& producer,
+                                 const std::optional<c10::Stream>& consumer) {
+  if (!producer || !consumer || *producer == *consumer) [[likely]]
+    return;
+  const auto* accumulator = dynamic_cast<const AccumulateGrad*>(&node);
+  if (accumulator == nullptr || !warns_of_leaf_streams(at::globalContext())) return;
+  static std::atomic_flag said;
+  if (said.test_and_set(std::memory_order_relaxed)) return;
+  const at::Tensor& leaf = accumulator->variable;
+  TORCH_WARN("Overdrive: the leaf of that warning is ", leaf.name().empty() ? "" : leaf.name() + ", ",
+             leaf.toString(), leaf.sizes(), " on ", leaf.device(), ". Its AccumulateGrad node was made on stream ",
+             consumer->id(), ", and its gradient comes on stream ", producer->id(), ".");
 }
 
 void wait_for_gradients(Node& node, const std::optional<c10::Stream>& stream, InputBuffer& gradients) {

@@ -23,6 +23,11 @@ std::optional<c10::Stream> stream_of_root_gradient(const at::Tensor& gradient);
 // because that one must not be used while a graph is captured. `gradients` may be null.
 std::optional<c10::Stream> stream_of(base::Node& node, const torch::autograd::InputBuffer* gradients);
 
+// Stock's warning, which names nothing, of a leaf whose node was made on another stream than that on which its
+// gradient comes: says once in a process which leaf it is, and the streams.
+void name_leaf_on_another_stream(const base::Node& node, const std::optional<c10::Stream>& producer,
+                                 const std::optional<c10::Stream>& consumer);
+
 // Makes `stream` wait for the gradients that `node` is about to take.
 void wait_for_gradients(base::Node& node, const std::optional<c10::Stream>& stream,
                         torch::autograd::InputBuffer& gradients);

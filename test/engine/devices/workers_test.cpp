@@ -193,7 +193,7 @@ TEST_F(Workers, OfAShadowCheckDrawTheSameNumbersTwice) {
 }
 
 // {x, whose accumulator was made on the default stream} --*2 on stream 1--> loss
-TEST_F(Workers, LeaveTheHostsWarningOfAnAccumulatorOnAnotherStreamInPlace) {
+TEST_F(Workers, LeaveTheHostsWarningOfAnAccumulatorOnAnotherStreamInPlaceAndNameTheLeaf) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) {
     const Tensor x = device_leaf(1);
@@ -208,6 +208,12 @@ TEST_F(Workers, LeaveTheHostsWarningOfAnAccumulatorOnAnotherStreamInPlace) {
   const size_t first = said.find(begin);
   ASSERT_NE(first, std::string::npos) << said;
   EXPECT_EQ(said.find(begin, first + 1), std::string::npos) << said;
+  const std::string ours = "the leaf of that warning is ";
+  const size_t named = said.find(ours);
+  ASSERT_NE(named, std::string::npos) << said;
+  EXPECT_GT(named, first) << said;
+  EXPECT_EQ(said.find(ours, named + 1), std::string::npos) << said;
+  EXPECT_NE(said.find("made on stream 0, and its gradient comes on stream 1"), std::string::npos) << said;
 }
 
 }  // namespace
