@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace overdrive::engine {
@@ -63,8 +64,22 @@ class Leaves {
   std::unordered_set<at::TensorImpl*> seen_;
 };
 
+// Whether a sum into one gradient changes another one, or what the backward begins with: copies would not.
+bool any_share_memory(const variable_list& leaves, const variable_list& of_roots) {
+  std::unordered_map<const c10::StorageImpl*, const at::TensorImpl*> owners;
+  const auto is_shared = [&](const at::Tensor& gradient, const at::TensorImpl* owner) {
+    if (!gradient.defined() || !gradient.has_storage()) return false;
+    const auto [known, is_new] = owners.emplace(gradient.storage().unsafeGetStorageImpl(), owner);
+    return !is_new && known->second != owner;
+  };
+  for (const at::Tensor& gradient : of_roots) (void)is_shared(gradient, nullptr);
+  return std::any_of(leaves.begin(), leaves.end(), [&](const at::Tensor& leaf) {
+    return is_shared(leaf.grad(), leaf.unsafeGetTensorImpl());
+  });
+}
+
 // Adds the leaves that a call accumulates into, and the devices of its nodes. False when it has hooks, so that
-// it must not run twice; no gradient is touched then.
+// it must not run twice, or copies of its gradients would not do; no gradient is touched then.
 bool add_leaves(const BackwardCall& call, Leaves& leaves) {
   variable_list found;
   for (const Edge& root : call.roots) {
@@ -78,6 +93,7 @@ bool add_leaves(const BackwardCall& call, Leaves& leaves) {
       found.push_back(static_cast<AccumulateGrad*>(planned.node)->variable);
     }
   }
+  if (any_share_memory(found, call.gradients)) return false;
   for (const at::Tensor& leaf : found) leaves.add(leaf);
   return true;
 }

@@ -65,8 +65,9 @@ void name_leaf_on_another_stream(const Node& node, const std::optional<c10::Stre
   if (said.test_and_set(std::memory_order_relaxed)) return;
   const at::Tensor& leaf = accumulator->variable;
   TORCH_WARN("Overdrive: the leaf of that warning is ", leaf.name().empty() ? "" : leaf.name() + ", ",
-             leaf.toString(), leaf.sizes(), " on ", leaf.device(), ". Its AccumulateGrad node was made on stream ",
-             consumer->id(), ", and its gradient comes on stream ", producer->id(), ".");
+             leaf.toString(), leaf.sizes(), " on ", leaf.device(),
+             ". Its AccumulateGrad node was made on stream ", consumer->id(),
+             ", and its gradient comes on stream ", producer->id(), ".");
 }
 
 void wait_for_gradients(Node& node, const std::optional<c10::Stream>& stream, InputBuffer& gradients) {

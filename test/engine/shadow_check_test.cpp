@@ -43,6 +43,16 @@ TEST_F(ShadowCheck, TouchesNoGradientOfABackwardThatHasHooks) {
   EXPECT_TRUE(torch::equal(x.grad(), torch::full({4}, 5.0)));
 }
 
+// Seen: a difference that was none. A sum into one gradient is one into the other, which copies are not.
+TEST_F(ShadowCheck, LeavesOutGradientsThatShareMemory) {
+  auto a = torch::ones({4}, torch::requires_grad()), b = torch::ones({4}, torch::requires_grad());
+  a.mutable_grad() = torch::ones({4});
+  b.mutable_grad() = a.grad().view({4});
+  (a + b).sum().backward();
+  EXPECT_TRUE(torch::equal(b.grad(), torch::full({4}, 3.0)));
+  EXPECT_EQ(overdrive::stats().checked, 0u);
+}
+
 // Multiplies its gradient by how often it has run: no two runs agree.
 struct Unsteady : torch::autograd::Node {
   int runs = 0;
