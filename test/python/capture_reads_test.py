@@ -25,6 +25,20 @@ ROWS = {
     "a class in the class of an object": ("class C:\n class D:\n  k = 1.0\nc = C()", "c.D.k", "C.D.k = 2.0"),
     "a function of PyTorch in a class": ("class C:\n f = torch.tanh", "C.f(x)", "C.f = torch.exp"),
     "a tensor of a class": ("class C:\n t = torch.ones(2)\nc = C()", "c.t", "C.t = torch.ones(2) * 2"),
+    "an attribute of a parameter by another name": (
+        "c = space(m=nn.Linear(2, 2).requires_grad_(False)); c.p = c.m.weight", "c.m(x) * getattr(c.p, 'k', 1.0)", "c.p.k = 2.0"),
+    "an attribute of a parameter in a list": (
+        "c = space(m=nn.Linear(2, 2).requires_grad_(False)); c.ps = list(c.m.parameters()); c.ps[0].k = 1.0",
+        "c.m(x) * sum(getattr(p, 'k', 0.5) for p in c.ps)", "c.ps[1].k = 2.0"),
+    "an attribute of a buffer in a closure": (
+        "m = nn.BatchNorm1d(2).eval()\nm.bias.requires_grad_(False); m.weight.requires_grad_(False)\n"
+        "def make(bs): return lambda: sum(b.k for b in bs if hasattr(b, 'k'))\ng = make([b for b in m.buffers()])",
+        "m(x[None])[0] + g()", "m.running_var.k = 2.0"),
+    "a mask of a parameter": (
+        "c = space(m=nn.Linear(2, 2).requires_grad_(False)); c.ps = [*c.m.parameters()]; c.ps[0].mask = None",
+        "c.m(x) * (1.0 if c.ps[0].mask is None else c.ps[0].mask)", "c.ps[0].mask = torch.ones(2) * 3"),
+    "a cell that is asked": (
+        "def make(v):\n def g(): return v\n return g\ng = make(1.0)", "g.__closure__[0].cell_contents", "g.__closure__[0].cell_contents = 2.0"),
     "a metaclass": ("class M(type):\n k = 1.0\nclass C(metaclass=M): pass", "C.k", "M.k = 2.0"),
     "a class above": ("class A:\n k = 1.0\nclass B(A):\n def r(self): return super().k\nb = B()", "b.r()", "A.k = 2.0"),
     "a descriptor": ("class D:\n v = 1.0\n def __get__(self, o, t=None): return self.v\nclass C:\n d = D()\nc = C()", "c.d", "C.__dict__['d'].v = 2.0"),

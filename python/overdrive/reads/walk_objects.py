@@ -217,6 +217,9 @@ class Objects(Classes):
         for key in _OF_FUNCTIONS:
             if where := named_by(self._attributes, pieces, key):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", where, depth)
+        if where := named_by(self._attributes, pieces, "__closure__"):
+            for cell in value.__closure__ or ():
+                self._read(CELL, cell, None, f"{name}.__closure__", where, depth)
 
     def _decorated(self, function: Any, name: str, depth: int) -> None:
         """Decorators of Python and PyTorch, as contextmanager() and no_grad(), whose code is none of the program's."""

@@ -49,6 +49,7 @@ class OfTorch(Objects):
     def _tensor(self, tensor: Any, name: str, depth: int) -> None:
         """What the code may ask of it that no operator sees."""
         self.leaves[id(tensor)] = tensor
+        self._named[id(tensor)] = (tensor, name, "", depth)
         self.notes.attribute(tensor, "_backward_hooks")
         self.notes.attribute(tensor, "_post_accumulate_grad_hooks")
         for read in hooks_of(tensor, name):
@@ -99,10 +100,11 @@ class OfTorch(Objects):
             self.notes.contents(parameters)
             for key, tensor in parameters.items():
                 if tensor is not None:
-                    self._seen[id(tensor)] = tensor
                     self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
                     self._whole_of(tensor.__dict__, (), self._found.pieces_of(tensor), f"{name}.{key}", depth)
+                    # Another name may lead to one, as those in a list do.
                     if reached or key in self._attributes:
+                        self._seen[id(tensor)] = tensor
                         self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
             known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
