@@ -170,6 +170,7 @@ def test_a_refused_step_is_looked_at_seldom(clock):
         assert torch.equal(step(torch.full((4,), i + 1.0)), torch.full((4,), 2 * (i + 1.0)))
         clock.passes(CALL)
     assert step.stats()["replayed"] == 0 and "item()" in step.refusal() and "calls run eagerly" in step.refusal()
+    assert step.refusal().count("calls run eagerly") == 1
 
 
 def test_a_call_that_takes_no_time_is_not_recorded(clock, monkeypatch):

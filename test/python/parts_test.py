@@ -990,3 +990,10 @@ def test_an_update_that_throws_for_the_type_of_its_state():
             seen.append((w.tolist(), update.state[w]["step"].item()))
         sides.append(seen)
     assert sides[0] == sides[1]
+
+
+def test_part_of_a_captured_function_is_itself_and_of_anything_else_an_error():
+    function = overdrive.captured(lambda x: x * 2)
+    assert overdrive.part_of(function) is function
+    with pytest.raises(TypeError, match="a captured module, optimizer or function, not int"):
+        overdrive.part_of(3)

@@ -1,6 +1,7 @@
 """Which recordings a call belongs to, and when new ones are made."""
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,8 @@ _RUNS_UNTIMED = 40
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
 _MOST_SETS = 64
+# What the reason of the rest before ends with.
+_OF_A_REST = re.compile(r" The next \d+ calls run eagerly\.$")
 
 
 class StepChoice(StepTexts):
@@ -173,7 +176,7 @@ class StepChoice(StepTexts):
     def _begin_rest(self, reason: str, calls: int) -> None:
         self._rest = calls
         self._rests += 1
-        self._eager_reason = f"{reason} The next {calls} calls run eagerly."
+        self._eager_reason = f"{_OF_A_REST.sub('', reason)} The next {calls} calls run eagerly."
 
     def _note_run(self) -> None:
         """The call under way has run the function, and no replay."""

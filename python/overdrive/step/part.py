@@ -367,13 +367,17 @@ def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
 
 def part_of(target: Any) -> CapturedStep | None:
     """The part that stands for a captured module, or the step that stands for the ``step()`` of a captured optimizer; None where
-    there is none, or where the children of a module are captured: ``overdrive.explain()`` says why."""
+    there is none, or where the children of a module are captured: ``overdrive.explain()`` says why. A captured function is its own."""
     import torch
 
+    if isinstance(target, CapturedStep):
+        return target
     if isinstance(target, torch.optim.Optimizer):
         from overdrive.step.optimizer_part import update_of
 
         return update_of(target)
+    if not isinstance(target, torch.nn.Module):
+        raise TypeError(f"part_of() takes a captured module, optimizer or function, not {type(target).__name__}")
     call = target._compiled_call_impl
     return call.part if isinstance(call, _ModuleCall) else None
 
