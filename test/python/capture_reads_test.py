@@ -37,6 +37,16 @@ ROWS = {
     "a mask of a parameter": (
         "c = space(m=nn.Linear(2, 2).requires_grad_(False)); c.ps = [*c.m.parameters()]; c.ps[0].mask = None",
         "c.m(x) * (1.0 if c.ps[0].mask is None else c.ps[0].mask)", "c.ps[0].mask = torch.ones(2) * 3"),
+    "a class of a parameter": (
+        "class P(nn.Parameter): k = 1.0\nclass M(nn.Module):\n def __init__(self): super().__init__(); self.w = P(torch.ones(2), requires_grad=False)\n"
+        " def forward(self, x): return x * self.w * self.w.k\nm = M()", "m(x)", "P.k = 2.0"),
+    "an attribute that hides that of a parameter's class": (
+        "class P(nn.Parameter): k = 1.0\nc = space(m=nn.Linear(2, 2).requires_grad_(False)); c.m.weight = P(torch.ones(2, 2), requires_grad=False)",
+        "c.m(x) * c.m.weight.k", "c.m.weight.k = 2.0"),
+    "a method of a parameter's class": (
+        "class P(nn.Parameter):\n def k(self): return 1.0\nm = nn.Linear(2, 2).requires_grad_(False); m.weight = P(torch.ones(2, 2), requires_grad=False)",
+        "m(x) * next(m.parameters()).k()", "P.k = lambda self: 2.0"),
+    "a class of a tensor": ("class T(torch.Tensor): k = 1.0\nc = space(t=torch.ones(1).as_subclass(T))", "c.t.k", "T.k = 2.0"),
     "a cell that is asked": (
         "def make(v):\n def g(): return v\n return g\ng = make(1.0)", "g.__closure__[0].cell_contents", "g.__closure__[0].cell_contents = 2.0"),
     "a metaclass": ("class M(type):\n k = 1.0\nclass C(metaclass=M): pass", "C.k", "M.k = 2.0"),

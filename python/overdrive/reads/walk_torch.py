@@ -10,7 +10,7 @@ from overdrive.reads.code import file_of
 from overdrive.reads.names import names_of
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.reads.owners import kind_of
-from overdrive.reads.torch_reads import reads_of_torch
+from overdrive.reads.torch_reads import is_torchs, reads_of_torch
 from overdrive.reads.walk_objects import Objects, named_by
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, NAMED, hooks_of
@@ -76,6 +76,8 @@ class OfTorch(Objects):
         for key, where in self._asked.items():
             if not hasattr(tensor, key):
                 self._read(ENTRY, tensor.__dict__, key, f"{name}.{key}", where, depth)
+        if not is_torchs((kind := type(tensor)).__module__):
+            self._class_values(kind, tensor.__dict__, name, depth)
 
     def _module(self, module: Any, name: str, depth: int) -> None:
         self.modules[module] = None
@@ -103,7 +105,7 @@ class OfTorch(Objects):
                     self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
                     self._whole_of(tensor.__dict__, (), self._found.pieces_of(tensor), f"{name}.{key}", depth)
                     # Another name may lead to one, as those in a list do.
-                    if reached or key in self._attributes:
+                    if reached or key in self._attributes or not is_torchs(type(tensor).__module__):
                         self._seen[id(tensor)] = tensor
                         self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
