@@ -127,6 +127,10 @@ check-headers: setup
 check-versions: setup
 	JOBS=$(JOBS) python3 tools/check_versions.py build/versions $(or $(VERSIONS),2.11.0 2.13.0 2.15.0)
 
+## check-newest: build the library for the newest LibTorch, and run a short list of tests there; minutes, and fetches 0.6 GB
+check-newest: setup-python
+	JOBS=$(JOBS) python3 tools/check_versions.py --short build/versions $(lastword $(TORCH_VERSIONS))
+
 ## check-pythons: run the suite of the package under each Python (VERSIONS) that can be had, and write docs/versions.md; hours
 check-pythons: configure-release
 	$(call BUILD,release) --target overdrive overdrive_autoload overdrive_test_plugin overdrive_test_step_program \
@@ -231,6 +235,6 @@ endef
 $(eval $(call CONFIGURE,release,build))
 $(foreach preset,debug asan tsan coverage tidy,$(eval $(call CONFIGURE,$(preset),build-$(preset))))
 
-.PHONY: compare results recipes fuzz-capture databases recordings test-configs test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-pythons check-arm bare gpu-check \
+.PHONY: compare results recipes fuzz-capture databases recordings test-configs test test-slow test-all wheel package release docs build bench bench-peers bench-lanes asan tsan fast-asan fast-tsan analyze check check-headers check-versions check-newest check-pythons check-arm bare gpu-check \
   format check-format lint tidy mutate coverage install clean help setup configure-release configure-debug configure-asan configure-tsan \
   configure-coverage configure-tidy

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Builds for several versions of LibTorch, and writes docs/versions.md.
 
-    tools/check_versions.py [--library | --only-build] FOLDER VERSION...
+    tools/check_versions.py [--library | --only-build | --short] FOLDER VERSION...
 
 Builds everything and runs the whole suite. Each version has an environment, FOLDER/VERSION/venv, and a build folder beside it.
 --library: builds and links the library alone, against headers and two libraries (torch_wheels.py), in FOLDER/VERSION/check. Not
 optimised, which takes a third of the time. Where --only-build was before, that folder is built anew: the next wheel wants it.
 --only-build: the same for a wheel, optimised, in FOLDER/VERSION/library; the page is left alone.
+--short: in a few minutes, builds the library, not optimised, and a few programs of tests, and runs these and a few files of the package's
+tests, on PyTorch's whole wheel with stand-ins for the libraries of CUDA; the page is left alone.
 The folders are kept and used again, so that a second run builds what has changed. JOBS compiles and tests at a time.
 """
 import os
@@ -18,14 +20,19 @@ from pathlib import Path
 import torch_wheels
 from versions_page import ROOT, note
 
+# What --short builds and runs.
+SHORT = ("engine_contract_graph_test", "engine_contract_state_test", "engine_contract_sums_test", "hooks_stack_test", "checkpoint_test",
+         "forward_ad_levels_tests", "replay_tests")
+SHORT_TESTS = r"^(engine_contract_(graph|state|sums)_test|hooks_stack_test|checkpoint_test|forward_ad_dual_test|replay_(capture|guards|parts|values)_test)$"
+SHORT_FILES = ("guards", "capture_reads", "parts")
 JOBS = os.environ.get("JOBS", str(os.cpu_count()))
 
 
-def run(arguments, log):
+def run(arguments, log, environment=None):
     """False when it fails; what it says goes to the log."""
     print(f"check_versions: {' '.join(map(str, arguments[:6]))} ... ({log})", flush=True)
     with log.open("a") as out:
-        return subprocess.run(arguments, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT).returncode == 0
+        return subprocess.run(arguments, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT).returncode == 0
 
 
 def torch_config(folder):
@@ -100,7 +107,26 @@ def check_library(folder, version):
     return built
 
 
-STEPS = {"--library": check_library, "--only-build": build_library}
+def check_short(folder, version):
+    """True when the short list passes."""
+    torch = torch_wheels.fetch(version, whole=True)
+    build, log = folder / "short", folder / "short.log"
+    log.write_text("")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(torch.parent / "stand-ins")}  # the linker looks there, too
+    without = [f"-DOVERDRIVE_BUILD_{part}=OFF" for part in ("BENCHMARKS", "EXAMPLES")]
+    if not (run(["cmake", "--preset", "release", "-B", build, f"-DTorch_DIR={torch / 'share' / 'cmake' / 'Torch'}",
+                 "-DOVERDRIVE_OPTIMISATION=-O0", *without], log)
+            and run(["cmake", "--build", build, "-j", JOBS, "--target", "overdrive_autoload", *SHORT], log, environment)):
+        print("\n".join(log.read_text().splitlines()[-30:]))
+        return False
+    tests = subprocess.run(["ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "-R", SHORT_TESTS], env=environment)
+    environment["PYTHONPATH"] = f"{torch.parent}:{build / 'python'}"
+    package = subprocess.run([ROOT / ".deps" / "python" / "bin" / "python", "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                              *(ROOT / "test" / "python" / f"{name}_test.py" for name in SHORT_FILES)], cwd=ROOT, env=environment)
+    return tests.returncode == package.returncode == 0
+
+
+STEPS = {"--library": check_library, "--only-build": build_library, "--short": check_short}
 
 
 def main(folder, versions, step):
