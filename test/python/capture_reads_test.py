@@ -1,6 +1,8 @@
 """Values that a captured function finds in many ways: another value after the first replays gives eager's results, in steps and parts.
 
-A row has what is defined, what the function reads, and what the program changes. The data differ from call to call."""
+A row has what is defined, what the function reads, and what the program changes: with put() what is not its own, which is put back after the test. The
+data differ from call to call."""
+import functools
 import threading
 import warnings
 
@@ -9,7 +11,7 @@ import torch
 
 import overdrive
 
-IMPORTS = ("import argparse, collections, contextvars, copy, dataclasses, functools, operator, types, weakref, torch\n"
+IMPORTS = ("import abc, argparse, collections, contextvars, copy, dataclasses, functools, operator, statistics, types, weakref, torch\n"
            "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
@@ -165,6 +167,23 @@ ROWS = {
     "a set with attributes": ("class S(set): pass\nb = S([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
     "a group that is added": ("o = torch.optim.SGD([torch.ones(1, requires_grad=True)], 1.0)", "sum(g['lr'] for g in o.param_groups)",
                               "o.add_param_group({'params': [torch.ones(1, requires_grad=True)]})"),
+    "an attribute of a class of PyTorch": ("put(nn.Linear, 'k', 1.0)", "nn.Linear.k", "put(nn.Linear, 'k', 2.0)"),
+    "an object of a class of PyTorch": ("put(nn.Linear, 'c', space(k=1.0)); q = nn.Linear(2, 2)", "q.c.k", "nn.Linear.c.k = 2.0"),
+    "a class of PyTorch that gets what one above it has": (
+        "put(nn.Module, 'k', 1.0); q = nn.Linear(2, 2)", "q.k", "put(nn.Linear, 'k', 2.0)"),
+    "an attribute that a class of PyTorch gets": ("q = nn.Linear(2, 2)", "getattr(q, 'k', 1.0)", "put(nn.Module, 'k', 2.0)"),
+    "a property that a class of PyTorch gets": ("q = nn.Linear(2, 2)", "float(q.in_features)", "put(nn.Linear, 'in_features', property(lambda q: 5.0))"),
+    "a made name of a class of PyTorch": ("put(nn.Linear, 'k', 1.0); q = nn.Linear(2, 2)", "getattr(q, 'K'.lower())", "put(nn.Linear, 'k', 2.0)"),
+    "the class of parameters": ("put(nn.Parameter, 'k', 1.0); q = nn.Linear(2, 2)", "next(q.parameters()).k", "put(nn.Parameter, 'k', 2.0)"),
+    "an object of the class of tensors": ("put(torch.Tensor, 'c', space(k=1.0))", "x.c.k", "torch.Tensor.c.k = 2.0"),
+    "a class of optimizers": (
+        "put(torch.optim.SGD, 'k', 1.0); o = torch.optim.SGD([torch.ones(1)], lr=1.0)", "o.k", "put(torch.optim.SGD, 'k', 2.0)"),
+    "a class of data sets": ("put(data.TensorDataset, 'k', 1.0); d = data.TensorDataset(x)", "d.k", "put(data.TensorDataset, 'k', 2.0)"),
+    "an attribute of a class of Python": ("put(collections.Counter, 'k', 1.0); c = collections.Counter()", "c.k", "put(collections.Counter, 'k', 2.0)"),
+    "an attribute of ABC": ("put(abc.ABC, 'k', 1.0)\nclass C(abc.ABC): pass", "C.k", "put(abc.ABC, 'k', 2.0)"),
+    "a method of a class of Python": (
+        "c = collections.ChainMap({'a': 1.0})", "c['a']", "put(collections.ChainMap, '__getitem__', lambda c, key: 2.0)"),
+    "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 2.0, 1))"),
 }
 
 
@@ -178,9 +197,9 @@ def settings_are_put_back():
 
 @pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
 @pytest.mark.parametrize("row", ROWS)
-def test_another_value_gives_the_results_of_eager(row, capture):
+def test_another_value_gives_the_results_of_eager(row, capture, monkeypatch):
     definition, read, change = ROWS[row]
-    program = {"__name__": "program"}
+    program = {"__name__": "program", "put": functools.partial(monkeypatch.setattr, raising=False), "x": torch.ones(2)}
     exec(f"{IMPORTS}{definition}\ndef function(x):\n    return x + {read}\n", program)
     function, captured = program["function"], capture(program["function"])
     batches = [torch.randn(2, generator=torch.Generator().manual_seed(seed)) for seed in range(9)]

@@ -284,8 +284,8 @@ class Watcher:
         # Code of PyTorch's modules and their like with its globals, and the classes whose methods these are.
         self.nn_codes: dict[types.CodeType, dict[str, Any]] = {}
         self.nn_kinds: dict[type, None] = {}
-        self.standard_codes: set[types.CodeType] = set()
-        # Other code of PyTorch's Python, with its globals.
+        # Of Python's library and other code of PyTorch's Python, with its globals.
+        self.standard_codes: dict[types.CodeType, dict[str, Any]] = {}
         self.torch_codes: dict[types.CodeType, dict[str, Any]] = {}
         # What code found by names that are values.
         self.by_names = FoundByNames()
@@ -301,7 +301,7 @@ class Watcher:
 
     def saw_no_more_than(self, other: Watcher) -> bool:
         return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
-                and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes <= other.standard_codes
+                and self.nn_kinds.keys() <= other.nn_kinds.keys() and self.standard_codes.keys() <= other.standard_codes.keys()
                 and self.torch_codes.keys() <= other.torch_codes.keys() and self.by_names.is_no_more_than(other.by_names))
 
     def __enter__(self) -> Watcher:
@@ -399,19 +399,19 @@ class Watcher:
             kind = "nn of self"
         elif not kind and (module := module_of(code.co_filename)):
             kind = kind_of_function(module, code.co_name)
-            self._note_standard(code, kind)
+            self._note_standard(code, frame.f_globals, kind)
             kind = "" if kind == PURE and not finds_of(code) else kind
         elif not kind and not code.co_filename.startswith(OURS) and not _is_in_an_import(frame):
             self.torch_codes[code] = frame.f_globals
         self._kinds[id(code)] = code, kind
         return kind
 
-    def _note_standard(self, code: types.CodeType, kind: str) -> None:
+    def _note_standard(self, code: types.CodeType, variables: dict[str, Any], kind: str) -> None:
         if self._refuse is not None and (folder := _hands_over(code)):
             self._refuse(f"The function {folder} ({code.co_name}), and no recording sees what another thread does; do that outside of the "
                          "function.")
         if kind != SHOWS:
-            self.standard_codes.add(code)
+            self.standard_codes[code] = variables
 
     def _note_entry(self, kind: str, frame: Any, value: int | None) -> None:
         """Of a function of Python's library that is not known to tell nothing but what it is given."""

@@ -35,6 +35,8 @@ def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type]
         numbers = code in watcher.nn_codes and not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT)
         yield from _globals(code, variables, _may_change if numbers else _is_function, notes)
     if with_code:
+        for code, variables in watcher.standard_codes.items():
+            yield from _globals(code, variables, _is_function, notes)
         yield from _of_tensors(names)
         yield from _answers(watcher.nn_codes)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}

@@ -11,7 +11,7 @@ from overdrive.reads.owners import module_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_globals import Globals
 from overdrive.reads.walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
-from overdrive.values.read import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, Read, entries_of
+from overdrive.values.read import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, VALUES, Read, entries_of
 
 # Attributes of an object, and items of a container, that are looked at.
 MOST_ITEMS = 1024
@@ -137,12 +137,12 @@ class Classes(Globals):
         # Kept with the names, so that no others come to their place in memory.
         self._not_in_classes[kind, id(names)] = names
         for each in kind.__mro__ if found else ():
-            if each.__flags__ & MADE_IN_PYTHON and not is_torchs(each.__module__):
+            if each.__flags__ & MADE_IN_PYTHON:
                 self._absent_in(entries_of(each)).add_table(found, each.__name__)
 
     def _class(self, kind: type, name: str, depth: int) -> None:
         self._class_values(kind, None, name, depth)
-        if is_torchs(kind.__module__) or not kind.__flags__ & MADE_IN_PYTHON:
+        if not kind.__flags__ & MADE_IN_PYTHON:
             return
         self._class_values(type(kind), entries_of(kind), name, depth)
         for each in (kind, type(kind)):
@@ -152,7 +152,11 @@ class Classes(Globals):
     def _whole_of_classes(self, kind: type, pieces: dict[str, str], depth: int) -> None:
         """What a class and those above it have."""
         for each in kind.__mro__ if pieces else ():
-            if each.__flags__ & MADE_IN_PYTHON and not is_torchs(each.__module__) and not _is_of_the_library(each.__module__):
+            if not each.__flags__ & MADE_IN_PYTHON:
+                continue
+            if is_torchs(each.__module__) or _is_of_the_library(each.__module__):
+                self._read(VALUES, entries_of(each), None, f"what {each.__name__} has", next(iter(pieces.values())), NOT_FOLLOWED)
+            else:
                 self._whole_of(entries_of(each), _OF_EACH_CLASS, pieces, each.__name__, depth)
 
     def _names_in(self, kind: type) -> frozenset[str]:
@@ -178,7 +182,7 @@ class Classes(Globals):
         if kind.__flags__ & MADE_IN_PYTHON and kind.__bases__ != (object,) and not is_known:
             self._read(ATTRIBUTE, kind, "__mro__", f"the classes above {kind.__name__}", "", NOT_FOLLOWED)
         for owner in kind.__mro__:
-            if not is_pythons_own(owner) and owner.__module__ not in ("abc", "typing", "enum") and not is_torchs(owner.__module__):
+            if not is_pythons_own(owner):
                 found = self._of_owner.get(owner)
                 if found is None:
                     found = self._of_owner[owner] = self._values_of_owner(owner, name, depth)
@@ -200,7 +204,8 @@ class Classes(Globals):
                 self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], NOT_FOLLOWED)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
-                 if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and code in self._codes]
+                 if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and (
+                     code in self._codes or code in self._watcher.standard_codes)]
         names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
         for key, where in names.items():
             value = entries[key]
@@ -212,7 +217,8 @@ class Classes(Globals):
     def _names_of_codes(self) -> set[str]:
         """Of all code: what a code is compared for whose name is among them, since Python compares whole codes."""
         if self._count_of_names != len(self._codes):
-            self._names_known, self._count_of_names = {code.co_name for code in self._codes}, len(self._codes)
+            self._names_known = {code.co_name for codes in (self._codes, self._watcher.standard_codes) for code in codes}
+            self._count_of_names = len(self._codes)
         return self._names_known
 
     def _members_of(self, owner: type) -> _Members:

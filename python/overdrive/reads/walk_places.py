@@ -125,4 +125,4 @@ def is_pythons_own(kind: type) -> bool:
 def has_attributes(value: Any) -> bool:
     """Whether a number, a text or a container is of a class of the program, with attributes beside what it is."""
     kind = type(value)
-    return bool(kind.__flags__ & MADE_IN_PYTHON) and kind.__module__ != "collections" and not is_torchs(kind.__module__)
+    return bool(kind.__flags__ & MADE_IN_PYTHON) and not is_torchs(kind.__module__)

@@ -2,19 +2,16 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Container, Iterable
 from typing import Any
 
-from overdrive.reads.code import file_of
 from overdrive.reads.names import names_of
-from overdrive.reads.optimizers import is_of_the_program
-from overdrive.reads.owners import kind_of
+from overdrive.reads.optimizers import is_of_the_program, kind_of_optimizer
 from overdrive.reads.torch_reads import is_torchs, reads_of_torch
 from overdrive.reads.walk_objects import Objects, named_by
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, NAMED, hooks_of
-from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read
+from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read, entries_of
 from overdrive.values.same import is_number
 
 # How code gets at parameters without their names.
@@ -72,6 +69,7 @@ class OfTorch(Objects):
                 self._into(hook, f"a hook of {name}", "", depth + 1)
 
     def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
+        self._class_values(type(tensor), tensor.__dict__, name, depth)
         self._entries(tensor.__dict__, self._attributes, name, depth)
         for key, where in self._asked.items():
             if not hasattr(tensor, key):
@@ -111,8 +109,7 @@ class OfTorch(Objects):
         if asked := self._asked_of(kind):
             known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
             self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
-        if kind_of(file_of(sys.modules.get(kind.__module__))) == "user":
-            self._class_values(kind, entries, name, depth)
+        self._class_values(kind, entries, name, depth)
 
     def _kept_by_pytorch(self, entries: dict[str, Any], pieces: dict[str, str], name: str, depth: int) -> None:
         """What every module has, and code asks for. What PyTorch's own asks for in each call has guards of its own (values/modules.py)."""
@@ -133,6 +130,7 @@ class OfTorch(Objects):
             self.reads.setdefault(read.place, read)
         pieces = self._found.pieces_of(optimizer)
         if not is_of_the_program(optimizer):
+            self._class_values(kind_of_optimizer(optimizer), optimizer.__dict__, name, depth)
             self._whole_of(optimizer.__dict__, _OF_OPTIMIZERS, pieces, name, depth)
             self._same_dict(optimizer, name)
             self._entries(optimizer.__dict__, {key: where for key, where in self._attributes.items() if key not in _OF_OPTIMIZERS}, name, depth)
@@ -174,6 +172,9 @@ class OfTorch(Objects):
 
     def _torchs(self, known: Container[Any]) -> None:
         """What the program may change in PyTorch's own modules and classes, once all modules are met."""
+        import torch
+
+        self._entries(entries_of(torch.Tensor), self._attributes, "torch.Tensor", 0)
         names = self._names_of_torch()
         if len(names) > self._names_before:
             known = {}
