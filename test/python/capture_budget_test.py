@@ -147,6 +147,20 @@ def test_replays_that_are_slower_than_plain_calls_end_and_say_so(clock):
     assert part.stats()["replayed"] < 60
 
 
+@pytest.mark.parametrize("stay_slower", [False, True])
+def test_replays_that_are_somewhat_slower_are_timed_once_more(clock, stay_slower):
+    """What another part records lies in the times of the first replays."""
+    part = overdrive.captured(lambda x: x.sin().cos())
+    for _ in range(240):
+        replayed = part.stats()["replayed"]
+        with torch.no_grad():
+            part(torch.randn(4))
+        is_slow = part.stats()["replayed"] > replayed and (stay_slower or replayed < 60)
+        clock.passes(30_000 if is_slow else 20_000)
+    assert ("Replays are not faster here" in part.refusal()) == stay_slower
+    assert (part.stats()["replayed"] > 200) != stay_slower
+
+
 def test_replays_are_timed_as_they_go(clock):
     """A replay is faster than a plain call where it goes without Python, and slower through it. Only calls through Python were timed."""
     part = overdrive.captured(lambda x: x.sin().cos())

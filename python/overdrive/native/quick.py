@@ -14,8 +14,8 @@ NOT_TAKEN, OPEN = NotImplemented, Ellipsis
 _CALL, _STEP, _ZERO_GRAD = range(3)
 # How many calls go through Python before another try, at most, where none went without it.
 _MOST_WAITS = 64
-# How many calls go without Python until one goes through it again; and where the time from one to the next is taken.
-_ALL, _TIMED = 1 << 62, 16
+# How many calls go without Python until one goes through it again.
+_ALL = 1 << 62
 
 
 class Look(ctypes.Structure):
@@ -82,10 +82,10 @@ class Quick:
         self.armed.hits = 0
         return True
 
-    def arm(self, kept: Any, is_timed: bool) -> None:
-        """``kept``: all that `armed` names."""
+    def arm(self, kept: Any, calls: int) -> None:
+        """``kept``: all that `armed` names. ``calls``: so many go without Python; 0: all."""
         self._kept = kept
-        self.armed.is_armed = _TIMED if is_timed else _ALL
+        self.armed.is_armed = calls or _ALL
 
 
 _probing = threading.Lock()

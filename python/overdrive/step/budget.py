@@ -25,12 +25,15 @@ _LONGEST, _LEAST_PAID = 512, 0.25
 _SHARE = 0.02
 # Plain calls, or replays, that are timed in turn: one more than there are times between them.
 TIMED = 4
+# Replays from one that is timed to the next, which go without Python.
+_QUICK = 16
 # Nanoseconds of a call that is watched, below which a replay gains nothing.
 _SHORT = 40_000
 # From one replay to the next: a call of Python's is a small part of more.
 _SMALL = 200_000
-# By how much replays are slower before that is believed.
-_SLOWER = 1.1
+# By how much replays are slower before that is believed: when they are timed a second time, and at once. Comparisons, and what other
+# parts record, lie between calls and in the first times.
+_SLOWER, _MUCH_SLOWER = 1.1, 2
 
 
 def is_unlimited(always: bool) -> bool:
@@ -40,7 +43,8 @@ def is_unlimited(always: bool) -> bool:
 class Budget:
     """Of one captured function. Used by the thread that is in its call; knows times, and not what is recorded."""
 
-    __slots__ = ("is_off", "eager", "own", "replay", "timing", "slow", "_spent", "_look", "_paid", "_replays", "_began", "_at", "_thread")
+    __slots__ = ("is_off", "eager", "own", "replay", "timing", "slow", "_is_in_doubt", "_spent", "_look", "_paid", "_replays", "_began", "_at",
+                 "_thread")
 
     def __init__(self, always: bool) -> None:
         # Whether calls are replayed whatever that costs.
@@ -56,6 +60,8 @@ class Budget:
         self._replays = 0
         # Since when the call under way takes longer; 0: it does not. Of the last timed call, and its thread.
         self._began = self._at = self._thread = 0
+        # Whether replays were somewhat slower, and are timed again.
+        self._is_in_doubt = False
 
     def tick(self, was_replay: bool, calls: int) -> None:
         """A call that is timed begins. The one before was a replay, or a plain call. ``calls``: it, and those that went without Python since."""
@@ -68,6 +74,12 @@ class Budget:
                 self.eager = min(self.eager or taken, taken)
         self.timing -= 1
         self._at, self._thread = now if self.timing else 0, thread
+
+    def begin_quick(self) -> int:
+        """How many of the next calls go without Python; 0: all. The time from here on is theirs, not that of the call that hands over."""
+        if self._at and self._thread == threading.get_ident():
+            self._at = clock()
+        return _QUICK << self._is_in_doubt if self.timing else 0
 
     def end_plain(self) -> None:
         """The plain call that began with tick() is over."""
@@ -131,7 +143,13 @@ class Budget:
         return 0 < self.replay < _SMALL and not self.eager
 
     def is_slower(self) -> bool:
-        return 0 < self.replay < _SMALL and 0 < self.eager * _SLOWER < self.replay
+        """Whether that is sure; where it is in doubt, replays are timed once more."""
+        slower = 0 < self.replay < _SMALL and 0 < self.eager * _SLOWER < self.replay
+        if not slower or self._is_in_doubt or self.replay > self.eager * _MUCH_SLOWER:
+            return slower
+        self._is_in_doubt = True
+        self.time_calls()
+        return False
 
     def told(self) -> str:
         return f"a replay takes {self.replay / 1e3:.4g} us and a plain call {self.eager / 1e3:.4g} us, with what lies between two calls"

@@ -216,7 +216,7 @@ class StepChoice(StepTexts):
             self._compare_times()
 
     def _compare_times(self) -> None:
-        if self._budget.is_slower() and self._is_timed_whole():
+        if self._is_timed_whole() and self._budget.is_slower():
             self._run_plainly(f"Replays are not faster here: {self._budget.told()}.")
 
     def _is_timed_whole(self) -> bool:

@@ -58,7 +58,8 @@ class StepQuick(StepRun):
         armed.structure, armed.reads = ctypes.addressof(self._structure.look), ctypes.addressof(variant.reads.look)
         armed.inputs, (armed.form, armed.outputs) = inputs, result
         armed.parameters, armed.count = parameters.buffer_info()[0] if self._updated is not None else None, len(parameters)
-        quick.arm((values, parameters, [(key, value) for _, key, value in entries], variant.reads, self._structure, optimizer), is_timed)
+        quick.arm((values, parameters, [(key, value) for _, key, value in entries], variant.reads, self._structure, optimizer),
+                  self._budget.begin_quick())
 
 
 def _form_for_c(form: Any) -> tuple[int, int] | None:
