@@ -39,6 +39,12 @@ ROWS = {
     "a mask of a parameter": (
         "c = space(m=nn.Linear(2, 2).requires_grad_(False)); c.ps = [*c.m.parameters()]; c.ps[0].mask = None",
         "c.m(x) * (1.0 if c.ps[0].mask is None else c.ps[0].mask)", "c.ps[0].mask = torch.ones(2) * 3"),
+    "an attribute of a parameter that a text names": (
+        "m = nn.Linear(2, 2).requires_grad_(False)", "m(x) * getattr(m.get_parameter('weight'), 'k', 1.0)", "m.weight.k = 2.0"),
+    "an attribute of a parameter in nn.ParameterList": (
+        "m = nn.ParameterList([nn.Parameter(torch.ones(2), requires_grad=False)])", "m[0] * getattr(m[0], 'k', 1.0)", "m[0].k = 2.0"),
+    "an attribute of a parameter in nn.ParameterDict": (
+        "m = nn.ParameterDict({'a': nn.Parameter(torch.ones(2), requires_grad=False)})", "m['a'] * getattr(m['a'], 'k', 1.0)", "m['a'].k = 2.0"),
     "a class of a parameter": (
         "class P(nn.Parameter): k = 1.0\nclass M(nn.Module):\n def __init__(self): super().__init__(); self.w = P(torch.ones(2), requires_grad=False)\n"
         " def forward(self, x): return x * self.w * self.w.k\nm = M()", "m(x)", "P.k = 2.0"),

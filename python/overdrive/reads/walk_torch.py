@@ -14,9 +14,6 @@ from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, NAMED, hooks_of
 from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read, entries_of
 from overdrive.values.same import is_number
 
-# How code gets at parameters without their names.
-_REACH_PARAMETERS = {"parameters", "named_parameters", "param_groups", "_parameters"}
-
 # What gives all of a group, or what its key names as a value.
 _GIVE_ALL = {"values", "items", "copy", "get", "pop", "setdefault", "update"}
 # Attributes of PyTorch's optimizers that the walk looks at itself, and what their step() writes.
@@ -94,7 +91,6 @@ class OfTorch(Objects):
         # What __getattr__() gives, as a parameter, may come in its own place.
         self._absent_in(entries).add_table(self._names_of_modules, name)
         self._hooks((module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks), name, depth)
-        reached = bool(_REACH_PARAMETERS & self._attributes.keys())
         self.notes.contents(module._modules)
         for parameters in (module._parameters, module._buffers):
             self.notes.contents(parameters)
@@ -102,10 +98,8 @@ class OfTorch(Objects):
                 if tensor is not None:
                     self._hooks((tensor._backward_hooks, tensor._post_accumulate_grad_hooks), name, depth)
                     self._whole_of(tensor.__dict__, (), self._found.pieces_of(tensor), f"{name}.{key}", depth)
-                    # Another name may lead to one, as those in a list do.
-                    if reached or key in self._attributes or not is_torchs(type(tensor).__module__):
-                        self._seen[id(tensor)] = tensor
-                        self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
+                    # What else is asked of one whose name is in code, or in a list, is found behind that name.
+                    self._attributes_of_a_tensor(tensor, f"{name}.{key}", depth)
         if asked := self._asked_of(kind):
             known = asked.keys() & own.union(module._parameters, module._buffers, module._modules)
             self._absent(kind, entries, {key: where for key, where in asked.items() if key not in known} if known else asked, name, depth)
