@@ -1,4 +1,5 @@
-"""A training loop with the model and the optimizer captured apart: CPU time of a turn, of stock's, and of its pieces.
+"""A training loop with the optimizer, the model and the criterion captured, apart or model and criterion in one: CPU time of a turn, of
+stock's, and of its pieces.
 
     python bench/python/pieces.py [PROGRAM ...] [--rounds N]
 
@@ -12,11 +13,12 @@ import warnings
 
 import torch
 from torch import nn
+from workloads import Block
 
 import overdrive
 
 PIECES = ("zero_grad", "model", "loss", "backward", "step")
-FORMS = ("stock", "engine", "optimizer", "model", "whole step")
+FORMS = ("stock", "engine", "optimizer", "model", "criterion", "joined", "whole step")
 WARM, TURNS = 120, 30
 
 
@@ -28,6 +30,10 @@ def conv_net():
     return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 36, 10))
 
 
+def transformer():
+    return nn.Sequential(nn.Embedding(50, 64), Block(64), Block(64), nn.LayerNorm(64), nn.Linear(64, 50), nn.Flatten(0, 1))
+
+
 def adam(parameters):
     return torch.optim.Adam(parameters)
 
@@ -36,33 +42,39 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.01)
 
 
-# What makes the model and the optimizer, and the shape of a batch.
+# What makes the model, the optimizer, and a batch.
 PROGRAMS = {
-    "mlp-adam": (lambda: mlp(64, 64), adam, (32, 64)),
-    "mlp-sgd": (lambda: mlp(64, 64), sgd, (32, 64)),
-    "conv-adam": (conv_net, adam, (16, 1, 14, 14)),
-    "critic-adam": (lambda: mlp(24, 256), adam, (256, 24)),
+    "mlp-adam": (lambda: mlp(64, 64), adam, lambda: torch.randn(32, 64)),
+    "mlp-sgd": (lambda: mlp(64, 64), sgd, lambda: torch.randn(32, 64)),
+    "conv-adam": (conv_net, adam, lambda: torch.randn(16, 1, 14, 14)),
+    "critic-adam": (lambda: mlp(24, 256), adam, lambda: torch.randn(256, 24)),
+    "transformer-adam": (transformer, adam, lambda: torch.randint(0, 50, (4, 16))),
 }
 
 
 class Form:
     def __init__(self, program, name):
-        make, optimizer, shape = PROGRAMS[program]
+        make, optimizer, batch = PROGRAMS[program]
         torch.manual_seed(0)
-        self.model = make()
+        self.model, self.criterion, self.joined = make(), nn.CrossEntropyLoss(), None
         self.optimizer = optimizer(self.model.parameters())
-        self.x, self.y = torch.randn(shape), torch.randint(0, 10, shape[:1])
+        self.x = batch()
+        self.y = torch.randint(0, 10, (len(self.model(self.x)),))
         self.switched = name != "stock"
         self.step = overdrive.capture(self.whole_step) if name == "whole step" else None
-        if name in ("optimizer", "model"):
+        if name in ("optimizer", "model", "criterion", "joined"):
             overdrive.captured(self.optimizer)
-        if name == "model":
+        if name in ("model", "criterion"):
             overdrive.captured(self.model)
+        if name == "criterion":
+            overdrive.captured(self.criterion)
+        if name == "joined":
+            self.joined = overdrive.captured(lambda x, y: self.criterion(self.model(x), y))
         self.best, self.pieces = float("inf"), []
 
     def whole_step(self, x, y):
         self.optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss = self.joined(x, y) if self.joined else self.criterion(self.model(x), y)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -74,14 +86,15 @@ class Form:
             step(x, y)
 
     def run_in_pieces(self, turns):
-        now, model, optimizer, x, y = time.perf_counter_ns, self.model, self.optimizer, self.x, self.y
+        now, model, criterion, joined = time.perf_counter_ns, self.model, self.criterion, self.joined
+        optimizer, x, y = self.optimizer, self.x, self.y
         for _ in range(turns):
             at = [now()]
             optimizer.zero_grad()
             at.append(now())
-            result = model(x)
+            result = joined(x, y) if joined else model(x)
             at.append(now())
-            loss = nn.functional.cross_entropy(result, y)
+            loss = result if joined else criterion(result, y)
             at.append(now())
             loss.backward()
             at.append(now())

@@ -118,6 +118,44 @@ def test_a_module_trains_as_eager_does():
     assert overdrive.part_of(model).refusal() == ""
 
 
+@pytest.mark.parametrize("form", ["apart", "the criterion alone", "one part", "one part of a captured model"])
+def test_a_model_and_its_criterion_train_as_eager_does(form):
+    criteria, losses = {}, {}
+
+    def make():
+        model, criterion = mlp(), nn.CrossEntropyLoss(torch.tensor([1.0, 2.0]))
+        criteria[model] = criterion
+        losses[model] = lambda x, y: criterion(model(x), y)
+        return model
+
+    def capture(model):
+        if form in ("apart", "one part of a captured model"):
+            overdrive.captured(model)
+        if form in ("apart", "the criterion alone"):
+            overdrive.captured(criteria[model])
+        else:
+            losses[model] = overdrive.captured(losses[model])
+
+    def step(model, optimizer, i):
+        model.train(i % 4 != 3)
+        criteria[model].label_smoothing = 0.1 if i >= 20 else 0.0
+        x, = batch(i, (6, 8))
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(model.training):
+            loss = losses[model](x, (x.sum(1) > 0).long())
+        if model.training:
+            loss.backward()
+            optimizer.step()
+        return [loss.detach()]
+
+    model, _ = side_by_side(make, step, steps=48, capture=capture)
+    parts = [overdrive.part_of(each) for each in (model, criteria[model])] if form == "apart" else [
+        overdrive.part_of(criteria[model]) if form == "the criterion alone" else losses[model]]
+    for part in parts:
+        stats = part.stats()
+        assert stats["replayed"] >= 24 and stats["backwards"] >= 18 and stats["again"] == 0, part.explain()
+
+
 @pytest.mark.parametrize("optimizer", [
     lambda p: torch.optim.SGD(p, 0.05), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
     lambda p: torch.optim.Adam(p, 1e-2), lambda p: torch.optim.AdamW(p, 1e-2, weight_decay=0.1, amsgrad=True),
