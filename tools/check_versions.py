@@ -23,7 +23,8 @@ from versions_page import ROOT, note
 # What --short builds and runs.
 SHORT = ("engine_contract_graph_test", "engine_contract_state_test", "engine_contract_sums_test", "hooks_stack_test", "checkpoint_test",
          "forward_ad_levels_tests", "replay_tests")
-SHORT_TESTS = r"^(engine_contract_(graph|state|sums)_test|hooks_stack_test|checkpoint_test|forward_ad_dual_test|replay_(capture|guards|parts|values)_test)$"
+SHORT_TESTS = ("^(engine_contract_(graph|state|sums)|hooks_stack|checkpoint|forward_ad_dual"
+               "|replay_(capture|guards|parts|values))_test$")
 SHORT_FILES = ("guards", "capture_reads", "parts")
 JOBS = os.environ.get("JOBS", str(os.cpu_count()))
 
