@@ -189,6 +189,13 @@ ROWS = {
     "an attribute of ABC": ("put(abc.ABC, 'k', 1.0)\nclass C(abc.ABC): pass", "C.k", "put(abc.ABC, 'k', 2.0)"),
     "a method of a class of Python": (
         "c = collections.ChainMap({'a': 1.0})", "c['a']", "put(collections.ChainMap, '__getitem__', lambda c, key: 2.0)"),
+    "an attribute that a module of Python gets": ("import sys", "(2.0 if getattr(sys, 'frozen', False) else 1.0)", "put(sys, 'frozen', True)"),
+    "an attribute that a module of PyTorch gets": (
+        "", "(2.0 if hasattr(nn.functional, 'my_flag') else 1.0)", "put(nn.functional, 'my_flag', True)"),
+    "an attribute of PyTorch's module of C": ("put(torch._C, 'k', 1.0)", "torch._C.k", "put(torch._C, 'k', 2.0)"),
+    "what PyTorch keeps in a variable": ("put(torch.hub, '_hub_dir', 'a')", "float(len(torch.hub.get_dir()))", "put(torch.hub, '_hub_dir', 'ab')"),
+    "what Python's library keeps in a variable": (
+        "n = statistics.NormalDist()", "n.pdf(0.0)", "put(statistics, 'tau', 1.0)"),
     "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 2.0, 1))"),
 }
 

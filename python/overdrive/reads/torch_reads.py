@@ -1,4 +1,4 @@
-"""Of PyTorch's own Python: functions that a program may patch, and switches that PyTorch keeps in variables.
+"""Of the Python of PyTorch and of Python's library: functions that a program may patch, and switches that are kept in variables.
 
 The functions of a tensor have one guard together, and the others have one for each name that code which ran uses.
 """
@@ -30,13 +30,11 @@ def is_torchs(name: str) -> bool:
 def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
     """``names``: attributes and operators that the program's code and PyTorch's use. ``kinds``: classes of modules. ``with_code``: also
     what the code that ran names."""
-    for code, variables in {**watcher.torch_codes, **watcher.nn_codes}.items() if with_code else ():
+    for code, variables in {**watcher.standard_codes, **watcher.torch_codes, **watcher.nn_codes}.items() if with_code else ():
         # Optimizers and scalers keep numbers of their own, and their functions are as good as others to be replaced.
-        numbers = code in watcher.nn_codes and not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT)
+        numbers = not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT)
         yield from _globals(code, variables, _may_change if numbers else _is_function, notes)
     if with_code:
-        for code, variables in watcher.standard_codes.items():
-            yield from _globals(code, variables, _is_function, notes)
         yield from _of_tensors(names)
         yield from _answers(watcher.nn_codes)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}

@@ -63,17 +63,14 @@ class Objects(Classes):
         if leads:
             self._read(ENTRY, vars(value), leads, name, where, depth)
         if isinstance(value, types.ModuleType):
-            if value.__name__ == "torch._C":
-                return
             self._entries(vars(value), self._attributes, name, depth)
             self._whole_module(value, name, depth)
             if is_torchs(value.__name__):
                 self._settings_of(value, name, depth)
             if value.__name__ == "numpy":
                 self._read(ANSWER, _errors_of_numpy, None, "numpy.geterr()", where, NOT_FOLLOWED)
-            if not is_torchs(value.__name__) and value.__name__ not in sys.builtin_module_names and kind_of(file_of(value)) == "user":
-                for key, place in self._optional.items():
-                    self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
+            for key, place in self._optional.items():
+                self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
             if "__getattr__" in vars(value):  # what it gives may come in its own place
                 self._absent_in(vars(value)).add_table(self._attributes, name)
         elif isinstance(value, type):
