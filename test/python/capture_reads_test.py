@@ -173,6 +173,9 @@ ROWS = {
     "a set with attributes": ("class S(set): pass\nb = S([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
     "a group that is added": ("o = torch.optim.SGD([torch.ones(1, requires_grad=True)], 1.0)", "sum(g['lr'] for g in o.param_groups)",
                               "o.add_param_group({'params': [torch.ones(1, requires_grad=True)]})"),
+    "a hook that a parameter gets": ("w = nn.Parameter(torch.ones(2))", "(2.0 if w._backward_hooks else 1.0)", "w.register_hook(lambda g: g)"),
+    "a hook that a parameter of a module gets": (
+        "q = nn.Linear(2, 2)", "(2.0 if q.weight._post_accumulate_grad_hooks else 1.0)", "q.weight.register_post_accumulate_grad_hook(lambda p: None)"),
     "an attribute of a class of PyTorch": ("put(nn.Linear, 'k', 1.0)", "nn.Linear.k", "put(nn.Linear, 'k', 2.0)"),
     "an object of a class of PyTorch": ("put(nn.Linear, 'c', space(k=1.0)); q = nn.Linear(2, 2)", "q.c.k", "nn.Linear.c.k = 2.0"),
     "a class of PyTorch that gets what one above it has": (

@@ -19,6 +19,7 @@ _GIVE_ALL = {"values", "items", "copy", "get", "pop", "setdefault", "update"}
 # Attributes of PyTorch's optimizers that the walk looks at itself, and what their step() writes.
 _OF_OPTIMIZERS = {"param_groups", "state", "defaults", "_step_count", "_opt_called", "_zero_grad_profile_name", "_patch_step_function"}
 _GUARDED = {*IN_MODULES, *FLAGS_OF_HOOKS, "training"}
+_HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _HOOKS_ON_STEP = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -67,6 +68,10 @@ class OfTorch(Objects):
 
     def _attributes_of_a_tensor(self, tensor: Any, name: str, depth: int) -> None:
         self._class_values(type(tensor), tensor.__dict__, name, depth)
+        pieces = self._found.pieces_of(tensor)
+        for key in _HOOKS_OF_TENSORS:
+            if where := named_by(self._attributes, pieces, key):
+                self._read(ATTRIBUTE, tensor, key, f"{name}.{key}", where, NOT_FOLLOWED)
         self._entries(tensor.__dict__, self._attributes, name, depth)
         for key, where in self._asked.items():
             if not hasattr(tensor, key):
