@@ -45,6 +45,10 @@ ROWS = {
         "m = nn.ParameterList([nn.Parameter(torch.ones(2), requires_grad=False)])", "m[0] * getattr(m[0], 'k', 1.0)", "m[0].k = 2.0"),
     "an attribute of a parameter in nn.ParameterDict": (
         "m = nn.ParameterDict({'a': nn.Parameter(torch.ones(2), requires_grad=False)})", "m['a'] * getattr(m['a'], 'k', 1.0)", "m['a'].k = 2.0"),
+    "a class of bytes": ("class B(bytearray): k = 1.0\nc = B(b'a')", "c.k", "B.k = 2.0"),
+    "an attribute of bytes": ("class B(bytearray): k = 1.0\nc = B(b'a')", "c.k", "c.k = 2.0"),
+    "a class of modules of Python": ("class M(types.ModuleType): k = 1.0\nm = M('m')", "m.k", "M.k = 2.0"),
+    "a class of weak references": ("class R(weakref.ref): k = 1.0\nclass C: pass\nc = C(); r = R(c)", "r.k", "R.k = 2.0"),
     "a class of a parameter": (
         "class P(nn.Parameter): k = 1.0\nclass M(nn.Module):\n def __init__(self): super().__init__(); self.w = P(torch.ones(2), requires_grad=False)\n"
         " def forward(self, x): return x * self.w * self.w.k\nm = M()", "m(x)", "P.k = 2.0"),

@@ -6,10 +6,12 @@ no guard.
 """
 from __future__ import annotations
 
+import array
 import collections
 import copy
 import functools
 import gc
+import io
 import operator
 import os
 import sys
@@ -41,7 +43,8 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
           "_standard_attributes", "_strings", "_assumed", "_optional", "_asked", "_asked_of_self", "_functions",
           "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
-_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
+# What is looked at otherwise than by its attributes. One of a class of the program's has these, too.
+_NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array, types.ModuleType, weakref.ref, io.IOBase)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
 # What goes through a dict.
@@ -216,6 +219,6 @@ class Walk(Containers):
             self._array(value, name, where, depth)
         else:
             self._object(value, name, where, depth)
-        if isinstance(value, _CONTAINERS) and has_attributes(value):
+        if isinstance(value, _NOT_BY_ATTRIBUTES) and has_attributes(value):
             self._named[id(value)] = (value, name, where, depth)
             self._instance(value, name, depth)
