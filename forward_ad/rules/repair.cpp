@@ -81,7 +81,11 @@ std::vector<Tensor> first_order(const Formula& f, const Tensor& x) {
 std::vector<Tensor> second_order(const Formula& f, const Tensor& x) {
   const Tensor leaf = x.detach().requires_grad_(), tangent = first_order(f, leaf).at(0);
   const Tensor number = (tangent * row(1, tangent.sizes())).sum();
-  return {tangent, torch::autograd::grad({number}, {leaf}).at(0)};
+  // The other way round, without create_graph, where LibTorch takes other formulas.
+  const Tensor dual = at::_make_dual(x.detach(), row(-1, x.sizes()), 0).view_as(x).requires_grad_();
+  const Tensor value = f(dual), sum = (value * row(1, value.sizes())).sum();
+  const Tensor gradient = torch::autograd::grad({sum}, {dual}).at(0);
+  return {tangent, torch::autograd::grad({number}, {leaf}).at(0), gradient._fw_grad(0)};
 }
 
 Tensor row(double first, at::IntArrayRef sizes) {

@@ -31,7 +31,8 @@ OVERDRIVE_API const std::vector<Repair>& repairs();
 // Of each repair, whether LibTorch still has its fault. All of them are registered.
 OVERDRIVE_API std::vector<bool> faults_found(const std::vector<Repair>& repairs);
 
-// For trials, on plain tensors and level 0: the tangent of f at x, and with it the gradient of that tangent.
+// For trials, on plain tensors and level 0: the tangent of f at x; and with it the gradient of that tangent,
+// and the tangent of the gradient.
 using Formula = std::function<at::Tensor(const at::Tensor&)>;
 std::vector<at::Tensor> first_order(const Formula& f, const at::Tensor& x);
 OVERDRIVE_API std::vector<at::Tensor> second_order(const Formula& f, const at::Tensor& x);
