@@ -85,18 +85,21 @@ def check_suite(folder, version):
     return failed == 0 and passed > 0
 
 
+def build_targets(folder, name, torch, options, targets, environment=None):
+    """The build folder of that name, with these targets for the LibTorch in `torch`; None when it does not build."""
+    made, log = folder / name, folder / f"{name}.log"
+    log.write_text("")
+    if (run(["cmake", "--preset", "release", "-B", made, f"-DTorch_DIR={torch / 'share' / 'cmake' / 'Torch'}", *options], log)
+            and run(["cmake", "--build", made, "-j", JOBS, "--target", *targets], log, environment)):
+        return made
+    print(f"check_versions: {folder.name} does not build; {log} ends with\n" + "\n".join(log.read_text().splitlines()[-20:]), flush=True)
+    return None
+
+
 def build_library(folder, version, name="library", options=()):
     """True when it builds."""
-    torch = torch_wheels.fetch(version) / "share" / "cmake" / "Torch"
-    build, log = folder / name, folder / f"{name}.log"
-    log.write_text("")
     parts = [f"-DOVERDRIVE_BUILD_{part}=OFF" for part in ("TESTS", "BENCHMARKS", "EXAMPLES")]
-    built = (run(["cmake", "--preset", "release", "-B", build, f"-DTorch_DIR={torch}", *parts, *options], log)
-             and run(["cmake", "--build", build, "-j", JOBS, "--target", "overdrive", "overdrive_autoload"], log))
-    if not built:
-        print(f"check_versions: the library does not build with LibTorch {version}; {log} ends with\n" +
-              "\n".join(log.read_text().splitlines()[-20:]), flush=True)
-    return built
+    return build_targets(folder, name, torch_wheels.fetch(version), [*parts, *options], ["overdrive", "overdrive_autoload"]) is not None
 
 
 def check_library(folder, version):
@@ -115,17 +118,13 @@ def check_short(folder, version):
     except (subprocess.CalledProcessError, StopIteration):
         print(f"skipped: PyTorch {version} could not be fetched")
         sys.exit(77)
-    build, log = folder / "short", folder / "short.log"
-    log.write_text("")
     environment = {**os.environ, "LD_LIBRARY_PATH": str(torch.parent / "stand-ins")}  # the linker looks there, too
-    without = [f"-DOVERDRIVE_BUILD_{part}=OFF" for part in ("BENCHMARKS", "EXAMPLES")]
-    if not (run(["cmake", "--preset", "release", "-B", build, f"-DTorch_DIR={torch / 'share' / 'cmake' / 'Torch'}",
-                 "-DOVERDRIVE_OPTIMISATION=-O0", *without], log)
-            and run(["cmake", "--build", build, "-j", JOBS, "--target", "overdrive_autoload", *SHORT], log, environment)):
-        print("\n".join(log.read_text().splitlines()[-30:]))
+    options = ["-DOVERDRIVE_OPTIMISATION=-O0", "-DOVERDRIVE_BUILD_BENCHMARKS=OFF", "-DOVERDRIVE_BUILD_EXAMPLES=OFF"]
+    made = build_targets(folder, "short", torch, options, ["overdrive_autoload", *SHORT], environment)
+    if made is None:
         return False
-    tests = subprocess.run(["ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "-R", SHORT_TESTS], env=environment)
-    environment["PYTHONPATH"] = f"{torch.parent}:{build / 'python'}"
+    tests = subprocess.run(["ctest", "--test-dir", made, "-j", JOBS, "--output-on-failure", "-R", SHORT_TESTS], env=environment)
+    environment["PYTHONPATH"] = f"{torch.parent}:{made / 'python'}"
     package = subprocess.run([ROOT / ".deps" / "python" / "bin" / "python", "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider",
                               *(ROOT / "test" / "python" / f"{name}_test.py" for name in SHORT_FILES)], cwd=ROOT, env=environment)
     return tests.returncode == package.returncode == 0
