@@ -58,8 +58,8 @@ _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_d
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
-CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, which a replay does not; give it preserve_rng_state=False, if "
-              "nothing in it draws any, or leave it out.")
+CHECKPOINT = ("A function under torch.utils.checkpoint() draws random numbers, and the same once more in the backward, which a replay does not; draw "
+              "outside of it, or leave checkpoint() out.")
 # Files and folders whose code shows something or logs it.
 _SHOWS = {"logging", "warnings.py", "_py_warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
 # Modules whose functions read a float below everything that a float can tell.
@@ -129,6 +129,28 @@ def _is_called_by(frame: Any, file: str) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class _PutBack:
+    """States of random numbers that torch.utils.checkpoint() puts back for what it computes again, until it sets them to where they were: nothing
+    has happened where nothing was drawn between."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, list[bytes]] = {}
+
+    def changes_nothing(self, generator: Any, frame: Any) -> bool:
+        """Before a state is set."""
+        states = self._states.setdefault(id(generator), [])
+        if any(each.f_code.co_name == "fork_rng" for each in _frames(frame)):
+            return bool(states) and states.pop() == self._bytes(generator.get_state())
+        state = frame.f_locals.get("new_state")
+        if state is not None:
+            states.append(self._bytes(state))
+        return state is not None
+
+    def _bytes(self, state: Any) -> bytes:
+        # No operator, which a recording would have.
+        return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def _is_in_an_import(frame: Any) -> bool:
@@ -295,6 +317,7 @@ class Watcher:
         self.book: Any = None
         # Whether it notes the code that runs now.
         self.looks = False
+        self._put_back = _PutBack()
         self._found = Found()
         # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
         self._kinds: dict[int, tuple[types.CodeType, str]] = {}
@@ -465,6 +488,8 @@ class Watcher:
         name = str(getattr(function, "__name__", ""))
         depends = name in _NOTED or name.startswith(_SETTINGS)
         text = _reason_of_call(name, function, frame) if depends else None
+        if text is CHECKPOINT and self._put_back.changes_nothing(function.__self__, frame):
+            text = ""
         row = row_of(function)
         if text is None and row is None:
             file = frame.f_code.co_filename
