@@ -66,7 +66,7 @@ def test_plain_calls_are_timed_late():
         optimizer.step()
         return loss
 
-    step = overdrive.capture(train)
+    step = overdrive.capture(train, optimizer=optimizer)
     for i in range(20):
         step(torch.full((4, 4), 0.1 * i))
     first = step.stats()

@@ -6,7 +6,6 @@ no guard.
 """
 from __future__ import annotations
 
-import array
 import collections
 import copy
 import functools
@@ -44,7 +43,7 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
           "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
 # What is looked at otherwise than by its attributes. One of a class of the program's has these, too.
-_NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array, types.ModuleType, weakref.ref, io.IOBase)
+_NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, types.ModuleType, weakref.ref, io.IOBase)
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
 # What goes through a dict.
@@ -219,6 +218,6 @@ class Walk(Containers):
             self._array(value, name, where, depth)
         else:
             self._object(value, name, where, depth)
-        if isinstance(value, _NOT_BY_ATTRIBUTES) and has_attributes(value):
+        if (isinstance(value, _NOT_BY_ATTRIBUTES) or is_array(value)) and kind is not types.ModuleType and has_attributes(value):
             self._named[id(value)] = (value, name, where, depth)
             self._instance(value, name, depth)
