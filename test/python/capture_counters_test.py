@@ -296,3 +296,23 @@ def test_an_object_that_a_recorded_call_makes_is_looked_at():
             seen.append(step(torch.ones(3 if call > 9 else 2)).tolist())
         sides.append(seen)
     assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_a_count_whose_name_is_that_of_another_variable(is_global):
+    """An attribute is no variable: `o.n += 1` beside a model that is called `n`."""
+    body = "def train(x):\n o.n += 1\n return n(x).sum() * (2.0 if o.n > 12 else 1.0)\n"
+    source = body if is_global else "def make(o, n):\n " + body.replace("\n", "\n ") + "return train\n"
+
+    def program():
+        torch.manual_seed(0)
+        names = {"o": types.SimpleNamespace(n=0), "n": torch.nn.Linear(2, 2)}
+        exec(source, names)
+        return names["train"] if is_global else names["make"](names["o"], names["n"]), names["o"]
+
+    (eager, one), (train, other) = program(), program()
+    step = overdrive.capture(train)
+    for i in range(30):
+        x = torch.full((2, 2), 0.1 * i)
+        assert torch.equal(eager(x), step(x)) and one.n == other.n, i
+    assert step.stats()["replayed"] > 10, step.refusal()

@@ -93,7 +93,8 @@ class Objects(Classes):
                                                  "function"))
         elif has_attributes(value) or not is_pythons_own(kind):
             if _is_a_container_of_c(kind) and not is_number(value):
-                self.refusals.append(_REFUSED.format(f"may look into `{name}`, of a class of C ({kind.__module__}.{kind.__name__})", "take the items outside"))
+                what = f"may look into `{name}`, of a class of C ({kind.__module__}.{kind.__name__})"
+                self.refusals.append(_REFUSED.format(what, "take the items outside"))
             self._instance(value, name, depth)
 
     def _whole_module(self, module: Any, name: str, depth: int) -> None:
