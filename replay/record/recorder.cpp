@@ -76,6 +76,17 @@ bool makes_no_memory(const c10::FunctionSchema& schema, const c10::Stack& stack)
          std::all_of(results.begin(), results.end(), is_without_memory);
 }
 
+// By these LibTorch finds the sizes of results, also with operators of other libraries (prims).
+bool is_of_sizes_alone(const c10::FunctionSchema& schema, const c10::Stack& stack) {
+  bool any = false;
+  for (const c10::IValue& value : torch::jit::last(stack, schema.arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (!value.toTensor().is_meta()) return false;
+    any = true;
+  }
+  return any && !schema.is_mutable();
+}
+
 // Composite operators are above the key. LibTorch tells their names and arguments to observers.
 std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
   Recorder* recorder = Recorder::active();
@@ -314,6 +325,10 @@ std::string Recorder::refusal_before(const std::string& name, bool answers) cons
 void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack) {
   std::string name = full_name(handle);
   const auto& schema = handle.schema();
+  if (is_of_sizes_alone(schema, stack)) {
+    handle.redispatchBoxed(next, &stack);
+    return;
+  }
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
     // Whoever is told of refusals hears of the others, too.
     if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {

@@ -34,8 +34,8 @@ _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
 _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
 # What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
-# tracked number tells it; neither.
-_PUT, _KEPT, _TOLD, _OTHER = range(4)
+# tracked number tells it; it becomes a float, which tells it; neither.
+_PUT, _KEPT, _TOLD, _FLOAT, _OTHER = range(5)
 
 
 def is_counted(before: Any, now: Any) -> bool:
@@ -80,6 +80,9 @@ class Counter:
         uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
         return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
                      for use in uses if use.worst == _OTHER), "")
+
+    def makes_a_float(self, codes: Iterable[types.CodeType]) -> bool:
+        return type(self.now()) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
 
 
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
@@ -292,7 +295,7 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
                 if (above == 0 or is_moved) and not _is_whole(_other(steps, at, first, above)):
                     sites.append(step.offset)
                 if _makes_a_float(steps, at, first, above):
-                    return _TOLD
+                    return _FLOAT
             stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
         elif name in _MOVES:

@@ -62,8 +62,8 @@ CHECKPOINT = ("A function under torch.utils.checkpoint() draws random numbers, a
               "outside of it, or leave checkpoint() out.")
 # Files and folders whose code shows something or logs it.
 _SHOWS = {"logging", "warnings.py", "_py_warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
-# Modules whose functions read a float below everything that a float can tell.
-_READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
+# Modules whose functions and classes read a float below everything that a float can tell, and are not seen when they are called.
+_READ_NUMBERS = {"numpy", "scipy", "struct", "_struct", "array", "ctypes", "datetime", "decimal", "json"}
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
 
@@ -129,6 +129,21 @@ def _is_called_by(frame: Any, file: str) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _may_read_unseen(code: types.CodeType, variables: dict[str, Any]) -> bool:
+    """Whether it may give a float to C without an event: to a class, a function of NumPy's, or one that another function calls."""
+    names = names_of(code)
+    tops = [*(_top(variables.get(name)) for name in names.globals), *(name.partition(".")[0] for name, _ in names.imports)]
+    called = [variables.get(name) for name in (*names.passed, *(chain[0] for chain in names.passed_chains))]
+    return (not _READ_NUMBERS.isdisjoint(tops) or any(_top(value) in ("math", "cmath") for value in called)
+            or any(name in names.globals or name in names.attributes for name in ("__import__", "import_module")))
+
+
+def _top(value: Any) -> str:
+    """The first part of the name of a module, or of that of a class or a function."""
+    name = getattr(value, "__name__" if isinstance(value, types.ModuleType) else "__module__", "")
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 class _PutBack:
@@ -408,9 +423,7 @@ class Watcher:
             if _is_in_an_import(frame):
                 return
             self.codes[code, id(frame.f_globals)] = frame.f_globals
-        if self.book is not None and any(getattr(frame.f_globals.get(name), "__name__", "") in _READ_NUMBERS
-                                         for name in names_of(code).globals):
-            # Functions of NumPy are not seen when they are called.
+        if self.book is not None and self.book.floats and _may_read_unseen(code, frame.f_globals):
             self.book.look("the function names a module that may read it")
         self.keep(frame.f_locals.values())
 
@@ -499,7 +512,7 @@ class Watcher:
             self._refuse(text)
         elif row is not None and not depends:
             reads_numbers = row.reads == "number"
-            if reads_numbers and self.book is not None:
+            if reads_numbers and self.book is not None and self.book.gives_a_float():
                 self.book.look(f"the function calls {name}(), which may read it")
             under_the_gil().overdrive_python_know(ctypes.py_object(function), int(reads_numbers))
 
