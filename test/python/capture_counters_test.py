@@ -1,6 +1,7 @@
 """Numbers and flags that a captured function changes itself, and by which it decides."""
 import types
 
+import counters_fuzz
 import pytest
 import torch
 from torch import nn
@@ -316,3 +317,33 @@ def test_a_count_whose_name_is_that_of_another_variable(is_global):
         x = torch.full((2, 2), 0.1 * i)
         assert torch.equal(eager(x), step(x)) and one.n == other.n, i
     assert step.stats()["replayed"] > 10, step.refusal()
+
+
+PROGRAM = """
+def made(start):
+    def step(x):
+        y = net(x)
+        y = y + (1.0 if o.n0 % 11 else 0.5)
+        if (slots.n1 + 1) % 13 == 0 and o.n0 > 2:
+            y = torch.lerp(y, x[:, 1:4], weights[int(o.n0) // 11 % 4])
+        y = y + weights[slots.n1 % 4]
+        o.n0 = (o.n0 + 1) % 5
+        if slots.n1 < 12: slots.n1 += 1
+        if x[0, 0] > 9: raise ValueError('the data')
+        loss = y.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    def put(i, value):
+        if i == 0: o.n0 = value
+        elif i == 1: slots.n1 = value
+    return step, put
+"""
+
+
+def test_a_float_that_becomes_an_index():
+    """It was none before, so that nothing was said of it."""
+    events = {0: [(-1, 0)], 3: [(1, 0.3)], 31: [(1, 1)]}
+    (eager, _), (captured, _) = (counters_fuzz.run(PROGRAM, None, [0.9, 5], events, each) for each in (False, True))
+    assert all(map(counters_fuzz.same, eager, captured))

@@ -75,14 +75,14 @@ class Counter:
     def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
-        if type(self.now()) is not int:
+        if type(plain(self.now())) is not int:
             return ""
         uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
         return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
                      for use in uses if use.worst == _OTHER), "")
 
     def makes_a_float(self, codes: Iterable[types.CodeType]) -> bool:
-        return type(self.now()) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
+        return type(plain(self.now())) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
 
 
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
