@@ -204,6 +204,10 @@ ROWS = {
     "what PyTorch keeps in a variable": ("put(torch.hub, '_hub_dir', 'a')", "float(len(torch.hub.get_dir()))", "put(torch.hub, '_hub_dir', 'ab')"),
     "what Python's library keeps in a variable": (
         "n = statistics.NormalDist()", "n.pdf(0.0)", "put(statistics, 'tau', 1.0)"),
+    "a slot by its descriptor": (
+        "class C: __slots__ = ('k',)\nc = C(); c.k = 1.0", "C.__dict__['k'].__get__(c)", "c.k = 2.0"),
+    "an attribute by its descriptor": (
+        "class C: __slots__ = ('k',)\nc = C(); c.k = 1.0; d = C.k", "d.__get__(c, C)", "c.k = 2.0"),
     "an attribute of an exception": ("e = ValueError(); e.k = 1.0", "e.k", "e.k = 2.0"),
     "a note of an exception": ("e = ValueError(); e.__notes__ = ['a']", "float(len(e.__notes__))", "e.__notes__.append('b')"),
     "the arguments of an exception": ("e = ValueError(1.0)", "e.args[0]", "e.args = (2.0,)"),
