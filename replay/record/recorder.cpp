@@ -174,9 +174,9 @@ void Recorder::on_refusal(void (*told)(const char* reason)) {
 
 void Recorder::on_operator(void (*told)(const char* name)) { told_of_operators = told; }
 
-void Recorder::refuse(std::string reason) {
-  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(reason.c_str());
-  if (program_.refusal.empty()) program_.refusal = std::move(reason);
+void Recorder::refuse(Refusal refusal) {
+  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(refusal.text.c_str());
+  if (program_.refusal.empty()) program_.refusal = std::move(refusal);
 }
 
 std::vector<at::Tensor> Recorder::run(const Function& function, const std::vector<at::Tensor>& inputs) {
@@ -333,7 +333,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     // Whoever is told of refusals hears of the others, too.
     if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {
       std::string reason = refusal_of(name);
-      if (!reason.empty()) refuse(std::move(reason));
+      if (!reason.empty()) refuse({std::move(reason), name});
     }
     handle.redispatchBoxed(next, &stack);
     return;
@@ -347,7 +347,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   }
   const bool answers = replay::answers(handle, name, torch::jit::last(stack, schema.arguments().size()));
   if (std::string reason = refusal_before(name, answers); !reason.empty()) {
-    refuse(std::move(reason));
+    refuse({std::move(reason), name});
     handle.redispatchBoxed(next, &stack);
     return;
   }
@@ -531,11 +531,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     if (memory.constant.empty() || memory.written) {
       const std::string& name = program_.operators[std::max(memory.first, 0)].name;
-      return refuse(
-          c10::str(name, gradients_before_.contains(memory.raw)
-                             ? kGradientDied
-                             : " uses memory that was there before the call and died in it, as from_blob() or "
-                               "a tensor that was replaced; keep the tensor and copy new values into it."));
+      return refuse(refusal_of_what_died(name, gradients_before_.contains(memory.raw)));
     }
     memory.origin = Origin::kConstant;
   }

@@ -39,7 +39,7 @@ class Recorder {
   std::vector<at::Tensor> run(const Function& function, const std::vector<at::Tensor>& inputs);
 
   // The first reason stays.
-  void refuse(std::string reason);
+  void refuse(Refusal refusal);
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
   static void on_refusal(void (*told)(const char* reason));
   // Is called with each operator that a recording of this thread notes, before the operator runs; null: nothing

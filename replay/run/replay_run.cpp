@@ -75,7 +75,8 @@ ReplayRun::ReplayRun(const ReplayRun& other)
 }
 
 const std::string& ReplayRun::refusal() const {
-  return bound_.program().refusal.empty() ? guard_.refusal() : bound_.program().refusal;
+  const std::string& of_program = bound_.program().refusal.text;
+  return of_program.empty() ? guard_.refusal() : of_program;
 }
 
 void ReplayRun::make_steps() {

@@ -1,13 +1,13 @@
 """Which recordings a call belongs to, and when new ones are made."""
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.native.library import OverdriveError, call
+from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import CallNumbers, opened
 from overdrive.optimizers.all import Optimizers
 from overdrive.step.budget import TIMED, Budget
@@ -29,8 +29,6 @@ _REPLAYS_UNTIMED = 24
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
 _MOST_SETS = 64
-# What the reason of the rest before ends with.
-_OF_A_REST = re.compile(r" The next \d+ calls run eagerly\.$")
 
 
 class StepChoice(StepTexts):
@@ -64,7 +62,7 @@ class StepChoice(StepTexts):
             if numbers is not None:
                 key = (numbers.template, *key[1:])
             elif self._counters:
-                self._eager_reason = _MANY_WAYS
+                self._eager_reason = Refusal(_MANY_WAYS)
                 return None
             if not self._may_begin(reason):
                 return None
@@ -159,7 +157,7 @@ class StepChoice(StepTexts):
 
     def _time_plain_calls(self) -> None:
         """This call is plain, and so are the next ones, which are timed."""
-        self._eager_reason = self.refusal() or self._reason_of_last_call()
+        self._eager_reason = (self._reason() or self._reason_of_last_call())._replace(rest=0)
         self._rest = TIMED
         self._budget.time_calls()
 
@@ -171,14 +169,14 @@ class StepChoice(StepTexts):
             self._shared.closed = 0
             self._begin_rest(self._eager_reason, self._budget.calls_for(owed))
 
-    def _of_no_gain(self, reason: str) -> str:
-        return ("Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
-                f"{reason or self._reset_reason or 'other arguments'}.")
+    def _of_no_gain(self, reason: str) -> Refusal:
+        return Refusal("Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
+                       f"{reason or self._reset_reason or 'other arguments'}.")
 
-    def _begin_rest(self, reason: str, calls: int) -> None:
+    def _begin_rest(self, reason: Refusal, calls: int) -> None:
         self._rest = calls
         self._rests += 1
-        self._eager_reason = f"{_OF_A_REST.sub('', reason)} The next {calls} calls run eagerly."
+        self._eager_reason = reason._replace(rest=calls)
 
     def _note_run(self) -> None:
         """The call under way has run the function, and no replay."""
@@ -204,9 +202,8 @@ class StepChoice(StepTexts):
             self._eager_reason = self._of_no_gain("") if self._shared.closed else self._eager_reason
             return
         self._shared.closed = 0
-        reason = self.refusal() or self._reason_of_last_call()
         calls = budget.calls_for(owed) if budget.state(owed) else budget.calls_for_a_look() << min(self._rests, _MOST_RESTS)
-        self._begin_rest(reason if reason.endswith(".") else f"{reason}.", calls)
+        self._begin_rest(self._reason() or self._reason_of_last_call(), calls)
 
     def _note_replay(self) -> None:
         """The call under way has found its values anew before the replay, or is timed."""

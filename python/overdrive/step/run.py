@@ -14,7 +14,7 @@ from overdrive.effects.schedulers import is_scheduler
 from overdrive.effects.surroundings import changed_since, surroundings, without_collections
 from overdrive.native.dynamo import around
 from overdrive.native.library import call
-from overdrive.native.recording import _refuse, _Unrecorded
+from overdrive.native.recording import Refusal, _refuse, _Unrecorded
 from overdrive.optimizers.one import NOT_UNDERSTOOD
 from overdrive.optimizers.rules import is_understood
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
@@ -150,7 +150,7 @@ class StepRun(StepApart):
             with self._schedulers.apart(self._optimizer), watcher:
                 value = run(inputs)
             if began and self._budget.is_short(_budget.clock() - began):
-                self._begin_rest(_SHORT, _CALLS_OF_SHORT)
+                self._begin_rest(Refusal(_SHORT), _CALLS_OF_SHORT)
             watcher.keep(self._objects)
             self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
