@@ -4,10 +4,10 @@ A profile function notes the code of every frame, and refuses what brings data t
 """
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import random
 import sys
@@ -36,7 +36,12 @@ _PROFILE = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ct
 class _Events(ctypes.Structure):
     """Events of python/border/events.cpp."""
 
-    _fields_ = [("told", _PROFILE), ("with_numbers", ctypes.c_int)]
+    _fields_ = [("told", _PROFILE), ("with_numbers", ctypes.c_int), ("number", ctypes.c_uint64)]
+
+
+# Of watchers, and of all of them; code that tells nothing to any.
+_numbers, _EVERY_WATCHER = itertools.count(1), 0
+_told_all: set[types.CodeType] = set()
 
 
 # What brings data to the program, or changes how later operators compute, below every operator.
@@ -291,18 +296,25 @@ def is_watched() -> bool:
     return _watching.watcher is not None
 
 
-@contextlib.contextmanager
-def unwatched() -> Iterator[None]:
-    """Code of this block is no code of the function that is watched."""
-    watcher = _watching.watcher
-    if watcher is None:
-        yield
-        return
-    watcher.look(False)
-    try:
-        yield
-    finally:
-        watcher.look(True)
+class unwatched:  # noqa: N801 - used as a function is
+    """Code of this block is no code of the function that is watched, but for blocks of it that are ``as_before()``."""
+
+    def __init__(self, looks: bool = False) -> None:
+        self._looks = looks
+
+    def __enter__(self) -> unwatched:
+        self._watcher = watcher = _watching.watcher
+        self._before = watcher is not None and watcher.looks
+        if watcher is not None and self._before != self._looks:
+            watcher.look(self._looks)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._watcher is not None and self._watcher.looks != self._before:
+            self._watcher.look(self._before)
+
+    def as_before(self) -> unwatched:
+        return unwatched(self._before)
 
 
 def _nobody(_: Any) -> None:
@@ -336,6 +348,7 @@ class Watcher:
         self._found = Found()
         # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
         self._kinds: dict[int, tuple[types.CodeType, str]] = {}
+        self._number = next(_numbers)
 
     def saw_no_more_than(self, other: Watcher) -> bool:
         return (self.codes.keys() <= other.codes.keys() and self.failed <= other.failed and self.nn_codes.keys() <= other.nn_codes.keys()
@@ -356,7 +369,7 @@ class Watcher:
                              "and call reset().")
             if self._set is None:
                 return self
-        self._events = _Events(_PROFILE(self._note), int(self.book is not None))
+        self._events = _Events(_PROFILE(self._note), int(self.book is not None), self._number)
         self._set.argtypes, self._set.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         self.look(True)
         return self
@@ -414,6 +427,8 @@ class Watcher:
                 self._keep(itself)
             if code not in self.nn_codes and not _is_in_an_import(frame):
                 self.nn_codes[code] = frame.f_globals
+            if kind == "nn" and code in self.nn_codes:
+                under_the_gil().overdrive_python_told_all(id(code), self._number)
             return
         if (code, id(frame.f_globals)) not in self.codes and _is_shown(frame):
             return
@@ -440,6 +455,11 @@ class Watcher:
         elif not kind and not code.co_filename.startswith(OURS) and not _is_in_an_import(frame):
             self.torch_codes[code] = frame.f_globals
         self._kinds[id(code)] = code, kind
+        if not kind:
+            is_ours = code.co_filename.startswith(OURS)
+            if is_ours:
+                _told_all.add(code)
+            under_the_gil().overdrive_python_told_all(id(code), _EVERY_WATCHER if is_ours else self._number)
         return kind
 
     def _note_standard(self, code: types.CodeType, variables: dict[str, Any], kind: str) -> None:
