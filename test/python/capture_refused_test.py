@@ -525,12 +525,12 @@ def test_the_refusal_says_where_and_what_to_do():
 @pytest.mark.parametrize("read", [lambda m: m[0], len, lambda m: b"a" in m, lambda m: sum(1 for each in m if each == b"a")])
 def test_containers_of_c_are_refused(read):
     """Of what is no container of Python's own, nobody knows when its items change."""
-    memory = mmap.mmap(-1, 4096)
+    memory = mmap.mmap(-1, 8192)
     step = overdrive.capture(lambda x: x * float(read(memory)))
     for i in range(16):
         if i == 12:
             memory[0] = 97
-            memory.resize(8192)
+            memory.resize(4096)
         assert torch.equal(step(X), X * float(read(memory)))
     assert step.refusal().startswith("The function may look into `memory`, of a class of C (mmap.mmap)"), step.refusal()
 
