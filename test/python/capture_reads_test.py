@@ -223,7 +223,7 @@ ROWS = {
     "the place of a tensor that no operator uses": (
         "b = torch.ones(4); w = b[:2]", "float(w.storage_offset())", "w.set_(b.untyped_storage(), 2, (2,), (1,))"),
     "a tensor that keeps its gradient": ("w = torch.ones(2, requires_grad=True) * 2", "(2.0 if w.retains_grad else 1.0)", "w.retain_grad()"),
-    "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 2.0, 1))"),
+    "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 4.0, 2))"),
 }
 
 

@@ -289,6 +289,8 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
             if above == 0 and not _is_whole(_other(steps, at, first, above)):
                 sites.append(step.offset)
             return _TOLD
+        elif name == "IS_OP" and above == 1 and steps[at - 1].opname == "LOAD_CONST" and steps[at - 1].argval is None:
+            return _TOLD
         elif name == "BINARY_OP":
             if above < 2:
                 # A number on the left tells by its own method, and one on the right of a whole number does.
