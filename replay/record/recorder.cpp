@@ -6,6 +6,7 @@
 #include "replay/record/active_recorder.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/kept_casts.h"
+#include "replay/record/lazy_bits.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
@@ -351,6 +352,15 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     handle.redispatchBoxed(next, &stack);
     return;
   }
+  const bool is_view =
+      !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
+                                          [](const auto& result) { return result.alias_info(); });
+  if (!is_view) {
+    resolve_lazy_bits(handle, stack, [this](const c10::OperatorHandle& copies, c10::Stack& of_it) {
+      operator_called(copies, c10::DispatchKeySet(c10::DispatchKey::CPU), of_it);
+    });
+  }
+  takes_lazy_bits_ = is_view;
   if (told_of_operators) told_of_operators(name.c_str());
   Operator op{.handle = handle,
               .name = std::move(name),
@@ -366,9 +376,6 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
   check_arrays(op);
-  const bool is_view =
-      !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
-                                          [](const auto& result) { return result.alias_info(); });
   // The program holds a tensor for each use, so that a tensor with other sizes is another one: as with a view,
   // nothing is left to do.
   const bool turns_into_view = handle.hasTag(at::Tag::inplace_view);
@@ -384,6 +391,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.out.push_back(std::move(out));
   }
   noted_ = nullptr;
+  takes_lazy_bits_ = false;
   if (host_result && !answers) {
     if (std::string reason = refusal_of_host_result(op.name); !reason.empty()) refuse(std::move(reason));
   }

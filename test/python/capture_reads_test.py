@@ -204,6 +204,8 @@ ROWS = {
     "what PyTorch keeps in a variable": ("put(torch.hub, '_hub_dir', 'a')", "float(len(torch.hub.get_dir()))", "put(torch.hub, '_hub_dir', 'ab')"),
     "what Python's library keeps in a variable": (
         "n = statistics.NormalDist()", "n.pdf(0.0)", "put(statistics, 'tau', 1.0)"),
+    "a cell in a variable": ("def m(k):\n def g(): return k\n def put(v):\n  nonlocal k\n  k = v\n return g, put\ng, put_k = m(1.0); c = g.__closure__[0]",
+                             "c.cell_contents", "put_k(2.0)"),
     "a slot by its descriptor": (
         "class C: __slots__ = ('k',)\nc = C(); c.k = 1.0", "C.__dict__['k'].__get__(c)", "c.k = 2.0"),
     "an attribute by its descriptor": (

@@ -142,15 +142,20 @@ def _note_site(number: Number) -> None:
     number.book.sites.add((frame.f_code, frame.f_lasti))
 
 
-def _note_untold(number: Number) -> None:
+def _note_untold(number: Number, other: Any) -> None:
+    """The other one's method goes on, and tells nothing. A recording sees what a tensor makes of a float."""
+    import torch
+
     if isinstance(number, TrackedWhole):
         number.book.untold.setdefault(number.text, line_of_caller())
+    elif not isinstance(other, torch.Tensor):
+        number.book.look(f"the function gives it to an operator of {type(other).__name__}")
 
 
 def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
-            _note_untold(self)
+            _note_untold(self, other)
             return NotImplemented  # a tensor knows what to do
         _note_site(self)
         a, b = (plain(other), plain(self)) if swapped else (plain(self), plain(other))
@@ -166,7 +171,7 @@ def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swa
 def _comparison(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
-            _note_untold(self)
+            _note_untold(self, other)
             return NotImplemented
         _note_site(self)
         answer, text = function(plain(self), plain(other)), _text_of(self, other)
