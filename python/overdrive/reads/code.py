@@ -413,8 +413,9 @@ class Watcher:
             self._note_entry(kind, frame, value)
             return
         # PyTorch's own finds parameters, buffers and children, which have guards.
-        for find in finds_of(code) if kind in ("user", PURE) else ():
-            if find.name[0] != "const":
+        finds = [find for find in finds_of(code) if find.name[0] != "const"] if kind in ("user", PURE) else []
+        if finds and not _is_in_an_import(frame):
+            for find in finds:
                 self.by_names.note(find, frame)
         if kind == PURE:
             return
