@@ -223,10 +223,11 @@ def test_who_looks_for_a_module_that_is_imported_is_no_code_of_the_step(monkeypa
             method = "spec_of_{name}".format(**locals())
             return getattr(self, method, lambda: None)()
 
+    finder = Finder()
     (tmp_path / "imported_by_a_step.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
 
     with Watcher(None, Met(), print) as watcher:
         import imported_by_a_step  # noqa: F401
-    assert not watcher.by_names.anywhere
+    assert not watcher.by_names.anywhere and not watcher.by_names.pieces_of(finder)
