@@ -15,13 +15,35 @@ namespace {
 constexpr int kReturn = 3;
 constexpr int kCCall = 4;
 
-// `told` gets every return, and calls of C functions that are not known to be harmless. `with_numbers`: also of
-// those that are harmless unless they are given a number of the call.
+// `told` gets every return, and calls of C functions that are not known to be harmless, but for code of which
+// nothing is left to tell. `with_numbers`: also calls of those that are harmless unless they are given a number
+// of the call. `number`: of the watcher, which no other one has.
 struct Events {
   int (*told)(void* object, void* frame, int event, void* argument);
   int with_numbers;
+  uint64_t number;
 };
 thread_local const Events* watched = nullptr;
+
+// Code whose returns tell a watcher nothing more, with its number. The watcher holds the code as long as it has
+// that number.
+std::unordered_map<void*, uint64_t>& told_all() {
+  static auto& codes = *new std::unordered_map<void*, uint64_t>;
+  return codes;
+}
+// Of code that tells no watcher anything, returns and calls, and that lives as long as the process.
+constexpr uint64_t kEveryWatcher = 0;
+
+// The number that code has in told_all(), by its frame; the largest one: none.
+uint64_t number_of(void* frame) {
+  static const auto code_of = reinterpret_cast<void* (*)(void*)>(dlsym(RTLD_DEFAULT, "PyFrame_GetCode"));
+  static const auto release = reinterpret_cast<void (*)(void*)>(dlsym(RTLD_DEFAULT, "Py_DecRef"));
+  if (!code_of || !release) return UINT64_MAX;
+  void* code = code_of(frame);
+  release(code);  // the frame has it
+  const auto found = told_all().find(code);
+  return found == told_all().end() ? UINT64_MAX : found->second;
+}
 
 // A C function, whatever object it is bound to: its code and its name. pybind11 gives all functions one code.
 struct Function {
@@ -78,11 +100,19 @@ extern "C" __attribute__((visibility("default"))) void overdrive_python_know(voi
   if (function.code) known()[function] = reads_numbers != 0;
 }
 
+// Returns of this code are told to the watcher with the number no more; 0: to none, and its calls of C
+// functions neither.
+extern "C" __attribute__((visibility("default"))) void overdrive_python_told_all(void* code, uint64_t number) {
+  overdrive::python::told_all()[code] = number;
+}
+
 // For PyEval_SetProfile().
 extern "C" __attribute__((visibility("default"))) int overdrive_python_event(void* object, void* frame,
                                                                              int event, void* argument) {
   using namespace overdrive::python;
   if (!watched || (event != kReturn && event != kCCall)) return 0;
+  const uint64_t number = number_of(frame);
+  if (number == kEveryWatcher || (event == kReturn && number == watched->number)) return 0;
   if (event == kCCall && !is_told(*watched, argument)) return 0;
   return watched->told(object, frame, event, argument);
 }

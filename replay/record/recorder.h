@@ -153,6 +153,8 @@ class Recorder {
   // Views that operators returned on memory from outside. The graph of a part keeps them, and the program need
   // not.
   std::unordered_set<const c10::TensorImpl*> views_of_outside_;
+  // Of the operator under way: whether it only makes views, which may have such bits.
+  bool takes_lazy_bits_ = false;
   // Of a part: how many tensors from outside the forward saw. The backward sees saved ones under other names.
   size_t outside_of_forward_ = 0;
   // Whether an array was lifted.

@@ -18,9 +18,11 @@ import io
 import itertools
 import locale
 import logging
+import mmap
 import multiprocessing
 import operator
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -518,3 +520,24 @@ def test_the_refusal_says_where_and_what_to_do():
         step(X)
     for text in ("threading.active_count()", "capture_refused_test.py:", "as an argument", "watch=", 'guards="promised"'):
         assert text in step.refusal(), step.refusal()
+
+
+@pytest.mark.parametrize("read", [lambda m: m[0], len, lambda m: b"a" in m, lambda m: sum(1 for each in m if each == b"a")])
+def test_containers_of_c_are_refused(read):
+    """Of what is no container of Python's own, nobody knows when its items change."""
+    memory = mmap.mmap(-1, 8192)
+    step = overdrive.capture(lambda x: x * float(read(memory)))
+    for i in range(16):
+        if i == 12:
+            memory[0] = 97
+            memory.resize(4096)
+        assert torch.equal(step(X), X * float(read(memory)))
+    assert step.refusal().startswith("The function may look into `memory`, of a class of C (mmap.mmap)"), step.refusal()
+
+
+def test_items_of_a_match_stay():
+    match = re.match("(a)(b)", "ab")
+    step = overdrive.capture(lambda x: x * float(len(match[1])))
+    for _ in range(16):
+        assert torch.equal(step(X), X)
+    assert step.stats()["replayed"] > 8, step.refusal()

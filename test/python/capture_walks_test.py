@@ -1,6 +1,7 @@
 """What a captured function reads is looked for once and then kept. What comes to a program between two of its first calls is
 found, too, and its later values are noticed."""
 import gc
+import sys
 
 import pytest
 import torch
@@ -181,3 +182,52 @@ def test_a_walk_does_not_go_through_captured_parts(monkeypatch):
     part = part_of(model)
     assert part is not None and part.stats()["replayed"] > 9, overdrive.explain()
     assert [owner for owner in met if owner.startswith("Named")] and not [owner for owner in met if "_compiled_call_impl" in owner]
+
+
+def test_a_recording_looks_for_nothing_that_the_run_before_it_has_found(monkeypatch):
+    """What Overdrive itself calls while it records an update is no code of the program: one walk serves all recordings, and few events of
+    the profile function come to Python."""
+    from overdrive.reads import code
+    from overdrive.reads.last_walk import LastWalk
+
+    walks, events, make, note = [], [], LastWalk.__init__, code.Watcher._returns
+    monkeypatch.setattr(LastWalk, "__init__", lambda self, *arguments: walks.append(make(self, *arguments)))
+    monkeypatch.setattr(code.Watcher, "_returns", lambda self, *arguments: events.append(note(self, *arguments)))
+
+    def steps():
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.Adam(net.parameters())
+
+        def train(x):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+
+        step = overdrive.capture(train, optimizer=optimizer)
+        for _ in range(8):
+            step(torch.randn(4, 4))
+        assert step.stats()["replayed"] == 4, step.explain()
+
+    steps()
+    walks.clear(), events.clear()
+    steps()
+    assert len(walks) == 1 and len(events) < 500
+
+
+def test_who_looks_for_a_module_that_is_imported_is_no_code_of_the_step(monkeypatch, tmp_path):
+    """As setuptools puts a finder there, which asks itself for what the module's name says."""
+    from overdrive.reads.code import Met, Watcher
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            method = "spec_of_{name}".format(**locals())
+            return getattr(self, method, lambda: None)()
+
+    finder = Finder()
+    (tmp_path / "imported_by_a_step.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+
+    with Watcher(None, Met(), print) as watcher:
+        import imported_by_a_step  # noqa: F401
+    assert not watcher.by_names.anywhere and not watcher.by_names.pieces_of(finder)

@@ -29,6 +29,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "overdrive_last_error": (ctypes.c_char_p, []),
     "overdrive_python_border": (ctypes.c_int, []),
     "overdrive_python_watch_events": (None, [ctypes.c_void_p]),
+    "overdrive_python_told_all": (None, [ctypes.c_void_p, ctypes.c_uint64]),
     "overdrive_python_event": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]),
     "overdrive_python_first_changed": (ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]),
     "overdrive_python_watch": (None, [ctypes.c_int]),

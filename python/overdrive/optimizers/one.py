@@ -19,6 +19,7 @@ from overdrive.native.recording import _refuse, _Unrecorded
 from overdrive.numbers.counters import Counter
 from overdrive.numbers.tracked import plain
 from overdrive.optimizers.rules import has_constants, rule_of
+from overdrive.reads.code import unwatched
 from overdrive.reads.optimizers import is_pytorchs, kind_of_optimizer
 from overdrive.values.modules import hooks_of
 from overdrive.values.read import ENTRY, ITEM, NOTHING, SIZE, VALUES, Read, entries_of
@@ -241,38 +242,44 @@ class Optimizer:
     def _step(self, closure: Any = None) -> Any:
         if threading.get_ident() != self._thread:
             return self._kind.step(self.optimizer, closure)  # that thread's call is not recorded
+        with unwatched() as quiet:
+            return self._step_of_ours(closure, quiet)
+
+    def _step_of_ours(self, closure: Any, quiet: unwatched) -> Any:
         self.steps += 1
-        self.optimizer._opt_called = True  # for the warning of schedulers
+        if self._before is not None:
+            self.optimizer._opt_called = True  # as the step() does that a scheduler has wrapped, for its warning
         loss = None
         if closure is not None:
-            with torch.enable_grad():
+            with torch.enable_grad(), quiet.as_before():
                 loss = closure()
         if self.is_changed_apart:
             _refuse("Code that runs apart changes the optimizer's options, and its step() comes after; change them outside of the function, or give "
                     "a plateau's scheduler the tensor, scheduler.step(loss), after step().")
-            self._run_pytorchs(self._kind.step)
+            self._run_pytorchs(self._kind.step, quiet)
             return loss
         if self.is_scheduled_here or not self.has_written_options() and not self._take_options():
             _refuse("The function calls step() of an optimizer after that of its scheduler, in one call; call the scheduler last."
                     if self.is_scheduled_here else
                     "The function changes the optimizer's options before it calls step(); change them outside the function.")
-            self._run_pytorchs(self._kind.step)
+            self._run_pytorchs(self._kind.step, quiet)
             return loss
         self.note_idle()
         if self._has_constants:
-            self._run_pytorchs(getattr(self._kind.step, "__wrapped__", self._kind.step))  # without hooks
+            self._run_pytorchs(getattr(self._kind.step, "__wrapped__", self._kind.step), quiet)  # without hooks
             return loss
         with torch.no_grad():
             for index, group in enumerate(self._groups_of_call()):
-                self._update(_plain_options(group), self._numbers[index])
+                self._update(_plain_options(group), self._numbers[index], quiet)
         return loss
 
     _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # no scheduler that steps inside is to warn of it
 
-    def _run_pytorchs(self, step: Any) -> None:
+    def _run_pytorchs(self, step: Any, quiet: unwatched) -> None:
         self.runs_pytorchs = True
         try:
-            step(self.optimizer)
+            with quiet.as_before():
+                step(self.optimizer)
         finally:
             self.runs_pytorchs = False
 
@@ -284,41 +291,48 @@ class Optimizer:
                         "leave foreach out.")
                 gradient.copy_(copy)
 
-    def _update(self, group: dict[str, Any], numbers: Any) -> None:
+    def _update(self, group: dict[str, Any], numbers: Any, quiet: unwatched) -> None:
         rule = self._rule
         assert rule is not None
         parameters: list[Any] = []
         gradients: list[Any] = []
         states: list[list[Any]] = [[] for _ in range(rule.states)]
-        self.optimizer._init_group(group, parameters, gradients, *states)
+        with quiet.as_before():
+            self.optimizer._init_group(group, parameters, gradients, *states)
         if not parameters:
             return
+        function, options = rule.function(), rule.options(group)
+
+        def update(parameters: list[Any], gradients: list[Any], states: list[list[Any]]) -> None:
+            with quiet.as_before():
+                function(parameters, gradients, *states, **options)
+
         if rule.name == "sgd" and any(buffer is None for buffer in states[0]):
             # The first update of a parameter makes its buffer; the next recording is another one.
-            rule.update(group, parameters, gradients, states)
+            update(parameters, gradients, states)
             for parameter, buffer in zip(parameters, states[0]):
                 self.optimizer.state[parameter]["momentum_buffer"] = buffer
             return
         if not all(isinstance(tensor, torch.Tensor) for tensors in states for tensor in tensors):
             _refuse(f"The state of {type(self.optimizer).__name__} has something else in the place of a "
                     "tensor, as checkpoints of old versions of PyTorch have it; give a tensor.")
-            rule.update(group, parameters, gradients, states)  # PyTorch's own error, where it has one
+            update(parameters, gradients, states)  # PyTorch's own error, where it has one
             return
         if not all(gradient.layout == torch.strided for gradient in gradients):
             _refuse(f"A gradient of {type(self.optimizer).__name__} is sparse, as those of an Embedding with sparse=True are; leave sparse=True "
                     "out, or leave step() outside the function.")
-            rule.update(group, parameters, gradients, states)
+            update(parameters, gradients, states)
             return
         if _share_memory(gradients, [tensor for tensors in (parameters, *states) for tensor in tensors]):
             _refuse(f"A gradient of {type(self.optimizer).__name__} lies in memory that the update changes, as `p.grad = p.detach()` "
                     "puts it there; give its clone().")
-            rule.update(group, parameters, gradients, states)
+            update(parameters, gradients, states)
             return
         with _Unrecorded():
             copies = [[tensor.clone() for tensor in tensors] for tensors in (parameters, *states)]
             versions = [[tensor._version for tensor in tensors] for tensors in copies]
             of_gradients = [gradient.clone() for gradient in gradients]
-            rule.update(group, copies[0], of_gradients, copies[1:])
+            update(copies[0], of_gradients, copies[1:])
             self._take_changes(gradients, of_gradients)
         if group["maximize"]:
             gradients = [-gradient for gradient in gradients]

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,13 @@ class Rule:
     def numbers(self, group: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(_options(group, self.carried).values())
 
-    def update(self, group: dict[str, Any], parameters: list[Any], gradients: list[Any], states: list[list[Any]]) -> None:
-        """PyTorch's own."""
-        function = getattr(importlib.import_module(f"torch.optim.{self.name}"), self.name)
-        function(parameters, gradients, *states, **_options(group, (*self.carried, *self.others, "foreach", "maximize")))
+    def function(self) -> Callable[..., None]:
+        """PyTorch's own, of lists of parameters, gradients and states."""
+        found: Callable[..., None] = getattr(importlib.import_module(f"torch.optim.{self.name}"), self.name)
+        return found
+
+    def options(self, group: dict[str, Any]) -> dict[str, Any]:
+        return _options(group, (*self.carried, *self.others, "foreach", "maximize"))
 
 
 def _options(group: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

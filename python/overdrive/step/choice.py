@@ -23,6 +23,8 @@ _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and 
 _MOST_RUNS, _MOST_RESTS = 8, 8
 # Runs after which plain calls are timed: before, a few recordings are on their way to their first replays.
 _RUNS_UNTIMED = 40
+# Replays after which plain calls are timed beside them: a short program has no more.
+_REPLAYS_UNTIMED = 24
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
@@ -208,7 +210,10 @@ class StepChoice(StepTexts):
         budget = self._budget
         budget.end(False)
         if budget.timing == 1 and budget.wants_plain_calls():
-            self._time_plain_calls()
+            if self.stats()["replayed"] < _REPLAYS_UNTIMED:
+                budget.time_calls()
+            else:
+                self._time_plain_calls()
         elif budget.timing == 1:
             self._compare_times()
 

@@ -132,9 +132,8 @@ class StepRun(StepApart):
         return form_of_results(value, leaves)
 
     def _run_function(self, variant: _Variant, inputs: Sequence[Any], recorded: bool) -> Any:
-        run = self._record if recorded else self._apply
         if not self._guarded:
-            return run(inputs) if recorded else self._timed(inputs)
+            return self._record(inputs, contextlib.nullcontext()) if recorded else self._timed(inputs)
         self._changed_apart, self._has_refused_change = {}, False
         if recorded:
             self._assigned.begin()
@@ -147,8 +146,12 @@ class StepRun(StepApart):
             around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]
             began = 0 if recorded or self._budget.is_off else _budget.clock()
-            with self._schedulers.apart(self._optimizer), watcher:
-                value = run(inputs)
+            with self._schedulers.apart(self._optimizer):
+                if recorded:
+                    value = self._record(inputs, watcher)
+                else:
+                    with watcher:
+                        value = self._apply(inputs)
             if began and self._budget.is_short(_budget.clock() - began):
                 self._begin_rest(Refusal(_SHORT), _CALLS_OF_SHORT)
             watcher.keep(self._objects)
@@ -191,7 +194,7 @@ class StepRun(StepApart):
         self._count_options()
         return value
 
-    def _record(self, inputs: Sequence[Any]) -> Any:
+    def _record(self, inputs: Sequence[Any], watcher: contextlib.AbstractContextManager[Any]) -> Any:
         if self._given_by_both:
             _refuse(self._given_by_both)
         ours = self._optimizer
@@ -205,7 +208,7 @@ class StepRun(StepApart):
             ours.begin(counts=self._guarded and not self._is_part)
         kept = Kept(self._modules)
         try:
-            with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__):
+            with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__), watcher:
                 value = self._apply(inputs)
         finally:
             if ours is not None:

@@ -51,11 +51,15 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
     if is_of_c(value):
         return (bytes(value),)
     if isinstance(value, (array, bytearray, memoryview)):
-        view = memoryview(value)
-        return view.shape, view.format, view.tobytes()
+        try:
+            view = memoryview(value)
+        except ValueError:  # it was released
+            return ()
+        return view.shape, view.format, view.readonly, view.tobytes()
     # Classes of arrays may have another tobytes(): numpy.ma.masked has one that raises, and a mask has bytes of its own.
     asarray = sys.modules["numpy"].asarray
-    return value.shape, value.dtype.str, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+    kind, content, mask = value.dtype, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+    return value.shape, kind.str, kind.names, value.flags.writeable, content, mask
 
 
 def states_of(generators: Iterable[Any]) -> list[bytes]:
