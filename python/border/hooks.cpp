@@ -1,5 +1,6 @@
 #include "python/border/border.h"
 
+#include "checkpoint/chain/schedule.h"
 #include "hooks/hooks.h"
 
 #include <string>
@@ -42,9 +43,12 @@ Scope enter(const std::optional<Packer>& packer, bool skip_parameters, bool shar
       [&] { return hooks::ScopedHooks(packer.has_value() ? **packer.value() : nullptr, options); });
 }
 
+struct Schedule : torch::CustomClassHolder {};
+
 }  // namespace
 
 void add_hooks(torch::Library& library) {
+  library.class_<Schedule>("Schedule").def_static("next_snapshot", &checkpoint::next_snapshot);
   library.class_<Packer::element_type>("Packer")
       .def_static("keep", [] { return hold<HooksPtr>(hooks::keep); })
       .def_static("quantise", &quantise)

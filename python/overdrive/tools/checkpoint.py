@@ -4,30 +4,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
-    Layer = Callable[[Any], Any]
+from overdrive.native.library import call
 
-
-def _reach(states: int, repeats: int) -> int:
-    """Layers that can be gone back through with so many states when none runs again more than ``repeats`` times."""
-    return math.comb(states + repeats, repeats) if repeats >= 0 else 0
-
-
-def _best_split(layers: int, states: int) -> int:
-    """Layers up to the next kept state, when ``states`` inputs may be kept, the first included: the fewest runs again.
-
-    Behind the split there is one state less, and before it one repetition less (Griewank and Walther's Revolve).
-    """
-    if states == 1:
-        return layers - 1
-    repeats = 0
-    while _reach(states, repeats) < layers:
-        repeats += 1
-    return max(1, _reach(states, repeats - 2), layers - _reach(states - 1, repeats))
+Layer = Callable[[Any], Any]
 
 
 def _run(layers: Sequence[Layer], x: Any) -> Any:
@@ -80,7 +63,7 @@ def checkpoint_sequential(
 
     def binomial(part: Sequence[Layer], states: int, x: Any) -> Any:
         while len(part) > 1:
-            split = _best_split(len(part), states)
+            split = len(part) - 1 if states == 1 else call("Schedule.next_snapshot", len(part), states)
             x = kept(binomial, part[:split], states, x)
             part, states = part[split:], max(1, states - 1)
         return _run(part, x)
