@@ -16,6 +16,8 @@ import os
 import types
 from typing import Any, NamedTuple
 
+import torch
+
 from overdrive.reads.c_calls import CALLED_BY, PURE
 
 _NOBODY = ("\0",)
@@ -171,8 +173,6 @@ def rows() -> dict[str, Row]:
 
 @functools.lru_cache(maxsize=1)
 def _operators() -> frozenset[str]:
-    import torch
-
     return frozenset(name.partition("::")[2].partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
 
 
@@ -201,8 +201,6 @@ def row_of(function: Any) -> Row | None:
 
 
 def _is_of_a_node(function: Any) -> bool:
-    import torch
-
     return isinstance(getattr(function, "__self__", None), torch.autograd.graph.Node)
 
 

@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from overdrive.native.library import under_the_gil
 from overdrive.reads.c_functions import is_called_by, is_for_libraries, may_call, refusal_of, refusal_to_call, row_of
 from overdrive.reads.finds import Found as FoundByNames
@@ -76,8 +78,6 @@ _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_ena
 @functools.lru_cache(maxsize=1)
 def _not_kept() -> frozenset[type]:
     """Classes that most variables have, and of which no object is looked into."""
-    import torch
-
     return frozenset((int, float, bool, str, bytes, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType, torch.dtype,
                       torch.device, torch.Tensor, torch.nn.Parameter))
 
@@ -200,8 +200,6 @@ def _is_output(frame: Any) -> bool:
 
 def _reason_of_call(name: str, function: Any, frame: Any) -> str | None:
     """Why no recording calls a C function with one of the names that are noted; "": this call is harmless; None: it is another function."""
-    import torch
-
     itself = getattr(function, "__self__", None)
     if name in _HOST:
         # Of tensors alone: dicts and numbers have functions of these names, too.
@@ -488,8 +486,6 @@ class Watcher:
             self._refuse(refusal_to_call(name, "may tell what Python's library keeps, where no guard looks"))
 
     def _note_step(self, optimizer: Any) -> None:
-        import torch
-
         if isinstance(optimizer, (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)):
             self._stepped(optimizer)
 
@@ -500,8 +496,6 @@ class Watcher:
     def _keep(self, value: Any) -> None:
         if id(value) in self._found or type(value) in _not_kept():
             return
-        import torch
-
         try:
             if is_number(value) or isinstance(value, (torch.Tensor, types.ModuleType, type, types.BuiltinFunctionType)):
                 return

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from overdrive.reads.owners import is_installed, is_the_programs, kind_of
 from overdrive.reads.steps import Step, line_of, steps_of
 from overdrive.values.same import is_number
@@ -373,8 +375,6 @@ class Found:
 
     def note_object(self, value: Any, piece: str, where: str) -> None:
         """Any attribute with the piece in its name is found of it."""
-        import torch
-
         if type(value) in weakref.ProxyTypes:
             with contextlib.suppress(ReferenceError):
                 value = value.__init__.__self__

@@ -5,6 +5,8 @@ import os
 import types
 from typing import Any
 
+import torch
+
 
 def kind_of_optimizer(optimizer: Any) -> Any:
     """Its class. A captured optimizer has a class of its own above it."""
@@ -18,8 +20,6 @@ def is_of_the_program(optimizer: Any) -> bool:
 
 def is_of_optimizers(code: types.CodeType) -> bool:
     """Whether it is that of PyTorch's optimizers and schedulers."""
-    import torch
-
     return os.path.dirname(code.co_filename) == os.path.dirname(str(torch.optim.__file__))
 
 

@@ -5,6 +5,8 @@ import functools
 import os
 import sysconfig
 
+import torch
+
 from overdrive.native.library import PACKAGE
 
 OURS = PACKAGE + os.sep
@@ -33,8 +35,6 @@ def module_of(file: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _of_pytorch() -> tuple[str, tuple[str, ...]]:
-    import torch
-
     here = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     # Of PyTorch's objects that live on, those whose numbers a step may read: modules, schedulers, distributions, data sets.
     nn = tuple(os.path.join(here, name) + os.sep for name in ("nn", "optim", "distributions", "amp", "backends", os.path.join("utils", "data")))

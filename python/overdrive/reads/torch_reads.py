@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
@@ -75,8 +77,6 @@ def _is_function(value: Any) -> bool:
 
 def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:
     """What the Python of torch.backends asks C for: the program may take it for a number."""
-    import torch
-
     for code in codes:
         for chain, where in names_of(code).chains.items() if f"{os.sep}backends{os.sep}" in code.co_filename else ():
             if chain[:2] == ("torch", "_C") and len(chain) == 3 and chain[2].startswith(("_get_", "_is_")):
@@ -86,8 +86,6 @@ def _answers(codes: Iterable[types.CodeType]) -> Iterator[Read]:
 
 def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     """A function of the class in C is replaced by an entry in the class in Python, which then is larger. Their backward() calls another one."""
-    import torch
-
     entries = entries_of(torch.Tensor)
     yield Read(SIZE, entries, None, "the functions of torch.Tensor")
     for name in names:

@@ -20,6 +20,8 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import torch
+
 from overdrive.reads.code import Met, Watcher
 from overdrive.reads.finds import METHODS, dict_of
 from overdrive.reads.optimizers import is_of_the_program
@@ -117,8 +119,6 @@ class Walk(Containers):
         self._look_again()
 
     def _look_again(self) -> None:
-        import torch
-
         while self._looks_again:
             self._looks_again = False
             for known in (self._in_classes, self._of_owner, self._of_own_object, self._not_in_classes, self._names_of_kind, self._asked_of_kind,
@@ -132,8 +132,6 @@ class Walk(Containers):
                     self._look(value, name, where, depth)
 
     def _look(self, value: Any, name: str, where: str, depth: int) -> None:
-        import torch
-
         kind = type(value)
         if id(value) in self._own_containers:
             self._postpone(value, lambda walk: walk._look(value, name, where, depth))

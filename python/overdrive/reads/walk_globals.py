@@ -10,6 +10,8 @@ import types
 import warnings
 from typing import Any
 
+import torch
+
 from overdrive.reads.names import Names, names_of
 from overdrive.reads.owners import kind_of, module_of
 from overdrive.reads.walk_names import KnownNames
@@ -21,8 +23,6 @@ class Globals(Places):
     """Of the code that ran, and of code that is assumed to have run."""
 
     def _begin(self, known: KnownNames | None) -> None:
-        import torch
-
         if where := self._attributes.get("is_warn_always_enabled", ""):
             self._read(ANSWER, torch.is_warn_always_enabled, None, "torch.is_warn_always_enabled()", where, NOT_FOLLOWED)
         if known is not None:

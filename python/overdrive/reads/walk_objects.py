@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from overdrive.reads.c_functions import name_of, row_of
 from overdrive.reads.code import file_of
 from overdrive.reads.names import NAMERS
@@ -307,8 +309,6 @@ def is_of_the_program(module: Any) -> bool:
 
 def _results_of_a_cache(cached: Any) -> Iterator[Any]:
     """Objects that a function under lru_cache() returns again, as the settings of a program."""
-    import torch
-
     found = gc.get_referents(cached)
     for inside in _entries_of_a_cache(cached):
         found += list(inside.values())[:_MOST_CACHED]

@@ -5,6 +5,8 @@ import functools
 from collections.abc import Container, Iterable
 from typing import Any
 
+import torch
+
 from overdrive.reads.names import names_of
 from overdrive.reads.optimizers import is_of_the_program, kind_of_optimizer
 from overdrive.reads.torch_reads import is_torchs, reads_of_torch
@@ -171,8 +173,6 @@ class OfTorch(Objects):
 
     def _torchs(self, known: Container[Any]) -> None:
         """What the program may change in PyTorch's own modules and classes, once all modules are met."""
-        import torch
-
         self._entries(entries_of(torch.Tensor), self._attributes, "torch.Tensor", 0)
         names = self._names_of_torch()
         if len(names) > self._names_before:
@@ -185,6 +185,4 @@ class OfTorch(Objects):
 
 @functools.lru_cache(maxsize=1)
 def _own_of_modules() -> frozenset[str]:
-    import torch
-
     return frozenset(torch.nn.Module().__dict__)

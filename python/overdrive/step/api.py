@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
@@ -202,8 +204,6 @@ class CapturedStep(Method, StepQuick):
         return self._plainly(inputs)
 
     def _plainly(self, inputs: Sequence[Any]) -> Any:
-        import torch
-
         if torch._C._functorch.maybe_current_level() is not None:
             return self._apply(inputs)  # torch.func.grad() goes on with the results
         leaves: list[Any] = []
@@ -220,8 +220,6 @@ class CapturedStep(Method, StepQuick):
 
 
 def _optimizers_in(optimizer: Any) -> list[Any]:
-    import torch
-
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     if not all(isinstance(one, torch.optim.Optimizer) for one in optimizers):
         raise TypeError(f"optimizer= is {optimizer!r} and must be a torch.optim.Optimizer or a list of them")
@@ -229,8 +227,6 @@ def _optimizers_in(optimizer: Any) -> list[Any]:
 
 
 def _roots_in(modules: Any) -> list[Any]:
-    import torch
-
     roots = [modules] if isinstance(modules, torch.nn.Module) else list(modules) if isinstance(modules, Iterable) else None
     if roots is None or not all(isinstance(module, torch.nn.Module) for module in roots):
         raise TypeError(f"modules= is {modules!r} and must be a torch.nn.Module or a list of them")

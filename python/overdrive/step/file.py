@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
+
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.library import OverdriveError, call, function as function_of, text, whole_number
 from overdrive.reads.reachable import named_in
@@ -30,8 +32,6 @@ class LoadedStep:
 
     def call(self, function: str, *inputs: Any) -> Any:
         """The results of a function by its name."""
-        import torch
-
         for index, value in enumerate(inputs):
             if not isinstance(value, torch.Tensor):
                 raise TypeError(f"input {index} of {function} is {type(value).__name__}, and a loaded step takes tensors")
@@ -138,8 +138,6 @@ class _Names:
         self._known[id(tensor)] = name
 
     def add_value(self, name: str, value: Any) -> None:
-        import torch
-
         if isinstance(value, torch.nn.Module):
             for key, tensor in value.state_dict(keep_vars=True).items():
                 if isinstance(tensor, torch.Tensor):
@@ -150,8 +148,6 @@ class _Names:
             raise TypeError(f"names= has {type(value).__name__} under {name!r}, and takes tensors and modules")
 
     def add_step(self, step: StepRun, function: str) -> None:
-        import torch
-
         roots = list(_roots(step))
         for name, module in roots:
             self.add_value("" if len(roots) == 1 else name, module)
@@ -164,8 +160,6 @@ class _Names:
             self._add_optimizer(optimizer, f"{function}.{name}" if function else name)
 
     def _add_optimizer(self, optimizer: Any, prefix: str) -> None:
-        import torch
-
         for index, numbers in enumerate(optimizer._numbers):
             self.add(f"{prefix}.numbers.{index}", numbers)
         parameters = [parameter for group in optimizer.optimizer.param_groups for parameter in group["params"]]
@@ -178,8 +172,6 @@ class _Names:
 
 def _roots(step: StepRun) -> Iterator[tuple[str, Any]]:
     """The modules that are in no other, with the names that the function has for them."""
-    import torch
-
     given: Iterable[tuple[str, Any]] = [(str(index), root) for index, root in enumerate(step._roots)]
     candidates: dict[Any, str] = {}
     for name, value in [*named_in(step._function), *given]:

@@ -6,6 +6,8 @@ import functools
 import weakref
 from typing import Any
 
+import torch
+
 from overdrive.native.dynamo import around, tell_dynamo
 from overdrive.native.quick import NOT_TAKEN, OPEN, not_taken
 from overdrive.optimizers.one import Optimizer
@@ -36,8 +38,6 @@ class _Update(NotCopied):
     """The captured update of one optimizer, which has it."""
 
     def __init__(self, optimizer: Any, options: dict[str, Any], calls_first: int) -> None:
-        import torch
-
         self._optimizer, self._options = weakref.ref(optimizer), options
         self.inside = False
         # Calls that are PyTorch's before the first is recorded, and those that were.
@@ -183,8 +183,6 @@ def _closure_of(closure: Any = None) -> Any:
 @functools.lru_cache(maxsize=64)
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
-    import torch
-
     # Of the class's step() at the last call, which a program may patch.
     known: Any = None
     is_own = False

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.effects.left import Left, can_be_left
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
@@ -344,8 +346,6 @@ class _Forward:
 
 def _is_worth_it(module: Any) -> bool:
     """A layer of one or two operators gains nothing alone."""
-    import torch
-
     if is_scripted(module):
         return False
     own_class = not type(module).__module__.startswith("torch.nn")
@@ -353,8 +353,6 @@ def _is_worth_it(module: Any) -> bool:
 
 
 def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
-    import torch
-
     for key, child in module.named_children():
         path = f"{name}.{key}"
         if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
@@ -366,8 +364,6 @@ def _capture_children(module: Any, name: str, options: dict[str, Any]) -> None:
 def part_of(target: Any) -> CapturedStep | None:
     """The part that stands for a captured module, or the step that stands for the ``step()`` of a captured optimizer; None where
     there is none, or where the children of a module are captured: ``overdrive.explain()`` says why. A captured function is its own."""
-    import torch
-
     if isinstance(target, CapturedStep):
         return target
     if isinstance(target, torch.optim.Optimizer):
@@ -402,8 +398,6 @@ def captured(target: Any = None, *, programs: int = 4096, check_every: int = 0, 
     >>> print(overdrive.explain().splitlines()[1])
     2 captured steps and parts.
     """
-    import torch
-
     if guards not in ("checked", "promised"):
         raise ValueError(f'guards= is {guards!r} and must be "checked" or "promised"')
     for name, flag in (("passes", passes), ("always", always)):

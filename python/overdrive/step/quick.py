@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from overdrive.step.run import StepRun
 from overdrive.step.variant import _Form, _Variant
 from overdrive.values.read import ENTRY, NOTHING
@@ -32,7 +34,6 @@ class StepQuick(StepRun):
                 or self._structure is None or not variant.reads.look.is_whole or not self._structure.look.is_whole
                 or not quick.may_arm(is_timed)):
             return
-        import torch
         import torch.nn.utils.parametrize as parametrize
 
         state = vars(self)

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.effects.assigned import Assigned
 from overdrive.effects.places import Before
 from overdrive.effects.schedulers import Schedulers
@@ -48,8 +50,6 @@ class StepState:
                  watch: Callable[[], Any] | None, constant_numbers: bool, constant_modes: bool, programs: int,
                  check_every: int, guarded: bool = True, is_part: bool = False, name: str = "", passes: bool = True,
                  lanes: int = 1, eager_calls: int = 1, always: bool = False) -> None:
-        import torch
-
         check_python()
         tell_dynamo()
         let_higher_order_through()
@@ -182,8 +182,6 @@ class StepState:
 
     def _named_modules(self) -> dict[Any, None]:
         """Those that were given, and those that the function names now."""
-        import torch
-
         values = [value for _, value in named_in(self._function)]
         named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
                  if isinstance(item, torch.nn.Module)]

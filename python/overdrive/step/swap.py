@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+
 from overdrive.step.reasons import steps
 
 
 def let_go_before_swaps() -> None:
     """Once: from here on torch.utils.swap_tensors() tells the captured steps first. Modules call it by this name, too."""
-    import torch
-
     swap = torch.utils.swap_tensors
     if getattr(swap, "_tells_captured_steps", False):
         return

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from overdrive.native.library import OverdriveError, call, last_error, library, whole_number
 
 _installs_held_off = 0
@@ -47,8 +49,6 @@ def install(*, optimizers: bool = False) -> None:
         return
     switch_on()
     if optimizers:
-        import torch
-
         from overdrive.step.optimizers_made import capture_made
 
         capture_made(torch.optim.Optimizer)

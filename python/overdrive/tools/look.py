@@ -5,14 +5,13 @@ import ctypes
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from overdrive.native.files import write_text
 from overdrive.native.library import OverdriveError, address_of, call, text
 from overdrive.tools.engine import needs_installed
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Graph:
@@ -68,8 +67,6 @@ def graph(tensors: torch.Tensor | Sequence[torch.Tensor], names: Mapping[str, to
     >>> [node["name"] for node in overdrive.graph((w * 2).sum(), {"w": w}).nodes][:2]
     ['SumBackward0', 'MulBackward0']
     """
-    import torch
-
     roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     leaves = list(names.items() if isinstance(names, Mapping) else names)
     if not roots:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import torch
 
 from overdrive.native.library import call, whole_number
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Packer:

@@ -4,13 +4,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from overdrive.native.library import address_of, call, text
 from overdrive.tools.engine import needs_installed
-
-if TYPE_CHECKING:
-    import torch
 
 
 class NanWatch:
