@@ -1,4 +1,5 @@
 // How a call is recorded and compared: with the recording before it, and with a replay on the same data.
+#include "engine/base/c_error.h"
 #include "engine/base/environment_value.h"
 #include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
@@ -94,7 +95,7 @@ std::optional<CheckedCall> Recording::replay_and_check(const Tensors& inputs) {
   try {
     if (!run_->run()) return std::nullopt;
   } catch (const std::exception& error) {
-    failure = c10::str("A replay failed: ", error.what());
+    failure = c10::str("A replay failed: ", base::text_of(error));
   }
   const ReplayedState replayed = state.now();
   state.restore();

@@ -1,5 +1,6 @@
 #include "replay/run/self_check.h"
 
+#include "engine/base/c_error.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/leaf_gradients.h"
 #include "replay/record/apart_call.h"
@@ -188,7 +189,7 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
     call.is_unsure = !found.empty() && ReadMemory(before) != read;
     (call.is_unsure ? call.difference : call.refusal) = std::move(found);
   } catch (const std::exception& error) {
-    call.refusal = c10::str("A replay failed: ", error.what());
+    call.refusal = c10::str("A replay failed: ", base::text_of(error));
   }
   eager.restore();
   ApartTape::rewind(/*may_call=*/true);

@@ -160,7 +160,6 @@ def _line_of_operator(name: str, lines: dict[str, dict[str, None]]) -> str:
 
 
 def in_python(text: str) -> str:
-    """Options as Python spells them, and no trace of C++."""
-    text = re.sub(r"\nException raised from .*?(\n(?!frame #)|\Z)", r"\1", text, flags=re.S)
+    """Options as Python spells them."""
     text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
     return re.sub(r"(?<!\w)\.(optimizer|modules|programs|constant_numbers|constant_modes)\b", r"\1=", text)

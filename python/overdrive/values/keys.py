@@ -4,6 +4,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from overdrive.values.same import same_value
 
 
@@ -47,8 +49,6 @@ class Same:
 
 
 def _counts_by_value(value: Any) -> bool:
-    import torch
-
     return isinstance(value, (torch.device, range, slice))
 
 

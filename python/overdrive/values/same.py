@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 _OF_C = ctypes._SimpleCData.__mro__[1]
 FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 # Classes of most values, of which is_number() need not ask more.
@@ -73,8 +75,6 @@ def states_of(generators: Iterable[Any]) -> list[bytes]:
 
 def frozen(value: Any) -> Any:
     """A value as it is now, which a change in place makes another one."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value, None if value.is_inference() else value._version
     if is_array(value):
@@ -92,8 +92,6 @@ def is_all_numbers(value: Any) -> bool:
 
 
 def is_setting(value: Any) -> bool:
-    import torch
-
     return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum))
 
 
@@ -122,6 +120,4 @@ def same_value(a: Any, b: Any) -> bool:
 
 
 def _is_device(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.device)
