@@ -44,7 +44,7 @@ class StepTexts(StepState):
     def refusal(self) -> str:
         """Why calls are not replayed: a reason that stays, or, while nothing was replayed, that of the last call.
         "" when calls are replayed or recorded."""
-        waits = self._rest or self._shared.closed and self._runs_in_turn
+        waits = self._rest or self._shared.closed & 2 and self._runs_in_turn
         text = self._given_up or (self._eager_reason if waits else text_of("Capture.refusal", self._capture))
         if not text:
             counts = self.stats()
