@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kCallsElsewhere = 16;
 
 constexpr const char* kClosed = "recordings have cost more than replays bring, and no more are made for now";
+constexpr const char* kUnproven =
+    "recordings have cost more than replays bring so far, and one is made for sizes and types that come again";
 
 // Calls in turn that no recording may take, after which the reason stays.
 constexpr uint64_t kEagerInTurn = 4;
@@ -136,7 +138,7 @@ std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::T
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
   if (!recording) return eager(inputs, eager_reason_);
-  if (is_closed(2) && !recording->is_ready()) return eager(inputs, kClosed);
+  if (closed() == 3 && !recording->is_ready()) return eager(inputs, {kClosed, RefusalKind::kForAWhile});
   eager_in_turn_ = 0;
   const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = recording->call(inputs);
@@ -171,12 +173,13 @@ bool CapturedFunction::would_replay(const std::vector<at::Tensor>& inputs) {
 Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs) {
   if (Recording* known = recordings_.find(inputs, stats_.calls)) {
     rests_.note_known();
+    seen_.note_known();
     return known;
   }
   eager_reason_ = refusal_of_inputs(inputs, counts_ != nullptr);
   if (!eager_reason_.empty()) return nullptr;
-  if (is_closed(1)) {
-    eager_reason_ = kClosed;
+  if (!may_begin(inputs)) {
+    eager_reason_ = {closed() == 1 ? kUnproven : kClosed, RefusalKind::kForAWhile};
     return nullptr;
   }
   if (rests_.note_new()) {
@@ -200,6 +203,16 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
     if (!kept.recording->has_values_of(made)) kept.recording->note_new_values();
   }
   return &made;
+}
+
+bool CapturedFunction::may_begin(const std::vector<at::Tensor>& inputs) {
+  const int64_t closed = this->closed();
+  if (closed == 0) return true;
+  size_t form = hash_of(inputs);
+  for (const auto& [address, bytes] : watched_)
+    form = c10::hash_combine(form, std::hash<std::string>()(WatchedValue(address, bytes).bytes));
+  const bool comes_again = seen_.comes_again(form, *closed_ >> 2);
+  return closed == 1 && comes_again;
 }
 
 std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, Refusal reason) {
@@ -275,7 +288,8 @@ Refusal CapturedFunction::reason() const {
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();
   }
-  return eager_in_turn_ >= kEagerInTurn ? eager_reason_ : Refusal();
+  const bool stays = eager_in_turn_ >= kEagerInTurn && eager_reason_.kind != RefusalKind::kForAWhile;
+  return stays ? eager_reason_ : Refusal();
 }
 
 Refusal CapturedFunction::last_reason() const {

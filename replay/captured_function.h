@@ -6,6 +6,7 @@
 #include "replay/recording/gradients_in_turn.h"
 #include "replay/recording/kept_recordings.h"
 #include "replay/recording/rests.h"
+#include "replay/recording/seen_forms.h"
 
 #include <atomic>
 #include <memory>
@@ -25,8 +26,10 @@ class CapturedFunction {
   void watch(const void* value, size_t bytes);
   // Numbers that the function is given with each call, in the caller's memory. Before the first call.
   void give_numbers(GivenNumbers numbers) { given_ = numbers; }
-  // In the caller's memory, read in every call: 0: calls are recorded as they come; 1: those of new sizes,
-  // types and modes are eager; 2: so is every call that is not replayed yet. Before the first call.
+  // In the caller's memory, read in every call. Its lowest two bits: 0: calls are recorded as they come; 1:
+  // those of new sizes and types are eager until they come again after others; 2: those of new ones are eager;
+  // 3: so is every call that is not replayed yet. The others change where calls went past this. Before the
+  // first call.
   void limit(const int64_t* closed) { closed_ = closed; }
   void reset();
   // The programs that replay, with the modes and values of the last call; for a step file.
@@ -59,7 +62,8 @@ class CapturedFunction {
   bool is_on_its_thread();
   std::vector<at::Tensor> call_recording(const std::vector<at::Tensor>& inputs);
   std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, Refusal reason);
-  bool is_closed(int64_t to) const { return closed_ && *closed_ >= to; }
+  int64_t closed() const { return closed_ ? *closed_ & 3 : 0; }
+  bool may_begin(const std::vector<at::Tensor>& inputs);
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
   void weigh_recordings();
   void tell_apart_by(const std::vector<WeakTensor>& leaves);
@@ -79,6 +83,8 @@ class CapturedFunction {
   const int64_t* closed_ = nullptr;
   GradientsInTurn gradients_;
   KeptRecordings recordings_;
+  // Sizes and types that were closed to recordings.
+  SeenForms seen_;
   Rests rests_;
   uint64_t current_ = 0;
   // Why the last call that no recording took was eager, and how many were in turn.

@@ -25,6 +25,8 @@ enum class RefusalKind : uint8_t {
   kGradientChanged,
   // A replay that was compared differs from the eager call.
   kReplayDiffers,
+  // Nothing is recorded for a while.
+  kForAWhile,
 };
 
 struct Refusal {

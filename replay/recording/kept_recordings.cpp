@@ -19,7 +19,10 @@ constexpr size_t kMostProgramBytes = size_t{256} << 20;
 // With fewer recordings each is asked whether it fits.
 constexpr size_t kFew = 4;
 
-// Of sizes and types alone: recordings with another one do not fit.
+bool is_older(const KeptRecordings::Kept& a, const KeptRecordings::Kept& b) { return a.used < b.used; }
+
+}  // namespace
+
 size_t hash_of(const std::vector<at::Tensor>& inputs) {
   size_t hash = inputs.size();
   for (const at::Tensor& input : inputs) {
@@ -29,10 +32,6 @@ size_t hash_of(const std::vector<at::Tensor>& inputs) {
   }
   return hash;
 }
-
-bool is_older(const KeptRecordings::Kept& a, const KeptRecordings::Kept& b) { return a.used < b.used; }
-
-}  // namespace
 
 Recording* KeptRecordings::find(const std::vector<at::Tensor>& inputs, uint64_t call) {
   const Environment environment = Environment::now();

@@ -10,6 +10,9 @@
 
 namespace overdrive::replay {
 
+// Of sizes and types alone: recordings with another one do not fit.
+size_t hash_of(const std::vector<at::Tensor>& inputs);
+
 class KeptRecordings {
  public:
   struct Kept {

@@ -214,7 +214,59 @@ def test_a_call_that_takes_no_time_is_not_recorded(clock, monkeypatch):
     assert part.stats()["recorded"] == 0 and "so little time" in part.refusal()
 
 
+@pytest.mark.parametrize("captured", [nn.Tanh, lambda: lambda x: x * 2])
+def test_a_part_of_one_operator_is_not_recorded_though_its_first_call_takes_long(clock, monkeypatch, captured):
+    """What is made once in a process, and the watch itself, lie in the first call. A few plain ones tell, and the part says why it rests."""
+    monkeypatch.setattr(_budget, "_SHORT", 40_000)
+    function = captured()
+
+    def slow_at_first(x, calls=[]):  # noqa: B006
+        clock.passes(3_000 if calls else 100_000)
+        calls.append(None)
+        return function(x)
+
+    part = overdrive.captured(slow_at_first)
+    for i in range(20):
+        x = torch.full((2,), float(i))
+        assert torch.equal(part(x), function(x))
+    made = part.stats()
+    assert made["recorded"] == 0 and made["eager"] == made["calls"] == 20 and "so little time" in part.refusal()
+
+
 def test_always_has_no_budget(monkeypatch):
     monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "0")
     assert overdrive.captured(lambda x: x, always=True)._budget.is_off
     assert not overdrive.captured(lambda x: x)._budget.is_off
+
+
+def test_sizes_that_stay_for_six_calls_get_few_recordings(clock, monkeypatch):
+    """No replay has paid for the first ones, and none of them comes again."""
+    monkeypatch.setattr(_budget, "_FREE", FREE)
+    run, part = program(clock, rows=lambda i: 2 + i // 6)
+    assert same(run(200), program(clock, rows=lambda i: 2 + i // 6, captured=False)[0](200))
+    made = part.stats()
+    assert made["recorded"] + made["checked"] <= 9
+
+
+@pytest.mark.parametrize("calls", [2, 3, 6])
+def test_values_that_come_again_are_recorded_though_nothing_has_paid(clock, monkeypatch, calls):
+    monkeypatch.setattr(_budget, "_FREE", FREE)
+
+    def change(i, net):
+        net.factor = 1 + i // calls % 4
+
+    run, part = program(clock, change)
+    assert same(run(300), program(clock, change, captured=False)[0](300))
+    assert part.stats()["replayed"] > 120
+    assert part.refusal() == ""
+
+
+def test_a_value_that_stays_at_last_is_recorded_though_nothing_has_paid(clock, monkeypatch):
+    monkeypatch.setattr(_budget, "_FREE", FREE)
+
+    def change(i, net):
+        net.factor = 1 + min(i, 60) // 6
+
+    run, part = program(clock, change)
+    assert same(run(300), program(clock, change, captured=False)[0](300))
+    assert part.stats()["replayed"] > 100

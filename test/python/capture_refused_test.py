@@ -535,9 +535,10 @@ def test_containers_of_c_are_refused(read):
     assert step.refusal().startswith("The function may look into `memory`, of a class of C (mmap.mmap)"), step.refusal()
 
 
-def test_items_of_a_match_stay():
-    match = re.match("(a)(b)", "ab")
-    step = overdrive.capture(lambda x: x * float(len(match[1])))
+@pytest.mark.parametrize("value", [re.match("(a)(b)", "ab"), int | float, list[int]], ids=["a match", "a union of classes", "a list of integers"])
+def test_containers_of_c_that_stay_as_they_are(value):
+    """Configurations have some in their annotations."""
+    step = overdrive.capture(lambda x: x * (1.0 if value is not None else 2.0))
     for _ in range(16):
         assert torch.equal(step(X), X)
     assert step.stats()["replayed"] > 8, step.refusal()

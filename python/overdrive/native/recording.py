@@ -9,7 +9,7 @@ from overdrive.native.library import OverdriveError, call
 
 # What code goes by: RefusalKind of replay/record/refusal.h, and one of Python's own.
 OTHER, OF_THIS_CALL, DIED, GRADIENT_DIED, REPLACED, GRADIENT_REPLACED, HELD, GRADIENT_CHANGED, REPLAY_DIFFERS = range(9)
-STILL_RECORDED = 9
+STILL_RECORDED = 10
 
 
 class Refusal(NamedTuple):

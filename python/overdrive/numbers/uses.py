@@ -23,6 +23,8 @@ def asks_for_type(code: types.CodeType) -> str:
 def below_a_float(code: types.CodeType, told: Collection[tuple[types.CodeType, int]]) -> str:
     """What the function does there; "": nothing. ``told``: operators that have met a number of the call: code, and where in it."""
     names = names_of(code)
+    if "complex" in names.globals:  # reads a float below its methods since Python 3.14
+        return f"the function calls complex() of it ({names.globals['complex']})"
     if slot := next((chain for chain in names.chains if chain[0] in ("float", "int") and chain[1].startswith("__")), None):
         return f"the function calls {'.'.join(slot)}() of it ({names.chains[slot]})"
     if operator := next((name for name in names.attributes if name in _OPERATORS), ""):

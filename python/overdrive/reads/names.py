@@ -195,6 +195,8 @@ def _strings_in(values: Any) -> Iterator[str]:
 
 def _caught_ranges(code: types.CodeType, steps: list[Step]) -> list[tuple[int, int]]:
     """Where the code goes on when an attribute is missing: in the blocks of its try statements."""
+    if not getattr(code, "co_exceptiontable", True):
+        return []
     takes = any(name in code.co_names for name in _TAKES_MISSING)
     entries = getattr(dis.Bytecode(code), "exception_entries", None)
     if entries is None:  # before Python 3.11

@@ -8,7 +8,7 @@ import types
 from typing import Any, NamedTuple
 
 # Instructions that only make room or note something for the interpreter.
-_NOTHING = ("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "NOT_TAKEN", "COPY_FREE_VARS")
+_NOTHING = frozenset(("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "NOT_TAKEN", "COPY_FREE_VARS"))
 # Of other versions than 3.11, what its name there is.
 _NAMES_OF_3_11 = {
     "CALL_FUNCTION": "CALL", "CALL_METHOD": "CALL",  # 3.10
@@ -40,11 +40,25 @@ def steps_of(code: types.CodeType) -> list[Step]:
     knows one version."""
     steps: list[Step] = []
     for one in dis.get_instructions(code):
-        if one.opname not in _NOTHING:
-            position = one.positions.lineno if getattr(one, "positions", None) else one.starts_line  # type: ignore[union-attr]
-            line = position if type(position) is int else 0
-            steps.extend(_as_of_3_11(Step(one.opname, one.arg or 0, one.argval, one.argrepr, one.offset, line), steps))
+        name = one.opname
+        if name in _NOTHING:
+            continue
+        positions = getattr(one, "positions", None)
+        position = positions.lineno if positions else one.starts_line
+        step = _step((name, one.arg or 0, one.argval, one.argrepr, one.offset, position if type(position) is int else 0))
+        if name in _ALWAYS_THE_SAME:
+            steps.append(step)
+        else:
+            steps.extend(_as_of_3_11(step, steps))
     return steps
+
+
+_step = functools.partial(tuple.__new__, Step)
+# Most instructions, in every version.
+_ALWAYS_THE_SAME = frozenset(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "STORE_FAST", "POP_TOP", "LOAD_METHOD", "STORE_ATTR", "LOAD_DEREF", "CALL",
+                              "RETURN_VALUE", "KW_NAMES", "COPY", "SWAP", "BUILD_TUPLE", "JUMP_FORWARD", "CONTAINS_OP", "IS_OP",
+                              "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_NOT_NONE",
+                              "POP_JUMP_FORWARD_IF_NONE", "JUMP_BACKWARD", "FOR_ITER", "GET_ITER", "BUILD_LIST", "BINARY_SUBSCR"))
 
 
 def _as_of_3_11(step: Step, before: list[Step]) -> list[Step]:
@@ -69,7 +83,7 @@ def _as_of_3_11(step: Step, before: list[Step]) -> list[Step]:
     kind, _, operator = name.partition("_")
     if kind in ("BINARY", "INPLACE") and operator in _OLD_OPERATORS:
         return [step._replace(opname="BINARY_OP", argrepr=_OLD_OPERATORS[operator] + "=" * (kind == "INPLACE"))]
-    return [step._replace(opname=_NAMES_OF_3_11.get(name, name))]
+    return [step] if name not in _NAMES_OF_3_11 else [step._replace(opname=_NAMES_OF_3_11[name])]
 
 
 def line_of(step: Step, before: int) -> int:

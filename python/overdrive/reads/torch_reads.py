@@ -32,28 +32,42 @@ def is_torchs(name: str) -> bool:
 def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
     """``names``: attributes and operators that the program's code and PyTorch's use. ``kinds``: classes of modules. ``with_code``: also
     what the code that ran names."""
+    # Of each module the names, and of all classes those, that are looked at already.
+    known: dict[int, set[Any]] = {}
+    seen: set[type] = set()
     for code, variables in {**watcher.standard_codes, **watcher.torch_codes, **watcher.nn_codes}.items() if with_code else ():
         # Optimizers and scalers keep numbers of their own, and their functions are as good as others to be replaced.
         numbers = not str(variables.get("__name__", "")).startswith(_NOT_LOOKED_AT)
-        yield from _globals(code, variables, _may_change if numbers else _is_function, notes)
+        yield from _globals(code, variables, _may_change if numbers else _is_function, notes, known.setdefault(id(variables), set()))
     if with_code:
         yield from _of_tensors(names)
         yield from _answers(watcher.nn_codes)
+    all_names = set(names)
     ran = set(watcher.nn_codes) | {code for code, _ in watcher.codes}
     for kind in dict.fromkeys([*kinds, *(watcher.nn_kinds if with_code else ())]):
         if not kind.__module__.startswith(_NOT_LOOKED_AT):
-            yield from _of_a_class(kind, ran, set(names), notes)
+            yield from _of_a_class(kind, ran, all_names, notes, seen)
 
 
-def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[Any], bool], notes: Notes) -> Iterator[Read]:
-    """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``."""
+def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[Any], bool], notes: Notes, known: set[Any]) -> Iterator[Read]:
+    """Functions and numbers in variables of modules: ``F.linear``, ``linear`` and ``_cache_enabled``. ``known``: names that other code
+    of the module has, too."""
     named = names_of(code)
-    notes.picked(variables, (name for name in named.globals if not counts(variables.get(name))))
+    picked = []
     for name, where in named.globals.items():
+        if name in known:
+            continue
+        known.add(name)
         value = variables.get(name)
-        if name in variables and counts(value) and not name.startswith(_OVERRIDES):
+        if not counts(value):
+            picked.append(name)
+        elif name in variables and not name.startswith(_OVERRIDES):
             yield Read(ENTRY, variables, name, f"{variables.get('__name__')}.{name}", where)
+    notes.picked(variables, picked)
     for chain, where in named.chains.items():
+        if chain in known:
+            continue
+        known.add(chain)
         entries, path = variables, str(variables.get("__name__"))
         for name in chain:
             value = entries.get(name)
@@ -94,8 +108,8 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     yield Read(ENTRY, vars(torch.autograd), "backward", "torch.autograd.backward")
 
 
-def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes) -> Iterator[Read]:
-    """Functions that ran, and numbers and flags that stand in the class."""
+def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: Notes, seen: set[type]) -> Iterator[Read]:
+    """Functions that ran, and numbers and flags that stand in the class. ``seen``: classes that others have above them, too."""
     # Called without their names.
     called = {key for key in ("forward", "__call__") if hasattr(kind, key)}
     for each in kind.__mro__:
@@ -103,6 +117,9 @@ def _of_a_class(kind: type, ran: set[types.CodeType], names: set[str], notes: No
         for key in sorted(called) if each is not object else ():
             yield Read(ENTRY, entries, key, f"{each.__name__}.{key}")
         called -= entries.keys()
+        if each in seen:
+            continue
+        seen.add(each)
         functions = []
         for key, value in list(entries.items()) if is_torchs(each.__module__) else ():
             code = getattr(getattr(value, "fget", None) or getattr(value, "__func__", value), "__code__", None)

@@ -39,7 +39,7 @@ _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (co
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
 _TEXTS = ("repr", "str", "format", "ascii")
 # Classes of C whose objects have the same items for ever.
-_ITEMS_STAY = (re.Match, types.GenericAlias)
+_ITEMS_STAY = (re.Match, types.GenericAlias, types.UnionType)
 _OF_CONTAINERS = ("__getitem__", "__len__", "__contains__")
 CACHED = type(functools.lru_cache(int))
 # Of a module, what Python puts there.

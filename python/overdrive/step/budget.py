@@ -2,9 +2,11 @@
 
 Note [A budget of time]
 A call that is recorded, compared or looked at in vain takes longer than a plain one. Its time is booked. Replays pay it back, each the
-difference between a plain call and a replay, and plain calls pay a fiftieth of their own. While more is owed than _FREE plain calls
-take, nothing new is recorded; above _UNDER_WAY a recording that is under way waits, too. Plain calls and replays are timed from one
-call to the next, so that a backward and an update are in it, and only a few of each are timed.
+difference between a plain call and a replay, and plain calls pay a hundredth of their own. While more is owed than _UNPROVEN plain calls
+take, replays have not shown that another recording pays: one is made for sizes and values that come again when there were others, or a
+rest, in between, and none for those that stay for a few calls and never come again. Above _FREE nothing new is recorded; above _UNDER_WAY
+a recording that is under way waits, too. Plain calls and replays are timed from one call to the next, so that a backward and an update
+are in it, and only a few of each are timed.
 """
 from __future__ import annotations
 
@@ -16,19 +18,25 @@ from collections.abc import Callable
 # Tests put another in its place.
 clock: Callable[[], int] = time.thread_time_ns
 
-# Plain calls whose time recordings may take in advance; with those of a recording that is under way. A set of values costs some fifty,
-# and a step that goes a few ways by what it counts, or has a dozen sizes, needs as many sets before it pays.
-_FREE, _UNDER_WAY = 1500, 3000
+# Plain calls whose time recordings may take in advance: for whatever comes, for what has come again, and with those of a recording that is
+# under way. A set of values costs some fifty, and a step that goes a few ways by what it counts, or has a dozen sizes, needs as many sets
+# before it pays.
+_UNPROVEN, _FREE, _UNDER_WAY = 16, 1500, 3000
 # The most plain calls that are made in turn to pay, and the part of what is owed that they pay at least.
 _LONGEST, _LEAST_PAID = 512, 0.25
+# Between two looks, of two calls each, at what comes again.
+_SHORTEST, _LONG = 16, 128
+# By how many rests each is twice as long as the one before.
+_MOST_RESTS = 8
 # Of the time of plain calls, what they pay.
-_SHARE = 0.02
+_SHARE = 0.01
 # Plain calls, or replays, that are timed in turn: one more than there are times between them.
 TIMED = 4
 # Replays from one that is timed to the next, which go without Python.
 _QUICK = 16
-# Nanoseconds of a call that is watched, below which a replay gains nothing.
-_SHORT = 40_000
+# Nanoseconds of a call that is watched, below which a replay gains nothing; and by how much one that is not watched is shorter. The first
+# watched call of a process takes longer for other reasons.
+_SHORT, _WATCHED = 40_000, 10
 # From one replay to the next: a call of Python's is a small part of more.
 _SMALL = 200_000
 # By how much replays are slower before that is believed: when they are timed a second time, and at once. Comparisons, and what other
@@ -122,8 +130,8 @@ class Budget:
         return (spent - self._paid) / self.eager
 
     def state(self, owed: float) -> int:
-        """0: new recordings may begin; 1: those that are under way go on; 2: nothing is recorded."""
-        return int(owed > _FREE) + int(owed > _UNDER_WAY)
+        """0: new recordings may begin; 1: those of what has come again; 2: those that are under way go on; 3: nothing is recorded."""
+        return int(owed > _UNPROVEN) + int(owed > _FREE) + int(owed > _UNDER_WAY)
 
     def calls_for(self, owed: float) -> int:
         """How many plain calls pay for it, or for a part. They are booked as if they had been made."""
@@ -131,12 +139,27 @@ class Budget:
         self._paid += max(calls * _SHARE, owed * _LEAST_PAID) * self.eager
         return calls
 
-    def calls_for_a_look(self) -> int:
-        return int(max(self._look - self.own, 0) / (_SHARE * self.eager)) + 1
+    def calls_for_a_look(self, rests: int) -> int:
+        """How many plain calls pay for the last look, and for each rest before this one twice as many."""
+        return int(max(self._look - self.own, 0) / (_SHARE * self.eager)) + 1 << min(rests, _MOST_RESTS)
+
+    def rest(self, owed: float, rests: int) -> int:
+        """How many plain calls come in turn before the next look. Where looks show what comes again, rests are neither short nor long."""
+        state = self.state(owed)
+        if state > 1:
+            return self.calls_for(owed)
+        return min(max(2 * self.calls_for_a_look(0), _SHORTEST), _LONG) if state else self.calls_for_a_look(rests)
 
     def is_short(self, watched: int) -> bool:
         """Whether a call that took so long while it was watched is too short to gain anything."""
         return watched < _SHORT
+
+    def may_be_short(self, watched: int) -> bool:
+        """Whether that is so for all that is known, and plain calls tell."""
+        return watched < _SHORT * _WATCHED
+
+    def is_short_plainly(self) -> bool:
+        return 0 < self.own * _WATCHED < _SHORT
 
     def wants_plain_calls(self) -> bool:
         """Whether replays are so short that plain ones have to be timed beside them."""

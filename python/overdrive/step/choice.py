@@ -7,7 +7,7 @@ from typing import Any
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.native.library import OverdriveError, call
-from overdrive.native.recording import Refusal
+from overdrive.native.recording import Refusal, refusal_of
 from overdrive.numbers.call_numbers import CallNumbers, opened
 from overdrive.optimizers.all import Optimizers
 from overdrive.step.budget import TIMED, Budget
@@ -15,20 +15,28 @@ from overdrive.step.explain import StepTexts
 from overdrive.step.variant import _Variant
 from overdrive.values.keys import other_number
 from overdrive.values.read import CELL, ENTRY, as_it_is_now
+from overdrive.values.same import is_number, same_value
 
 _MOST_RESETS = 8
+SHORT = "A call takes so little time that a replay gains nothing."
 _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and this is another one; count outside of the function."
-# Runs of the function in turn after which the way through the library is left out for a while, and by how often such a while is
-# twice as long as the one before.
-_MOST_RUNS, _MOST_RESTS = 8, 8
-# Runs after which plain calls are timed: before, a few recordings are on their way to their first replays.
-_RUNS_UNTIMED = 40
+# Runs of the function in turn after which the way through the library is left out for a while.
+_MOST_RUNS = 8
+# Runs after which plain calls are timed: before, two recordings are on their way to their first replays.
+_RUNS_UNTIMED = 8
 # Replays after which plain calls are timed beside them: a short program has no more.
 _REPLAYS_UNTIMED = 24
+# Sets of values without recordings that are remembered, to see whether they come again.
+_MOST_SEEN = 64
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
 _MOST_SETS = 64
+
+
+def same_form(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Of sets of values: the key, and the value that is another one than before."""
+    return one[0] == other[0] and same_value(one[1], other[1])
 
 
 class StepChoice(StepTexts):
@@ -41,9 +49,10 @@ class StepChoice(StepTexts):
             self._forget()
             self._given_up = self._optimizer.write_numbers()
             key = (*key[:2], self._optimizer.gradients(), key[3])
-        before, reason = self._variant, ""
+        before, reason, value = self._variant, "", None
         if before is not None and before.key == key and (changed := before.reads.changed()) is not None:
-            reason = changed.told()
+            reason, value = changed.told(), changed.now()
+            value = changed.place, value if is_number(value) else id(value)
             if changed.kind in (ENTRY, CELL) and tensors_in(changed.now()):
                 self._written_elsewhere[changed.place] = changed
         elif before is not None and before.key[0] != key[0]:
@@ -64,8 +73,9 @@ class StepChoice(StepTexts):
             elif self._counters:
                 self._eager_reason = Refusal(_MANY_WAYS)
                 return None
-            if not self._may_begin(reason):
+            if not self._may_begin(reason, reason == "" or numbers is not None or self._comes_again(key, value)):
                 return None
+            self._close(0)
             if len(self._variants) >= min(self._programs, _MOST_SETS):
                 del self._variants[0]
             training = [] if not self._modules else self._training()
@@ -136,7 +146,22 @@ class StepChoice(StepTexts):
         self._variants.clear()
         self._variant = None
 
-    def _may_begin(self, reason: str) -> bool:
+    def _comes_again(self, key: tuple[Any, ...], value: Any) -> bool:
+        """Whether a call had these values before, and another call, a replay or a rest came in between."""
+        form = key, value
+        if self._last_seen is None or not same_form(self._last_seen, form):
+            self._last_seen, self._turns = form, self._turns + 1
+        mark = self._turns, self._rests, self.stats()["replayed"]
+        known = next((had for each, had in self._seen if same_form(each, form)), None)
+        if known is None:
+            self._seen = [*self._seen[-_MOST_SEEN:], (form, mark)]
+        return known is not None and known != mark
+
+    def _close(self, state: int) -> None:
+        """Tells the library which recordings may begin (Budget.state), and how many rests there were."""
+        self._shared.closed = state | self._rests << 2
+
+    def _may_begin(self, reason: str, is_proven: bool) -> bool:
         """Whether the time of recordings so far allows another set of values. Note [A budget of time]."""
         budget = self._budget
         if budget.is_off or budget.slow < _RUNS_UNTIMED:
@@ -145,9 +170,10 @@ class StepChoice(StepTexts):
             self._time_plain_calls()
             return False
         owed = self._owed()
-        self._shared.closed = budget.state(owed)
-        if not self._shared.closed:
+        state = budget.state(owed)
+        if state <= is_proven:
             return True
+        self._close(state)
         self._pay_off(owed, reason)
         return False
 
@@ -166,16 +192,20 @@ class StepChoice(StepTexts):
         self._runs_in_turn += 1
         self._eager_reason = self._of_no_gain(reason)
         if self._runs_in_turn > _MOST_RUNS:
-            self._shared.closed = 0
-            self._begin_rest(self._eager_reason, self._budget.calls_for(owed))
+            self._begin_rest(self._eager_reason, self._budget.rest(owed, self._rests))
 
     def _of_no_gain(self, reason: str) -> Refusal:
-        return Refusal("Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
-                       f"{reason or self._reset_reason or 'other arguments'}.")
+        refusal = Refusal() if self.stats()["replayed"] else refusal_of("Capture.refusal", self._capture)
+        return refusal or Refusal(
+            "Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
+            f"{reason or self._reset_reason or 'other arguments'}.")
 
     def _begin_rest(self, reason: Refusal, calls: int) -> None:
         self._rest = calls
         self._rests += 1
+        self._close(min(self._budget.state(self._owed()), 1) if self._budget.eager else 0)
+        if self._shared.closed & 3:
+            self._runs_in_turn = _MOST_RUNS - 1  # the first look may begin a recording, and the second shows it
         self._eager_reason = reason._replace(rest=calls)
 
     def _note_run(self) -> None:
@@ -198,12 +228,11 @@ class StepChoice(StepTexts):
         budget.time_calls()
         owed = self._owed()
         if self._runs_in_turn <= _MOST_RUNS:
-            self._shared.closed = budget.state(owed)
-            self._eager_reason = self._of_no_gain("") if self._shared.closed else self._eager_reason
+            state = budget.state(owed)
+            self._close(state)
+            self._eager_reason = self._of_no_gain("") if state > 1 else self._eager_reason
             return
-        self._shared.closed = 0
-        calls = budget.calls_for(owed) if budget.state(owed) else budget.calls_for_a_look() << min(self._rests, _MOST_RESTS)
-        self._begin_rest(self._reason() or self._reason_of_last_call(), calls)
+        self._begin_rest(self._reason() or self._reason_of_last_call(), budget.rest(owed, self._rests))
 
     def _note_replay(self) -> None:
         """The call under way has found its values anew before the replay, or is timed."""
@@ -218,7 +247,9 @@ class StepChoice(StepTexts):
             self._compare_times()
 
     def _compare_times(self) -> None:
-        if self._is_timed_whole() and self._budget.is_slower():
+        if self._is_part and self._budget.is_short_plainly() and not self.stats()["recorded"]:
+            self._run_plainly(SHORT)
+        elif self._is_timed_whole() and self._budget.is_slower():
             self._run_plainly(f"Replays are not faster here: {self._budget.told()}.")
 
     def _is_timed_whole(self) -> bool:
@@ -289,6 +320,7 @@ class StepChoice(StepTexts):
         self._given_by_both = ""
         self._given_up = ""
         self._resets = self._new_variants = self._rest = self._rests = self._shared.closed = 0
+        self._seen.clear()
         self._budget = Budget(self._always)
 
     def give_up(self, reason: str) -> None:

@@ -58,7 +58,7 @@ class StepTexts(StepState):
         if self._given_up:
             return Refusal(self._given_up)
         of_python = self._eager_reason._replace(rest=self._rest if self._eager_reason.rest else 0)
-        waits = self._rest or self._shared.closed and self._runs_in_turn
+        waits = self._rest or self._shared.closed & 2 and self._runs_in_turn
         if reason := of_python if waits else refusal_of("Capture.refusal", self._capture):
             return reason
         counts = self.stats()

@@ -70,10 +70,13 @@ class CapturedPart(CapturedStep):
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
             return result if result is not OPEN else self._end_quick_call(inputs)
+        if self._resting:
+            self._python_calls += 1
+            return self._function(*inputs, **keywords)
         if self._is_in_a_mode():
             self._eager_reason = Refusal(self._reason_for_python())
             return self._beside(inputs, keywords)
-        if (self._given_up or self._resting or _again.is_running or is_watched()
+        if (self._given_up or _again.is_running or is_watched()
                 or not self._busy.acquire(blocking=False)):
             return self._beside(inputs, keywords)
         try:
@@ -173,7 +176,7 @@ class CapturedPart(CapturedStep):
         self._resting, self._not_taken = "", 0
 
     def _reason(self) -> Refusal:
-        reason = super()._reason() or Refusal(self._resting)
+        reason = Refusal(self._resting) if self._resting else super()._reason()
         counts = self.stats()
         if not counts["calls"]:
             return Refusal("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
@@ -312,6 +315,9 @@ class _ModuleCall(NotCopied):
     @around
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         part = self.part
+        if part is not None and part._resting:
+            part._python_calls += 1
+            part = None
         if part is None:
             return self._module()._call_impl(*inputs, **keywords)  # type: ignore[union-attr]
         result = part(*inputs, **keywords)

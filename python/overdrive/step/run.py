@@ -22,6 +22,7 @@ from overdrive.reads.last_walk import is_one_number
 from overdrive.reads.optimizers import is_of_the_program
 from overdrive.step import budget as _budget
 from overdrive.step.apart import StepApart
+from overdrive.step.choice import SHORT
 from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
 from overdrive.step.variant import _Form, _Variant
 from overdrive.values.arguments import Arguments, merged
@@ -32,7 +33,7 @@ from overdrive.values.reads import Reads
 from overdrive.values.same import states_of
 
 
-_SHORT, _CALLS_OF_SHORT = "A call takes so little time that a replay gains nothing.", 4096
+_CALLS_OF_SHORT = 4096
 
 
 class StepRun(StepApart):
@@ -138,7 +139,7 @@ class StepRun(StepApart):
         if recorded:
             self._assigned.begin()
         try:
-            if not recorded and (variant.watched_runs > 0 or self._shared.closed):
+            if not recorded and (variant.watched_runs > 0 or self._shared.closed & 3):
                 return self._timed(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
             watcher.book = None if variant.numbers is None else variant.numbers.book
@@ -152,8 +153,11 @@ class StepRun(StepApart):
                 else:
                     with watcher:
                         value = self._apply(inputs)
-            if began and self._budget.is_short(_budget.clock() - began):
-                self._begin_rest(Refusal(_SHORT), _CALLS_OF_SHORT)
+            watched = _budget.clock() - began if began else 0
+            if began and self._budget.is_short(watched):
+                self._begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
+            elif began and self._is_part and self._budget.may_be_short(watched):
+                self._time_plain_calls()
             watcher.keep(self._objects)
             self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))

@@ -154,6 +154,10 @@ class StepState:
         self._budget = Budget(always)
         # Calls that run eagerly from now on, and how often there were such.
         self._rest = self._rests = 0
+        # Sets of values that calls had and no recording is for, with the turn of the first such call; the last one, and how many turns there were.
+        self._seen: list[tuple[Any, tuple[int, int, int]]] = []
+        self._last_seen: Any = None
+        self._turns = 0
         # While it records: whether a step() of another optimizer is to be refused.
         self._looks_at_steps = True
         # Runs of the function without a replay or a recording between them, and how many of these there were.
