@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from overdrive.reads.code import line_of_caller
 
 _LARGEST = 1e30
@@ -144,8 +146,6 @@ def _note_site(number: Number) -> None:
 
 def _note_untold(number: Number, other: Any) -> None:
     """The other one's method goes on, and tells nothing. A recording sees what a tensor makes of a float."""
-    import torch
-
     if isinstance(number, TrackedWhole):
         number.book.untold.setdefault(number.text, line_of_caller())
     elif not isinstance(other, torch.Tensor):
