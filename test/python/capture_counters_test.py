@@ -347,3 +347,48 @@ def test_a_float_that_becomes_an_index():
     events = {0: [(-1, 0)], 3: [(1, 0.3)], 31: [(1, 1)]}
     (eager, _), (captured, _) = (counters_fuzz.run(PROGRAM, None, [0.9, 5], events, each) for each in (False, True))
     assert all(map(counters_fuzz.same, eager, captured))
+
+
+# A rate is taken from a table by a count, which an index does not tell: by whatever way it comes there.
+INDEXES = {
+    "or": "rate = RATES[s.n or 0]", "a method": "rate = RATES[s.number()]", "a property": "rate = RATES[s.prop]", "a method of a dict": "rate = RATES[s.d.get('n', 0)]",
+    "values": "rate = max(RATES[n] for n in s.d.values())", "a closure": "n = s.n\n rate = (lambda: RATES[n])()", "a cell": (
+        "v = 0\n def f():\n  nonlocal v\n  v = s.n\n f()\n rate = RATES[v]"), "a list": "n = s.n\n rate = [RATES[n] for _ in range(1)][0]",
+    "a new dict": "v = {}\n v['a'] = s.n\n rate = RATES[v['a']]", "a new object": "v = types.SimpleNamespace()\n v.a = s.n\n rate = RATES[v.a]",
+    "a loop": "for n in s.l: rate = RATES[n]", "unpacked": "n, = s.l\n rate = RATES[n]", "stars": "rate = (lambda n: RATES[n])(*s.l)",
+    "keywords": "rate = (lambda n: RATES[n])(**s.d)", "an iterator": "rate = RATES[next(iter(s.l))]", "the last item": "rate = RATES[s.l[-1]]", "a local": (
+        "l = s.l\n rate = RATES[max(l)]"), "a getter": "rate = RATES[operator.attrgetter('n')(s)]", "bytes": "rate = RATES[bytes(s.l)[0]]", "a text": (
+        "rate = RATES[int('%(n)d' % s.d)]"), "json": "rate = RATES[int(json.dumps(s.l)[1:-1])]", "negative": "rate = RATES[-(-s.n or 0)]",
+    "a remainder": "rate = RATES[s.n % 1000 or 0]", "conditional": "rate = RATES[s.n if s.n else 0]", "an own class": "rate = TABLE[s.n or 0]",
+}
+
+
+@pytest.mark.parametrize("read", INDEXES)
+def test_an_index_that_is_counted(read):
+    source = (f"""
+import json, operator, types
+class Table(list):
+    def __getitem__(self, index): return list.__getitem__(self, index)
+RATES = [0.5] * 20 + [0.25] * 100
+TABLE = Table(RATES)
+class Scheduler:
+    n = 0
+    def __init__(self): self.n, self.d, self.l = 0, {{'n': 0}}, [0]
+    def number(self): return self.n or 0
+    @property
+    def prop(self): return self.n or 0
+s = Scheduler()
+def train(x):
+ s.n += 1
+ s.d['n'] += 1
+ s.l[0] += 1
+ {INDEXES[read]}
+ return x * (2.0 if rate < 0.3 else 1.0)
+""")
+    eager, program = {}, {}
+    exec(source, eager)
+    exec(source, program)
+    step = overdrive.capture(program["train"])
+    for i in range(40):
+        x = torch.full((3,), 0.5 + i)
+        assert torch.equal(eager["train"](x), step(x)), (i, step.refusal())

@@ -29,6 +29,9 @@ _LOOKS = ("GET_ITER", "TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF", "CONTAINS_O
 _ADDS = ("append", "appendleft", "add", "extend", "extendleft", "insert", "update", "clear", "discard", "remove")
 _LOOKERS = ("len", "sum", "min", "max", "any", "all", "bool", "sorted", "reversed", "list", "tuple", "set", "dict", "zip", "enumerate", "iter",
             "next", "str", "repr", "mean")
+# What follows a key, and what takes one otherwise.
+_SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR", *_MOVES)
+_BY_KEYS = {"get", "pop", "setdefault", "__getitem__", "attrgetter", "itemgetter", "methodcaller"}
 # Attributes of tensors whose items are no counters.
 _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
@@ -72,14 +75,22 @@ class Counter:
                     return where
         return ""
 
-    def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
+    def use_that_does_not_tell(self, codes: Collection[types.CodeType]) -> str:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
         if type(plain(self.now())) is not int:
             return ""
+        cells = {name for code in codes for name in code.co_cellvars}
         uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
-        return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
-                     for use in uses if use.worst == _OTHER), "")
+        where = next((use.where for use in uses if use.worst == _OTHER or not cells.isdisjoint(use.cells)), "") or self._use_of_all(codes)
+        return f"the function uses it for something else than arithmetic and comparisons ({where})" if where else ""
+
+    def _use_of_all(self, codes: Iterable[types.CodeType]) -> str:
+        """Where code takes what the container has without the key: by a loop, a method, a key that it computes, or another function."""
+        container = self.read.name.rpartition("[")[0] if self.read.name.endswith("]") else ""
+        words = _WORDS.findall(container) if not container.endswith("]") else []
+        ours = (code for code in codes if words and is_the_programs(code.co_filename))
+        return next((where for code in ours if (where := _takes_all(code, words[-1]))), "")
 
     def makes_a_float(self, codes: Iterable[types.CodeType]) -> bool:
         return type(plain(self.now())) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
@@ -184,11 +195,13 @@ def _key_of(read: Read) -> _Key:
 
 
 class _Use(NamedTuple):
-    """What becomes of a number in a function, in which line, and operators that are given it, each with its line."""
+    """What becomes of a number in a function, in which line, operators that are given it, each with its line, and cells of other functions that may
+    get it: a place, or a variable of a call."""
 
     worst: int
     where: str
     sites: dict[int, str]
+    cells: frozenset[str] = frozenset()
 
 
 @functools.lru_cache(maxsize=8192)
@@ -201,18 +214,52 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     if _may_be_in_all(code, key):
         return _Use(_OTHER, f"{file}:{line}", {})
     steps = steps_of(code)
-    worst, worst_line = _PUT, line
+    worst, worst_line, uses_it = _PUT, line, False
     sites: dict[int, str] = {}
+    if isinstance(key, str) and not _BY_KEYS.isdisjoint(code.co_names) and (at := next(
+            (step for step, after in zip(steps, steps[1:]) if _is_constant(step, key) and not after.opname.startswith(_SUBSCRIPTS)), None)):
+        worst, worst_line = _OTHER, at.line or line
     for index, step in enumerate(steps):
         line = line_of(step, line)
         is_named = name.is_loaded(step) and not _is_called_with_stars(steps, index)
         if is_named or _is_item(steps, index, key):
             met: list[int] = []
-            use = _becomes(steps, index, met)
+            uses_it = True
+            use = _becomes(code, index, met)
             sites.update(dict.fromkeys(met, f"{file}:{line}"))
             if use > worst:
                 worst, worst_line = use, line
-    return _Use(worst, f"{file}:{worst_line}", sites)
+    stored = {step.argval for step in steps if step.opname == "STORE_DEREF"} if uses_it else ()
+    return _Use(worst, f"{file}:{worst_line}", sites, frozenset(stored).difference((key,)))
+
+
+@functools.lru_cache(maxsize=8192)
+def _takes_all(code: types.CodeType, name: str) -> str:
+    """Where it takes a container by its name for more than one item, its length, or whether it is there; "" where it does not."""
+    steps, line = _steps_naming(code, name), code.co_firstlineno
+    aliases = {following.argval for step, following in zip(steps, steps[1:])
+               if step.opname in _LOADS and step.argval == name and following.opname == "STORE_FAST"}
+    for index, step in enumerate(steps):
+        line = line_of(step, line)
+        is_it = step.opname in _LOADS and step.argval == name or step.opname == "LOAD_FAST" and step.argval in aliases
+        if is_it and not _takes_one(steps, index):
+            return f"{os.path.basename(code.co_filename)}:{line}"
+    return ""
+
+
+def _takes_one(steps: list[Any], index: int) -> bool:
+    """Whether what is loaded here is asked for one item, added to, counted, or only there."""
+    if index + 2 >= len(steps):
+        return False
+    first, second = steps[index + 1:index + 3]
+    if first.opname == "LOAD_CONST":  # -1 is an index that others may be, too
+        is_one = isinstance(first.argval, str) or type(first.argval) is int and first.argval >= 0
+        return bool(second.opname.startswith(_SUBSCRIPTS if is_one else "IS_OP"))
+    if first.opname in ("LOAD_METHOD", "LOAD_ATTR"):
+        return first.argval in _ADDS
+    owner = steps[index - (2 if steps[index].opname == "LOAD_ATTR" else 1)]
+    is_length = first.opname == "CALL" and owner.opname in ("LOAD_GLOBAL", "LOAD_NAME") and owner.argval == "len"
+    return is_length or bool(first.opname.startswith(("STORE_FAST", "CONTAINS_OP", "POP_TOP", *_JUMPS)))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -272,9 +319,15 @@ def _is_whole(step: Any) -> bool:
     return step.opname == "LOAD_CONST" and type(step.argval) is int
 
 
-def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = False) -> int:
-    """Follows the number that `steps[first]` loads: how many values lie above it. `sites`: gets the operators that are given it."""
-    above, is_moved, stored = 0, False, _KEPT
+def _is_made_here(steps: list[Any], load: Any) -> bool:
+    """Whether a local variable has what the call makes, which is no place that anybody knows."""
+    made = (step for before, step in zip(steps, steps[1:]) if step.opname == "STORE_FAST" and before.opname.startswith(("BUILD_", "CALL")))
+    return load.opname == "LOAD_FAST" and any(step.argval == load.argval for step in made)
+
+
+def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool = False) -> int:
+    """Follows the number that the step with this index loads: how many values lie above it. `sites`: gets the operators that are given it."""
+    steps, above, is_moved, stored = steps_of(code), 0, False, _KEPT
     for at in range(first + 1, min(len(steps), first + 40)):
         step, name = steps[at], steps[at].opname
         if name in _OTHERS:
@@ -301,15 +354,18 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
             stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
         elif name in _MOVES:
+            if above == 0 and steps[at + 1].opname.startswith(_JUMPS):  # of `n or 1`, which may be n
+                return _OTHER
             is_moved = True
         elif name in _STORES:
-            return stored
-        elif name == "STORE_SUBSCR":
-            return stored if above >= 2 or is_moved else _OTHER  # else it is the index
+            is_new = step.argval in code.co_cellvars if name == "STORE_DEREF" else name == "STORE_ATTR" and _is_made_here(steps, steps[at - 1])
+            return _OTHER if is_new else stored
+        elif name == "STORE_SUBSCR":  # with nothing above, it is the index
+            return stored if (above >= 2 or is_moved) and not _is_made_here(steps, steps[at - 2]) else _OTHER
         elif name == "STORE_FAST" and above == 0 and not of_local:
             loads = (index for index, load in enumerate(steps) if load.opname == "LOAD_FAST" and load.argval == step.argval)
-            uses = max((_becomes(steps, index, sites, of_local=True) for index in loads), default=_PUT)
+            uses = max((_becomes(code, index, sites, of_local=True) for index in loads), default=_PUT)
             return stored if uses == _KEPT else uses
         elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
-            return _TOLD if above == 0 and name.startswith(_JUMPS) else _OTHER
+            return _TOLD if above == 0 and name.startswith(_JUMPS) and not name.endswith("OR_POP") else _OTHER
     return _OTHER
