@@ -293,6 +293,7 @@ class StepChoice(StepTexts):
         self._quick.disarm()
         call("Capture.reset", self._capture)
         self._structure = self._variant = self._one_form = None
+        self._structure_of.clear()
         self._variants.clear()
         self._forms.clear()
         self._own.clear()

@@ -167,14 +167,14 @@ class CapturedPart(CapturedStep):
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
-        self._resting = reason
+        self._resting = self._eager_reason = reason
 
     def reset(self) -> None:
         super().reset()
         self._resting, self._not_taken = "", 0
 
     def refusal(self) -> str:
-        text = self._resting or super().refusal()
+        text = super().refusal() or self._resting
         counts = self.stats()
         if not counts["calls"]:
             return ("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
