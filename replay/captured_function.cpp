@@ -85,7 +85,7 @@ std::vector<at::Tensor> CapturedFunction::call_step(const std::vector<at::Tensor
   if (!is_on_) return eager(inputs, "OVERDRIVE=0 or OVERDRIVE_CAPTURE=0 is set");
   if (Recorder* outer = Recorder::active()) {
     outer->refuse("A captured step was called inside another one; capture only the outer function.");
-    return eager(inputs, "called inside another captured step");
+    return eager(inputs, {"called inside another captured step", RefusalKind::kOfThisCall});
   }
   if (is_inside) return eager(inputs, "the function calls its own captured step");
   return call_recording(inputs);
@@ -132,13 +132,13 @@ bool CapturedFunction::is_on_its_thread() {
 
 std::vector<at::Tensor> CapturedFunction::call_recording(const std::vector<at::Tensor>& inputs) {
   current_ = 0;
-  if (const char* reason = reason_to_run_eagerly()) return eager(inputs, reason);
+  if (const char* reason = reason_to_run_eagerly()) return eager(inputs, {reason, RefusalKind::kOfThisCall});
   if (rests_.take_call()) return eager(inputs, rests_.reason());
   gradients_.look();
   Recording* recording = recording_for(inputs);
   current_ = recording ? recording->number() : 0;
   if (!recording) return eager(inputs, eager_reason_);
-  if (closed() == 3 && !recording->is_ready()) return eager(inputs, kClosed);
+  if (closed() == 3 && !recording->is_ready()) return eager(inputs, {kClosed, RefusalKind::kForAWhile});
   eager_in_turn_ = 0;
   const uint64_t recorded = stats_.recorded;
   std::vector<at::Tensor> results = recording->call(inputs);
@@ -179,7 +179,7 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   eager_reason_ = refusal_of_inputs(inputs, counts_ != nullptr);
   if (!eager_reason_.empty()) return nullptr;
   if (!may_begin(inputs)) {
-    eager_reason_ = closed() == 1 ? kUnproven : kClosed;
+    eager_reason_ = {closed() == 1 ? kUnproven : kClosed, RefusalKind::kForAWhile};
     return nullptr;
   }
   if (rests_.note_new()) {
@@ -188,8 +188,9 @@ Recording* CapturedFunction::recording_for(const std::vector<at::Tensor>& inputs
   }
   if (recordings_.size() >= options_.programs) recordings_.forget_unused(stats_.calls);
   if (recordings_.size() >= options_.programs) {
-    eager_reason_ = c10::str("the step already has ", recordings_.size(),
-                             " programs, and none fits (CaptureOptions::programs)");
+    eager_reason_ = {c10::str("the step already has ", recordings_.size(),
+                              " programs, and none fits (CaptureOptions::programs)"),
+                     RefusalKind::kOfThisCall};
     return nullptr;
   }
   recordings_.keep_within_bytes();
@@ -214,7 +215,7 @@ bool CapturedFunction::may_begin(const std::vector<at::Tensor>& inputs) {
   return closed == 1 && comes_again;
 }
 
-std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, std::string reason) {
+std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& inputs, Refusal reason) {
   ++stats_.eager;
   ++eager_in_turn_;
   eager_reason_ = std::move(reason);
@@ -278,22 +279,46 @@ CaptureStats CapturedFunction::stats() const {
 }
 
 std::string CapturedFunction::refusal() const {
+  return resting() == 0 ? reason().text
+                        : c10::str(reason().text, " The next ", resting(), " calls run eagerly.");
+}
+
+Refusal CapturedFunction::reason() const {
   if (rests_.is_resting()) return rests_.reason();
   for (const auto& kept : recordings_.all()) {
     if (!kept.recording->refusal().empty()) return kept.recording->refusal();
   }
-  const bool is_for_a_while = eager_reason_ == kClosed || eager_reason_ == kUnproven;
-  return eager_in_turn_ >= kEagerInTurn && !is_for_a_while ? eager_reason_ : "";
+  const bool stays = eager_in_turn_ >= kEagerInTurn && eager_reason_.kind != RefusalKind::kForAWhile;
+  return stays ? eager_reason_ : Refusal();
+}
+
+Refusal CapturedFunction::last_reason() const {
+  if (!eager_reason_.empty()) return eager_reason_;
+  for (const auto& kept : recordings_.all()) {
+    if (!kept.recording->outdated_reason().empty()) return kept.recording->outdated_reason();
+  }
+  return {};
+}
+
+bool CapturedFunction::has_differed() const {
+  return std::any_of(recordings_.all().begin(), recordings_.all().end(), [](const auto& kept) {
+    return kept.recording->refusal().kind == RefusalKind::kReplayDiffers;
+  });
 }
 
 std::string CapturedFunction::explain() const {
   std::ostringstream out;
   out << stats_.calls << " calls: " << stats_.replayed << " replayed, " << stats_.recorded << " recorded, "
       << stats_.checked << " checked, " << stats_.eager << " eager, " << stats_.undone << " undone\n";
+  return out.str() + explain_programs();
+}
+
+std::string CapturedFunction::explain_programs() const {
+  std::ostringstream out;
   if (const uint64_t beside = calls_beside_.load(std::memory_order_relaxed))
     out << beside << " more calls ran eagerly while another thread was in one\n";
   if (!eager_reason_.empty())
-    out << "the last call that was eager for another reason: " << eager_reason_ << "\n";
+    out << "the last call that was eager for another reason: " << eager_reason_.text << "\n";
   for (size_t i = 0; i < recordings_.size(); ++i) {
     out << "program " << i << "\n";
     recordings_.all()[i].recording->explain(out);

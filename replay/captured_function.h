@@ -40,8 +40,18 @@ class CapturedFunction {
   uint64_t current() const { return current_; }
 
   CaptureStats stats() const;
+  // Why calls are not replayed, as a user reads it; "" where they are, or may be.
   std::string refusal() const;
+  // The same, and without the calls that rest.
+  Refusal reason() const;
+  uint64_t resting() const { return rests_.left(); }
+  // Why the last call was eager that no recording took, or else why a recording was made anew.
+  Refusal last_reason() const;
+  // Whether a replay that was compared differed from the eager call.
+  bool has_differed() const;
   std::string explain() const;
+  // The same without the counts.
+  std::string explain_programs() const;
   std::string lanes_json() const;
   std::string lanes_page(const std::string& title) const;
 
@@ -51,7 +61,7 @@ class CapturedFunction {
   std::vector<at::Tensor> call_beside(const std::vector<at::Tensor>& inputs);
   bool is_on_its_thread();
   std::vector<at::Tensor> call_recording(const std::vector<at::Tensor>& inputs);
-  std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, std::string reason);
+  std::vector<at::Tensor> eager(const std::vector<at::Tensor>& inputs, Refusal reason);
   int64_t closed() const { return closed_ ? *closed_ & 3 : 0; }
   bool may_begin(const std::vector<at::Tensor>& inputs);
   Recording* recording_for(const std::vector<at::Tensor>& inputs);
@@ -78,7 +88,7 @@ class CapturedFunction {
   Rests rests_;
   uint64_t current_ = 0;
   // Why the last call that no recording took was eager, and how many were in turn.
-  std::string eager_reason_;
+  Refusal eager_reason_;
   uint64_t eager_in_turn_ = 0;
   // Of a part: the thread whose calls with a graph are replayed, and the last one that was another.
   std::thread::id thread_{};

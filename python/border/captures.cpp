@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,10 @@ std::vector<int64_t> counts_of(const CapturePtr& capture) {
   return counts;
 }
 
+std::tuple<std::string, std::string, int64_t, int64_t> told(const replay::Refusal& refusal, uint64_t resting) {
+  return {refusal.text, refusal.op, static_cast<int64_t>(refusal.kind), static_cast<int64_t>(resting)};
+}
+
 // What a captured function does in its call, on its thread.
 struct Recording : torch::CustomClassHolder {};
 
@@ -162,8 +167,16 @@ void add_captures(torch::Library& library) {
                              const Tensors& inputs) { return (*capture)->step.call(inputs); })
       .def_static("reset", [](const CapturePtr& capture) { (*capture)->step.reset(); })
       .def_static("stats", &counts_of)
-      .def_static("refusal", [](const CapturePtr& capture) { return (*capture)->step.refusal(); })
-      .def_static("explain", [](const CapturePtr& capture) { return (*capture)->step.explain(); })
+      // Refusals as a sentence, an operator and a kind, and how many calls rest for it.
+      .def_static("refusal",
+                  [](const CapturePtr& capture) {
+                    const auto& step = (*capture)->step;
+                    return told(step.reason(), step.resting());
+                  })
+      .def_static("last_reason",
+                  [](const CapturePtr& capture) { return told((*capture)->step.last_reason(), 0); })
+      .def_static("has_differed", [](const CapturePtr& capture) { return (*capture)->step.has_differed(); })
+      .def_static("explain", [](const CapturePtr& capture) { return (*capture)->step.explain_programs(); })
       .def_static("lanes_page", [](const CapturePtr& capture,
                                    const std::string& title) { return (*capture)->step.lanes_page(title); })
       // A number for the recordings that the last call belonged to, or the call under way; 0: there are none.

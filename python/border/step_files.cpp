@@ -48,18 +48,6 @@ std::tuple<Names, std::vector<Value>> apart(const Named& named) {
   return result;
 }
 
-// Of each program: seconds of a replay and of the fastest eager call, and of how many calls that is.
-std::tuple<std::vector<double>, std::vector<double>, std::vector<int64_t>> recorded_times(
-    const StepPtr& step, const std::string& function) {
-  std::tuple<std::vector<double>, std::vector<double>, std::vector<int64_t>> times;
-  std::get<0>(times) = (*step)->recorded_seconds(function);
-  for (const EagerCost& cost : (*step)->recorded_eager_cost(function)) {
-    std::get<1>(times).push_back(cost.seconds);
-    std::get<2>(times).push_back(static_cast<int64_t>(cost.calls));
-  }
-  return times;
-}
-
 std::tuple<Names, Names> load_state(const StepPtr& step, const std::string& path) {
   LoadedState loaded = (*step)->load_state(path);
   return {std::move(loaded.missing), std::move(loaded.unexpected)};
@@ -75,7 +63,6 @@ void add_step_files(torch::Library& library) {
       .def_static("call", [](const StepPtr& step, const std::string& function,
                              const Tensors& inputs) { return (*step)->call(function, inputs); })
       .def_static("functions", [](const StepPtr& step) { return (*step)->functions(); })
-      .def_static("recorded_times", &recorded_times)
       .def_static("named_tensors",
                   [](const StepPtr& step) { return apart<at::Tensor>((*step)->named_tensors()); })
       .def_static("parameters", [](const StepPtr& step) { return (*step)->parameters(); })

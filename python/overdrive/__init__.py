@@ -16,88 +16,31 @@ a training step recorded once and replayed. :func:`captured`: a model, an optimi
 A program runs on it without a change: ``python -m overdrive script.py``.
 """
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from overdrive.effects.apart import apart
-from overdrive.native.library import OverdriveError, built_for
 from overdrive.native.library import folder as _folder
-from overdrive.step.api import CapturedStep, capture
-from overdrive.step.file import LoadedStep, load_step, save_steps
-from overdrive.step.part import CapturedPart, captured, part_of
-from overdrive.tools.advise import Advice, advise
-from overdrive.tools.checkpoint import checkpoint_sequential
-from overdrive.tools.compare import Comparison, compare
-from overdrive.tools.engine import engine, install, installed, keep_memory, reset_stats, stats, uninstall
-from overdrive.tools.explain import explain
-from overdrive.tools.inspect import join_traces, trace
-from overdrive.tools.look import Graph, MemoryTimeline, Profile, graph, memory_timeline, profile
-from overdrive.tools.saved_tensors import (
-    Packer,
-    compose,
-    keep,
-    min_bytes,
-    offload_to_cpu,
-    quantise,
-    saved_tensors,
-    spill_to_disk,
-)
-from overdrive.tools.watch import Cancelled, CancelToken, NanWatch, last_error_note, stopping
 
 __version__ = "0.2.0"
-__all__ = [
-    "Advice",
-    "CancelToken",
-    "Cancelled",
-    "CapturedPart",
-    "CapturedStep",
-    "Comparison",
-    "Graph",
-    "LoadedStep",
-    "MemoryTimeline",
-    "NanWatch",
-    "OverdriveError",
-    "Packer",
-    "Profile",
-    "advise",
-    "apart",
-    "built_for",
-    "capture",
-    "captured",
-    "checkpoint_sequential",
-    "compare",
-    "compose",
-    "engine",
-    "explain",
-    "graph",
-    "install",
-    "installed",
-    "join_traces",
-    "keep",
-    "keep_memory",
-    "last_error_note",
-    "load_step",
-    "memory_timeline",
-    "min_bytes",
-    "offload_to_cpu",
-    "part_of",
-    "profile",
-    "quantise",
-    "reset_stats",
-    "save_steps",
-    "saved_tensors",
-    "spill_to_disk",
-    "stats",
-    "stopping",
-    "trace",
-    "uninstall",
-]
+
+if TYPE_CHECKING:
+    from overdrive._names import *  # noqa: F403
+    from overdrive._names import __all__ as __all__
 
 
 def __getattr__(name: str) -> Any:
-    """``overdrive.integrations`` is imported when it is named first."""
-    if name != "integrations":
-        raise AttributeError(f"module 'overdrive' has no attribute {name!r}")
-    return importlib.import_module("overdrive.integrations")
+    """``overdrive.integrations`` is imported when it is named first, and so are all other names with the first of them."""
+    if name == "integrations":
+        return importlib.import_module("overdrive.integrations")
+    if not name.startswith("__") or name == "__all__":
+        names = importlib.import_module("overdrive._names")
+        globals().update({each: getattr(names, each) for each in ("__all__", *names.__all__)})
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module 'overdrive' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
 _folder()  # ImportError now rather than at the first call, when there is no library for this PyTorch

@@ -265,8 +265,8 @@ std::string LoadedProgram::largest_difference() const {
 }
 
 std::vector<at::Tensor> LoadedProgram::call(const std::vector<at::Tensor>& inputs) {
-  if (const char* reason = run_->guard().difference())
-    TORCH_CHECK(false, reason, "; copy values into it (copy_).");
+  if (const Difference found = run_->guard().difference())
+    TORCH_CHECK(false, found.text, "; copy values into it (copy_).");
   TORCH_CHECK(shared_.harmless(inputs),
               "an input shares memory with a tensor that the step changes; give its clone().");
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);

@@ -1,5 +1,6 @@
 #include "replay/file/step_file.h"
 
+#include "engine/base/c_error.h"
 #include "replay/file/loaded_step.h"
 #include "replay/file/settings.h"
 #include "replay/file/state_file.h"
@@ -48,10 +49,8 @@ auto about(const std::string& path, const Action& action) {
   std::string text;
   try {
     return action();
-  } catch (const c10::Error& error) {
-    text = error.what_without_backtrace();
   } catch (const std::exception& error) {
-    text = error.what();
+    text = base::text_of(error);
   }
   C10_THROW_ERROR(Error, c10::str(path, ": ", text));
 }

@@ -128,8 +128,8 @@ void write_step(const std::string& path, const std::vector<FunctionToSave>& func
     step.functions.push_back({.name = function.name});
     indices.emplace_back();
     for (const ProgramToSave& program : function.programs) {
-      if (const char* reason = program.run.guard().difference())
-        TORCH_CHECK(false, "The step cannot be saved: ", reason, "; call it once more.");
+      if (const Difference found = program.run.guard().difference())
+        TORCH_CHECK(false, "The step cannot be saved: ", found.text, "; call it once more.");
       auto [stored, indices_of_program] = writer.write(program);
       step.functions.back().programs.push_back(std::move(stored));
       indices.back().push_back(std::move(indices_of_program));

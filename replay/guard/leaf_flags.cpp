@@ -7,7 +7,8 @@ namespace overdrive::replay {
 
 namespace {
 
-constexpr const char* kOtherSizes = "a tensor that the step may look at has other sizes or strides";
+constexpr const char* kOtherSizes =
+    "a tensor that the step may look at has other sizes, strides or another type";
 
 bool is_strided(const c10::TensorImpl& tensor) { return tensor.layout() == at::kStrided; }
 
@@ -17,15 +18,20 @@ LeafFlag::LeafFlag(const at::Tensor& leaf)
     : weak_(leaf.getIntrusivePtr()),
       tensor_(leaf.unsafeGetTensorImpl()),
       requires_grad_(leaf.requires_grad()),
+      type_(leaf.dtype()),
       sizes_(leaf.sizes()) {
-  if (is_strided(*tensor_)) strides_ = c10::DimVector(leaf.strides());
+  if (!is_strided(*tensor_)) return;
+  strides_ = c10::DimVector(leaf.strides());
+  offset_ = leaf.storage_offset();
 }
 
 const char* LeafFlag::difference() const {
   if (weak_.expired()) return nullptr;
   if (has_changed()) return kOtherFlag;
-  const bool is_alike = tensor_->sizes() == sizes_ && (!is_strided(*tensor_) || tensor_->strides() == strides_);
-  return is_alike ? nullptr : kOtherSizes;
+  const bool is_alike = tensor_->dtype() == type_ && tensor_->sizes() == sizes_;
+  const bool is_placed_alike =
+      !is_strided(*tensor_) || (tensor_->strides() == strides_ && tensor_->storage_offset() == offset_);
+  return is_alike && is_placed_alike ? nullptr : kOtherSizes;
 }
 
 LeafFlags::LeafFlags(const Program& program) {

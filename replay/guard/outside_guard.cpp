@@ -159,18 +159,20 @@ void OutsideGuard::watch_flags(const Program& program) {
   }
 }
 
-const char* OutsideGuard::GuardedGradient::difference() const {
-  if (weak.expired()) return nullptr;
+Difference OutsideGuard::GuardedGradient::difference() const {
+  if (weak.expired()) return {};
   const at::Tensor& now = leaf->grad();
-  if (now.defined() != defined_before) return "a gradient was set or taken away";
-  if (before && now.unsafeGetTensorImpl() != before) return "a gradient was replaced";
-  return nullptr;
+  if (now.defined() != defined_before)
+    return {"a gradient was set or taken away", RefusalKind::kGradientChanged};
+  if (before && now.unsafeGetTensorImpl() != before)
+    return {"a gradient was replaced", RefusalKind::kGradientChanged};
+  return {};
 }
 
-const char* OutsideGuard::difference() const {
+Difference OutsideGuard::difference() const {
   // First, since a gradient that was taken away is also a tensor that was destroyed.
   for (const GuardedGradient& gradient : gradients_) {
-    if (const char* text = gradient.difference()) return text;
+    if (const Difference found = gradient.difference()) return found;
   }
   for (const GuardedTensor& guarded : tensors_) {
     if (const char* text = guarded.difference()) return text;
@@ -178,7 +180,7 @@ const char* OutsideGuard::difference() const {
   for (const LeafFlag& flag : flags_) {
     if (const char* text = flag.difference()) return text;
   }
-  return nullptr;
+  return {};
 }
 
 bool OutsideGuard::only_gradients_come_or_go() const {

@@ -32,8 +32,8 @@ class OutsideGuard {
  public:
   explicit OutsideGuard(const BoundProgram& bound);
 
-  // Why the program does not fit what is there now, or null. Looks only.
-  const char* difference() const;
+  // Why the program does not fit what is there now. Looks only.
+  Difference difference() const;
   // Whether nothing differs but gradients that the program leaves alone: some are there now and were not, or
   // the other way.
   bool only_gradients_come_or_go() const;
@@ -82,7 +82,7 @@ class OutsideGuard {
     bool stays = false;
     bool is_left_alone = false;
 
-    const char* difference() const;
+    Difference difference() const;
   };
   void add(const WeakTensor& tensor, int64_t bumps);
   void watch_gradients(const Program& program);

@@ -23,7 +23,7 @@ std::string NumbersOfOptimizers::find(const Program& program) {
   return "";
 }
 
-std::string NumbersOfOptimizers::change_by_a_number(const Program& program) const {
+Refusal NumbersOfOptimizers::change_by_a_number(const Program& program) const {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const OptimizerNumbers& each : all_) known.insert(each.parameters().begin(), each.parameters().end());
   for (size_t i = 0; i < program.operators.size(); ++i) {
@@ -34,17 +34,19 @@ std::string NumbersOfOptimizers::change_by_a_number(const Program& program) cons
       if (std::find(op.writes.begin(), op.writes.end(), memory) == op.writes.end()) continue;
       const at::Tensor tensor(outside.weak.lock());
       if (known.contains(outside.raw)) {
-        return c10::str(
-            op.name,
-            " changes a parameter by a number outside the optimizer's step(), and a replay would not "
-            "see when the number changes; promise .constant_numbers if it never does.");
+        return {
+            c10::str(op.name,
+                     " changes a parameter by a number outside the optimizer's step(), and a replay would not "
+                     "see when the number changes; promise .constant_numbers if it never does."),
+            op.name};
       }
       if (!tensor.defined() || !tensor.is_leaf() || !tensor.requires_grad()) continue;
-      return c10::str(
-          op.name,
-          " changes by a number a parameter that no optimizer of the step has, as step() of another "
-          "one does; give all of them by .optimizers, or promise .constant_numbers if the number "
-          "never changes.");
+      return {
+          c10::str(op.name,
+                   " changes by a number a parameter that no optimizer of the step has, as step() of another "
+                   "one does; give all of them by .optimizers, or promise .constant_numbers if the number "
+                   "never changes."),
+          op.name};
     }
   }
   return "";
@@ -66,11 +68,11 @@ void NumbersOfOptimizers::bind(ReplayRun& run) {
   for (OptimizerNumbers& each : all_) each.bind(run);
 }
 
-const char* NumbersOfOptimizers::difference() {
+Difference NumbersOfOptimizers::difference() {
   for (OptimizerNumbers& each : all_) {
-    if (const char* reason = each.difference()) return reason;
+    if (const Difference found = each.difference()) return found;
   }
-  return nullptr;
+  return {};
 }
 
 void NumbersOfOptimizers::set_for_next_step() {

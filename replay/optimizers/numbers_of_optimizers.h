@@ -20,14 +20,14 @@ class NumbersOfOptimizers {
   // Finds each update in the recording of a call that has just ended. Returns a refusal, or nothing.
   std::string find(const Program& program);
   // After it: a change by another number, as a refusal; or nothing.
-  std::string change_by_a_number(const Program& program) const;
+  Refusal change_by_a_number(const Program& program) const;
   bool may_differ(size_t op, size_t argument) const;
   bool is_update(size_t op) const;
   void declare(ReplayRun& run) const;
   void bind(ReplayRun& run);
 
   // Why the program does not fit the optimizers any more, or null. Computes the numbers of the next step.
-  const char* difference();
+  Difference difference();
   void set_for_next_step();
   void count_step();
 

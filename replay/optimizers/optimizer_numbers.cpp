@@ -193,7 +193,7 @@ void OptimizerNumbers::set(const Parameter& parameter, const Update& update) con
   }
 }
 
-const char* OptimizerNumbers::difference() {
+Difference OptimizerNumbers::difference() {
   size_t place = 0;
   for (const auto& group : optimizer_.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
@@ -203,7 +203,8 @@ const char* OptimizerNumbers::difference() {
   }
   if (place != all_.size()) return "the optimizer has other parameters";
   for (const Idle& idle : idle_) {
-    if (idle.tensor->grad().defined() != idle.has_gradient) return "a gradient was set or taken away";
+    if (idle.tensor->grad().defined() != idle.has_gradient)
+      return {"a gradient was set or taken away", RefusalKind::kGradientChanged};
   }
   for (Parameter& parameter : parameters_) {
     parameter.state = state_of(parameter.tensor);
@@ -218,7 +219,7 @@ const char* OptimizerNumbers::difference() {
       return "the optimizer's options ask for other operators";
     }
   }
-  return nullptr;
+  return {};
 }
 
 // Parameters of a group are as a rule at the same step, so that one computation serves them all.

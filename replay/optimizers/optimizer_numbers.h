@@ -47,7 +47,7 @@ class OptimizerNumbers {
   void bind(ReplayRun& run);
 
   // Why the program does not fit the optimizer any more, or null. Computes the numbers of the next step.
-  const char* difference();
+  Difference difference();
   void set_for_next_step();
   void count_step();
 

@@ -70,9 +70,11 @@ void PartFunction::watch_gradients(const std::vector<at::Tensor>& outputs) {
   const auto call = std::make_shared<Watched>();
   call->signatures = forms_.begin_call(outputs.size());
   call->feed_others = feed_others_;
+  call->first_outside = at::sequence_number::peek();
   for (const at::Tensor& output : outputs) {
     const base::NodePtr node = output.defined() ? output.grad_fn() : nullptr;
     call->nodes.emplace_back(node);
+    call->numbers.push_back(node ? output.output_nr() : 0);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !outputs[i].requires_grad() || outputs[i].is_leaf()) continue;
@@ -107,8 +109,14 @@ void PartFunction::arrived(const Watched& call, size_t output, const at::Tensor&
   if (forms_.recorded()) return;
   any_seen_ = true;
   // The gradient comes from another output; what nobody uses has none from outside.
-  if (output < call.feed_others.size() && call.feed_others[output]) return;
+  if (is_used_inside_alone(call, output)) return;
   (*call.signatures)[output] = InputSignature({gradient.detach()}, 0);
+}
+
+bool PartFunction::is_used_inside_alone(const Watched& call, size_t output) {
+  if (output >= call.feed_others.size() || !call.feed_others[output]) return false;
+  const base::NodePtr node = call.nodes[output].lock();
+  return !node || !leads_from_later(base::Edge(node, call.numbers[output]), call.first_outside);
 }
 
 // The graph of a gradient leads into the nodes of the function, of which a replay has none.

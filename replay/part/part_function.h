@@ -125,10 +125,16 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   struct Watched {
     std::shared_ptr<GradientSignatures> signatures;
     std::vector<base::WeakNodePtr> nodes;
+    // Which output of its node each is.
+    std::vector<uint32_t> numbers;
     std::vector<bool> feed_others;
+    // What is made outside of the function has this sequence number or a later one.
+    uint64_t first_outside;
   };
   void arrived(const Watched& call, size_t output, const at::Tensor& gradient);
   void look_at_outputs(const Watched& call, size_t output);
+  // Whether only other outputs of the part were made of this one.
+  static bool is_used_inside_alone(const Watched& call, size_t output);
   void refuse(std::string reason);
   void note_outputs(const std::vector<at::Tensor>& outputs, uint64_t first_node);
   void make_placeholders(const std::vector<at::Tensor>& outputs);

@@ -30,14 +30,15 @@ void follow(const Node& node, const NodeOfPaths* part, uint32_t input, const Act
 
 const NodeOfPaths* as_part(const Node* node) { return dynamic_cast<const NodeOfPaths*>(node); }
 
-// All nodes behind these, and they themselves, without those that are seen already.
+// All nodes behind these, and they themselves, without those that are seen already and what is behind one of
+// which the action says false.
 template <typename Action>
 void walk(std::vector<const Node*> next, std::unordered_set<const Node*>& seen, const Action& action) {
   while (!next.empty()) {
     const Node* node = next.back();
     next.pop_back();
     if (!seen.insert(node).second) continue;
-    action(*node);
+    if (!action(*node)) continue;
     for (const Edge& edge : node->next_edges()) {
       if (edge.is_valid()) next.push_back(edge.function.get());
     }
@@ -86,6 +87,7 @@ std::vector<Node*> WantedPaths::needless() const {
   std::unordered_set<const Node*> seen;
   walk(roots_of_backward(), seen, [&](const Node& node) {
     if (runs(&node)) nodes.push_back(const_cast<Node*>(&node));
+    return true;
   });
   // What is behind a node comes first.
   std::sort(nodes.begin(), nodes.end(),
@@ -120,13 +122,27 @@ bool WantedPaths::leave_out(const std::vector<base::WeakNodePtr>& outputs) const
   }
   if (left_out.empty()) return false;
   std::unordered_set<const Node*> seen;
-  walk(std::move(ends), seen, [](const Node&) {});
+  walk(std::move(ends), seen, [](const Node&) { return true; });
   // What is before the outputs.
   bool found = false;
   walk(roots_of_backward(), seen, [&](const Node& node) {
-    if (runs(&node)) return;
+    if (runs(&node)) return true;
     for (const Edge& edge : node.next_edges())
       found |= std::find(left_out.begin(), left_out.end(), edge.function.get()) != left_out.end();
+    return true;
+  });
+  return found;
+}
+
+bool leads_from_later(const Edge& edge, uint64_t first_later) {
+  if (!engine::host::current_graph_task()) return false;
+  bool found = false;
+  std::unordered_set<const Node*> seen;
+  walk(roots_of_backward(), seen, [&](const Node& node) {
+    if (node.sequence_nr() < first_later) return false;
+    const base::edge_list& next = node.next_edges();
+    found |= std::find(next.begin(), next.end(), edge) != next.end();
+    return !found;
   });
   return found;
 }

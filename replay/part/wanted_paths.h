@@ -6,6 +6,7 @@
 
 #include "engine/base/torch_types.h"
 
+#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
@@ -39,5 +40,9 @@ class WantedPaths {
 
   const std::unordered_map<base::Node*, base::GraphTask::ExecInfo>* const table_;
 };
+
+// Whether the backward of this thread takes the edge from a node with this sequence number or a later one.
+// False where no task tells what the backward runs.
+bool leads_from_later(const base::Edge& edge, uint64_t first_later);
 
 }  // namespace overdrive::replay

@@ -20,6 +20,10 @@ constexpr const char* kHostValue =
     "; make it an input, a tensor that is changed in place, or tell the step: an optimizer by .optimizer, "
     "another number by watch().";
 
+constexpr const char* kOtherGradient =
+    " adds to a gradient that was there before the call, another one in each call; take it away before the "
+    "call, or keep it: zero_grad(false), in each step that leaves it.";
+
 constexpr const char* kFilledByHand =
     " is filled through a pointer, with other values in each call; make it an input. LibTorch itself does so "
     "in RReLU() "
@@ -32,62 +36,67 @@ bool filled_by_hand(const std::string& name, const Memory& memory) {
   return memory.origin == Origin::kMade && memory.host_filled >= 0 && name.starts_with("aten::empty");
 }
 
-std::string argument_difference(const Operator& x, const Operator& y, size_t i) {
+Refusal argument_difference(const Operator& x, const Operator& y, size_t i) {
   const Argument &a = x.in[i], &b = y.in[i];
   const std::string& name = x.handle.schema().arguments()[i].name();
   if (a.kind != b.kind || a.values != b.values) {
-    return str("Argument ", name, " of ", x.name,
-               " is another tensor in each call; keep one tensor and copy into it.");
+    return {str("Argument ", name, " of ", x.name,
+                " is another tensor in each call; keep one tensor and copy into it."),
+            x.name};
   }
   if (a.kind == Argument::Kind::kConstant && !same_constant(a.constant, b.constant)) {
-    return str("Argument ", name, " of ", x.name, " varies: ", text_of(a.constant), ", then ",
-               text_of(b.constant), kHostValue);
+    return {str("Argument ", name, " of ", x.name, " varies: ", text_of(a.constant), ", then ",
+                text_of(b.constant), kHostValue),
+            x.name};
   }
   return "";
 }
 
 // Of an operator that tells the program something of its data, when it tells something else.
-std::string answer_difference(const Program& a, const Program& b, const Operator& x, const Operator& y) {
+Refusal answer_difference(const Program& a, const Program& b, const Operator& x, const Operator& y) {
   for (size_t k = 0; k < std::min(x.out.size(), y.out.size()); ++k) {
     const Argument &was = x.out[k], &is = y.out[k];
     if (was.kind == Argument::Kind::kConstant && !same_constant(was.constant, is.constant)) {
-      return str(title_of_answer(x.name), " gave the program ", text_of(was.constant), " in one call and ",
-                 text_of(is.constant), " in the next; return the tensor and read it outside.");
+      return {str(title_of_answer(x.name), " gave the program ", text_of(was.constant), " in one call and ",
+                  text_of(is.constant), " in the next; return the tensor and read it outside."),
+              x.name};
     }
     if (!was.is_tensor() || !is.is_tensor() || was.values[0] < 0 || is.values[0] < 0) continue;
     const auto &sizes = a.values[was.values[0]].sizes, &now = b.values[is.values[0]].sizes;
     if (sizes == now) continue;
-    return str("The sizes of ", x.name, "'s result depend on data: ", at::IntArrayRef(sizes),
-               " in one call and ", at::IntArrayRef(now),
-               " in the next; use a form of fixed size (where, a product with a mask).");
+    return {
+        str("The sizes of ", x.name, "'s result depend on data: ", at::IntArrayRef(sizes), " in one call and ",
+            at::IntArrayRef(now), " in the next; use a form of fixed size (where, a product with a mask)."),
+        x.name};
   }
   return "";
 }
 
-std::string operator_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
+Refusal operator_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
   const size_t count = std::min(a.operators.size(), b.operators.size());
   for (size_t i = 0; i < count; ++i) {
     const Operator &x = a.operators[i], &y = b.operators[i];
     if (x.name != y.name || x.in.size() != y.in.size()) {
-      return str("Operator ", i, " was ", x.name, " in one call and ", y.name,
-                 " in the next; the function must do the same in every call.");
+      return {str("Operator ", i, " was ", x.name, " in one call and ", y.name,
+                  " in the next; the function must do the same in every call."),
+              y.name};
     }
     for (size_t k = 0; k < x.in.size(); ++k) {
       if (may_differ(i, k)) continue;
-      if (std::string text = argument_difference(x, y, k); !text.empty()) return text;
+      if (Refusal other = argument_difference(x, y, k); !other.empty()) return other;
     }
     if (x.answers) {
-      if (std::string text = answer_difference(a, b, x, y); !text.empty()) return text;
+      if (Refusal other = answer_difference(a, b, x, y); !other.empty()) return other;
     }
     for (size_t k = 0; k < x.out.size(); ++k) {
       if (x.out[k].kind != y.out[k].kind || x.out[k].values != y.out[k].values ||
           (x.out[k].kind == Argument::Kind::kConstant &&
            !same_constant(x.out[k].constant, y.out[k].constant))) {
-        return str("The result of ", x.name, " has other sizes or other memory in each call.");
+        return {str("The result of ", x.name, " has other sizes or other memory in each call."), x.name};
       }
     }
     if (x.vanishes != y.vanishes || x.grad_mode != y.grad_mode || x.fresh != y.fresh || x.writes != y.writes) {
-      return str(x.name, " ran in another mode in each call.");
+      return {str(x.name, " ran in another mode in each call."), x.name};
     }
   }
   if (a.operators.size() != b.operators.size()) {
@@ -99,61 +108,65 @@ std::string operator_difference(const Program& a, const Program& b, const MayDif
 
 // A number that is wrapped in a tensor is made for one operator. Memory that looks like one and was there in
 // the recording before is state.
-std::string carried_state(const Program& a, const Program& b) {
+Refusal carried_state(const Program& a, const Program& b) {
   for (size_t i = 0; i < b.memories.size(); ++i) {
     const Memory& now = b.memories[i];
     if (now.origin != Origin::kConstant || b.is_wrapped(static_cast<int>(i))) continue;
     if (std::any_of(a.memories.begin(), a.memories.end(),
                     [&](const Memory& before) { return before.raw == now.raw; })) {
-      return str(
-          b.operators[std::max(now.first, 0)].name,
-          " reads a tensor that the function replaces in each call by another one; keep one tensor and copy "
-          "into it.");
+      const std::string& name = b.operators[std::max(now.first, 0)].name;
+      return {str(name,
+                  " reads a tensor that the function replaces in each call by another one; keep one tensor and "
+                  "copy "
+                  "into it."),
+              name};
     }
   }
   return "";
 }
 
-std::string memory_difference(const Program& a, const Program& b) {
-  if (std::string text = carried_state(a, b); !text.empty()) return text;
+Refusal memory_difference(const Program& a, const Program& b) {
+  if (Refusal other = carried_state(a, b); !other.empty()) return other;
   for (size_t i = 0; i < a.memories.size(); ++i) {
     const Memory &x = a.memories[i], &y = b.memories[i];
     const std::string& name = a.operators[std::max(x.first, 0)].name;
     if (x.origin != y.origin || (x.bytes != y.bytes && x.origin != Origin::kInput) || x.written != y.written ||
         x.input != y.input || x.host_filled != y.host_filled) {
-      return str(name, " uses memory of another kind or size in each call.");
+      return {str(name, " uses memory of another kind or size in each call."), name};
     }
     if (x.origin == Origin::kOutside && x.raw != y.raw) {
       if (b.is_gradient(static_cast<int>(i))) {
-        return str(name, kOtherGradient);
+        return {str(name, kOtherGradient), name, RefusalKind::kGradientReplaced};
       }
-      return str(name,
-                 " uses a tensor that was there before the call, another one in each call; "
-                 "keep one tensor and copy into it.");
+      return {str(name,
+                  " uses a tensor that was there before the call, another one in each call; "
+                  "keep one tensor and copy into it."),
+              name, RefusalKind::kReplaced};
     }
     if (x.lives != y.lives)
-      return str("A tensor of ", name, " lives on after one call, but not after the other.");
+      return {str("A tensor of ", name, " lives on after one call, but not after the other."), name};
     if ((x.origin == Origin::kConstant || x.host_filled >= 0) && y.number < 0 && x.constant != y.constant) {
-      return filled_by_hand(name, x) ? str(name, "'s memory", kFilledByHand)
-                                     : str("A number that ", name, " is given varies", kHostValue);
+      return {filled_by_hand(name, x) ? str(name, "'s memory", kFilledByHand)
+                                      : str("A number that ", name, " is given varies", kHostValue),
+              name};
     }
   }
   return "";
 }
 
-std::string value_difference(const Program& a, const Program& b) {
+Refusal value_difference(const Program& a, const Program& b) {
   for (size_t i = 0; i < a.values.size(); ++i) {
     const Value &x = a.values[i], &y = b.values[i];
     if (x.memory != y.memory || x.offset != y.offset || x.sizes != y.sizes || x.strides != y.strides ||
         x.type != y.type || x.wrapped != y.wrapped || x.requires_grad != y.requires_grad) {
-      return str("A tensor of ", a.operators[std::max(a.memory_of(static_cast<int>(i)).first, 0)].name,
-                 " has other sizes or strides in each call.");
+      const std::string& name = a.operators[std::max(a.memory_of(static_cast<int>(i)).first, 0)].name;
+      return {str("A tensor of ", name, " has other sizes or strides in each call."), name};
     }
   }
   return "";
 }
 
-std::string version_difference(const Program& a, const Program& b) {
+Refusal version_difference(const Program& a, const Program& b) {
   if (a.outside.size() != b.outside.size()) return "Other tensors from before the call are used in each call.";
   for (size_t i = 0; i < a.outside.size(); ++i) {
     const OutsideTensor &x = a.outside[i], &y = b.outside[i];
@@ -168,14 +181,14 @@ std::string version_difference(const Program& a, const Program& b) {
 
 }  // namespace
 
-std::string first_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
-  if (std::string text = operator_difference(a, b, may_differ); !text.empty()) return text;
+Refusal first_difference(const Program& a, const Program& b, const MayDiffer& may_differ) {
+  if (Refusal other = operator_difference(a, b, may_differ); !other.empty()) return other;
   if (a.memories.size() != b.memories.size() || a.values.size() != b.values.size()) {
     return "The calls use another number of tensors.";
   }
-  if (std::string text = memory_difference(a, b); !text.empty()) return text;
-  if (std::string text = value_difference(a, b); !text.empty()) return text;
-  if (std::string text = version_difference(a, b); !text.empty()) return text;
+  if (Refusal other = memory_difference(a, b); !other.empty()) return other;
+  if (Refusal other = value_difference(a, b); !other.empty()) return other;
+  if (Refusal other = version_difference(a, b); !other.empty()) return other;
   const auto same_function = [](const auto& x, const auto& y) { return x->identity == y->identity; };
   if (!std::equal(a.aparts.begin(), a.aparts.end(), b.aparts.begin(), b.aparts.end(), same_function))
     return "Another function runs apart in each call.";

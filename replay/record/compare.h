@@ -20,13 +20,8 @@ bool same_bits(const T& a, const T& b) {
 // Whether the argument of an operator may differ: an optimizer's number that is known to change.
 using MayDiffer = std::function<bool(size_t op, size_t argument)>;
 
-// How the sentence goes on behind the operator's name where that reads a gradient of an earlier call.
-constexpr const char* kOtherGradient =
-    " adds to a gradient that was there before the call, another one in each call; take it away before the "
-    "call, or keep it: zero_grad(false), in each step that leaves it.";
-
-// The first difference, as a sentence; empty when there is none.
-std::string first_difference(const Program& a, const Program& b, const MayDiffer& may_differ);
+// The first difference; empty when there is none.
+Refusal first_difference(const Program& a, const Program& b, const MayDiffer& may_differ);
 
 // Whether the programs differ first in what an operator told the program of its data.
 bool answers_differ(const Program& a, const Program& b);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/base/torch_types.h"
+#include "replay/record/refusal.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -200,7 +201,7 @@ struct Program {
   // function looks at all of them in every call.
   std::string unseen_numbers = "a replay would not see when the number changes";
   // Why it cannot be replayed; empty when it can.
-  std::string refusal;
+  Refusal refusal;
 
   bool is_part() const { return backward_begins >= 0; }
   // Of a part: 0 in the forward, i + 1 in the backward i.

@@ -6,6 +6,7 @@
 #include "replay/record/active_recorder.h"
 #include "replay/record/apart_call.h"
 #include "replay/record/kept_casts.h"
+#include "replay/record/lazy_bits.h"
 #include "replay/record/refusals.h"
 
 #include <ATen/Context.h>
@@ -74,6 +75,17 @@ bool makes_no_memory(const c10::FunctionSchema& schema, const c10::Stack& stack)
   const auto results = torch::jit::last(stack, schema.returns().size());
   return !schema.is_mutable() && !results.empty() &&
          std::all_of(results.begin(), results.end(), is_without_memory);
+}
+
+// By these LibTorch finds the sizes of results, also with operators of other libraries (prims).
+bool is_of_sizes_alone(const c10::FunctionSchema& schema, const c10::Stack& stack) {
+  bool any = false;
+  for (const c10::IValue& value : torch::jit::last(stack, schema.arguments().size())) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (!value.toTensor().is_meta()) return false;
+    any = true;
+  }
+  return any && !schema.is_mutable();
 }
 
 // Composite operators are above the key. LibTorch tells their names and arguments to observers.
@@ -163,9 +175,9 @@ void Recorder::on_refusal(void (*told)(const char* reason)) {
 
 void Recorder::on_operator(void (*told)(const char* name)) { told_of_operators = told; }
 
-void Recorder::refuse(std::string reason) {
-  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(reason.c_str());
-  if (program_.refusal.empty()) program_.refusal = std::move(reason);
+void Recorder::refuse(Refusal refusal) {
+  if (auto* told = told_of_refusals.load(std::memory_order_relaxed)) told(refusal.text.c_str());
+  if (program_.refusal.empty()) program_.refusal = std::move(refusal);
 }
 
 std::vector<at::Tensor> Recorder::run(const Function& function, const std::vector<at::Tensor>& inputs) {
@@ -314,11 +326,15 @@ std::string Recorder::refusal_before(const std::string& name, bool answers) cons
 void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchKeySet next, c10::Stack& stack) {
   std::string name = full_name(handle);
   const auto& schema = handle.schema();
+  if (is_of_sizes_alone(schema, stack)) {
+    handle.redispatchBoxed(next, &stack);
+    return;
+  }
   if (!program_.refusal.empty() || name.starts_with("profiler::")) {
     // Whoever is told of refusals hears of the others, too.
     if (!name.starts_with("profiler::") && told_of_refusals.load(std::memory_order_relaxed)) {
       std::string reason = refusal_of(name);
-      if (!reason.empty()) refuse(std::move(reason));
+      if (!reason.empty()) refuse({std::move(reason), name});
     }
     handle.redispatchBoxed(next, &stack);
     return;
@@ -332,10 +348,19 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   }
   const bool answers = replay::answers(handle, name, torch::jit::last(stack, schema.arguments().size()));
   if (std::string reason = refusal_before(name, answers); !reason.empty()) {
-    refuse(std::move(reason));
+    refuse({std::move(reason), name});
     handle.redispatchBoxed(next, &stack);
     return;
   }
+  const bool is_view =
+      !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
+                                          [](const auto& result) { return result.alias_info(); });
+  if (!is_view) {
+    resolve_lazy_bits(handle, stack, [this](const c10::OperatorHandle& copies, c10::Stack& of_it) {
+      operator_called(copies, c10::DispatchKeySet(c10::DispatchKey::CPU), of_it);
+    });
+  }
+  takes_lazy_bits_ = is_view;
   if (told_of_operators) told_of_operators(name.c_str());
   Operator op{.handle = handle,
               .name = std::move(name),
@@ -351,9 +376,6 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
   if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
   check_arrays(op);
-  const bool is_view =
-      !schema.is_mutable() && std::any_of(schema.returns().begin(), schema.returns().end(),
-                                          [](const auto& result) { return result.alias_info(); });
   // The program holds a tensor for each use, so that a tensor with other sizes is another one: as with a view,
   // nothing is left to do.
   const bool turns_into_view = handle.hasTag(at::Tag::inplace_view);
@@ -369,6 +391,7 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.out.push_back(std::move(out));
   }
   noted_ = nullptr;
+  takes_lazy_bits_ = false;
   if (host_result && !answers) {
     if (std::string reason = refusal_of_host_result(op.name); !reason.empty()) refuse(std::move(reason));
   }
@@ -516,11 +539,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     if (memory.constant.empty() || memory.written) {
       const std::string& name = program_.operators[std::max(memory.first, 0)].name;
-      return refuse(
-          c10::str(name, gradients_before_.contains(memory.raw)
-                             ? kGradientDied
-                             : " uses memory that was there before the call and died in it, as from_blob() or "
-                               "a tensor that was replaced; keep the tensor and copy new values into it."));
+      return refuse(refusal_of_what_died(name, gradients_before_.contains(memory.raw)));
     }
     memory.origin = Origin::kConstant;
   }

@@ -39,7 +39,7 @@ class Recorder {
   std::vector<at::Tensor> run(const Function& function, const std::vector<at::Tensor>& inputs);
 
   // The first reason stays.
-  void refuse(std::string reason);
+  void refuse(Refusal refusal);
   // Is called with the reasons of each recording, on its thread; null: nothing is. One for the process.
   static void on_refusal(void (*told)(const char* reason));
   // Is called with each operator that a recording of this thread notes, before the operator runs; null: nothing
@@ -153,6 +153,8 @@ class Recorder {
   // Views that operators returned on memory from outside. The graph of a part keeps them, and the program need
   // not.
   std::unordered_set<const c10::TensorImpl*> views_of_outside_;
+  // Of the operator under way: whether it only makes views, which may have such bits.
+  bool takes_lazy_bits_ = false;
   // Of a part: how many tensors from outside the forward saw. The backward sees saved ones under other names.
   size_t outside_of_forward_ = 0;
   // Whether an array was lifted.

@@ -1,5 +1,6 @@
 // The tensors of a recording: from a tensor to its value and its memory, and the bounds of the inputs.
 #include "replay/record/compare.h"
+#include "replay/record/lazy_bits.h"
 #include "replay/record/recorder.h"
 #include "replay/record/refusals.h"
 
@@ -59,11 +60,15 @@ Argument Recorder::argument(const c10::IValue& value, const std::string& name, s
 }
 
 int Recorder::value(const at::Tensor& tensor, const std::string& name, bool result, bool* fresh) {
-  if (std::string reason = refusal_of(tensor, name); !reason.empty()) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  // In a view of what the recording knows.
+  const bool is_lazy =
+      takes_lazy_bits_ && has_lazy_bit(tensor) &&
+      (result || has_made(tensor) || views_of_outside_.contains(impl) || of_inputs_.contains(impl));
+  if (std::string reason = refusal_of(is_lazy ? as_stored(tensor) : tensor, name); !reason.empty()) {
     refuse(std::move(reason));
     return -1;
   }
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const int index = memory(tensor, result, fresh);
   const int64_t offset = offset_of(tensor, index, name);
   Memory& memory = program_.memories[index];

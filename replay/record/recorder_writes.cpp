@@ -36,7 +36,8 @@ void Recorder::note_writes(Operator& op) {
     } else if (op.in[i].is_tensor() && op.in[i].values[0] >= 0 &&
                program_.memory_of(op.in[i].values[0]).origin != Origin::kMade) {
       refuse(
-          c10::str(op.name, " changes the sizes of a tensor that was there before the call; do so outside."));
+          {c10::str(op.name, " changes the sizes of a tensor that was there before the call; do so outside."),
+           op.name});
     }
   }
   for (const int hidden : hidden_writes(op.name)) add(op.in[hidden]);

@@ -82,6 +82,27 @@ std::string title_of_answer(const std::string& name) {
              : name;
 }
 
+Refusal refusal_of_what_died(const std::string& name, bool is_gradient) {
+  if (is_gradient) {
+    return {
+        str(name,
+            " uses a gradient that was there before the call and that the call takes away; capture what makes "
+            "it, too, or keep it: zero_grad(false) (Python: set_to_none=False)."),
+        name, RefusalKind::kGradientDied};
+  }
+  if (name == "aten::lift_fresh") {
+    return {
+        "torch.tensor(), torch.from_numpy() or an index makes a tensor of an array of more than 1 MiB in the "
+        "middle "
+        "of the step; make the tensor outside of the function.",
+        name, RefusalKind::kDied};
+  }
+  return {str(name,
+              " uses memory that was there before the call and died in it, as from_blob() or a tensor that was "
+              "replaced; keep the tensor and copy new values into it."),
+          name, RefusalKind::kDied};
+}
+
 std::string refusal_of_host_result(const std::string& name) {
   if (is_one_of(plain_name_of(name),
                 {"_fused_sdp_choice", "is_same_size", "_has_same_storage_numel", "is_pinned",

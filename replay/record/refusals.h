@@ -2,17 +2,14 @@
 // what to do. Functions of their arguments; any thread.
 #pragma once
 
+#include "replay/record/refusal.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <string>
 
 namespace overdrive::replay {
-
-// How a recorder's reason goes on behind an operator's name.
-constexpr const char* kGradientDied =
-    " uses a gradient that was there before the call and that the call takes away; capture what makes it, too, "
-    "or keep it: zero_grad(false) (Python: set_to_none=False).";
 
 // Of an operator before it runs. Empty when nothing is against the operator.
 std::string refusal_of(const std::string& name);
@@ -23,6 +20,8 @@ std::string refusal_of(const at::Tensor& tensor, const std::string& name);
 bool answers(const c10::OperatorHandle& handle, const std::string& name, at::ArrayRef<c10::IValue> arguments);
 // As a user knows an operator that answers.
 std::string title_of_answer(const std::string& name);
+// Of an operator that uses memory from before the call, or a gradient, that died in the call.
+Refusal refusal_of_what_died(const std::string& name, bool is_gradient);
 // Of an operator that returned a number which is no answer, unless the number depends on sizes and flags alone.
 std::string refusal_of_host_result(const std::string& name);
 

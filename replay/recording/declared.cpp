@@ -59,8 +59,7 @@ bool ModuleModes::same_as(const ModuleModes& other) const {
                     });
 }
 
-std::string undeclared(const ReplayRun& run, const CaptureOptions& options,
-                       const NumbersOfOptimizers* numbers) {
+Refusal undeclared(const ReplayRun& run, const CaptureOptions& options, const NumbersOfOptimizers* numbers) {
   const auto& leaves = run.guard().leaf_memories();
   const auto& operators = run.program().operators;
   const std::string& unseen = run.program().unseen_numbers;
@@ -75,18 +74,20 @@ std::string undeclared(const ReplayRun& run, const CaptureOptions& options,
   for (size_t i = 0; i < operators.size(); ++i) {
     const Operator& op = operators[i];
     if (options.modules.empty() && !options.constant_modes && depends_on_mode(op.name)) {
-      return c10::str(op.name,
-                      " depends on train() and eval(), which a replay does not see; give the module by "
-                      ".modules, or promise .constant_modes.");
+      return {c10::str(op.name,
+                       " depends on train() and eval(), which a replay does not see; give the module by "
+                       ".modules, or promise .constant_modes."),
+              op.name};
     }
     if (are_declared || (numbers && numbers->is_update(i)) || !run.program().changes_by_a_number(i)) continue;
     for (const int memory : op.writes) {
       const bool parameter = std::find(leaves.begin(), leaves.end(), memory) != leaves.end();
       if (!parameter && !is_state(run.program(), i, memory)) continue;
-      return c10::str(
-          op.name, " changes a ", parameter ? "parameter" : "tensor that lives on", " by a number, and ",
-          unseen,
-          "; give the optimizer by .optimizer, keep the number in a tensor, or promise .constant_numbers.");
+      return {c10::str(op.name, " changes a ", parameter ? "parameter" : "tensor that lives on",
+                       " by a number, and ", unseen,
+                       "; give the optimizer by .optimizer, keep the number in a tensor, or promise "
+                       ".constant_numbers."),
+              op.name};
     }
   }
   return "";

@@ -55,6 +55,6 @@ class ModuleModes {
 };
 
 // A value that the program uses and the options do not declare, as a sentence; empty when none is missing.
-std::string undeclared(const ReplayRun& run, const CaptureOptions& options, const NumbersOfOptimizers* numbers);
+Refusal undeclared(const ReplayRun& run, const CaptureOptions& options, const NumbersOfOptimizers* numbers);
 
 }  // namespace overdrive::replay

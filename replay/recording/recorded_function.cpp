@@ -66,12 +66,13 @@ std::unique_lock<std::recursive_mutex> RecordedFunction::take_placeholders() con
   return lock;
 }
 
-std::string RecordedFunction::held_by(const Program& recorded) const {
+Refusal RecordedFunction::held_by(const Program& recorded) const {
   if (!recorded.is_part()) return "";
-  std::string text = still_held(recorded);
-  if (text.empty() && part_->function().is_leaf_held())
-    return "A leaf that the function made in one call is still held after the next, and has a gradient.";
-  return text;
+  Refusal found = still_held(recorded);
+  if (found.empty() && part_->function().is_leaf_held())
+    return {"A leaf that the function made in one call is still held after the next, and has a gradient.",
+            RefusalKind::kHeld};
+  return found;
 }
 
 void RecordedFunction::adopt(const std::shared_ptr<ReplayRun>& run) const {
@@ -82,7 +83,7 @@ void RecordedFunction::forget() const {
   if (part_) part_->forget();
 }
 
-std::string still_held(const Program& before) {
+Refusal still_held(const Program& before) {
   for (const Memory& memory : before.memories) {
     // Who keeps a gradient finds it unchanged (guard/kept_gradients.h).
     if (memory.origin != Origin::kMade || memory.weak.expired() || memory.is_left_as_gradient) continue;
@@ -90,8 +91,10 @@ std::string still_held(const Program& before) {
       return value >= 0 && &before.memory_of(value) == &memory;
     });
     if (returned) continue;
-    return c10::str("A tensor that ", before.operators[memory.first].name,
-                    " made in one call is still held after the next; return tensors that are to be kept.");
+    const std::string& name = before.operators[memory.first].name;
+    return {c10::str("A tensor that ", name,
+                     " made in one call is still held after the next; return tensors that are to be kept."),
+            name, RefusalKind::kHeld};
   }
   return "";
 }

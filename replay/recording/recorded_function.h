@@ -35,7 +35,7 @@ class RecordedFunction {
   std::unique_lock<std::recursive_mutex> take_placeholders() const;
   // Of a part: whether what a recorded call made lives still, in a sentence. A whole step is asked by another
   // way, when its two recordings are compared.
-  std::string held_by(const Program& recorded) const;
+  Refusal held_by(const Program& recorded) const;
 
   void adopt(const std::shared_ptr<ReplayRun>& run) const;
   void forget() const;
@@ -46,6 +46,6 @@ class RecordedFunction {
 };
 
 // Of a recording before the present one: a tensor that one call made and the program keeps, as a sentence.
-std::string still_held(const Program& before);
+Refusal still_held(const Program& before);
 
 }  // namespace overdrive::replay

@@ -164,9 +164,9 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
     return eager(inputs);
   }
   if (!tells_apart(*recorded_, inputs)) return patience_.is_alike() ? record_first(inputs) : eager(inputs);
-  if (std::string text = function_.held_by(*recorded_); !text.empty()) {
-    outdated_reason_ = text;
-    if (patience_.is_held()) refuse(std::move(text));
+  if (Refusal held = function_.held_by(*recorded_); !held.empty()) {
+    outdated_reason_ = held;
+    if (patience_.is_held()) refuse(std::move(held));
     return eager(inputs);
   }
   if (!numbers_.may_prove()) return eager(inputs);
@@ -196,8 +196,8 @@ std::vector<at::Tensor> Recording::record_second(const Tensors& inputs) {
 
 // The program replays already, other data than those that it was recorded with.
 std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
-  if (const char* reason = outside_difference()) {
-    outdated_by_guard(reason);
+  if (const Difference found = outside_difference()) {
+    outdated_by_guard(found);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || !tells_apart(run_->program(), inputs)) return eager(inputs);
@@ -217,44 +217,47 @@ std::vector<at::Tensor> Recording::check(const Tensors& inputs) {
   return call->results;
 }
 
-void Recording::refuse(std::string reason) {
+void Recording::refuse(Refusal refusal) {
   phase_ = Phase::kRefused;
-  refusal_ = std::move(reason);
+  refusal_ = std::move(refusal);
   recorded_.reset();
   run_.reset();
   function_.forget();
 }
 
-void Recording::refuse_recorded(std::string reason) {
-  if (!reason.ends_with(kGradientDied) || patience_.waits_for_others()) return refuse(std::move(reason));
+void Recording::refuse_recorded(Refusal refusal) {
+  if (refusal.kind != RefusalKind::kGradientDied || patience_.waits_for_others())
+    return refuse(std::move(refusal));
   run_.reset();
-  outdated_reason_ = std::move(reason);
+  outdated_reason_ = std::move(refusal);
   phase_ = Phase::kFirst;
 }
 
 // This call runs eagerly: a value that changed now may have yet another value in the next call.
-void Recording::outdated(std::string reason) {
+void Recording::outdated(Refusal reason) {
   ++stats_.outdated;
   run_.reset();
   outdated_reason_ = std::move(reason);
   phase_ = Phase::kFirst;
   if (patience_.is_outdated(replays_)) {
-    refuse("What the step uses from outside changes in nearly every call: " + outdated_reason_ +
-           (outdated_reason_.starts_with("a gradient was") ? kOfGradients
-            : outdated_reason_.ends_with('.')              ? ""
-                                                           : "."));
+    const std::string& text = outdated_reason_.text;
+    const bool is_of_gradients = outdated_reason_.kind == RefusalKind::kGradientChanged;
+    refuse(outdated_reason_.told_as("What the step uses from outside changes in nearly every call: " + text +
+                                    (is_of_gradients       ? kOfGradients
+                                     : text.ends_with('.') ? ""
+                                                           : ".")));
   }
 }
 
-void Recording::outdated_by_guard(std::string reason) {
+void Recording::outdated_by_guard(Refusal reason) {
   if (!function_.part()) leaves_in_turn_ = run_->guard().leaves_that_take_turns();
   outdated(std::move(reason));
 }
 
-void Recording::note_difference(std::string text) {
-  outdated_reason_ = std::move(text);
-  const bool is_last =
-      outdated_reason_.ends_with(kOtherGradient) ? patience_.waits_for_others() : patience_.differs();
+void Recording::note_difference(Refusal difference) {
+  outdated_reason_ = std::move(difference);
+  const bool is_last = outdated_reason_.kind == RefusalKind::kGradientReplaced ? patience_.waits_for_others()
+                                                                               : patience_.differs();
   if (is_last) refuse(outdated_reason_);
 }
 

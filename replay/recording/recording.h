@@ -65,7 +65,7 @@ class Recording {
   size_t bytes() const;
   // How often the function was recorded.
   uint64_t times_recorded() const { return times_recorded_; }
-  const std::string& outdated_reason() const { return outdated_reason_; }
+  const Refusal& outdated_reason() const { return outdated_reason_; }
 
   // False where autocast keeps casts of weights, which only a call makes.
   bool would_replay(const std::vector<at::Tensor>& inputs);
@@ -76,7 +76,7 @@ class Recording {
   // Whether the two differ in their inputs alone.
   bool has_values_of(const Recording& other) const { return signature_.has_values_of(other.signature_); }
 
-  const std::string& refusal() const { return refusal_; }
+  const Refusal& refusal() const { return refusal_; }
   void explain(std::ostream& out) const;
   // The inputs, and the lanes of the program; null where it has none.
   std::string lanes_json() const;
@@ -112,15 +112,15 @@ class Recording {
   // In kCheck. Leads to kReady where the replay and the eager call are equal.
   Tensors check(const Tensors& inputs);
   // Calls are eager for good.
-  void refuse(std::string reason);
+  void refuse(Refusal refusal);
   // A recorder has a reason, which may be gone in a later call.
-  void refuse_recorded(std::string reason);
+  void refuse_recorded(Refusal refusal);
   // The recording fits no more, and the next call is recorded.
-  void outdated(std::string reason);
+  void outdated(Refusal reason);
   // The same for what the guards of the run have found.
-  void outdated_by_guard(std::string reason);
+  void outdated_by_guard(Refusal reason);
   // A recorded call differs from the one before.
-  void note_difference(std::string text);
+  void note_difference(Refusal difference);
 
   // Replays, in kReady, recording_replays.cpp. replay() asks the guards, then one of the two below runs.
   Tensors replay(const Tensors& inputs);
@@ -154,8 +154,8 @@ class Recording {
   CheckedCall checked_call(const Tensors& inputs);
   // The same after a replay of the present program, whose outcome is compared, too. None when the replay threw.
   std::optional<CheckedCall> replay_and_check(const Tensors& inputs);
-  // What differs between two recordings of equal calls, as a sentence; empty: nothing.
-  std::string compare(const Program& before, Program& now);
+  // What differs between two recordings of equal calls; empty: nothing.
+  Refusal compare(const Program& before, Program& now);
   // The passes that turn a program into one that runs.
   Passes passes(const Program& program) const;
   // Whether a recording met casts that autocast keeps and that are not known yet; then it is worth nothing.
@@ -172,10 +172,10 @@ class Recording {
 
   // Guards, recording_state.cpp. Whether the call is one of those that are compared.
   bool is_compared() const { return compared_.has(replays_ + 1) || (beside_new_ > 0 && compared_.has_any()); }
-  // Why the recording does not fit what it uses from outside, or null.
-  const char* outside_difference();
+  // Why the recording does not fit what it uses from outside.
+  Difference outside_difference();
   // The same, or what declines() has found.
-  const char* take_difference();
+  Difference take_difference();
   static uint64_t next_number();
 
   // The function, and the calls that belong here.
@@ -207,11 +207,11 @@ class Recording {
   Phase phase_ = Phase::kWarm;
   std::unique_ptr<Program> recorded_;
   std::shared_ptr<ReplayRun> run_;
-  std::string refusal_;
+  Refusal refusal_;
   // Why the function was recorded anew, the last time.
-  std::string outdated_reason_;
+  Refusal outdated_reason_;
   // Of declines(), for the call that follows.
-  std::optional<const char*> difference_;
+  std::optional<Difference> difference_;
   Patience patience_;
   WeighedCalls weighed_;
   uint64_t replays_ = 0;

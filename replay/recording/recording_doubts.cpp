@@ -13,14 +13,14 @@ std::vector<at::Tensor> Recording::doubted(const Tensors& inputs, const std::str
   release_run();
   ++stats_.checked;
   CheckedCall call = checked_call(inputs);
-  const std::string& text = call.refusal.empty() ? call.difference : call.refusal;
+  const Refusal& found = call.refusal.empty() ? call.difference : call.refusal;
   if (call.refusal.empty() && call.program && answers_differ(*recorded_, *call.program)) {
     outdated(call.difference);
     return call.results;
   }
-  if (!text.empty()) {
+  if (!found.empty()) {
     const bool again = call.refusal.empty() && !patience_.differs();
-    outdated_reason_ = c10::str(what, ". The difference: ", text);
+    outdated_reason_ = found.told_as(c10::str(what, ". The difference: ", found.text));
     run_.reset();
     phase_ = Phase::kFirst;
     if (!again) refuse(outdated_reason_);
@@ -60,18 +60,19 @@ std::vector<at::Tensor> Recording::compared_replay(const Tensors& inputs) {
   std::optional<CheckedCall> call = replay_and_check(inputs);
   if (!call) return eager_after_throw(inputs, run_->other_answer());
   ++stats_.checked;
-  const std::string& text = call->refusal.empty() ? call->difference : call->refusal;
+  const Refusal& found = call->refusal.empty() ? call->difference : call->refusal;
   if (call->is_unsure) {
     outdated("memory that the step reads changed while a replay was compared");
     return call->results;
   }
   if (call->is_unrecordable) {
-    refuse(text);
+    refuse(found);
     return call->results;
   }
-  if (!text.empty()) {
-    refuse("OVERDRIVE_CAPTURE_CHECK: a replay differs from the eager call. " + text);
-    TORCH_CHECK(false, refusal_);
+  if (!found.empty()) {
+    refuse({"OVERDRIVE_CAPTURE_CHECK: a replay differs from the eager call. " + found.text, found.op,
+            RefusalKind::kReplayDiffers});
+    TORCH_CHECK(false, refusal_.text);
   }
   patience_.note_replay();
   begin_replays(std::move(call->run));
@@ -89,12 +90,14 @@ std::vector<at::Tensor> Recording::eager_after_throw(const Tensors& inputs, cons
                                : "an operator throws on the data."));
     }
   } else if (patience_.has_other_answer(replays_)) {
-    refuse(c10::str(title_of_answer(other_answer),
-                    " tells the program now one thing and now another; make a function of each way, and choose "
-                    "outside."));
+    refuse(
+        {c10::str(title_of_answer(other_answer),
+                  " tells the program now one thing and now another; make a function of each way, and choose "
+                  "outside."),
+         other_answer});
   } else if (is_every_call) {
     patience_.note_replay();
-    outdated(c10::str(title_of_answer(other_answer), " tells the program something else"));
+    outdated({c10::str(title_of_answer(other_answer), " tells the program something else"), other_answer});
   }
   return eager(inputs);
 }

@@ -1,4 +1,5 @@
 // How a call is recorded and compared: with the recording before it, and with a replay on the same data.
+#include "engine/base/c_error.h"
 #include "engine/base/environment_value.h"
 #include "replay/guard/leaf_gradients.h"
 #include "replay/lanes/lane_run.h"
@@ -34,18 +35,18 @@ bool Recording::learns_casts(const Program& program) {
   return true;
 }
 
-std::string Recording::compare(const Program& before, Program& now) {
+Refusal Recording::compare(const Program& before, Program& now) {
   now.refusal = numbers_.find_updates(now);
-  std::string text = now.refusal.empty() ? numbers_.find_given(before, now) : "";
+  Refusal found = now.refusal.empty() ? numbers_.find_given(before, now) : Refusal();
   if (now.refusal.empty()) now.refusal = numbers_.unseen_change(now);
   if (!now.refusal.empty()) return now.refusal;
   if (!now.kept_casts.empty()) return kOtherCasts;
-  if (text.empty()) text = numbers_.difference(before, now);
+  if (found.empty()) found = numbers_.difference(before, now);
   // The first recording does not know the gradients.
-  if (text.empty() && !before.gradients.empty()) text = gradient_difference(before.gradients, now.gradients);
-  if (text.empty() && phase_ == Phase::kSecond && !before.is_part()) text = still_held(before);
-  if (!text.empty()) numbers_.forget(now);
-  return text;
+  if (found.empty() && !before.gradients.empty()) found = gradient_difference(before.gradients, now.gradients);
+  if (found.empty() && phase_ == Phase::kSecond && !before.is_part()) found = still_held(before);
+  if (!found.empty()) numbers_.forget(now);
+  return found;
 }
 
 Passes Recording::passes(const Program& program) const {
@@ -70,7 +71,7 @@ CheckedCall Recording::checked_call(const Tensors& inputs) {
                                  .casts = casts_.all(),
                                  .prepare = [&](ReplayRun& run) { numbers_.declare(run); }});
   if (call.program && learns_casts(*call.program)) {
-    call.refusal.clear();
+    call.refusal = {};
     call.is_unrecordable = false;
     call.difference = kOtherCasts;
   }
@@ -90,11 +91,11 @@ std::optional<CheckedCall> Recording::replay_and_check(const Tensors& inputs) {
   const ReplayedState state(*run_);
   const ReadMemory read(run_->program());
   begin_run();
-  std::string failure;
+  Refusal failure;
   try {
     if (!run_->run()) return std::nullopt;
   } catch (const std::exception& error) {
-    failure = c10::str("A replay failed: ", error.what());
+    failure = c10::str("A replay failed: ", base::text_of(error));
   }
   const ReplayedState replayed = state.now();
   state.restore();

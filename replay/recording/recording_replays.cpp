@@ -12,13 +12,13 @@ std::vector<at::Tensor> Recording::replay(const Tensors& inputs) {
     ++stats_.weighed;
     return eager(inputs);
   }
-  const char* const difference = take_difference();
+  const Difference difference = take_difference();
   if (!inputs_.know(run_->program(), inputs)) return check(inputs);
-  if (const char* reason = difference) {
+  if (difference) {
     if (!gradients_matter_ && run_->guard().only_gradients_come_or_go() && !numbers_.difference() &&
         !doubts_.difference(inputs))
-      return doubted_gradients(inputs, reason);
-    outdated_by_guard(reason);
+      return doubted_gradients(inputs, difference.text);
+    outdated_by_guard(difference);
     return eager(inputs);
   }
   if (!shared_.harmless(inputs) || is_known_leaf(run_->program(), inputs)) return eager(inputs);

@@ -16,12 +16,12 @@ constexpr size_t kRecordingBytes = size_t{2} << 10, kTableBytes = 512;
 
 }  // namespace
 
-const char* Recording::outside_difference() {
+Difference Recording::outside_difference() {
   for (const auto& apart : run_->program().aparts) {
     if (!apart->is_there)
       return "an overdrive::Apart that the step calls is gone; make it outside of the function";
   }
-  const char* const outside = run_->guard().difference();
+  const Difference outside = run_->guard().difference();
   // That a tensor is gone does not say that it was a gradient.
   if (run_->program().is_part()) {
     if (const char* reason = function_.part()->function().gradients().difference()) return reason;
@@ -30,8 +30,8 @@ const char* Recording::outside_difference() {
   return numbers_.difference();
 }
 
-const char* Recording::take_difference() {
-  const std::optional<const char*> known = std::exchange(difference_, std::nullopt);
+Difference Recording::take_difference() {
+  const std::optional<Difference> known = std::exchange(difference_, std::nullopt);
   return known ? *known : outside_difference();
 }
 
@@ -75,8 +75,9 @@ void Recording::explain(std::ostream& out) const {
                                                     "replayed once",    "replayed",       "refused"};
   out << names[static_cast<size_t>(phase_)] << ", " << replays_ << " replays, recorded anew "
       << patience_.outdated() << " times\n";
-  if (!refusal_.empty()) out << "refused: " << refusal_ << "\n";
-  if (!outdated_reason_.empty()) out << "recorded anew the last time because: " << outdated_reason_ << "\n";
+  if (!refusal_.empty()) out << "refused: " << refusal_.text << "\n";
+  if (!outdated_reason_.empty())
+    out << "recorded anew the last time because: " << outdated_reason_.text << "\n";
   if (const std::string told = weighed_.told(); !told.empty()) out << told << "\n";
   numbers_.explain(out);
   if (function_.part() && function_.part()->runs() > 1)

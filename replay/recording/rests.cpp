@@ -26,9 +26,9 @@ bool Rests::take_call() {
   return true;
 }
 
-void Rests::begin(const char* reason, const std::string& more) {
+void Rests::begin(Refusal reason) {
   left_ = kRest << std::min(rests_++, kMostRests);
-  reason_ = c10::str(reason, left_, " calls run eagerly.", more);
+  reason_ = std::move(reason);
 }
 
 bool Rests::note_new() {
@@ -36,19 +36,20 @@ bool Rests::note_new() {
   new_in_turn_ = kMostNew - kNewAgain;
   begin(
       "Sizes, types, strides or modes of the inputs have been new in very many calls in turn, and a program is "
-      "for those that come again: pad batches to a few sizes. The next ",
-      "");
+      "for those that come again: pad batches to a few sizes.");
   return true;
 }
 
-void Rests::weigh(const CaptureStats& stats, uint64_t useful, const std::string& last_reason) {
+void Rests::weigh(const CaptureStats& stats, uint64_t useful, const Refusal& last_reason) {
   const auto wasted = static_cast<int64_t>(stats.recorded - useful);
   const int64_t debt = kCostOfARecording * wasted - static_cast<int64_t>(stats.replayed) - forgiven_;
   if (debt <= kMostDebt) return;
   forgiven_ += debt / 4;
-  begin("Recordings are made so often, and fit so seldom, that nothing is gained; the next ",
-        c10::str(" The last reason: ",
-                 last_reason.empty() ? "other sizes, types, strides or modes in each call" : last_reason, "."));
+  const std::string last =
+      last_reason.empty() ? "other sizes, types, strides or modes in each call" : last_reason.text;
+  begin(last_reason.told_as(c10::str(
+      "Recordings are made so often, and fit so seldom, that nothing is gained. The last reason: ", last,
+      last.ends_with('.') ? "" : ".")));
 }
 
 }  // namespace overdrive::replay

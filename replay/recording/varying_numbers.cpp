@@ -13,22 +13,22 @@ VaryingNumbers::VaryingNumbers(const CaptureOptions& options, const GivenNumbers
 
 std::string VaryingNumbers::refusal() const { return optimizers_ ? optimizers_->refusal() : ""; }
 
-std::string VaryingNumbers::find_updates(const Program& now) {
-  return optimizers_ ? optimizers_->find(now) : now.refusal;
+Refusal VaryingNumbers::find_updates(const Program& now) {
+  return optimizers_ ? Refusal(optimizers_->find(now)) : now.refusal;
 }
 
 // An optimizer's number may have a given one's values by chance.
-std::string VaryingNumbers::find_given(const Program& before, Program& now) {
+Refusal VaryingNumbers::find_given(const Program& before, Program& now) {
   return given_.find(before, now, [&](size_t op, size_t argument) {
     return optimizers_ && optimizers_->may_differ(op, argument);
   });
 }
 
-std::string VaryingNumbers::unseen_change(const Program& now) const {
-  return optimizers_ && !are_constant_ ? optimizers_->change_by_a_number(now) : "";
+Refusal VaryingNumbers::unseen_change(const Program& now) const {
+  return optimizers_ && !are_constant_ ? optimizers_->change_by_a_number(now) : Refusal();
 }
 
-std::string VaryingNumbers::difference(const Program& before, const Program& now) {
+Refusal VaryingNumbers::difference(const Program& before, const Program& now) {
   return first_difference(before, now, [&](size_t op, size_t argument) {
     return (optimizers_ && optimizers_->may_differ(op, argument)) || given_.is_number(op, argument);
   });

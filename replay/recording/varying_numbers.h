@@ -25,13 +25,13 @@ class VaryingNumbers {
   // Whether a recording now could tell the given numbers from constants.
   bool may_prove() const { return given_.may_prove(); }
   // Finds the updates in a recording that has just ended. Returns a refusal, or nothing.
-  std::string find_updates(const Program& now);
+  Refusal find_updates(const Program& now);
   // After it, the given numbers in a second recording. Returns a difference, or nothing.
-  std::string find_given(const Program& before, Program& now);
+  Refusal find_given(const Program& before, Program& now);
   // After both, a change by a number that is none of them. Returns a refusal, or nothing.
-  std::string unseen_change(const Program& now) const;
+  Refusal unseen_change(const Program& now) const;
   // The first difference of two recordings, apart from these numbers; nothing when there is none.
-  std::string difference(const Program& before, const Program& now);
+  Refusal difference(const Program& before, const Program& now);
   // The recording did not stand.
   void forget(Program& now) { given_.forget(now); }
   // Whether the operator has another number in each replay.
@@ -43,7 +43,7 @@ class VaryingNumbers {
   void bind(ReplayRun& run);
 
   // Why the program does not fit the optimizers any more, or null.
-  const char* difference() { return optimizers_ ? optimizers_->difference() : nullptr; }
+  Difference difference() { return optimizers_ ? optimizers_->difference() : Difference(); }
   // Before a replay.
   void set();
   // After it.

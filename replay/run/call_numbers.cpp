@@ -81,20 +81,20 @@ bool CallNumbers::may_prove() const {
   return true;
 }
 
-std::string CallNumbers::find(const Program& before, Program& now, const MayDiffer& is_others) {
+Refusal CallNumbers::find(const Program& before, Program& now, const MayDiffer& is_others) {
   now_ = given_.now();
   if (now_.empty()) return "";
-  std::string text;
+  Refusal found;
   if (before_.size() != now_.size()) {
-    text = "The calls have another number of numbers.";
+    found = "The calls have another number of numbers.";
   } else if (!is_proven_ && !may_prove()) {
-    text = "A number that the function makes of an argument is the same for two values of it.";
+    found = "A number that the function makes of an argument is the same for two values of it.";
   }
-  if (text.empty()) text = find_arguments(before, now, is_others);
-  if (text.empty()) text = find_wrapped(before, now, is_others);
+  if (found.empty()) found = find_arguments(before, now, is_others);
+  if (found.empty()) found = find_wrapped(before, now, is_others);
   before_ = now_;
-  is_proven_ = text.empty();
-  return text;
+  is_proven_ = found.empty();
+  return found;
 }
 
 int CallNumbers::number_of(double before, double now) const {
@@ -107,7 +107,7 @@ int CallNumbers::number_of(double before, double now) const {
   return found;
 }
 
-std::string CallNumbers::find_arguments(const Program& before, Program& now, const MayDiffer& is_others) {
+Refusal CallNumbers::find_arguments(const Program& before, Program& now, const MayDiffer& is_others) {
   for (const Use& use : arguments_) {
     auto& operators = now.operators;
     if (use.op < static_cast<int>(operators.size()) && is_double(operators[use.op].in[use.argument]) &&
@@ -115,8 +115,8 @@ std::string CallNumbers::find_arguments(const Program& before, Program& now, con
       operators[use.op].in[use.argument].number = static_cast<int>(use.number);
       continue;
     }
-    return c10::str("A number of ", before.operators[use.op].name,
-                    " comes from another argument in each call.");
+    const std::string& name = before.operators[use.op].name;
+    return {c10::str("A number of ", name, " comes from another argument in each call."), name};
   }
   for (size_t i = 0; i < std::min(before.operators.size(), now.operators.size()); ++i) {
     const Operator& x = before.operators[i];
@@ -135,7 +135,7 @@ std::string CallNumbers::find_arguments(const Program& before, Program& now, con
   return "";
 }
 
-std::string CallNumbers::find_wrapped(const Program& before, Program& now, const MayDiffer& is_others) {
+Refusal CallNumbers::find_wrapped(const Program& before, Program& now, const MayDiffer& is_others) {
   if (before.memories.size() != now.memories.size()) return "";
   wrapped_.clear();
   for (size_t i = 0; i < now.memories.size(); ++i) {

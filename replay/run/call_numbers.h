@@ -34,7 +34,7 @@ class CallNumbers {
   bool may_prove() const;
   // Notes in the second recording which constants are numbers of the call, apart from those that are others'.
   // Returns why a known one is another now, or nothing.
-  std::string find(const Program& before, Program& now, const MayDiffer& is_others);
+  Refusal find(const Program& before, Program& now, const MayDiffer& is_others);
   // The recording did not stand.
   void forget(Program& now);
   bool is_number(size_t op, size_t argument) const;
@@ -62,8 +62,8 @@ class CallNumbers {
     double* place = nullptr;
   };
 
-  std::string find_arguments(const Program& before, Program& now, const MayDiffer& is_others);
-  std::string find_wrapped(const Program& before, Program& now, const MayDiffer& is_others);
+  Refusal find_arguments(const Program& before, Program& now, const MayDiffer& is_others);
+  Refusal find_wrapped(const Program& before, Program& now, const MayDiffer& is_others);
   // The only given number that was one value in the recording before and is another now; -1: none, or several,
   // as beta and beta % 1 may be.
   int number_of(double before, double now) const;

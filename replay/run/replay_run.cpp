@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 
+#include "engine/base/c_error.h"
 #include "replay/direct/direct_step.h"
 #include "replay/guard/input_signature.h"
 #include "replay/passes/operator_kind.h"
@@ -75,7 +76,8 @@ ReplayRun::ReplayRun(const ReplayRun& other)
 }
 
 const std::string& ReplayRun::refusal() const {
-  return bound_.program().refusal.empty() ? guard_.refusal() : bound_.program().refusal;
+  const std::string& of_program = bound_.program().refusal.text;
+  return of_program.empty() ? guard_.refusal() : of_program;
 }
 
 void ReplayRun::make_steps() {
@@ -241,8 +243,7 @@ bool ReplayRun::run_until(size_t end) {
     const bool is_taken_back = op < first_unsaved_ && !changed && !dynamic_cast<const ChangedApart*>(&error);
     if (is_taken_back) {
       undo_.restore();
-      const auto* known = dynamic_cast<const c10::Error*>(&error);
-      failure_ = known ? known->what_without_backtrace() : error.what();
+      failure_ = base::text_of(error);
       return false;
     }
     is_broken_ = true;  // before the text, which may find no memory
@@ -250,7 +251,7 @@ bool ReplayRun::run_until(size_t end) {
         c10::str("A replay failed in the middle, in ", program().operators[op].name,
                  ", and the tensors that the step changes are those of a part of it; put them back, and call "
                  "reset(). The error was: ",
-                 error.what());
+                 base::text_of(error));
     throw;
   }
 }

@@ -1,5 +1,6 @@
 #include "replay/run/self_check.h"
 
+#include "engine/base/c_error.h"
 #include "replay/guard/input_signature.h"
 #include "replay/guard/leaf_gradients.h"
 #include "replay/record/apart_call.h"
@@ -57,7 +58,7 @@ Snapshot changed_state(const ReplayRun& run) {
 }
 
 // What differs after a replay and an eager call: the first operator that writes there.
-std::string text_of(const Program& program, const std::vector<int>& differences) {
+Refusal told(const Program& program, const std::vector<int>& differences) {
   const std::vector<int> memories = changed(program);
   std::unordered_set<int> other;
   for (const int index : differences) {
@@ -72,8 +73,9 @@ std::string text_of(const Program& program, const std::vector<int>& differences)
       return std::any_of(out.values.begin(), out.values.end(), lies_there);
     });
     if (!makes && std::none_of(op.writes.begin(), op.writes.end(), differs)) continue;
-    return c10::str("A replay leaves other values than the call in memory that ", op.name,
-                    " writes; the function writes through a pointer, or an operator hides what it does.");
+    return {c10::str("A replay leaves other values than the call in memory that ", op.name,
+                     " writes; the function writes through a pointer, or an operator hides what it does."),
+            op.name};
   }
   return "A replay leaves other values than the call.";
 }
@@ -109,14 +111,14 @@ bool wrote_to_an_input(const Program& program, const CheckParts& parts) {
 
 // A replay from the state before the call, and another one in memory with other bytes in it: the first one
 // shall leave nothing that the second one trips over.
-std::string replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& eager) {
+Refusal replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& eager) {
   for (const bool again : {false, true}) {
     start.restore();
     ApartTape::rewind(/*may_call=*/false);
     if (ApartTape* tape = ApartTape::active()) tape->follow(run.program(), /*is_replay=*/true);
     again ? run.run_again() : run.run_checked();
     if (const auto differences = eager.differences(); !differences.empty())
-      return text_of(run.program(), differences);
+      return told(run.program(), differences);
   }
   return "";
 }
@@ -125,9 +127,9 @@ std::string replay_twice(ReplayRun& run, const Snapshot& start, const Snapshot& 
 
 ReplayedState::ReplayedState(const ReplayRun& run) : state_(changed_state(run)) {}
 
-std::string ReplayedState::difference_from(const ReplayRun& eager) const {
+Refusal ReplayedState::difference_from(const ReplayRun& eager) const {
   const std::vector<int> differences = state_.differences(changed_state(eager));
-  return differences.empty() ? "" : text_of(eager.program(), differences);
+  return differences.empty() ? Refusal() : told(eager.program(), differences);
 }
 
 ReadMemory::ReadMemory(const Program& program) {
@@ -183,11 +185,11 @@ CheckedCall check_call(const Program& before, const ReadMemory& read_before, con
   const Snapshot eager = changed_state(*call.run);
   parts.prepare(*call.run);
   try {
-    std::string text = replay_twice(*call.run, start, eager);
-    call.is_unsure = !text.empty() && ReadMemory(before) != read;
-    (call.is_unsure ? call.difference : call.refusal) = std::move(text);
+    Refusal found = replay_twice(*call.run, start, eager);
+    call.is_unsure = !found.empty() && ReadMemory(before) != read;
+    (call.is_unsure ? call.difference : call.refusal) = std::move(found);
   } catch (const std::exception& error) {
-    call.refusal = c10::str("A replay failed: ", error.what());
+    call.refusal = c10::str("A replay failed: ", base::text_of(error));
   }
   eager.restore();
   ApartTape::rewind(/*may_call=*/true);

@@ -16,8 +16,8 @@ struct CheckedCall {
   // The recording, where there is no run.
   std::unique_ptr<Program> program;
   // Why not: a difference to `before`, worth another recording, or a refusal.
-  std::string difference;
-  std::string refusal;
+  Refusal difference;
+  Refusal refusal;
   // Whether the refusal is one of the recording, which says nothing of replays before.
   bool is_unrecordable = false;
   // Whether the difference may come from another thread, which wrote to memory that the call reads.
@@ -30,8 +30,8 @@ struct CheckParts {
   const std::vector<at::Tensor>& inputs;
   // With the elements of the inputs; the replay gets these.
   const std::vector<at::Tensor>& buffers;
-  // Compares this recording with the one before, notes more in it; a sentence when they differ.
-  std::function<std::string(Program&)> compare;
+  // Compares this recording with the one before, notes more in it; not empty when they differ.
+  std::function<Refusal(Program&)> compare;
   // Makes the passes over the recording, after it was compared.
   std::function<Passes(const Program&)> passes;
   // Weights whose casts are among the inputs.
@@ -49,7 +49,7 @@ class ReplayedState {
   ReplayedState now() const { return ReplayedState(state_.now()); }
   void restore() const { state_.restore(); }
   // Compares with the eager call that another run of the same program was bound to, right after it.
-  std::string difference_from(const ReplayRun& eager) const;
+  Refusal difference_from(const ReplayRun& eager) const;
 
  private:
   explicit ReplayedState(Snapshot state) : state_(std::move(state)) {}

@@ -81,7 +81,7 @@ EXAMPLES = {
     "builtins.int.*": ("V.bit_length()", 1, 9),
     "builtins.float.*": ("V.as_integer_ratio()[0]", 2.0, 3.0),
     "builtins.complex.*": ("V.conjugate().real", 2j + 2, 2j + 3),
-    "_operator.*": ("operator.neg(V)", 2.0, 3.0),
+    "_operator.*": ("operator.neg(V)", 2.0, 3.0), "_operator.mod": ("operator.mod(V, 5.0)", 2.0, 3.0), "_operator.imod": ("operator.imod(V, 5.0)", 2.0, 3.0),
     "math.*": ("math.sqrt(V)", 4.0, 9.0),
     "cmath.*": ("cmath.sqrt(V).real", 4.0, 9.0),
     "_struct.*": ("struct.unpack('d', struct.pack('d', V))[0]", 2.0, 3.0),

@@ -187,6 +187,25 @@ def test_a_refused_step_is_looked_at_seldom(clock):
     assert step.refusal().count("calls run eagerly") == 1
 
 
+def test_a_reason_is_told_once_however_often_calls_rest_for_it(clock):
+    kept = []
+
+    def function(x):
+        kept.append(x * 2)  # lives on after the next call
+        return kept[-1].tanh()
+
+    part = overdrive.captured(function, guards="promised")
+    rests = set()
+    for _ in range(120):
+        part(torch.ones(4, requires_grad=True)).sum().backward()
+        clock.passes(CALL)
+        told = part.refusal()
+        assert told.count("is still held after the next") <= 1 and told.count("capture_budget_test.py:") <= 1, told
+        assert told.count("calls run eagerly") <= 1, told
+        rests.add(part._rests)
+    assert len(rests) > 3 and "is still held after the next" in told, told
+
+
 def test_a_call_that_takes_no_time_is_not_recorded(clock, monkeypatch):
     monkeypatch.setattr(_budget, "_SHORT", 1000)
     part = overdrive.captured(lambda x: x * 2)

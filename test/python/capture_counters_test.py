@@ -1,6 +1,7 @@
 """Numbers and flags that a captured function changes itself, and by which it decides."""
 import types
 
+import counters_fuzz
 import pytest
 import torch
 from torch import nn
@@ -296,3 +297,53 @@ def test_an_object_that_a_recorded_call_makes_is_looked_at():
             seen.append(step(torch.ones(3 if call > 9 else 2)).tolist())
         sides.append(seen)
     assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_a_count_whose_name_is_that_of_another_variable(is_global):
+    """An attribute is no variable: `o.n += 1` beside a model that is called `n`."""
+    body = "def train(x):\n o.n += 1\n return n(x).sum() * (2.0 if o.n > 12 else 1.0)\n"
+    source = body if is_global else "def make(o, n):\n " + body.replace("\n", "\n ") + "return train\n"
+
+    def program():
+        torch.manual_seed(0)
+        names = {"o": types.SimpleNamespace(n=0), "n": torch.nn.Linear(2, 2)}
+        exec(source, names)
+        return names["train"] if is_global else names["make"](names["o"], names["n"]), names["o"]
+
+    (eager, one), (train, other) = program(), program()
+    step = overdrive.capture(train)
+    for i in range(30):
+        x = torch.full((2, 2), 0.1 * i)
+        assert torch.equal(eager(x), step(x)) and one.n == other.n, i
+    assert step.stats()["replayed"] > 10, step.refusal()
+
+
+PROGRAM = """
+def made(start):
+    def step(x):
+        y = net(x)
+        y = y + (1.0 if o.n0 % 11 else 0.5)
+        if (slots.n1 + 1) % 13 == 0 and o.n0 > 2:
+            y = torch.lerp(y, x[:, 1:4], weights[int(o.n0) // 11 % 4])
+        y = y + weights[slots.n1 % 4]
+        o.n0 = (o.n0 + 1) % 5
+        if slots.n1 < 12: slots.n1 += 1
+        if x[0, 0] > 9: raise ValueError('the data')
+        loss = y.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    def put(i, value):
+        if i == 0: o.n0 = value
+        elif i == 1: slots.n1 = value
+    return step, put
+"""
+
+
+def test_a_float_that_becomes_an_index():
+    """It was none before, so that nothing was said of it."""
+    events = {0: [(-1, 0)], 3: [(1, 0.3)], 31: [(1, 1)]}
+    (eager, _), (captured, _) = (counters_fuzz.run(PROGRAM, None, [0.9, 5], events, each) for each in (False, True))
+    assert all(map(counters_fuzz.same, eager, captured))

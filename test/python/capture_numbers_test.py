@@ -215,3 +215,54 @@ def test_replays_that_are_compared_have_the_numbers_of_their_call(check_every):
         assert torch.equal(step(*batch(i), beta), function(*batch(i), beta)), i
     made = step.stats()
     assert made["checked"] + made["replayed"] > 25, step.refusal()
+
+
+# Of a float v that grows from 0.1 by 0.1, and is 3.0 in one call: each answer changes once, long after the recordings.
+READS = ["math.sqrt(v) > 1.7", "math.isclose(v, 3.0)", "cos(v) < -0.9", "math.dist([v], [0.0]) > 3", "list(map(math.cos, [v]))[0] < -0.9",
+         "cmath.sqrt(v).real > 1.7", "struct.pack('d', v) == struct.pack('d', 3.0)", "array.array('d', [v])[0] > 3", "decimal.Decimal(v) > 3",
+         "ctypes.c_double(v).value > 3", "datetime.timedelta(seconds=v).total_seconds() > 3", "json.dumps(v) == '3.0'", "statistics.mean([v, 1.0]) > 2",
+         "fractions.Fraction(v) > 3", "complex(v).real > 3", "v.real > 3", "(v * 1.0).real > 3", "v.is_integer() and v > 2", "float.hex(v) > '0x1.8'",
+         "float.__gt__(v, 3.0)", "(3.0).__lt__(v)", "operator.gt(v, 3.0)", "operator.mod('%.1f', v) == '3.0'", "'%.1f' % v == '3.0'", "TEXT % v == '3.0'",
+         "TEXT.__mod__(v) == '3.0'", "('%.1f %d' % (v, 1))[0] == '3'", "f'{v:.1f}' == '3.0'", "'{:.1f}'.format(v) == '3.0'", "str(v)[0] == '3'",
+         "round(v) == 3", "int(v) == 3", "math.floor(v) == 3", "v in {3.0, 4.0}", "[v].count(3.0)", "(3 if type(v) is float else 0) * (v > 3)",
+         "divmod(v, 3.0)[0] > 0", "v // 3 > 0", "v ** 2 > 9", "max(v, 3.0) > 3", "sum([v, 1.0]) > 4", "bool(v - 3.0)", "slice(v).stop > 3",
+         "__import__('decimal').Decimal(v) > 3", "hash(v) == 3", "v > decimal.Decimal(3)", "decimal.Decimal(3) < v", "fractions.Fraction(3) < v",
+         "v * 1j == 3j", "(v + fractions.Fraction(1)) > 4"]
+MODULES = "array, cmath, ctypes, datetime, decimal, fractions, json, math, operator, statistics, struct, types"
+
+
+@pytest.mark.parametrize("number", ["whole", "float", "given"])
+@pytest.mark.parametrize("read", READS)
+def test_who_reads_a_float_of_the_call_is_followed_or_seen(read, number):
+    """C takes what a float is, and asks none of its methods."""
+    update = {"whole": "o.n += 1; v = o.n / 10", "float": "o.n += 0.125; v = o.n", "given": "pass"}[number]
+    source = (f"import {MODULES}\nfrom math import cos\nTEXT = '%.1f'\no = types.SimpleNamespace(n={0.0 if number == 'float' else 0})\n"
+              f"def train(x, v=0.0):\n {update}\n return x * (2.0 if {read} else 1.0)\n")
+    eager, program = {}, {}
+    exec(source, eager)
+    exec(source, program)
+    step = overdrive.capture(program["train"])
+    for i in range(45):
+        x = torch.full((3,), 0.5 + i)
+        given = (i / 10 + 0.1,) if number == "given" else ()
+        assert torch.equal(eager["train"](x, *given), step(x, *given)), (i, step.refusal())
+        assert eager["o"].n == program["o"].n
+
+
+@pytest.mark.parametrize("value", ["fractions.Fraction(1, 2)", "decimal.Decimal(3)", "None", "True", "2.5", "torch.ones(())"])
+def test_a_counter_that_becomes_something_else(value):
+    """Between two calls."""
+    source = (f"import {MODULES}, torch\no = types.SimpleNamespace(n=0)\ndef train(x):\n if o.n is None: o.n = 0\n o.n += 1\n"
+              " return x * (2.0 if o.n > 12 else 1.0)\n")
+    eager, program = {}, {}
+    exec(source, eager)
+    exec(source, program)
+    step = overdrive.capture(program["train"])
+    for i in range(30):
+        if i in (10, 20):
+            for each in (eager, program):
+                exec(f"o.n = {value}", each)
+        x = torch.full((3,), 0.5 + i)
+        assert torch.equal(eager["train"](x), step(x)), (i, step.refusal())
+        assert type(eager["o"].n) is type(program["o"].n) and eager["o"].n == program["o"].n
+    assert step.stats()["replayed"] > 3, step.refusal()

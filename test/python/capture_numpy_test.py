@@ -96,6 +96,24 @@ def test_another_content_of_an_array_is_recorded_anew(np, read):
     assert step.stats()["replayed"] > 0, step.refusal()
 
 
+@pytest.mark.parametrize("read, change", [
+    ("2.0 if a.flags.writeable else 1.0", "a.flags.writeable = False"),
+    ("float(len(a.dtype.names[0]))", "a.dtype.names = 'kk', 'j'"),
+    ("a.k", "a.k = 2.0"),
+])
+def test_what_an_array_is_beside_its_content(np, read, change):
+    kind = type("A", (np.ndarray,), {})
+    program = {"a": np.ones(2, [("k", "f8"), ("j", "f8")]).view(kind), "len": len}
+    program["a"].k = 1.0
+    function = eval(f"lambda x: x * ({read})", program)
+    step = overdrive.capture(function)
+    for i in range(24):
+        if i == 12:
+            exec(change, program)
+        assert torch.equal(step(*row(i)), function(*row(i))), i
+    assert step.stats()["replayed"] > 8, step.refusal()
+
+
 def test_numbers_of_numpy_are_values(np):
     def make():
         class Options:

@@ -11,7 +11,8 @@ import torch
 
 import overdrive
 
-IMPORTS = ("import abc, argparse, collections, contextvars, copy, dataclasses, functools, operator, statistics, types, weakref, torch\n"
+IMPORTS = ("import abc, argparse, array, asyncio, collections, contextvars, copy, ctypes, dataclasses, decimal, functools, operator, socket, statistics, types\n"
+           "import weakref, torch\n"
            "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
@@ -203,7 +204,28 @@ ROWS = {
     "what PyTorch keeps in a variable": ("put(torch.hub, '_hub_dir', 'a')", "float(len(torch.hub.get_dir()))", "put(torch.hub, '_hub_dir', 'ab')"),
     "what Python's library keeps in a variable": (
         "n = statistics.NormalDist()", "n.pdf(0.0)", "put(statistics, 'tau', 1.0)"),
-    "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 2.0, 1))"),
+    "a cell in a variable": ("def m(k):\n def g(): return k\n def put(v):\n  nonlocal k\n  k = v\n return g, put\ng, put_k = m(1.0); c = g.__closure__[0]",
+                             "c.cell_contents", "put_k(2.0)"),
+    "a slot by its descriptor": (
+        "class C: __slots__ = ('k',)\nc = C(); c.k = 1.0", "C.__dict__['k'].__get__(c)", "c.k = 2.0"),
+    "an attribute by its descriptor": (
+        "class C: __slots__ = ('k',)\nc = C(); c.k = 1.0; d = C.k", "d.__get__(c, C)", "c.k = 2.0"),
+    "an attribute of an exception": ("e = ValueError(); e.k = 1.0", "e.k", "e.k = 2.0"),
+    "a note of an exception": ("e = ValueError(); e.__notes__ = ['a']", "float(len(e.__notes__))", "e.__notes__.append('b')"),
+    "the arguments of an exception": ("e = ValueError(1.0)", "e.args[0]", "e.args = (2.0,)"),
+    "an attribute of an array": ("class A(array.array): pass\na = A('d', [1.0]); a.k = 1.0", "a.k", "a.k = 2.0"),
+    "an attribute of a value of C": ("class D(ctypes.c_double): pass\nc = D(1.0); c.k = 1.0", "c.k", "c.k = 2.0"),
+    "an attribute of a structure of C": ("class S(ctypes.Structure): pass\nc = S(); c.k = 1.0", "c.k", "c.k = 2.0"),
+    "an attribute of a static method": ("c = staticmethod(abs); c.k = 1.0", "c.k", "c.k = 2.0"),
+    "an attribute that C hides": ("class K(asyncio.Future): pass\no = K(loop=asyncio.new_event_loop()); o.k = 1.0", "o.k", "o.k = 2.0"),
+    "what C keeps of an object": ("o = asyncio.new_event_loop().create_future()", "float(len(o._state))", "o.set_result(1)"),
+    "a setting of an object of C": ("c = decimal.Context(prec=10)", "float(c.prec)", "c.prec = 20"),
+    "a socket's time": ("s = socket.socket(); s.settimeout(1.0)", "s.timeout", "s.settimeout(2.0)"),
+    "the type of a tensor that no operator uses": ("w = torch.ones(2)", "(2.0 if w.dtype == torch.float64 else 1.0)", "w.data = w.double()"),
+    "the place of a tensor that no operator uses": (
+        "b = torch.ones(4); w = b[:2]", "float(w.storage_offset())", "w.set_(b.untyped_storage(), 2, (2,), (1,))"),
+    "a tensor that keeps its gradient": ("w = torch.ones(2, requires_grad=True) * 2", "(2.0 if w.retains_grad else 1.0)", "w.retain_grad()"),
+    "a function that a function of Python calls": ("", "float(statistics.mean([1.0, 1.0]))", "put(statistics, '_sum', lambda values: (float, 4.0, 2))"),
 }
 
 

@@ -18,9 +18,11 @@ import io
 import itertools
 import locale
 import logging
+import mmap
 import multiprocessing
 import operator
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -518,3 +520,25 @@ def test_the_refusal_says_where_and_what_to_do():
         step(X)
     for text in ("threading.active_count()", "capture_refused_test.py:", "as an argument", "watch=", 'guards="promised"'):
         assert text in step.refusal(), step.refusal()
+
+
+@pytest.mark.parametrize("read", [lambda m: m[0], len, lambda m: b"a" in m, lambda m: sum(1 for each in m if each == b"a")])
+def test_containers_of_c_are_refused(read):
+    """Of what is no container of Python's own, nobody knows when its items change."""
+    memory = mmap.mmap(-1, 8192)
+    step = overdrive.capture(lambda x: x * float(read(memory)))
+    for i in range(16):
+        if i == 12:
+            memory[0] = 97
+            memory.resize(4096)
+        assert torch.equal(step(X), X * float(read(memory)))
+    assert step.refusal().startswith("The function may look into `memory`, of a class of C (mmap.mmap)"), step.refusal()
+
+
+@pytest.mark.parametrize("value", [re.match("(a)(b)", "ab"), int | float, list[int]], ids=["a match", "a union of classes", "a list of integers"])
+def test_containers_of_c_that_stay_as_they_are(value):
+    """Configurations have some in their annotations."""
+    step = overdrive.capture(lambda x: x * (1.0 if value is not None else 2.0))
+    for _ in range(16):
+        assert torch.equal(step(X), X)
+    assert step.stats()["replayed"] > 8, step.refusal()

@@ -52,3 +52,24 @@ def test_always_is_a_flag():
         overdrive.capture(lambda x: x, always=1)
     with pytest.raises(TypeError, match="always= is None and must be True or False"):
         overdrive.captured(lambda x: x, always=None)
+
+
+def test_plain_calls_are_timed_late():
+    """A program of twenty calls is over before it is asked whether its replays are faster."""
+    weight = torch.nn.Parameter(torch.eye(4))
+    optimizer = torch.optim.SGD([weight], 0.1)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = (x @ weight).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    for i in range(20):
+        step(torch.full((4, 4), 0.1 * i))
+    first = step.stats()
+    for i in range(40):
+        step(torch.full((4, 4), 0.1 * i))
+    assert first["eager"] == 1 and step.stats()["eager"] > 1, (first, step.stats())

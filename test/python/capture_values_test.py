@@ -126,3 +126,54 @@ def test_our_own_hooks_on_saved_tensors_are_called():
             wanted = net[0].weight.grad.clone()
             step(x)
         assert torch.equal(net[0].weight.grad, wanted)
+
+
+WEIGHT = torch.nn.Parameter(torch.linspace(-1, 1, 8))
+# Views that are conjugated or negated by whoever reads them.
+LAZY = {
+    "a spectral layer": lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(WEIGHT), 8).square().sum(),
+    "a long convolution": lambda x: (torch.fft.irfft(torch.fft.rfft(x, 16) * torch.fft.rfft(WEIGHT, 16), 16)[:, :8] * x).sum(),
+    "a spectrogram": lambda x: torch.stft((x * WEIGHT).repeat(1, 4), 16, return_complex=True, window=torch.hann_window(16)).abs().sum(),
+    "an imaginary part": lambda x: (torch.complex(x, WEIGHT.expand_as(x)).conj() * torch.complex(WEIGHT.expand_as(x), x)).imag.sum(),
+    "conjugated and copied": lambda x: torch.view_as_real(torch.fft.rfft(x).conj().clone()).sum() * WEIGHT.sum(),
+    "conjugated in a list": lambda x: torch.cat([torch.fft.rfft(x).conj(), torch.fft.rfft(x * 2)]).real.sum() * WEIGHT.sum(),
+    "conjugated and transposed": lambda x: (torch.fft.rfft(x * WEIGHT).mH * 2).abs().sum(),
+    "conjugated and added": lambda x: torch.fft.rfft(x).add_(torch.fft.rfft(x * 2).conj()).abs().sum() * WEIGHT.sum(),
+    "a negated view": lambda x: (torch.fft.rfft(x * WEIGHT).conj().imag * 3).sum(),
+    "expanded": lambda x: (torch.fft.rfft(x).conj()[:, :1].expand(-1, 4) * 2).real.sum() * WEIGHT.sum(),
+}
+
+
+@pytest.mark.parametrize("captured", [overdrive.capture, overdrive.captured])
+@pytest.mark.parametrize("name", LAZY)
+def test_views_that_conjugate_or_negate(name, captured):
+    def result(function, x):
+        WEIGHT.grad = None
+        loss = function(x)
+        if loss.requires_grad:
+            loss.backward()
+        return loss.detach(), WEIGHT.grad.clone()
+
+    function = LAZY[name]
+
+    def train(x):
+        WEIGHT.grad = None
+        loss = function(x)
+        loss.backward()
+        return loss.detach(), WEIGHT.grad
+
+    step = captured(function if captured is overdrive.captured else train)
+    for i in range(14):
+        x = torch.randn(3, 8, generator=torch.Generator().manual_seed(i))
+        expected = result(function, x)
+        got = result(step, x) if captured is overdrive.captured else step(x)
+        assert torch.equal(expected[0], got[0]) and torch.equal(expected[1], got[1]), i
+    assert step.stats()["replayed"] > 6, step.refusal()
+
+
+@pytest.mark.parametrize("function", [lambda x: torch.fft.rfft(x).conj(), lambda x: torch.fft.rfft(x).conj().mul_(2).real])
+def test_views_that_conjugate_where_a_replay_has_none(function):
+    step = overdrive.capture(function)
+    for _ in range(6):
+        assert torch.equal(step(EIGHT), function(EIGHT))
+    assert "that is not ordinary" in step.refusal()

@@ -1,6 +1,7 @@
 """What a captured function reads is looked for once and then kept. What comes to a program between two of its first calls is
 found, too, and its later values are noticed."""
 import gc
+import sys
 
 import pytest
 import torch
@@ -211,3 +212,22 @@ def test_a_recording_looks_for_nothing_that_the_run_before_it_has_found(monkeypa
     walks.clear(), events.clear()
     steps()
     assert len(walks) == 1 and len(events) < 500
+
+
+def test_who_looks_for_a_module_that_is_imported_is_no_code_of_the_step(monkeypatch, tmp_path):
+    """As setuptools puts a finder there, which asks itself for what the module's name says."""
+    from overdrive.reads.code import Met, Watcher
+    from overdrive.reads.finds import Found
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            method = "spec_of_{name}".format(**locals())
+            return getattr(self, method, lambda: None)()
+
+    (tmp_path / "imported_by_a_step.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+
+    with Watcher(None, Met(), print) as watcher:
+        import imported_by_a_step  # noqa: F401
+    assert watcher.by_names.is_no_more_than(Found())

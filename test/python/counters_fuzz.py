@@ -21,7 +21,7 @@ PLACES = ("o.n{i}", "slots.n{i}", "entries['n{i}']", "items[{i}]", "Kind.n{i}", 
 COUNTS = ("{n} += 1", "{n} += 1", "{n} += 2", "{n} = {n} + 1", "{n} -= 1", "{n} = 0 if {n} >= 9 else {n} + 1", "{n} += len(x)", "{n} = ({n} + 1) % 5",
           "{n} *= 0.97", "{n} = max(0.05, {n} - 0.03)", "{n} = min(1.0, {n} + 0.05)", "{n} = not {n}", "if {n} < 12: {n} += 1", "{n} += {m}")
 CONDITIONS = ("{n} % {k} == 0", "{n} % {k} == 0", "{n} > {k}", "{n} < {k}", "{n}", "not {n} % {k}", "{n} // {k} == 1", "{k} < {n} < 20", "{n} & 1", "{n} == {m}",
-              "({n} + 1) % {k} == 0 and {m} > 2", "{n} * 2 > {m}")
+              "({n} + 1) % {k} == 0 and {m} > 2", "{n} * 2 > {m}", "math.sqrt(abs({n}) * 0.5) > 2", "math.fmod({n} / 2, {k}) > 1")
 WEIGHTS = ("{n} / 20", "0.9 ** {n}", "min(1.0, {n} * 0.05)", "1 / (1 + {n} * 0.1)", "weights[{n} % 4]", "weights[int({n}) // 11 % 4]", "scheduled({n})",
            "math.exp(-{n} / 9)", "float({n} > {k})", "1.0 if {n} % {k} else 0.5", "float(str(len(str({n}))))", "{n} * 0.01")
 OPERATORS = ("y = y * ({w})", "y = y + ({w})", "y = torch.add(y, x[:, :3], alpha={w})", "y = torch.lerp(y, x[:, 1:4], {w})", "y = y.tanh()",

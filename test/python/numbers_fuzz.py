@@ -25,7 +25,8 @@ OPERATORS = ("y = y * {n}", "y = y + {n}", "y = {n} - y", "y = torch.add(y, x[:,
              "with torch.no_grad(): buffer.mul_(1 - {n} * 0.01).add_(y.detach().mean(0), alpha={n})", "with torch.no_grad(): first.mul_({n})")
 ARITHMETIC = ("1 - {n}", "{n} * 2", "{n} * {m}", "{n} + {m}", "-{n}", "abs({n})", "{n} / 3", "{n} ** 2", "{n} // 0.25", "{n} % 0.3", "min({n}, {m})", "max({n}, 0.2)", "2 / {n}",
               "{n} if {n} > {m} else {m}", "math.exp({n})")
-CONDITIONS = ("{n} > {m}", "{n} < 0.3", "{n}", "{n} >= 0.5 and {m} < 1", "not {n}", "{n} == {m}", "0.1 < {n} < 0.6")
+CONDITIONS = ("{n} > {m}", "{n} < 0.3", "{n}", "{n} >= 0.5 and {m} < 1", "not {n}", "{n} == {m}", "0.1 < {n} < 0.6", "math.sqrt(abs({n})) > 0.6",
+              "'%.1f' % {n} == '0.3'", "math.isclose({n}, {m}, abs_tol=0.1)", "{n}.real > 0.3")
 
 
 def program(random_):

@@ -166,22 +166,37 @@ def test_a_number_that_changes_in_each_call_of_a_part_is_named():
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_checkpoint_in_a_step(keeps):
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("draws", ["nowhere", "outside", "inside"])
+def test_a_checkpoint_in_a_step(keeps, nested, draws):
+    """The state of random numbers that it puts back is another one where something is drawn after it, and matters where something is drawn in it."""
+    def under(function):
+        return lambda x: checkpoint(function, x, use_reentrant=False, preserve_rng_state=keeps)
 
-    def train(x):
-        optimizer.zero_grad()
-        loss = F.relu(checkpoint(model, x, use_reentrant=False, preserve_rng_state=keeps)).sum()
-        loss.backward()
-        optimizer.step()
-        return loss
+    def run(capture):
+        torch.manual_seed(3)
+        inside = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5 if draws == "inside" else 0.0))
+        model = nn.Sequential(inside, nn.Dropout(0.5 if draws == "outside" else 0.0), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        hidden = under(under(inside)) if nested else under(inside)
 
-    step = overdrive.capture(train)
-    for _ in range(12):
-        step(torch.ones(2, 4))
-    assert ("give it preserve_rng_state=False" in step.refusal()) == keeps
-    assert (step.stats()["replayed"] > 4) != keeps
+        def train(x):
+            optimizer.zero_grad()
+            loss = model[1:](hidden(x)).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = capture(train)
+        losses = [step(torch.full((2, 4), 0.1 * i)).item() for i in range(16)]
+        return [*losses, *(p.tolist() for p in model.parameters()), torch.get_rng_state().tolist()], step
+
+    expected, _ = run(lambda train: train)
+    got, step = run(overdrive.capture)
+    assert got == expected
+    refused = keeps and draws == "inside"
+    assert ("under torch.utils.checkpoint() draws random numbers" in step.refusal()) == refused
+    assert (step.stats()["replayed"] > 4) != refused
 
 
 @pytest.mark.parametrize("inside", [True, False])

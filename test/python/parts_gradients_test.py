@@ -1,4 +1,6 @@
 """Captured parts whose functions do something with the gradients of parameters, beside what their graph gives them."""
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -415,3 +417,38 @@ def test_a_backward_through_a_part_has_a_task_only_where_something_may_ask_for_i
         assert part.stats()["replayed"] > replayed
     finally:
         overdrive.uninstall()
+
+
+class Encoder(nn.Module):
+    """As a variational autoencoder has it: the first output is made of the others, and the loss may use all."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.spread, self.decode = nn.Linear(6, 3), nn.Linear(6, 3), nn.Linear(3, 6)
+
+    def forward(self, x):
+        mean, spread = self.mean(x), self.spread(x)
+        return self.decode(mean + spread.exp()), mean, spread
+
+
+@pytest.mark.parametrize("used", [(0,), (0, 1), (0, 1, 2), (1, 2)])
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_an_output_that_another_is_made_of(used, is_installed):
+    """Which of them the loss uses is seen in the first call, so that the first recording has their gradients."""
+    def run(capture):
+        torch.manual_seed(0)
+        model = Encoder()
+        capture(model)
+        left = []
+        for i in range(12):
+            outputs = model(torch.full((4, 6), 0.1 * i))
+            sum((outputs[each] * outputs[each]).mean() for each in used).backward()
+            left.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        return left, model
+
+    expected, _ = run(lambda model: model)
+    with overdrive.engine() if is_installed else contextlib.nullcontext():
+        got, model = run(overdrive.captured)
+    assert all(torch.equal(a, b) for one, other in zip(expected, got) for a, b in zip(one, other))
+    stats = overdrive.part_of(model).stats()
+    assert stats["replayed"] > 6 and stats["again"] == 0, (stats, overdrive.part_of(model).explain())

@@ -462,16 +462,13 @@ def test_a_small_tensor_that_never_changed_must_not_change(tmp_path):
     assert torch.equal(loaded(torch.ones(4)), torch.full((4,), 9.0))
 
 
-def test_a_file_has_what_eager_calls_took(tmp_path):
+def test_so_many_calls_are_eager_before_the_first_is_recorded():
     torch.manual_seed(0)
     case = mlp()
     step = overdrive.capture(case.functions["train"], optimizer=case.optimizers["train"], eager_calls=10)
     for _ in range(16):
         step(*drawn("16x8,16x2"))
     assert step.stats()["eager"] == 10 and step.stats()["replayed"] == 3
-    step.save(tmp_path / "step.od")
-    [(replay, eager, calls)] = overdrive.load_step(tmp_path / "step.od").recorded_times()
-    assert calls == 10 and 0 < replay < eager < 1
     with pytest.raises(ValueError, match="eager_calls is 0; it takes 1 and more"):
         overdrive.capture(case.functions["train"], eager_calls=0)
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from overdrive.native.dynamo import around
 from overdrive.native.library import address_of, call, function as function_of
 from overdrive.native.recording import _Unrecorded, _refuse, run_under_way, step_under_way
@@ -96,8 +98,6 @@ def apart(function: Callable[..., Any], *tensors: Any) -> Any:
     >>> step.stats()["replayed"], seen
     (4, [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0])
     """
-    import torch
-
     if not callable(function):
         raise TypeError(f"apart() was given {type(function).__name__} and takes a function")
     for tensor in tensors:

@@ -9,6 +9,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from overdrive.native.recording import _Unrecorded
 from overdrive.reads.code import unwatched
 from overdrive.reads.steps import steps_of
@@ -30,8 +32,6 @@ _users = [0]
 
 def _item(tensor: Any) -> Any:
     """Of all threads, as long as one records."""
-    import torch
-
     frame, usual = sys._getframe(1), torch._C.TensorBase.item
     around = frame.f_back
     if _recorded.caller is None or around is None or around.f_code is not _recorded.caller or not _is_returned(frame.f_code, frame.f_lasti):
@@ -45,8 +45,6 @@ def _item(tensor: Any) -> Any:
 @contextlib.contextmanager
 def returned_items(caller: types.CodeType) -> Iterator[None]:
     """Inside, ``item()`` in the function that this code calls gives an Item where the function only returns it."""
-    import torch
-
     if "item" in vars(torch.Tensor) and torch.Tensor.item is not _item:  # the program's own
         yield
         return

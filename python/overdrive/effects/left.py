@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from overdrive.values.forms import filled, form_of, others_in
 from overdrive.values.read import CELL, ENTRY, ITEM, Read
 from overdrive.values.same import same_value
@@ -58,8 +60,6 @@ def _source_of(tensor: Any, results: list[Any], inputs: Sequence[Any]) -> tuple[
 
 
 def _are_same_elements(a: Any, b: Any) -> bool:
-    import torch
-
     return bool(a.layout == b.layout == torch.strided and a.device == b.device and a.dtype == b.dtype and a.shape == b.shape
                 and a.stride() == b.stride() and a.numel() > 0 and a.data_ptr() == b.data_ptr())
 

@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from overdrive.effects.apart import apart
 from overdrive.native.recording import _refuse
 from overdrive.optimizers.all import Optimizers
 
 
 def is_scheduler(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.optim.lr_scheduler.LRScheduler)
 
 
@@ -47,8 +47,6 @@ class Schedulers:
 
 def _scheduled_by(scheduler: Any) -> Any:
     """The optimizer whose options it changes; None: it may be any. PyTorch's own schedulers change those of their own one."""
-    import torch
-
     return scheduler.optimizer if type(scheduler).__module__ == torch.optim.lr_scheduler.__name__ else None
 
 
@@ -69,8 +67,6 @@ class _Apart:
         self._has_stepped = False
 
     def __call__(self, *metrics: Any, **keywords: Any) -> Any:
-        import torch
-
         scheduler = self._scheduler()
         is_plain = not keywords and all(isinstance(metric, torch.Tensor) for metric in metrics)
         if not is_plain or _stepping.is_inside or threading.get_ident() != self._thread:

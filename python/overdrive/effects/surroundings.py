@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 
 class _Objects(dict[Any, Any]):
     """Others are another where one has another object."""
@@ -38,8 +40,6 @@ def without_collections() -> Iterator[None]:
 
 def surroundings() -> dict[str, Any]:
     """Each by how a program changes it. Copies, because most are changed in place."""
-    import torch
-
     printing = vars(sys.modules["torch._tensor_str"].PRINT_OPTS)
     return {"gc.disable()": gc.isenabled() or bool(_pauses), "the filters of warnings": list(warnings.filters), "os.environ": dict(os.environ),
             "os.chdir()": _folder(), "sys.setrecursionlimit()": sys.getrecursionlimit(), "torch.set_printoptions()": dict(printing),

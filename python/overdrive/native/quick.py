@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from overdrive.native.library import call, function, under_the_gil
 
 # Python does the call; the call is open, and Python finishes it.
@@ -101,8 +103,6 @@ def _is_known() -> bool:
 
 
 def _probe() -> bool:
-    import torch
-
     border = under_the_gil()
     # With 3.11 attributes lie beside the object, and come into a dict when it is asked for; with 3.12, too; else there is a dict or none.
     attributes = {(3, 11): 2, (3, 12): 3}.get(sys.version_info[:2], 1)
@@ -131,7 +131,5 @@ def _is_read_well(probe: Any, attributes: int, begins_with_dict: bool) -> bool:
 
 def _plain_tensor() -> Any:
     """Without a word to modes, or to a recording."""
-    import torch
-
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         return torch.Tensor()

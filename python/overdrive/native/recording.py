@@ -3,9 +3,37 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
-from overdrive.native.library import call
+from overdrive.native.library import OverdriveError, call
+
+# What code goes by: RefusalKind of replay/record/refusal.h, and one of Python's own.
+OTHER, OF_THIS_CALL, DIED, GRADIENT_DIED, REPLACED, GRADIENT_REPLACED, HELD, GRADIENT_CHANGED, REPLAY_DIFFERS = range(9)
+STILL_RECORDED = 10
+
+
+class Refusal(NamedTuple):
+    """Why calls are not replayed. No code reads the sentence, to which ``StepTexts`` adds lines and the rest where it is shown."""
+
+    text: str = ""
+    # The operator that it is about, where it is about one.
+    operator: str = ""
+    kind: int = OTHER
+    # How many calls run eagerly for it from now on.
+    rest: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+
+def refusal_of(name: str, *arguments: Any) -> Refusal:
+    """Of a function of the library."""
+    try:
+        return Refusal(*call(name, *arguments))
+    except OverdriveError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):  # a file's name in the text
+            return Refusal(str(error))
+        raise
 
 
 class _Unrecorded:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import ctypes
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from overdrive.numbers.counters import Counter
 from overdrive.numbers.tracked import MOST_NUMBERS, Book, Tracked, TrackedWhole, plain
-from overdrive.reads.names import names_of
+from overdrive.numbers.uses import asks_for_type, below_a_float
 from overdrive.values.keys import Number
 from overdrive.values.same import same_value
 
@@ -134,7 +134,10 @@ class CallNumbers:
         arguments = [template[place].value for place in self.places]
         if self.refusal and not self.counters or not all(map(is_any, arguments)):
             return False
-        values = arguments + [counter.now() for counter in self.counters]
+        counted = [counter.now() for counter in self.counters]
+        if any(type(value) not in (int, float) for value in counted):  # the program has put something else there, or taken it away
+            return False
+        values = arguments + counted
         if any(not same_value(values[index], value) for index, value in self._fixed.items()):
             return False
         made: Sequence[float] = [value for index, value in enumerate(values) if type(value) is float and index not in self._fixed]
@@ -219,23 +222,23 @@ class CallNumbers:
             else:
                 self._left.append(repr(now) if type(now) in (int, float) else "")
 
-    def look_at(self, ran: Iterable[types.CodeType], known: Iterable[types.CodeType]) -> None:
+    def look_at(self, ran: Iterable[types.CodeType], known: Collection[types.CodeType]) -> None:
         """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
         use a counter where nothing tells."""
         self._ran = list(ran)
-        for code in self._ran if self.has_floats else ():
-            if "type" in names_of(code).globals:
-                self.refusal = self.refusal or f"the function asks for type() ({names_of(code).globals['type']})"
+        book = self._book
+        asked = next((text for code in self._ran if (text := asks_for_type(code))), "")
+        if asked and (self.places or any(counter.makes_a_float(known) for counter in self.counters)):
+            self.refusal = self.refusal or asked
+        for code in self._ran if book is not None and book.floats else ():
+            if book is not None and (how := below_a_float(code, book.sites)):
+                book.look(how)
         for counter in self.counters:
             self.refusal = self.refusal or counter.use_that_does_not_tell(known)
 
     @property
-    def has_floats(self) -> bool:
-        return any(type(value) is float and index not in self._fixed for index, value in enumerate(self._values))
-
-    @property
     def book(self) -> Book | None:
-        return self._book if self.has_floats else None
+        return self._book
 
     def end(self, recorded: bool, replays: Callable[[], int]) -> None:
         """After the function has run, and nothing of the call is alive but what the program keeps. ``replays``: how many there were, those

@@ -15,8 +15,9 @@ from overdrive.reads.owners import is_the_programs
 from overdrive.values.read import CELL, ITEM, Read
 from overdrive.values.slots import putter_of
 
-_LOADS = ("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF")
-_STORES = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
+# What loads and stores a name: an attribute's, or an item's; that of a global, which is an attribute of its module; that of a closure.
+_OF_ATTRIBUTES, _OF_GLOBALS, _OF_CELLS = ("ATTR",), ("ATTR", "GLOBAL", "NAME"), ("DEREF", "CLASSDEREF")
+_LOADS, _STORES = (tuple(f"{kind}_{end}" for end in (*_OF_GLOBALS, *_OF_CELLS)) for kind in ("LOAD", "STORE"))
 # What brings another value, and nothing more.
 _OTHERS = ("LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 _MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
@@ -33,8 +34,8 @@ _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
 _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
 # What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
-# tracked number tells it; neither.
-_PUT, _KEPT, _TOLD, _OTHER = range(4)
+# tracked number tells it; it becomes a float, which tells it; neither.
+_PUT, _KEPT, _TOLD, _FLOAT, _OTHER = range(5)
 
 
 def is_counted(before: Any, now: Any) -> bool:
@@ -74,17 +75,20 @@ class Counter:
     def use_that_does_not_tell(self, codes: Iterable[types.CodeType]) -> str:
         """Where the function uses a whole number that it counts in another way than in arithmetic that ends in a comparison, in a
         float, or in a place; "" where it does not. An index tells nobody what it was made of."""
-        if type(self.now()) is not int:
+        if type(plain(self.now())) is not int:
             return ""
         uses = (_use_of(code, _key_of(self.read)) for code in _that_may_use(self.read, codes))
         return next((f"the function uses it for something else than arithmetic and comparisons ({use.where})"
                      for use in uses if use.worst == _OTHER), "")
 
+    def makes_a_float(self, codes: Iterable[types.CodeType]) -> bool:
+        return type(plain(self.now())) is float or any(_use_of(code, _key_of(self.read)).worst == _FLOAT for code in _that_may_use(self.read, codes))
+
 
 def is_used(read: Read, codes: Iterable[types.CodeType]) -> bool:
     """Whether these load what has the name, and not only write it or make a closure of it."""
-    key = _key_of(read)
-    return not isinstance(key, str) or any(_loads(code, key) or _names(code, key) for code in _that_may_use(read, codes))
+    name = _key_of(read)
+    return not isinstance(name.key, str) or any(_loads(code, name) or _names(code, name.key) for code in _that_may_use(read, codes))
 
 
 def looks_into(read: Read, codes: Iterable[types.CodeType]) -> bool:
@@ -110,20 +114,20 @@ def _that_may_use(read: Read, codes: Iterable[types.CodeType]) -> Iterable[types
 
 
 def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    key = _key_of(read)
-    return any(_writes(code, key) for code in _that_may_use(read, codes))
+    name = _key_of(read)
+    return any(_writes(code, name) for code in _that_may_use(read, codes))
 
 
 def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
     """Whether these write the number by its name, and never read it."""
-    key = _key_of(read)
-    return any(_writes(code, key) for code in codes) and not any(_loads(code, key) for code in codes)
+    name = _key_of(read)
+    return any(_writes(code, name) for code in codes) and not any(_loads(code, name) for code in codes)
 
 
 @functools.lru_cache(maxsize=8192)
-def _writes(code: types.CodeType, key: Any) -> bool:
-    steps = _steps_naming(code, key)
-    return any(step.opname in _STORES and step.argval == key or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], key)
+def _writes(code: types.CodeType, name: _Key) -> bool:
+    steps = _steps_naming(code, name.key)
+    return any(name.is_stored(step) or step.opname == "STORE_SUBSCR" and _is_constant(steps[index - 1], name.key)
                for index, step in enumerate(steps))
 
 
@@ -147,11 +151,11 @@ def _is_constant(step: Any, key: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=8192)
-def _loads(code: types.CodeType, key: Any) -> bool:
-    if _may_be_in_all(code, key):
+def _loads(code: types.CodeType, name: _Key) -> bool:
+    if _may_be_in_all(code, name.key):
         return True
-    steps = _steps_naming(code, key)
-    return any(step.opname in _LOADS and step.argval == key or _is_item(steps, index, key) and steps[index - 2].argval not in _SIZES
+    steps = _steps_naming(code, name.key)
+    return any(name.is_loaded(step) or _is_item(steps, index, name.key) and steps[index - 2].argval not in _SIZES
                for index, step in enumerate(steps))
 
 
@@ -160,8 +164,23 @@ def _may_be_in_all(code: types.CodeType, key: Any) -> bool:
     return isinstance(key, str) and any(name in code.co_names for name in ("getattr", *_WHOLE)) and _has_constant(code, key)
 
 
-def _key_of(read: Read) -> Any:
-    return read.name.rpartition(".")[2] if read.kind == CELL else read.key
+class _Key(NamedTuple):
+    """A name or an index, and the ends of the instructions that take it."""
+
+    key: Any
+    ends: tuple[str, ...]
+
+    def is_loaded(self, step: Any) -> bool:
+        return bool(step.argval == self.key and step.opname.startswith("LOAD_") and step.opname[5:] in self.ends)
+
+    def is_stored(self, step: Any) -> bool:
+        return bool(step.argval == self.key and step.opname.startswith("STORE_") and step.opname[6:] in self.ends)
+
+
+def _key_of(read: Read) -> _Key:
+    if read.kind == CELL:
+        return _Key(read.name.rpartition(".")[2], _OF_CELLS)
+    return _Key(read.key, _OF_GLOBALS if isinstance(read.holder, dict) and "__builtins__" in read.holder else _OF_ATTRIBUTES)
 
 
 class _Use(NamedTuple):
@@ -173,8 +192,9 @@ class _Use(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _use_of(code: types.CodeType, key: Any) -> _Use:
+def _use_of(code: types.CodeType, name: _Key) -> _Use:
     """Of the number with this name or key."""
+    key = name.key
     if not _may_name(code, key):
         return _Use(_PUT, "", {})
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
@@ -185,7 +205,7 @@ def _use_of(code: types.CodeType, key: Any) -> _Use:
     sites: dict[int, str] = {}
     for index, step in enumerate(steps):
         line = line_of(step, line)
-        is_named = step.opname in _LOADS and step.argval == key and not _is_called_with_stars(steps, index)
+        is_named = name.is_loaded(step) and not _is_called_with_stars(steps, index)
         if is_named or _is_item(steps, index, key):
             met: list[int] = []
             use = _becomes(steps, index, met)
@@ -269,13 +289,15 @@ def _becomes(steps: list[Any], first: int, sites: list[int], of_local: bool = Fa
             if above == 0 and not _is_whole(_other(steps, at, first, above)):
                 sites.append(step.offset)
             return _TOLD
+        elif name == "IS_OP" and above == 1 and steps[at - 1].opname == "LOAD_CONST" and steps[at - 1].argval is None:
+            return _TOLD
         elif name == "BINARY_OP":
             if above < 2:
                 # A number on the left tells by its own method, and one on the right of a whole number does.
                 if (above == 0 or is_moved) and not _is_whole(_other(steps, at, first, above)):
                     sites.append(step.offset)
                 if _makes_a_float(steps, at, first, above):
-                    return _TOLD
+                    return _FLOAT
             stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
         elif name in _MOVES:

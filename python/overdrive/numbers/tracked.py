@@ -48,7 +48,7 @@ class Book:
             self.look("the function makes very many numbers of it")
             return value
         numbers[text] = value
-        made: Number = (Tracked if type(value) is float else TrackedWhole)(value)
+        made: Number = float.__new__(Tracked, value) if type(value) is float else int.__new__(TrackedWhole, value)
         made.text, made.book = text, self
         self._made.append(made)
         return made
@@ -62,6 +62,10 @@ class Book:
         """Whether more was made of its one number than a place in which it stands."""
         return bool(self.looked or self.answers or len(self.floats) + len(self.wholes) > 1)
 
+    def gives_a_float(self) -> bool:
+        """Whether anybody but this book has a float of the call now, as whoever gives one to a function of C, by which it does not tell."""
+        return any(isinstance(number, Tracked) for number in _kept(self._made))
+
     def close(self) -> None:
         """After the call. What the program keeps of the numbers becomes plain."""
         for made in _kept(self._made):
@@ -72,10 +76,13 @@ class Book:
 
 
 class Tracked(float):
-    """A float of a call that is recorded, or one that was made of its numbers."""
+    """A float of a call that is recorded, or one that was made of its numbers. Who calls its class gets a plain one."""
 
     text: str
     book: Book
+
+    def __new__(cls, *arguments: Any) -> Any:
+        return float(*arguments)
 
 
 class TrackedWhole(int):
@@ -83,6 +90,9 @@ class TrackedWhole(int):
 
     text: str
     book: Book
+
+    def __new__(cls, *arguments: Any) -> Any:
+        return int(*arguments)
 
 
 Number = Tracked | TrackedWhole
@@ -96,7 +106,7 @@ def plain(value: Any) -> Any:
 
 def _kept(numbers: list[Number]) -> tuple[Number, ...]:
     """Those that others have than the list. How many counts a loop adds is not the same in all versions of Python."""
-    counts = [sys.getrefcount(number) for number in [*numbers, TrackedWhole()]]
+    counts = [sys.getrefcount(number) for number in [*numbers, int.__new__(TrackedWhole)]]
     nobodys = counts.pop() + 1  # the last one is not in `numbers`
     return tuple(number for number, count in zip(numbers, counts) if count > nobodys)
 
@@ -132,15 +142,20 @@ def _note_site(number: Number) -> None:
     number.book.sites.add((frame.f_code, frame.f_lasti))
 
 
-def _note_untold(number: Number) -> None:
+def _note_untold(number: Number, other: Any) -> None:
+    """The other one's method goes on, and tells nothing. A recording sees what a tensor makes of a float."""
+    import torch
+
     if isinstance(number, TrackedWhole):
         number.book.untold.setdefault(number.text, line_of_caller())
+    elif not isinstance(other, torch.Tensor):
+        number.book.look(f"the function gives it to an operator of {type(other).__name__}")
 
 
 def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
-            _note_untold(self)
+            _note_untold(self, other)
             return NotImplemented  # a tensor knows what to do
         _note_site(self)
         a, b = (plain(other), plain(self)) if swapped else (plain(self), plain(other))
@@ -156,7 +171,7 @@ def _arithmetic(name: str, symbol: str, function: Callable[[Any, Any], Any], swa
 def _comparison(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
-            _note_untold(self)
+            _note_untold(self, other)
             return NotImplemented
         _note_site(self)
         answer, text = function(plain(self), plain(other)), _text_of(self, other)
@@ -182,11 +197,19 @@ def _look(kind: type, name: str) -> Callable[..., Any]:
     return method
 
 
-_ARITHMETIC = (("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul), ("truediv", "/", operator.truediv),
+def _attribute(name: str) -> Any:
+    def attribute(self: Any) -> Any:
+        self.book.look(f"the function asks it for `{name}`")
+        return getattr(plain(self), name)
+
+    return property(attribute)
+
+
+ARITHMETIC = (("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul), ("truediv", "/", operator.truediv),
                ("floordiv", "//", operator.floordiv), ("mod", "%", operator.mod), ("pow", "**", operator.pow))
 _OF_BITS = (("and", "&", operator.and_), ("or", "|", operator.or_), ("xor", "^", operator.xor), ("lshift", "<<", operator.lshift),
             ("rshift", ">>", operator.rshift))
-_COMPARISONS = (("lt", "<", operator.lt), ("le", "<=", operator.le), ("gt", ">", operator.gt), ("ge", ">=", operator.ge),
+COMPARISONS = (("lt", "<", operator.lt), ("le", "<=", operator.le), ("gt", ">", operator.gt), ("ge", ">=", operator.ge),
                 ("eq", "==", operator.eq), ("ne", "!=", operator.ne))
 _LOOKS = ("__int__", "__float__", "__trunc__", "__floor__", "__ceil__", "__round__", "__hash__", "__str__", "__repr__", "__format__",
           "__divmod__", "__rdivmod__", "__getnewargs__", "__reduce_ex__", "__invert__", "is_integer", "as_integer_ratio", "hex",
@@ -196,16 +219,18 @@ _LOOKS = ("__int__", "__float__", "__trunc__", "__floor__", "__ceil__", "__round
 def _teach(kind: Any, usual: type) -> None:
     """The methods by which a kind of number tells what is made of it. Errors name it as the usual one."""
     kind.__name__ = usual.__name__
-    for name, symbol, function in (*_ARITHMETIC, *(_OF_BITS if usual is int else ())):
+    for name, symbol, function in (*ARITHMETIC, *(_OF_BITS if usual is int else ())):
         setattr(kind, f"__{name}__", _arithmetic(name, symbol, function, False))
         setattr(kind, f"__r{name}__", _arithmetic(name, symbol, function, True))
-    for name, symbol, function in _COMPARISONS:
+    for name, symbol, function in COMPARISONS:
         setattr(kind, f"__{name}__", _comparison(name, symbol, function))
     for name, symbol, one in (("neg", "-", operator.neg), ("pos", "+", operator.pos), ("abs", "abs", operator.abs)):
         setattr(kind, f"__{name}__", _sign(symbol, one))
     for name in _LOOKS:
         if hasattr(usual, name):
             setattr(kind, name, _look(usual, name))
+    for name in ("real", "imag"):
+        setattr(kind, name, _attribute(name))
     kind.__bool__ = lambda self: self.book.answered(f"bool({self.text})", bool(plain(self)))
 
 

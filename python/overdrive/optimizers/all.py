@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.native.recording import _refuse
 from overdrive.numbers.counters import Counter
 from overdrive.optimizers.one import Optimizer
@@ -111,8 +113,6 @@ class Optimizers:
 
     def rebind(self) -> bool:
         """Takes other optimizers under the names of these, as a cell of a notebook makes them. Whether there were any."""
-        import torch
-
         found = False
         for one, name in list(zip(self._all, self._names)):
             now = None if name is None else name.now()

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.native.recording import _refuse, _Unrecorded
 from overdrive.numbers.counters import Counter
 from overdrive.numbers.tracked import plain
@@ -62,8 +64,6 @@ class Optimizer:
 
     def refusal(self) -> str:
         """Why its step() cannot be recorded now; "" when it can."""
-        import torch
-
         name = type(self.optimizer).__name__
         if self._rule is None and not self._has_constants:
             return NOT_UNDERSTOOD.format(name)
@@ -110,8 +110,6 @@ class Optimizer:
                                                   for place in rule.switches):  # type: ignore[union-attr]
                 self.crossed = True
             if index == len(self._numbers):
-                import torch
-
                 self._numbers.append(torch.zeros(len(values), dtype=torch.float64))
                 self._written.append(())
             # No operator, which a recording would note.
@@ -249,8 +247,6 @@ class Optimizer:
             return self._step_of_ours(closure, quiet)
 
     def _step_of_ours(self, closure: Any, quiet: unwatched) -> Any:
-        import torch
-
         self.steps += 1
         if self._before is not None:
             self.optimizer._opt_called = True  # as the step() does that a scheduler has wrapped, for its warning
@@ -290,8 +286,6 @@ class Optimizer:
 
     def _take_changes(self, gradients: list[Any], after: list[Any]) -> None:
         """What the update makes of gradients in place, which the operator would not."""
-        import torch
-
         for gradient, copy in zip(gradients, after):
             if gradient.layout == torch.strided and not _same_bits(gradient, copy):
                 _refuse(f"The update of {type(self.optimizer).__name__} changes the gradients, as that of nesterov=True with foreach=True does; "
@@ -299,8 +293,6 @@ class Optimizer:
                 gradient.copy_(copy)
 
     def _update(self, group: dict[str, Any], numbers: Any, quiet: unwatched) -> None:
-        import torch
-
         rule = self._rule
         assert rule is not None
         parameters: list[Any] = []
@@ -371,8 +363,6 @@ def _are_same(values: tuple[Any, ...], written: tuple[Any, ...]) -> bool:
 
 def _spans_of(tensors: list[Any]) -> list[tuple[int, int]]:
     """Where the bytes of each begin and end, in order."""
-    import torch
-
     spans = []
     for tensor in tensors:
         if tensor.numel() > 0 and tensor.layout == torch.strided:
@@ -402,16 +392,12 @@ def _share_memory(these: list[Any], those: list[Any]) -> bool:
 
 def _has_another_type(state: Any, parameter: Any) -> bool:
     """Of what has an element for each of the parameter's. The count of steps is a float in any case."""
-    import torch
-
     return any(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and tensor.shape == parameter.shape and tensor.dtype != parameter.dtype
                for tensor in state.values())
 
 
 def _is_of_full_precision(parameter: Any) -> bool:
     """Of others an update of lists rounds at other places, which the first steps may not show."""
-    import torch
-
     return parameter.dtype in (torch.float32, torch.float64)
 
 
@@ -432,8 +418,6 @@ def _compare() -> Callable[[int, int, int], int]:
 
 def _same_bits(a: Any, b: Any) -> bool:
     """Of two tensors with the same sizes and type, on the CPU."""
-    import torch
-
     if a.numel() == b.numel() and a.is_contiguous() and b.is_contiguous() and not a.is_neg() and not b.is_neg():
         return _compare()(a.data_ptr(), b.data_ptr(), a.numel() * a.element_size()) == 0
     whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]

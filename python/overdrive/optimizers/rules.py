@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from overdrive.reads.optimizers import kind_of_optimizer
 
 # An optimizer that an older PyTorch has written may have none of these.
@@ -57,16 +59,12 @@ def _options(group: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 
 
 def rule_of(kind: Any) -> Rule | None:
-    import torch
-
     return {torch.optim.SGD: _SGD, torch.optim.Adam: _ADAM, torch.optim.AdamW: _ADAM, torch.optim.Adagrad: _ADAGRAD,
             torch.optim.Adamax: _ADAMAX, torch.optim.NAdam: _NADAM, torch.optim.RAdam: _RADAM}.get(kind)
 
 
 def has_constants(kind: Any) -> bool:
     """Whether its update has no number that changes with the steps: PyTorch's own is recorded, and its options are guards."""
-    import torch
-
     return kind in (torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Rprop)
 
 

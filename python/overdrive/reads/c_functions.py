@@ -60,7 +60,8 @@ inside item - given       | _functools.reduce _functools.cmp_to_key itertools.*
 inside new self -         | builtins.bytearray.* builtins.memoryview.* array.array.*
 - new - methods           | builtins.abs builtins.divmod builtins.pow builtins.round builtins.sum builtins.bin builtins.hex builtins.oct
 - new - methods           | builtins.chr builtins.ord
-- new - methods           | builtins.format builtins.str.* builtins.bytes.* builtins.int.* builtins.float.* builtins.complex.* builtins.bool.*
+- new - methods           | builtins.format builtins.str.* builtins.bytes.* builtins.bool.*
+number new - methods      | builtins.int.* builtins.float.* builtins.complex.* _operator.mod _operator.imod
 - new - methods           | _operator.*
 number new - methods      | math.* cmath.* _struct.* _json.* _statistics.*
 - new - given             | _sre.* re.* unicodedata.* _string.* _codecs.* zlib.* binascii.*

@@ -63,12 +63,12 @@ _SETTINGS = ("_set_", "set_num_threads", "set_num_interop_threads", "set_flush_d
 RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a replay does not; draw them outside of the function, or "
                   "with torch.rand().")
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
-CHECKPOINT = ("torch.utils.checkpoint() puts back the state of random numbers, which a replay does not; give it preserve_rng_state=False, if "
-              "nothing in it draws any, or leave it out.")
+CHECKPOINT = ("A function under torch.utils.checkpoint() draws random numbers, and the same once more in the backward, which a replay does not; draw "
+              "outside of it, or leave checkpoint() out.")
 # Files and folders whose code shows something or logs it.
 _SHOWS = {"logging", "warnings.py", "_py_warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
-# Modules whose functions read a float below everything that a float can tell.
-_READ_NUMBERS = ("math", "cmath", "numpy", "scipy", "struct", "_struct", "array", "_json", "_decimal", "_statistics")
+# Modules whose functions and classes read a float below everything that a float can tell, and are not seen when they are called.
+_READ_NUMBERS = {"numpy", "scipy", "struct", "_struct", "array", "ctypes", "datetime", "decimal", "json"}
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
              "_set_multithreading_enabled", "_set_autograd_fallback_mode")
 
@@ -141,6 +141,43 @@ def _is_called_by(frame: Any, file: str) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _may_read_unseen(code: types.CodeType, variables: dict[str, Any]) -> bool:
+    """Whether it may give a float to C without an event: to a class, a function of NumPy's, or one that another function calls."""
+    names = names_of(code)
+    tops = [*(_top(variables.get(name)) for name in names.globals), *(name.partition(".")[0] for name, _ in names.imports)]
+    called = [variables.get(name) for name in (*names.passed, *(chain[0] for chain in names.passed_chains))]
+    return (not _READ_NUMBERS.isdisjoint(tops) or any(_top(value) in ("math", "cmath") for value in called)
+            or any(name in names.globals or name in names.attributes for name in ("__import__", "import_module")))
+
+
+def _top(value: Any) -> str:
+    """The first part of the name of a module, or of that of a class or a function."""
+    name = getattr(value, "__name__" if isinstance(value, types.ModuleType) else "__module__", "")
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+class _PutBack:
+    """States of random numbers that torch.utils.checkpoint() puts back for what it computes again, until it sets them to where they were: nothing
+    has happened where nothing was drawn between."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, list[bytes]] = {}
+
+    def changes_nothing(self, generator: Any, frame: Any) -> bool:
+        """Before a state is set."""
+        states = self._states.setdefault(id(generator), [])
+        if any(each.f_code.co_name == "fork_rng" for each in _frames(frame)):
+            return bool(states) and states.pop() == self._bytes(generator.get_state())
+        state = frame.f_locals.get("new_state")
+        if state is not None:
+            states.append(self._bytes(state))
+        return state is not None
+
+    def _bytes(self, state: Any) -> bytes:
+        # No operator, which a recording would have.
+        return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def _is_in_an_import(frame: Any) -> bool:
@@ -321,6 +358,7 @@ class Watcher:
         self.book: Any = None
         # Whether it notes the code that runs now.
         self.looks = False
+        self._put_back = _PutBack()
         self._found = Found()
         # Of code that has run, by its address: itself, so that no other comes there, and whose it is.
         self._kinds: dict[int, tuple[types.CodeType, str]] = {}
@@ -389,8 +427,9 @@ class Watcher:
             self._note_entry(kind, frame, value)
             return
         # PyTorch's own finds parameters, buffers and children, which have guards.
-        for find in finds_of(code) if kind in ("user", PURE) else ():
-            if find.name[0] != "const":
+        finds = [find for find in finds_of(code) if find.name[0] != "const"] if kind in ("user", PURE) else []
+        if finds and not _is_in_an_import(frame):
+            for find in finds:
                 self.by_names.note(find, frame)
         if kind == PURE:
             return
@@ -414,9 +453,7 @@ class Watcher:
             if _is_in_an_import(frame):
                 return
             self.codes[code, id(frame.f_globals)] = frame.f_globals
-        if self.book is not None and any(getattr(frame.f_globals.get(name), "__name__", "") in _READ_NUMBERS
-                                         for name in names_of(code).globals):
-            # Functions of NumPy are not seen when they are called.
+        if self.book is not None and self.book.floats and _may_read_unseen(code, frame.f_globals):
             self.book.look("the function names a module that may read it")
         self.keep(frame.f_locals.values())
 
@@ -499,6 +536,8 @@ class Watcher:
         name = str(getattr(function, "__name__", ""))
         depends = name in _NOTED or name.startswith(_SETTINGS)
         text = _reason_of_call(name, function, frame) if depends else None
+        if text is CHECKPOINT and self._put_back.changes_nothing(function.__self__, frame):
+            text = ""
         row = row_of(function)
         if text is None and row is None:
             file = frame.f_code.co_filename
@@ -508,7 +547,7 @@ class Watcher:
             self._refuse(text)
         elif row is not None and not depends:
             reads_numbers = row.reads == "number"
-            if reads_numbers and self.book is not None:
+            if reads_numbers and self.book is not None and self.book.gives_a_float():
                 self.book.look(f"the function calls {name}(), which may read it")
             under_the_gil().overdrive_python_know(ctypes.py_object(function), int(reads_numbers))
 

@@ -206,6 +206,8 @@ class _Finder:
             if name in METHODS and len(given) >= METHODS[name]:
                 is_bound = len(given) == METHODS[name]
                 self._add(of if is_bound else given[0], given[0 if is_bound else 1])
+            elif name == "__get__" and given:  # of a descriptor, which may be that of any attribute
+                self._add(given[0], OTHER)
             elif of[0] == "dict" and name in _OF_DICTS and given:
                 self._open[of[1]] = []
                 self._add(of[2], given[0])

@@ -21,6 +21,8 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DEL
 _TAKEN_BY_CALLS = {"CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}
 # Handlers of these take an attribute that is missing for an answer.
 _TAKES_MISSING = ("AttributeError", "Exception", "BaseException")
+# Attributes of functions and frames that lead to all globals.
+_ALL_GLOBALS = ("__globals__", "__builtins__", "f_globals", "f_builtins")
 _FILLS_TEXTS = ("format", "format_map", "vformat")
 # Functions that take names: another one that calls them hides which.
 NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
@@ -84,6 +86,8 @@ class Names:
                 self._global(code, steps, index, where)
             elif name in _ATTRIBUTES and step.argval:
                 self.attributes.setdefault(str(step.argval), where)
+                if step.argval in _ALL_GLOBALS:
+                    self.any_global = self.any_global or where
                 # What is deleted is there in one call, and is not in the next.
                 if name == "DELETE_ATTR" or any(begin <= step.offset < end for begin, end in caught):
                     self.caught.setdefault(str(step.argval), where)

@@ -6,7 +6,6 @@ no guard.
 """
 from __future__ import annotations
 
-import array
 import collections
 import copy
 import functools
@@ -31,7 +30,7 @@ from overdrive.reads.walk_notes import Notes
 from overdrive.reads.walk_objects import CACHED
 from overdrive.reads.walk_places import NOT_FOLLOWED, has_attributes
 from overdrive.values.modules import is_scripted
-from overdrive.values.read import ANSWER, CONTENTS
+from overdrive.values.read import ANSWER, CELL, CONTENTS
 from overdrive.values.same import is_all_numbers, is_array, is_number
 
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
@@ -44,7 +43,9 @@ _GROWS = ("reads", "of_torch", "modules", "refusals", "leaves", "generators", "_
           "_opened", "_all_globals", "_in_classes", "_of_owner", "_of_own_object", "_not_in_classes", "_names_of_kind", "_asked_of_kind",
           "_torchs_functions")
 # What is looked at otherwise than by its attributes. One of a class of the program's has these, too.
-_NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, bytearray, array.array, types.ModuleType, weakref.ref, io.IOBase)
+_NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, types.ModuleType, weakref.ref, io.IOBase)
+# Slots of C that take any attribute of what they are given.
+_NAMERS = (*METHODS, "__get__")
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _LOCK = type(threading.Lock())
 # What goes through a dict.
@@ -164,13 +165,15 @@ class Walk(Containers):
             self._into(value.__self__, name.rpartition(".")[0] or "self", where, depth + 1)
             self._into(value.__func__, name, where, depth + 1)
         elif kind is types.WrapperDescriptorType:
-            if value.__name__ in METHODS:
+            if value.__name__ in _NAMERS:
                 self._refuse_namer(value, name)
         elif kind is types.BuiltinFunctionType:
             self._c_function(value, name, where, depth)
         elif kind is types.MethodWrapperType:
             if value.__name__ in METHODS:
                 self._found.note_object(value.__self__, "", where)
+            elif value.__name__ in _NAMERS:
+                self._refuse_namer(value, name)
             self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
         elif kind in _VIEWS:
             self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
@@ -214,11 +217,11 @@ class Walk(Containers):
             else:
                 self._read(CONTENTS, value, None, f"the content of {name}", where, depth)
         elif kind is types.CellType:
-            return
+            self._read(CELL, value, None, f"{name}.cell_contents", where, depth)
         elif is_array(value):
             self._array(value, name, where, depth)
         else:
             self._object(value, name, where, depth)
-        if isinstance(value, _NOT_BY_ATTRIBUTES) and has_attributes(value):
+        if (isinstance(value, _NOT_BY_ATTRIBUTES) or is_array(value)) and kind is not types.ModuleType and has_attributes(value):
             self._named[id(value)] = (value, name, where, depth)
             self._instance(value, name, depth)

@@ -17,7 +17,8 @@ from overdrive.values.read import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, VALUES, Re
 MOST_ITEMS = 1024
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
-_OF_CLASSES_IN_C = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType,
+_KEPT_BY_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_OF_CLASSES_IN_C = (*_KEPT_BY_C, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 # Modules of classes that add no attribute to an object.
 _OF_NO_OBJECT = ("builtins", "abc", "typing", "collections.abc", "_collections_abc")
@@ -71,10 +72,11 @@ class Classes(Globals):
         return found
 
     def _slots_of(self, kind: type) -> list[str]:
+        """What C keeps of an object by name."""
         found = self._slots.get(kind)
         if found is None:
             found = self._slots[kind] = [key for each in kind.__mro__ for key, member in vars(each).items()
-                                         if isinstance(member, types.MemberDescriptorType)]
+                                         if isinstance(member, _KEPT_BY_C) and key not in _OF_EACH_CLASS]
         return found
 
     def _names_for(self, kind: type) -> dict[str, str]:

@@ -9,6 +9,7 @@ import functools
 import gc
 import io
 import os
+import re
 import sys
 import threading
 import types
@@ -22,9 +23,9 @@ from overdrive.reads.names import NAMERS
 from overdrive.reads.owners import is_the_programs, kind_of
 from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_classes import MOST_ITEMS, Classes, _function_in
-from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
+from overdrive.reads.walk_places import NOT_FOLLOWED, has_attributes, is_pythons_own
 from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KEYS, KIND, SIZE, VALUES, Read
-from overdrive.values.same import FUNCTION_OF_C, is_array
+from overdrive.values.same import FUNCTION_OF_C, is_array, is_number
 
 # Results of a cache that are looked at.
 _MOST_CACHED = 1024
@@ -35,6 +36,9 @@ _OF_FUNCTIONS = ("__annotations__", "__code__", "__defaults__", "__doc__", "__kw
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
 _TEXTS = ("repr", "str", "format", "ascii")
+# Classes of C whose objects have the same items for ever.
+_ITEMS_STAY = (re.Match, types.GenericAlias, types.UnionType)
+_OF_CONTAINERS = ("__getitem__", "__len__", "__contains__")
 CACHED = type(functools.lru_cache(int))
 # Of a module, what Python puts there.
 _OF_MODULES = ("__builtins__", "__cached__", "__doc__", "__file__", "__loader__", "__name__", "__package__", "__path__", "__spec__")
@@ -87,7 +91,10 @@ class Objects(Classes):
         elif hasattr(kind, "__next__") and not isinstance(_function_in(kind.__next__), types.FunctionType):
             self.refusals.append(_REFUSED.format(f"may take values from `{name}`, an iterator that lives on", "take them (next()) outside of the "
                                                  "function"))
-        elif not is_pythons_own(kind):
+        elif has_attributes(value) or not is_pythons_own(kind):
+            if _is_a_container_of_c(kind) and not is_number(value):
+                what = f"may look into `{name}`, of a class of C ({kind.__module__}.{kind.__name__})"
+                self.refusals.append(_REFUSED.format(what, "take the items outside"))
             self._instance(value, name, depth)
 
     def _whole_module(self, module: Any, name: str, depth: int) -> None:
@@ -102,8 +109,8 @@ class Objects(Classes):
     def _settings_of(self, module: Any, name: str, depth: int) -> None:
         """Of PyTorch, which a class of the module asks C for, as torch.backends.cudnn.benchmark."""
         for key, each in vars(type(module)).items() if type(module) is not types.ModuleType else ():
-            if key in self._attributes and callable(getter := getattr(each, "getter", None)):
-                self._read(ANSWER, getter, None, f"{name}.{key}", self._attributes[key], depth)
+            if key in self._attributes and hasattr(type(each), "__set__"):
+                self._read(ANSWER, functools.partial(getattr, module, key), None, f"{name}.{key}", self._attributes[key], depth)
 
     def _program_names(self, key: str) -> bool:
         """Whether code of the program's own does, and not of a library alone."""
@@ -144,8 +151,9 @@ class Objects(Classes):
             if functions := self._functions_of_torch(kind):
                 self._absent_in(own).add_table(functions, name)
         self._class_values(kind, own, name, depth)
-        for key in self._slots_of(kind):
-            if key in names or any(piece in key for piece in pieces):
+        is_hidden = own is None and kind.__dictoffset__ != 0
+        for key in [*self._slots_of(kind), *(names if is_hidden else ())]:
+            if (key in names or any(piece in key for piece in pieces)) and _is_kept(value, key):
                 self._read(ATTRIBUTE, value, key, f"{name}.{key}", names.get(key, ""), depth)
 
     def _looks_into_spaces(self) -> str:
@@ -243,6 +251,18 @@ class Objects(Classes):
                 self._read(ENTRY, entries, key, f"{name}()", where, NOT_FOLLOWED)
         if cached.cache_info().maxsize:
             self._read(ANSWER, _drops_of(cached), None, f"the cache of {name}()", where, NOT_FOLLOWED)
+
+
+def _is_kept(value: Any, key: str) -> bool:
+    """Whether an attribute that C gives is a value, and not made anew of others when it is asked."""
+    found = getattr(value, key, None)
+    return is_number(found) or found is getattr(value, key, None)
+
+
+def _is_a_container_of_c(kind: type) -> bool:
+    """Whether C has its items, and nobody knows which: a class that is none of Python's own and no type of NumPy's."""
+    return any(isinstance(vars(each).get(key), types.WrapperDescriptorType) for each in kind.__mro__ for key in _OF_CONTAINERS
+               if each not in _ITEMS_STAY and each.__module__.partition(".")[0] != "numpy")
 
 
 def named_by(names: Mapping[str, str], pieces: Mapping[str, str], key: str) -> str:

@@ -123,6 +123,6 @@ def is_pythons_own(kind: type) -> bool:
 
 
 def has_attributes(value: Any) -> bool:
-    """Whether a number, a text or a container is of a class of the program, with attributes beside what it is."""
+    """Whether an object may have attributes beside what its class in C keeps: some of its own, or those of a class of the program."""
     kind = type(value)
-    return bool(kind.__flags__ & MADE_IN_PYTHON) and not is_torchs(kind.__module__)
+    return bool(kind.__dictoffset__ or kind.__flags__ & MADE_IN_PYTHON) and not is_torchs(kind.__module__)

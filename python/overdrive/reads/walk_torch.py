@@ -53,7 +53,7 @@ class OfTorch(Objects):
         self._attributes_of_a_tensor(tensor, name, depth)
         pieces = self._found.pieces_of(tensor)
         self._whole_of(tensor.__dict__, (), pieces, name, depth)
-        for key in ("requires_grad", "is_leaf", "_version", "grad"):
+        for key in ("requires_grad", "is_leaf", "retains_grad", "_version", "grad"):
             where = named_by(self._attributes, pieces, key)
             # No operator gives a gradient to what needs none, but the program may. Of objects that nobody knows, none is asked for its version.
             if where and not (key == "_version" and (tensor.is_inference() or where in self._found.anywhere.values())) and not (

@@ -10,7 +10,7 @@ from typing import Any
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
-from overdrive.native.recording import _refuse
+from overdrive.native.recording import Refusal, _refuse
 from overdrive.step.file import save_steps
 from overdrive.step.methods import Method, itself
 from overdrive.step.quick import StepQuick
@@ -24,8 +24,8 @@ from overdrive.values.same import frozen
 _REPLAYED: Any = object()
 
 
-# Of the error of a compared replay; and how many values that it may come from are told.
-_DIFFERS, _MOST_MOVED = "a replay differs from the eager call", 8
+# Values that are told where a compared replay differs.
+_MOST_MOVED = 8
 
 
 class CapturedStep(Method, StepQuick):
@@ -138,7 +138,7 @@ class CapturedStep(Method, StepQuick):
     def _eager_without_values(self, inputs: Any) -> Any:
         """No recordings are for the call's values, and none are made."""
         try:
-            return self._eager(inputs, self._given_up or self._eager_reason)
+            return self._eager(inputs, self._given_up)
         finally:
             self._budget.end(True)
 
@@ -147,10 +147,10 @@ class CapturedStep(Method, StepQuick):
         self._rest -= 1
         budget = self._budget
         if not budget.timing:
-            return self._eager(inputs, self._eager_reason)
+            return self._eager(inputs)
         budget.tick(False, 1)
         try:
-            return self._eager(inputs, self._eager_reason)
+            return self._eager(inputs)
         finally:
             budget.end_plain()
             if not self._rest:
@@ -179,7 +179,7 @@ class CapturedStep(Method, StepQuick):
             self._budget.drop()
             if error is None:
                 walk = self._last_walk
-                if walk is not None and _DIFFERS in str(raised) and (moved := walk.moved({**self._own, **self._settings})):
+                if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
                     raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.") from None
                 raise
             raise error from None
@@ -193,9 +193,11 @@ class CapturedStep(Method, StepQuick):
         return ("A mode of Python is active, as torch.set_default_device() makes one, and calls inside of it run eagerly; "
                 "call the step outside of the mode.")
 
-    def _eager(self, inputs: Sequence[Any], reason: str) -> Any:
+    def _eager(self, inputs: Sequence[Any], reason: str = "") -> Any:
+        """The function. ``reason``: why; "": as for the call before."""
         self._python_calls += 1
-        self._eager_reason = reason
+        if reason:
+            self._eager_reason = Refusal(reason)
         self._count_run()
         return self._plainly(inputs)
 

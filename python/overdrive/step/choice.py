@@ -1,14 +1,13 @@
 """Which recordings a call belongs to, and when new ones are made."""
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.native.library import OverdriveError, call
-from overdrive.native.library import text as text_of
+from overdrive.native.recording import Refusal, refusal_of
 from overdrive.numbers.call_numbers import CallNumbers, opened
 from overdrive.optimizers.all import Optimizers
 from overdrive.step.budget import TIMED, Budget
@@ -25,14 +24,14 @@ _MANY_WAYS = "The function goes many ways by numbers that it counts itself, and 
 _MOST_RUNS = 8
 # Runs after which plain calls are timed: before, two recordings are on their way to their first replays.
 _RUNS_UNTIMED = 8
+# Replays after which plain calls are timed beside them: a short program has no more.
+_REPLAYS_UNTIMED = 24
 # Sets of values without recordings that are remembered, to see whether they come again.
 _MOST_SEEN = 64
 # Recordings with open numbers for the ways that the function goes by them, and by what it counts.
 _MOST_BRANCHES, _MOST_WAYS = 4, 16
 # Of values that the function read.
 _MOST_SETS = 64
-# What the reason of the rest before ends with.
-_OF_A_REST = re.compile(r" The next \d+ calls run eagerly\.$")
 
 
 def same_form(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
@@ -72,7 +71,7 @@ class StepChoice(StepTexts):
             if numbers is not None:
                 key = (numbers.template, *key[1:])
             elif self._counters:
-                self._eager_reason = _MANY_WAYS
+                self._eager_reason = Refusal(_MANY_WAYS)
                 return None
             if not self._may_begin(reason, reason == "" or numbers is not None or self._comes_again(key, value)):
                 return None
@@ -184,7 +183,7 @@ class StepChoice(StepTexts):
 
     def _time_plain_calls(self) -> None:
         """This call is plain, and so are the next ones, which are timed."""
-        self._eager_reason = self.refusal() or self._reason_of_last_call()
+        self._eager_reason = (self._reason() or self._reason_of_last_call())._replace(rest=0)
         self._rest = TIMED
         self._budget.time_calls()
 
@@ -195,18 +194,19 @@ class StepChoice(StepTexts):
         if self._runs_in_turn > _MOST_RUNS:
             self._begin_rest(self._eager_reason, self._budget.rest(owed, self._rests))
 
-    def _of_no_gain(self, reason: str) -> str:
-        refusal = "" if self.stats()["replayed"] else text_of("Capture.refusal", self._capture)
-        return refusal or ("Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
-                f"{reason or self._reset_reason or 'other arguments'}.")
+    def _of_no_gain(self, reason: str) -> Refusal:
+        refusal = Refusal() if self.stats()["replayed"] else refusal_of("Capture.refusal", self._capture)
+        return refusal or Refusal(
+            "Recordings are made so often, and fit so seldom, that nothing is gained, and no more are made for now. The last reason: "
+            f"{reason or self._reset_reason or 'other arguments'}.")
 
-    def _begin_rest(self, reason: str, calls: int) -> None:
+    def _begin_rest(self, reason: Refusal, calls: int) -> None:
         self._rest = calls
         self._rests += 1
         self._close(min(self._budget.state(self._owed()), 1) if self._budget.eager else 0)
         if self._shared.closed & 3:
             self._runs_in_turn = _MOST_RUNS - 1  # the first look may begin a recording, and the second shows it
-        self._eager_reason = f"{_OF_A_REST.sub('', reason)} The next {calls} calls run eagerly."
+        self._eager_reason = reason._replace(rest=calls)
 
     def _note_run(self) -> None:
         """The call under way has run the function, and no replay."""
@@ -232,15 +232,17 @@ class StepChoice(StepTexts):
             self._close(state)
             self._eager_reason = self._of_no_gain("") if state > 1 else self._eager_reason
             return
-        reason = self.refusal() or self._reason_of_last_call()
-        self._begin_rest(reason if reason.endswith(".") else f"{reason}.", budget.rest(owed, self._rests))
+        self._begin_rest(self._reason() or self._reason_of_last_call(), budget.rest(owed, self._rests))
 
     def _note_replay(self) -> None:
         """The call under way has found its values anew before the replay, or is timed."""
         budget = self._budget
         budget.end(False)
         if budget.timing == 1 and budget.wants_plain_calls():
-            self._time_plain_calls()
+            if self.stats()["replayed"] < _REPLAYS_UNTIMED:
+                budget.time_calls()
+            else:
+                self._time_plain_calls()
         elif budget.timing == 1:
             self._compare_times()
 

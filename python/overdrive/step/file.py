@@ -38,12 +38,6 @@ class LoadedStep:
         results = self._call(self._step, function, list(inputs))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def recorded_times(self, function: str | None = None) -> list[tuple[float, float, int]]:
-        """Of each program of the function, where the file was written: the seconds of a replay, those of the fastest eager call,
-        and of how many eager calls (``capture(eager_calls=)``); 0 where that is not known."""
-        replays, eager, calls = call("Step.recorded_times", self._step, self.functions[0] if function is None else function)
-        return list(zip(replays, eager, calls))
-
     def named_tensors(self) -> dict[str, Any]:
         """Every tensor of the step. They are its own: what is copied into them is seen."""
         names, tensors = call("Step.named_tensors", self._step)

@@ -13,7 +13,7 @@ from overdrive.effects.left import Left, can_be_left
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
-from overdrive.native.recording import _refuse
+from overdrive.native.recording import STILL_RECORDED, Refusal, _refuse
 from overdrive.reads.code import is_watched
 from overdrive.step.api import _REPLAYED, CapturedStep
 from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
@@ -72,7 +72,7 @@ class CapturedPart(CapturedStep):
             self._python_calls += 1
             return self._function(*inputs, **keywords)
         if self._is_in_a_mode():
-            self._eager_reason = self._reason_for_python()
+            self._eager_reason = Refusal(self._reason_for_python())
             return self._beside(inputs, keywords)
         if (self._given_up or _again.is_running or is_watched()
                 or not self._busy.acquire(blocking=False)):
@@ -99,16 +99,16 @@ class CapturedPart(CapturedStep):
         if are_tensors:
             self._not_taken = 0
         elif (other := others_in(template := form_of((inputs, keywords), tensors))) is not None:
-            self._eager_reason = (f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
-                                  "name it.")
+            self._eager_reason = Refusal(f"An argument is of {type(other)!r}; give its tensors and numbers one by one, or let the function "
+                                         "name it.")
             self._not_taken += 1
             if self._not_taken > _MOST_NOT_TAKEN and not self.stats()["replayed"]:
-                self._given_up = self._eager_reason
+                self._given_up = self._eager_reason.text
             return _NOT_TAKEN
         self._not_taken = 0
         facts = self._facts.of(tensors)
         if facts is None:
-            self._eager_reason = SUBCLASS
+            self._eager_reason = Refusal(SUBCLASS)
             return _NOT_TAKEN
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")
@@ -167,29 +167,27 @@ class CapturedPart(CapturedStep):
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
-        self._resting = self._eager_reason = reason
+        self._resting, self._eager_reason = reason, Refusal(reason)
 
     def reset(self) -> None:
         super().reset()
         self._resting, self._not_taken = "", 0
 
-    def refusal(self) -> str:
-        text = super().refusal() or self._resting
+    def _reason(self) -> Refusal:
+        reason = super()._reason() or Refusal(self._resting)
         counts = self.stats()
         if not counts["calls"]:
-            return ("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
-                    "overdrive.captured(model.method), or a function that calls it.")
-        if not text or self._resting or self._given_up or self._rest:
-            return text
-        if counts["eager"] == counts["calls"] > 4 and text.startswith("Calls are still recorded"):
-            return ("No backward has come through it yet, which is recorded with the call; where none will, call it under "
-                    "torch.no_grad(). A function that calls backward() itself is a step: overdrive.capture(function, optimizer=optimizer).")
-        return text
+            return Refusal("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "
+                           "overdrive.captured(model.method), or a function that calls it.")
+        if reason.kind == STILL_RECORDED and counts["eager"] == counts["calls"] > 4 and not (self._resting or self._rest):
+            return Refusal("No backward has come through it yet, which is recorded with the call; where none will, call it under "
+                           "torch.no_grad(). A function that calls backward() itself is a step: overdrive.capture(function, optimizer=optimizer).")
+        return reason
 
     def _run_plainly(self, reason: str) -> None:
         self.rest(f"{reason} Calls run eagerly. always=True or OVERDRIVE_CAPTURE_ALWAYS=1 replays them nevertheless.")
 
-    def _eager(self, inputs: Any, reason: str) -> Any:
+    def _eager(self, inputs: Any, reason: str = "") -> Any:
         return self._beside(*inputs)
 
     def _beside(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from overdrive.native.library import address_of, call
-from overdrive.native.recording import _Told, _told
+from overdrive.native.recording import OF_THIS_CALL, Refusal, _Told, _told
 from overdrive.reads.code import Watcher, line_of_caller
 from overdrive.reads.steps import steps_of
 
@@ -142,31 +142,24 @@ def _note_operator(name: bytes) -> None:
     lines.setdefault(name.decode(errors="replace"), {})[line_of_caller()] = None
 
 
-def with_lines(text: str, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:
+def with_lines(refusal: Refusal, reasons: dict[str, str], lines: dict[str, dict[str, None]]) -> str:
     """A refusal with its line, and the others of the same recording. A difference between two recordings has no line; its
     operator has those at which the last recording called it."""
-    where = reasons.get(text, "") or _line_of_operator(text, lines)
-    told = [in_python(text) + (f" ({where})" if where else "")]
+    text = refusal.text
+    where = reasons.get(text, "") or _line_of_operator(refusal.operator, lines)
+    told = [("The last call was eager: " if refusal.kind == OF_THIS_CALL else "") + in_python(text) + (f" ({where})" if where else "")]
     told += [in_python(reason) + (f" ({line})" if line else "") for reason, line in reasons.items() if reason != text]
     return " Also: ".join(told)
 
 
-def _line_of_operator(text: str, lines: dict[str, dict[str, None]]) -> str:
-    for name in re.findall(r"\w+::\w+(?:\.\w+)?", text):
-        known = [line for line in lines.get(name, ()) if line]
-        if known:
-            return known[0] if len(known) == 1 else "one of " + ", ".join(known[:_MOST_LINES]) + (
-                " ..." if len(known) > _MOST_LINES else "")
-    return ""
+def _line_of_operator(name: str, lines: dict[str, dict[str, None]]) -> str:
+    known = [line for line in lines.get(name, ()) if line]
+    if len(known) < 2:
+        return "".join(known)
+    return "one of " + ", ".join(known[:_MOST_LINES]) + (" ..." if len(known) > _MOST_LINES else "")
 
 
 def in_python(text: str) -> str:
-    """Options as Python spells them, and no trace of C++."""
-    text = re.sub(r"\nException raised from .*?(\n(?!frame #)|\Z)", r"\1", text, flags=re.S)
-    if text.startswith("aten::lift_fresh uses memory"):
-        return ("torch.tensor(), torch.from_numpy() or an index makes a tensor of an array of more than 1 MiB in the middle of the step; "
-                "make the tensor outside of the function.")
+    """Options as Python spells them."""
     text = text.replace("(CaptureOptions::programs)", "(programs=); pad batches to a few sizes, or give more programs")
-    text = re.sub(r"^(the step|anomaly mode|autocast|hooks on|a forward-mode|called inside)", r"The last call was eager: \1",
-                  text)
     return re.sub(r"(?<!\w)\.(optimizer|modules|programs|constant_numbers|constant_modes)\b", r"\1=", text)

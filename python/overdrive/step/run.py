@@ -15,7 +15,7 @@ from overdrive.effects.schedulers import is_scheduler
 from overdrive.effects.surroundings import changed_since, surroundings, without_collections
 from overdrive.native.dynamo import around
 from overdrive.native.library import call
-from overdrive.native.recording import _refuse, _Unrecorded
+from overdrive.native.recording import Refusal, _refuse, _Unrecorded
 from overdrive.optimizers.one import NOT_UNDERSTOOD
 from overdrive.optimizers.rules import is_understood
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
@@ -169,7 +169,7 @@ class StepRun(StepApart):
                         value = self._apply(inputs)
             watched = _budget.clock() - began if began else 0
             if began and self._budget.is_short(watched):
-                self._begin_rest(SHORT, _CALLS_OF_SHORT)
+                self._begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
             elif began and self._is_part and self._budget.may_be_short(watched):
                 self._time_plain_calls()
             watcher.keep(self._objects)

@@ -16,6 +16,7 @@ from overdrive.native.dynamo import tell_dynamo
 from overdrive.native.library import address_of, call, check_python, function as function_of
 from overdrive.native.modes import let_higher_order_through, looks_at_modes
 from overdrive.native.quick import Quick
+from overdrive.native.recording import Refusal
 from overdrive.numbers.call_numbers import Shared
 from overdrive.numbers.counters import Counter
 from overdrive.optimizers.all import Optimizers
@@ -166,7 +167,7 @@ class StepState:
         self._progress = 0
         self._reset_reason = ""
         self._given_up = ""
-        self._eager_reason = ""
+        self._eager_reason = Refusal()
         # Of each refusal those of the same recording, with their lines.
         self.reasons: dict[str, dict[str, str]] = {}
         # Of the last recording each operator with the lines that called it.

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from overdrive.step.api import capture
 from overdrive.tools.compare import _Saved, _state_of
 from overdrive.tools.engine import installed, switch_off, switch_on
@@ -63,8 +65,6 @@ def advise(step: Callable[..., Any], *inputs: Any, optimizer: Any = None, steps:
     >>> overdrive.advise(train, torch.randn(4, 8), steps=5).way
     'captured'
     """
-    import torch
-
     if steps < 1:
         raise ValueError(f"advise was given steps={steps}, and takes 1 and more")
     named = _state_of(step) if state is None else {f"state[{index}]": item for index, item in enumerate(state)}

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from overdrive.reads.reachable import named_in
 from overdrive.tools.engine import installed, switch_off, switch_on
 
@@ -56,8 +58,6 @@ def interval(ratios: Iterable[float]) -> tuple[float, float]:
 
 def _state_of(step: Callable[..., Any]) -> dict[str, Any]:
     """Objects with a state (modules, optimisers, schedulers, scalers) that the step can reach by name."""
-    import torch
-
     state: dict[str, Any] = {}
     for name, value in named_in(step):
         items = enumerate(value) if isinstance(value, (list, tuple)) else [(None, value)]
@@ -73,8 +73,6 @@ class _Saved:
     """A copy of everything that training changes, and the way back to it."""
 
     def __init__(self, state: dict[str, Any]) -> None:
-        import torch
-
         self._state = state
         self._dicts = {name: copy.deepcopy(o.state_dict()) for name, o in state.items() if hasattr(o, "state_dict")}
         tensors = [tensor for _, tensor in self._named_tensors()]
@@ -86,8 +84,6 @@ class _Saved:
         self._accelerator = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
-        import torch
-
         for name, item in self._state.items():
             if isinstance(item, torch.Tensor):
                 yield name, item
@@ -96,8 +92,6 @@ class _Saved:
                     yield f"{name}.{inner}", tensor
 
     def restore(self) -> None:
-        import torch
-
         for name, saved in self._dicts.items():
             self._state[name].load_state_dict(copy.deepcopy(saved))
         with torch.no_grad():
@@ -137,8 +131,6 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _same_bits(a: Any, b: Any) -> bool:
-    import torch
-
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return type(a) is type(b) and (a == b or (a != a and b != b))
     if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
@@ -150,8 +142,6 @@ def _same_bits(a: Any, b: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    import torch
-
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from overdrive.values.forms import filled, form_of, others_in
 from overdrive.values.keys import Number, Same
 from overdrive.values.same import is_number
@@ -38,8 +40,6 @@ class Given:
     are one object."""
 
     def __init__(self, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-        import torch
-
         self._tensor = torch.Tensor
         self.tensors: list[Any] = []
         # Those that are no containers of tensors and numbers.

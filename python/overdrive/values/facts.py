@@ -5,6 +5,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from overdrive.values.same import is_number
 
 SUBCLASS = ("An argument is a tensor of a class of its own, and a replay does not call what the class overrides; give a plain tensor "
@@ -15,8 +17,6 @@ RESULT_OF_A_CLASS = ("The function returns a tensor of a class of its own, and a
 
 
 def is_of_a_class(tensor: Any) -> bool:
-    import torch
-
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -39,8 +39,6 @@ class Facts:
     """Those that the code of one captured function names."""
 
     def __init__(self, is_part: bool) -> None:
-        import torch
-
         self._is_part = is_part
         self._names: set[str] = set()
         self._asked: list[Callable[[Any], Any]] = []

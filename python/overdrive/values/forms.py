@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from overdrive.values.keys import Number
 from overdrive.values.same import is_number
 
@@ -30,8 +32,6 @@ class _Node:
 def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
     """The structure of a result, whose tensors go to ``leaves``. With ``objects`` those of plain classes, which go there,
     are taken apart, too."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         leaves.append(value)
         return "tensor"
@@ -59,8 +59,6 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
 
 def form_of_tensors(inputs: Sequence[Any], leaves: list[Any]) -> Any:
     """What form_of() makes of ``(inputs, {})``, one object for each number of tensors; None where one is something else."""
-    import torch
-
     for value in inputs:
         if not isinstance(value, torch.Tensor):
             return None
@@ -98,8 +96,6 @@ def without_inputs(form: Any, leaves: list[Any], inputs: Sequence[Any]) -> Any:
 
 def _is_plain(value: Any) -> bool:
     """Whether the attributes are all there is to an object: a cache of keys and values, a distribution."""
-    import torch
-
     kind = type(value)
     has_new = kind.__new__ is not object.__new__  # type: ignore[comparison-overlap]
     if isinstance(value, (torch.nn.Module, type)) or has_new or hasattr(kind, "__del__"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
+
 from overdrive.values.same import same_value
 
 
@@ -47,24 +49,26 @@ class Same:
 
 
 def _counts_by_value(value: Any) -> bool:
-    import torch
-
     return isinstance(value, (torch.device, range, slice))
 
 
 def other_number(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
     for index, (a, b) in enumerate(zip(before, now)):
         if a != b and isinstance(a, Number) and isinstance(b, Number):
-            return f"argument {index + 1}, a number ({a.value!r}, then {b.value!r})"
+            return f"argument {index + 1}, {_kind_of(b.value)} ({a.value!r}, then {b.value!r})"
         if a != b and isinstance(a, Same) and isinstance(b, Same):
             return f"argument {index + 1}, an object of {type(b.value).__name__}; give its tensors and numbers one by one"
     return _other_inside(before, now, "") or "the arguments: which are numbers, and which are one tensor"
 
 
+def _kind_of(value: Any) -> str:
+    return "a number" if type(value) in (int, float, complex) else "a flag" if type(value) is bool else f"a value of {type(value).__name__}"
+
+
 def _other_inside(before: Any, now: Any, name: str) -> str:
     """The first number of a structure that is another one in the other, with the keyword or the key that leads to it."""
     if isinstance(before, Number) and isinstance(now, Number):
-        return f"{name or 'an argument'}, a number ({before.value!r}, then {now.value!r})" if before != now else ""
+        return f"{name or 'an argument'}, {_kind_of(now.value)} ({before.value!r}, then {now.value!r})" if before != now else ""
     if type(before) is not tuple or type(now) is not tuple or len(before) != len(now):
         return ""
     if before and before[0] is dict and now[0] is dict:

@@ -4,13 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from overdrive.values.read import ENTRY, KEYS, KIND, VALUES, Read
 
 
 def is_scripted(module: Any) -> bool:
     """Made by TorchScript, which keeps what the module has where no guard looks."""
-    import torch
-
     return isinstance(module, torch.jit.ScriptModule)
 
 

@@ -5,6 +5,8 @@ import gc
 from collections import OrderedDict
 from typing import Any
 
+import torch
+
 from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
@@ -95,8 +97,6 @@ class Alike(Read):
 
 
 def _looks_of(value: Any) -> Any:
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return value
     return type(value), value.dtype, value.device, tuple(value.shape), value.requires_grad, value.is_leaf

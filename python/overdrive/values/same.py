@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 _OF_C = ctypes._SimpleCData.__mro__[1]
 FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
 # Classes of most values, of which is_number() need not ask more.
@@ -49,11 +51,15 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
     if is_of_c(value):
         return (bytes(value),)
     if isinstance(value, (array, bytearray, memoryview)):
-        view = memoryview(value)
-        return view.shape, view.format, view.tobytes()
+        try:
+            view = memoryview(value)
+        except ValueError:  # it was released
+            return ()
+        return view.shape, view.format, view.readonly, view.tobytes()
     # Classes of arrays may have another tobytes(): numpy.ma.masked has one that raises, and a mask has bytes of its own.
     asarray = sys.modules["numpy"].asarray
-    return value.shape, value.dtype.str, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+    kind, content, mask = value.dtype, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+    return value.shape, kind.str, kind.names, value.flags.writeable, content, mask
 
 
 def states_of(generators: Iterable[Any]) -> list[bytes]:
@@ -69,8 +75,6 @@ def states_of(generators: Iterable[Any]) -> list[bytes]:
 
 def frozen(value: Any) -> Any:
     """A value as it is now, which a change in place makes another one."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value, None if value.is_inference() else value._version
     if is_array(value):
@@ -88,8 +92,6 @@ def is_all_numbers(value: Any) -> bool:
 
 
 def is_setting(value: Any) -> bool:
-    import torch
-
     return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum))
 
 
@@ -118,6 +120,4 @@ def same_value(a: Any, b: Any) -> bool:
 
 
 def _is_device(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.device)
