@@ -7,7 +7,7 @@ from typing import Any
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.native.library import OverdriveError, call
-from overdrive.native.recording import Refusal, refusal_of
+from overdrive.native.recording import STILL_RECORDED, Refusal, refusal_of
 from overdrive.numbers.call_numbers import CallNumbers, opened
 from overdrive.optimizers.all import Optimizers
 from overdrive.step.budget import TIMED, Budget
@@ -232,7 +232,10 @@ class StepChoice(StepTexts):
             self._close(state)
             self._eager_reason = self._of_no_gain("") if state > 1 else self._eager_reason
             return
-        self._begin_rest(self._reason() or self._reason_of_last_call(), budget.rest(owed, self._rests))
+        reason = self._reason() or self._reason_of_last_call()
+        if reason.kind == STILL_RECORDED and budget.state(owed):
+            reason = self._of_no_gain("")
+        self._begin_rest(reason, budget.rest(owed, self._rests))
 
     def _note_replay(self) -> None:
         """The call under way has found its values anew before the replay, or is timed."""
@@ -295,6 +298,7 @@ class StepChoice(StepTexts):
         self._quick.disarm()
         call("Capture.reset", self._capture)
         self._structure = self._variant = self._one_form = None
+        self._structure_of.clear()
         self._variants.clear()
         self._forms.clear()
         self._own.clear()

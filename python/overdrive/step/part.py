@@ -169,14 +169,14 @@ class CapturedPart(CapturedStep):
 
     def rest(self, reason: str) -> None:
         """From here on the function runs as if it were not captured."""
-        self._resting = reason
+        self._resting, self._eager_reason = reason, Refusal(reason)
 
     def reset(self) -> None:
         super().reset()
         self._resting, self._not_taken = "", 0
 
     def _reason(self) -> Refusal:
-        reason = Refusal(self._resting) if self._resting else super()._reason()
+        reason = super()._reason() or Refusal(self._resting)
         counts = self.stats()
         if not counts["calls"]:
             return Refusal("Nothing has called it yet: its calls are replayed, and other methods of a module are not; capture the method, "

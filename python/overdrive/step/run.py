@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 import threading
 import time
 from collections.abc import Sequence
@@ -97,16 +98,29 @@ class StepRun(StepApart):
             if self._is_outdated:
                 self._is_outdated = False
                 self._drop_all()
-            if self._structure is None or self._structure.changed() is not None or recorded:
-                variant.reads.add(self._training())
-                self._structure = Reads([*structure_of(self._modules),
-                                         *([] if self._optimizer is None else self._optimizer.structure())])
+            self._note_structure(variant, recorded)
             return 1
         except BaseException as error:  # the caller raises it
             self._error = error
             return 0
         finally:
             self._running = 0
+
+    def _note_structure(self, variant: _Variant, recorded: bool) -> None:
+        """What modules and optimizers are made of, where a recording may have met more than was known."""
+        is_known = self._structure is not None and self._structure.changed() is None
+        if is_known and not recorded:
+            return
+        variant.reads.add(self._training())
+        optimizers = [] if self._optimizer is None else self._optimizer.all()
+        # Hooks of a tensor come with their dict; whatever else changes, the structure sees.
+        parts = [*self._modules, *optimizers]
+        for tensor in self._lasting():
+            parts += tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+        if is_known and len(parts) == len(self._structure_of) and all(map(operator.is_, parts, self._structure_of)):
+            return
+        self._structure_of = parts
+        self._structure = Reads([*structure_of(self._modules), *([] if self._optimizer is None else self._optimizer.structure())])
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
         given, self._given = self._given, None

@@ -127,6 +127,8 @@ class StepState:
         self._is_in_a_mode, self._keeps_parametrizations = looks_at_modes()
         self._call = function_of("Capture.call")
         self._structure: Reads | None = None
+        # The modules, optimizers and dicts of hooks that it was made of.
+        self._structure_of: list[Any] = []
         # That the last recording made, and whether the program held one until the next.
         self._gradients: list[weakref.ref[Any]] = []
         self._holds_gradient = False
