@@ -535,7 +535,13 @@ def test_containers_of_c_are_refused(read):
     assert step.refusal().startswith("The function may look into `memory`, of a class of C (mmap.mmap)"), step.refusal()
 
 
-@pytest.mark.parametrize("value", [re.match("(a)(b)", "ab"), int | float, list[int]], ids=["a match", "a union of classes", "a list of integers"])
+class NoModule:
+    __module__ = property(lambda self: "none")
+    rate = 1.0
+
+
+@pytest.mark.parametrize("value", [re.match("(a)(b)", "ab"), int | float, list[int], NoModule()],
+                         ids=["a match", "a union of classes", "a list of integers", "of a class without a module's name"])
 def test_containers_of_c_that_stay_as_they_are(value):
     """Configurations have some in their annotations."""
     step = overdrive.capture(lambda x: x * (1.0 if value is not None else 2.0))

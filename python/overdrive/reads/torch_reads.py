@@ -25,8 +25,8 @@ _NOT_LOOKED_AT = ("torch.optim", "torch.amp")
 
 
 def is_torchs(name: str) -> bool:
-    """Whether a module, by its name, is PyTorch's own."""
-    return name.partition(".")[0] == "torch"
+    """Whether a module, by its name, is PyTorch's own. A class may have something else in the place of a name."""
+    return isinstance(name, str) and name.partition(".")[0] == "torch"
 
 
 def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:

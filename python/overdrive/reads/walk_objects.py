@@ -119,14 +119,15 @@ class Objects(Classes):
         return key in self._attributes and any(key in code.co_names and is_the_programs(code.co_filename) for code in self._codes)
 
     def _instance(self, value: Any, name: str, depth: int) -> None:
-        if type(value).__module__.startswith("numpy.random"):
+        module = str(type(value).__module__)
+        if module.startswith("numpy.random"):
             self.generators.append(value)
             if asked := next((key for key in ("get_state", "bit_generator") if self._program_names(key)), ""):
                 self.refusals.append(_REFUSED.format(f"may ask for the state of `{name}` ({asked})", "ask outside"))
             return
-        if type(value).__module__.startswith("numpy."):
+        if module.startswith("numpy."):
             return
-        if type(value).__module__.partition(".")[0] == "overdrive":
+        if module.partition(".")[0] == "overdrive":
             # Ours has all that its own walk has met. Of a captured function in another one, the function counts.
             if function := getattr(value, "_function", None):
                 self._into(function, name, "", depth + 1)
@@ -143,7 +144,7 @@ class Objects(Classes):
         self._whole_of_classes(kind, pieces, depth)
         if own is not None:
             self._same_dict(value, name)
-            if kind.__module__.startswith("torch.utils.data"):
+            if module.startswith("torch.utils.data"):
                 self._lengths(own, names, name)
             self._entries(own, names, name, depth)
             self._whole_of(own, (), pieces, name, depth)
@@ -264,7 +265,7 @@ def _is_kept(value: Any, key: str) -> bool:
 def _is_a_container_of_c(kind: type) -> bool:
     """Whether C has its items, and nobody knows which: a class that is none of Python's own and no type of NumPy's."""
     return any(isinstance(vars(each).get(key), types.WrapperDescriptorType) for each in kind.__mro__ for key in _OF_CONTAINERS
-               if each not in _ITEMS_STAY and each.__module__.partition(".")[0] != "numpy")
+               if each not in _ITEMS_STAY and str(each.__module__).partition(".")[0] != "numpy")
 
 
 def named_by(names: Mapping[str, str], pieces: Mapping[str, str], key: str) -> str:
