@@ -227,7 +227,8 @@ READS = ["math.sqrt(v) > 1.7", "math.isclose(v, 3.0)", "cos(v) < -0.9", "math.di
          "round(v) == 3", "int(v) == 3", "math.floor(v) == 3", "v in {3.0, 4.0}", "[v].count(3.0)", "(3 if type(v) is float else 0) * (v > 3)",
          "divmod(v, 3.0)[0] > 0", "v // 3 > 0", "v ** 2 > 9", "max(v, 3.0) > 3", "sum([v, 1.0]) > 4", "bool(v - 3.0)", "slice(v).stop > 3",
          "__import__('decimal').Decimal(v) > 3", "hash(v) == 3", "v > decimal.Decimal(3)", "decimal.Decimal(3) < v", "fractions.Fraction(3) < v",
-         "v * 1j == 3j", "(v + fractions.Fraction(1)) > 4"]
+         "v * 1j == 3j", "(v + fractions.Fraction(1)) > 4", "'%.1f' % (v or 0.0) == '3.0'",
+         "'%.1f' % (v if v else 0.0) == '3.0'", "math.sqrt(v or 1.0) > 1.7"]
 MODULES = "array, cmath, ctypes, datetime, decimal, fractions, json, math, operator, statistics, struct, types"
 
 

@@ -39,8 +39,10 @@ def _remainders(code: types.CodeType) -> dict[int, str]:
     file, line = os.path.basename(code.co_filename), code.co_firstlineno
     found: dict[int, str] = {}
     steps = steps_of(code)
-    for before, step in zip(steps, steps[1:]):
+    for earlier, before, step in zip(steps, steps[1:], steps[2:]):
         line = line_of(step, line)
-        if step.opname == "BINARY_OP" and step.argrepr in ("%", "%=") and before.opname != "LOAD_CONST":
+        # A constant is the other one of two, as in `"%f" % (rate or 0.0)`.
+        is_constant = before.opname == "LOAD_CONST" and "JUMP" not in earlier.opname and earlier.opname != "POP_TOP"
+        if step.opname == "BINARY_OP" and step.argrepr in ("%", "%=") and not is_constant:
             found[step.offset] = f"{file}:{line}"
     return found
