@@ -69,7 +69,7 @@ TEST(GraphOfBackward, NamesTheOwnersOfSavedTensors) {
   const at::Tensor transposed = x.t();
   const at::Tensor grown = (x * data).exp();
   const Graph g = graph((grown * transposed).sum());
-  const GraphNode& exp = node_named(g, "ExpBackward0");
+  const GraphNode exp = node_named(g, "ExpBackward0");
   ASSERT_EQ(exp.saved.size(), 1u);
   EXPECT_EQ(exp.saved[0].owner, Owner::kNode);
   EXPECT_EQ(g.nodes[static_cast<size_t>(exp.saved[0].owner_node)].name, "ExpBackward0");

@@ -153,7 +153,8 @@ def _may_name(code: types.CodeType, key: Any) -> bool:
 
 def _has_constant(code: types.CodeType, key: Any) -> bool:
     """Small numbers are in the instructions alone since Python 3.14."""
-    return (any(type(constant) is type(key) and constant == key for constant in code.co_consts)
+    return (any(type(constant) is type(key) and constant == key or isinstance(constant, tuple) and isinstance(key, str) and key in constant
+                for constant in code.co_consts)
             or type(key) is int and any(_is_constant(step, key) for step in steps_of(code)))
 
 
@@ -216,6 +217,8 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     steps = steps_of(code)
     worst, worst_line, uses_it = _PUT, line, False
     sites: dict[int, str] = {}
+    if isinstance(key, str) and any(_is_in_a_pattern(each, before, key) for before, each in zip(steps, steps[1:])):
+        return _Use(_OTHER, f"{file}:{line}", {})
     if isinstance(key, str) and not _BY_KEYS.isdisjoint(code.co_names) and (at := next(
             (step for step, after in zip(steps, steps[1:]) if _is_constant(step, key) and not after.opname.startswith(_SUBSCRIPTS)), None)):
         worst, worst_line = _OTHER, at.line or line
@@ -233,6 +236,11 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     return _Use(worst, f"{file}:{worst_line}", sites, frozenset(stored).difference((key,)))
 
 
+def _is_in_a_pattern(step: Any, before: Any, key: str) -> bool:
+    """As in ``case K(n=m)`` and ``case {"n": m}``."""
+    return bool(step.opname in ("MATCH_CLASS", "MATCH_KEYS") and isinstance(before.argval, tuple) and key in before.argval)
+
+
 @functools.lru_cache(maxsize=8192)
 def _takes_all(code: types.CodeType, name: str) -> str:
     """Where it takes a container by its name for more than one item, its length, or whether it is there; "" where it does not."""
@@ -242,7 +250,7 @@ def _takes_all(code: types.CodeType, name: str) -> str:
     for index, step in enumerate(steps):
         line = line_of(step, line)
         is_it = step.opname in _LOADS and step.argval == name or step.opname == "LOAD_FAST" and step.argval in aliases
-        if is_it and not _takes_one(steps, index):
+        if is_it and not (_takes_one(steps, index) or _takes_a_number(code, index)):
             return f"{os.path.basename(code.co_filename)}:{line}"
     return ""
 
@@ -260,6 +268,25 @@ def _takes_one(steps: list[Any], index: int) -> bool:
     owner = steps[index - (2 if steps[index].opname == "LOAD_ATTR" else 1)]
     is_length = first.opname == "CALL" and owner.opname in ("LOAD_GLOBAL", "LOAD_NAME") and owner.argval == "len"
     return is_length or bool(first.opname.startswith(("STORE_FAST", "CONTAINS_OP", "POP_TOP", *_JUMPS)))
+
+
+def _takes_a_number(code: types.CodeType, index: int) -> bool:
+    """Whether an item by a key that is computed only counts or is compared, as in ``seen[name] += 1``."""
+    steps, above = steps_of(code), 0
+    for at in range(index + 1, min(len(steps), index + 40)):
+        step, name = steps[at], steps[at].opname
+        if _is_subscript(step) and above == 1:
+            met: list[int] = []
+            return _becomes(code, at, met) in (_PUT, _TOLD) and not met
+        if name in _OTHERS:
+            above += 1
+        elif name == "CALL" and above > step.arg:
+            above -= step.arg
+        elif _is_subscript(step) and above > 1:
+            above -= 1
+        elif name not in _MOVES and not (name in ("LOAD_ATTR", "LOAD_METHOD") and above > 0):
+            return False
+    return False
 
 
 @functools.lru_cache(maxsize=8192)
@@ -325,10 +352,16 @@ def _is_made_here(steps: list[Any], load: Any) -> bool:
     return load.opname == "LOAD_FAST" and any(step.argval == load.argval for step in made)
 
 
-def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool = False) -> int:
-    """Follows the number that the step with this index loads: how many values lie above it. `sites`: gets the operators that are given it."""
+def _becomes_as_local(code: types.CodeType, name: str, sites: list[int]) -> int:
+    loads = (index for index, load in enumerate(steps_of(code)) if load.opname == "LOAD_FAST" and load.argval == name)
+    return max((_becomes(code, index, sites, of_local=True) for index in loads), default=_PUT)
+
+
+def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool = False, begin: int = 0) -> int:
+    """Follows the number that the step with this index loads, from `begin` on: how many values lie above it. `sites`: gets the operators that are
+    given it."""
     steps, above, is_moved, stored = steps_of(code), 0, False, _KEPT
-    for at in range(first + 1, min(len(steps), first + 40)):
+    for at in range(begin or first + 1, min(len(steps), first + 40)):
         step, name = steps[at], steps[at].opname
         if name in _OTHERS:
             above += 1
@@ -353,9 +386,12 @@ def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool 
                     return _FLOAT
             stored = stored if above >= 2 else _PUT
             above = max(0, above - 1)
-        elif name in _MOVES:
-            if above == 0 and steps[at + 1].opname.startswith(_JUMPS):  # of `n or 1`, which may be n
+        elif above == 0 and (name == "DUP_TOP" and steps[at + 1].opname != "ROT_THREE" or name == "COPY" and step.arg == 1):
+            # `n or 1`, which may be n, and patterns; of `(m := n)` and `m = k = n` each variable is a use.
+            if of_local or steps[at + 1].opname != "STORE_FAST":
                 return _OTHER
+            return max(_becomes_as_local(code, steps[at + 1].argval, sites), _becomes(code, first, sites, begin=at + 2))
+        elif name in _MOVES:
             is_moved = True
         elif name in _STORES:
             is_new = step.argval in code.co_cellvars if name == "STORE_DEREF" else name == "STORE_ATTR" and _is_made_here(steps, steps[at - 1])
@@ -363,8 +399,7 @@ def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool 
         elif name == "STORE_SUBSCR":  # with nothing above, it is the index
             return stored if (above >= 2 or is_moved) and not _is_made_here(steps, steps[at - 2]) else _OTHER
         elif name == "STORE_FAST" and above == 0 and not of_local:
-            loads = (index for index, load in enumerate(steps) if load.opname == "LOAD_FAST" and load.argval == step.argval)
-            uses = max((_becomes(code, index, sites, of_local=True) for index in loads), default=_PUT)
+            uses = _becomes_as_local(code, step.argval, sites)
             return stored if uses == _KEPT else uses
         elif not (name.startswith("UNARY_") and name != "UNARY_NOT"):
             return _TOLD if above == 0 and name.startswith(_JUMPS) and not name.endswith("OR_POP") else _OTHER
