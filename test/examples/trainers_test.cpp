@@ -38,7 +38,7 @@ class TrainersTest : public testing::Test {
   const std::filesystem::path folder_;
 };
 
-const TrainerInfo& trainer_named(const std::string& name) { return *find_trainers(name).at(0); }
+const TrainerInfo& trainer_named(const char* name) { return *find_trainers(name).at(0); }
 
 Digest train(Trainer& trainer, int steps) {
   Meter meter;

@@ -73,3 +73,10 @@ def test_plain_calls_are_timed_late():
     for i in range(40):
         step(torch.full((4, 4), 0.1 * i))
     assert first["eager"] == 1 and step.stats()["eager"] > 1, (first, step.stats())
+
+
+def test_eager_calls_that_were_asked_for_are_no_runs_in_vain():
+    step = overdrive.capture(lambda x: (x @ x).relu() @ x, eager_calls=10)
+    for i in range(16):
+        step(torch.full((64, 64), 0.01 * i))
+    assert step.stats()["replayed"] > 0, step.refusal()

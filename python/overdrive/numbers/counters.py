@@ -35,6 +35,7 @@ _BY_KEYS = {"get", "pop", "setdefault", "__getitem__", "attrgetter", "itemgetter
 # Attributes of tensors whose items are no counters.
 _SIZES = ("shape", "stride", "size")
 # What a dict or an object gives whole, or by names that are values.
+_ALL_OF_AN_OBJECT = {"vars", "asdict", "astuple"}
 _WHOLE = ("vars", "__dict__", "asdict", "astuple", "locals", "globals", "eval", "exec")
 # What becomes of a number that the code loads: it goes to a place, which is a value of its own, as what is computed of it or as it is; a
 # tracked number tells it; it becomes a float, which tells it; neither.
@@ -209,6 +210,8 @@ class _Use(NamedTuple):
 def _use_of(code: types.CodeType, name: _Key) -> _Use:
     """Of the number with this name or key."""
     key = name.key
+    if isinstance(key, str) and not _ALL_OF_AN_OBJECT.isdisjoint(code.co_names) and is_the_programs(code.co_filename):
+        return _Use(_OTHER, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", {})
     if not _may_name(code, key):
         return _Use(_PUT, "", {})
     file, line = os.path.basename(code.co_filename), code.co_firstlineno

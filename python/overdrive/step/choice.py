@@ -164,7 +164,7 @@ class StepChoice(StepTexts):
     def _may_begin(self, reason: str, is_proven: bool) -> bool:
         """Whether the time of recordings so far allows another set of values. Note [A budget of time]."""
         budget = self._budget
-        if budget.is_off or budget.slow < _RUNS_UNTIMED:
+        if budget.is_off or budget.slow < _RUNS_UNTIMED + self._eager_calls - 1:
             return True
         if not budget.eager:
             self._time_plain_calls()
@@ -216,11 +216,12 @@ class StepChoice(StepTexts):
         budget.end(True)
         self._runs_in_turn += 1
         made = self.stats()
-        progress = made["recorded"] + made["checked"] + made["weighed"]
+        asked = min(made["eager"], self._eager_calls * (1 + made["recorded"] // 2))
+        progress = made["recorded"] + made["checked"] + made["weighed"] + asked
         if progress != self._progress:
             self._progress, self._runs_in_turn = progress, 0
         if not budget.eager:
-            if budget.slow >= _RUNS_UNTIMED:
+            if budget.slow >= _RUNS_UNTIMED + self._eager_calls - 1:
                 self._time_plain_calls()
             else:
                 budget.time_calls()

@@ -74,6 +74,8 @@ class StepState:
         self._capture = call("Capture.make", address_of(self._callback), ctypes.addressof(self._shared), constant_numbers, modes,
                              programs, check_every, passes, lanes, eager_calls, always, is_part)
         weakref.finalize(self, call, "Capture.free", self._capture)
+        # Before each recording.
+        self._eager_calls = eager_calls
         self._numbers = itertools.count()
         self._programs = max(1, programs)
         self._variants: list[_Variant] = []
