@@ -1,6 +1,5 @@
 #include "replay/record/lazy_bits.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 

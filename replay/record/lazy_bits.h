@@ -4,7 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <functional>
 
