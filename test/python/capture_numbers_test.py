@@ -217,6 +217,22 @@ def test_replays_that_are_compared_have_the_numbers_of_their_call(check_every):
     assert made["checked"] + made["replayed"] > 25, step.refusal()
 
 
+def same_as_eager(source, calls, given=lambda i: (), before=lambda i: ""):
+    """The same calls of train() of the program, eager and captured, with what is done before each. `o.n`, where there is one, is the same, too."""
+    eager, program = {}, {}
+    exec(source, eager)
+    exec(source, program)
+    step = overdrive.capture(program["train"])
+    for i in range(calls):
+        for each in (eager, program):
+            exec(before(i), each)
+        x = torch.full((3,), 0.5 + i)
+        assert torch.equal(eager["train"](x, *given(i)), step(x, *given(i))), (i, step.refusal())
+        if "o" in eager:
+            assert type(eager["o"].n) is type(program["o"].n) and eager["o"].n == program["o"].n, i
+    return step
+
+
 # Of a float v that grows from 0.1 by 0.1, and is 3.0 in one call: each answer changes once, long after the recordings.
 READS = ["math.sqrt(v) > 1.7", "math.isclose(v, 3.0)", "cos(v) < -0.9", "math.dist([v], [0.0]) > 3", "list(map(math.cos, [v]))[0] < -0.9",
          "cmath.sqrt(v).real > 1.7", "struct.pack('d', v) == struct.pack('d', 3.0)", "array.array('d', [v])[0] > 3", "decimal.Decimal(v) > 3",
@@ -239,15 +255,7 @@ def test_who_reads_a_float_of_the_call_is_followed_or_seen(read, number):
     update = {"whole": "o.n += 1; v = o.n / 10", "float": "o.n += 0.125; v = o.n", "given": "pass"}[number]
     source = (f"import {MODULES}\nfrom math import cos\nTEXT = '%.1f'\no = types.SimpleNamespace(n={0.0 if number == 'float' else 0})\n"
               f"def train(x, v=0.0):\n {update}\n return x * (2.0 if {read} else 1.0)\n")
-    eager, program = {}, {}
-    exec(source, eager)
-    exec(source, program)
-    step = overdrive.capture(program["train"])
-    for i in range(45):
-        x = torch.full((3,), 0.5 + i)
-        given = (i / 10 + 0.1,) if number == "given" else ()
-        assert torch.equal(eager["train"](x, *given), step(x, *given)), (i, step.refusal())
-        assert eager["o"].n == program["o"].n
+    same_as_eager(source, 45, given=lambda i: (i / 10 + 0.1,) if number == "given" else ())
 
 
 @pytest.mark.parametrize("value", ["fractions.Fraction(1, 2)", "decimal.Decimal(3)", "None", "True", "2.5", "torch.ones(())"])
@@ -255,15 +263,44 @@ def test_a_counter_that_becomes_something_else(value):
     """Between two calls."""
     source = (f"import {MODULES}, torch\no = types.SimpleNamespace(n=0)\ndef train(x):\n if o.n is None: o.n = 0\n o.n += 1\n"
               " return x * (2.0 if o.n > 12 else 1.0)\n")
-    eager, program = {}, {}
-    exec(source, eager)
-    exec(source, program)
-    step = overdrive.capture(program["train"])
-    for i in range(30):
-        if i in (10, 20):
-            for each in (eager, program):
-                exec(f"o.n = {value}", each)
-        x = torch.full((3,), 0.5 + i)
-        assert torch.equal(eager["train"](x), step(x)), (i, step.refusal())
-        assert type(eager["o"].n) is type(program["o"].n) and eager["o"].n == program["o"].n
+    step = same_as_eager(source, 30, before=lambda i: f"o.n = {value}" if i in (10, 20) else "")
     assert step.stats()["replayed"] > 3, step.refusal()
+
+
+# A rate is taken from a table by a count, which an index does not tell: by whatever way it comes there.
+INDEXES = {
+    "or": "rate = RATES[s.n or 0]", "a method": "rate = RATES[s.number()]", "a property": "rate = RATES[s.prop]", "a method of a dict": "rate = RATES[s.d.get('n', 0)]",
+    "values": "rate = max(RATES[n] for n in s.d.values())", "a closure": "n = s.n\n rate = (lambda: RATES[n])()", "a cell": (
+        "v = 0\n def f():\n  nonlocal v\n  v = s.n\n f()\n rate = RATES[v]"), "a list": "n = s.n\n rate = [RATES[n] for _ in range(1)][0]",
+    "a new dict": "v = {}\n v['a'] = s.n\n rate = RATES[v['a']]", "a new object": "v = types.SimpleNamespace()\n v.a = s.n\n rate = RATES[v.a]",
+    "a loop": "for n in s.l: rate = RATES[n]", "unpacked": "n, = s.l\n rate = RATES[n]", "stars": "rate = (lambda n: RATES[n])(*s.l)",
+    "keywords": "rate = (lambda n: RATES[n])(**s.d)", "an iterator": "rate = RATES[next(iter(s.l))]", "the last item": "rate = RATES[s.l[-1]]", "a local": (
+        "l = s.l\n rate = RATES[max(l)]"), "a getter": "rate = RATES[operator.attrgetter('n')(s)]", "bytes": "rate = RATES[bytes(s.l)[0]]", "a text": (
+        "rate = RATES[int('%(n)d' % s.d)]"), "json": "rate = RATES[int(json.dumps(s.l)[1:-1])]", "negative": "rate = RATES[-(-s.n or 0)]",
+    "a remainder": "rate = RATES[s.n % 1000 or 0]", "conditional": "rate = RATES[s.n if s.n else 0]", "an own class": "rate = TABLE[s.n or 0]",
+}
+
+
+@pytest.mark.parametrize("read", INDEXES)
+def test_an_index_that_is_counted(read):
+    source = (f"""
+import json, operator, types
+class Table(list):
+    def __getitem__(self, index): return list.__getitem__(self, index)
+RATES = [0.5] * 20 + [0.25] * 100
+TABLE = Table(RATES)
+class Scheduler:
+    n = 0
+    def __init__(self): self.n, self.d, self.l = 0, {{'n': 0}}, [0]
+    def number(self): return self.n or 0
+    @property
+    def prop(self): return self.n or 0
+s = Scheduler()
+def train(x):
+ s.n += 1
+ s.d['n'] += 1
+ s.l[0] += 1
+ {INDEXES[read]}
+ return x * (2.0 if rate < 0.3 else 1.0)
+""")
+    same_as_eager(source, 40)

@@ -15,13 +15,14 @@ def large():
     return torch.arange(1 << 22).float()
 
 
-def test_a_step_gives_way_and_says_so(large):
+def test_a_step_gives_way_and_says_so(large, monkeypatch):
+    monkeypatch.setattr("overdrive.step.budget.clock", lambda: 0)  # what recordings take is another matter
     step = overdrive.capture(lambda x: x[1:2] * 2)
     for i in range(120):
         large[1] = i
         assert step(large).item() == 2 * i
-    # Where the machine is busy, the time of recordings may count first.
-    assert "Replays are not faster here" in step.refusal() or "nothing is gained" in step.refusal()
+    assert "Replays are not faster here" in step.refusal()
+    assert step.stats()["weighed"] > 0
 
 
 def test_a_part_gives_way_and_its_module_stays_captured(large):

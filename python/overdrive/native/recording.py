@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from overdrive.native.library import OverdriveError, call
 
 # What code goes by: RefusalKind of replay/record/refusal.h, and one of Python's own.
-OTHER, OF_THIS_CALL, DIED, GRADIENT_DIED, REPLACED, GRADIENT_REPLACED, HELD, GRADIENT_CHANGED, REPLAY_DIFFERS = range(9)
-STILL_RECORDED = 10
+OTHER, OF_THIS_CALL, DIED, GRADIENT_DIED, REPLACED, GRADIENT_REPLACED, HELD, GRADIENT_CHANGED, REPLAY_DIFFERS, FOR_A_WHILE, STILL_RECORDED = range(11)
 
 
 class Refusal(NamedTuple):

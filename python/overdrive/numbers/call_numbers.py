@@ -108,7 +108,8 @@ class CallNumbers:
         self._ran: list[types.CodeType] = []
         self._recordings = self._runs = self._replays = 0
         self._texts: _Texts | None = None
-        self._book: Book | None = None
+        # What the run under way makes of them; none where it is not recorded.
+        self.book: Book | None = None
         self._left: list[str] = []
         # Of the run under way: of counters that code which runs apart has changed, what is told since.
         self._after_apart: dict[int, Book] = {}
@@ -168,12 +169,12 @@ class CallNumbers:
         self._runs += 1
         self._after_apart.clear()
         is_tracked = recorded and not self.refusal and (not self.is_proven or bool(self.counters))
-        self._book = Book() if is_tracked else None
-        values = [value if self._book is None or index in self._fixed else self._book.tracked(value, f"v[{index}]")
+        self.book = Book() if is_tracked else None
+        values = [value if self.book is None or index in self._fixed else self.book.tracked(value, f"v[{index}]")
                   for index, value in enumerate(self._values)]
         for counter, value in zip(self.counters, values[len(self.places):]):
             # A replay that is taken back has left there what code that runs apart has.
-            if self._book is not None or counter.is_apart:
+            if self.book is not None or counter.is_apart:
                 counter.put(value)
         if not self.places:
             return self.template
@@ -196,7 +197,7 @@ class CallNumbers:
             if same_value(now, plain(before)) and not counter.is_apart:
                 counter.put(before)
                 continue
-            if self._book is None:
+            if self.book is None:
                 continue
             # Operators do not tell where they get a float from.
             is_of_call = isinstance(before, TrackedWhole) and before.text == f"v[{index}]" or index in self._after_apart
@@ -226,24 +227,20 @@ class CallNumbers:
         """Of a call that ran, the first of which has no tracked numbers: a function may ask for their class, and code of any call may
         use a counter where nothing tells."""
         self._ran = list(ran)
-        book = self._book
+        book = self.book
         asked = next((text for code in self._ran if (text := asks_for_type(code))), "")
         if asked and (self.places or any(counter.makes_a_float(known) for counter in self.counters)):
             self.refusal = self.refusal or asked
-        for code in self._ran if book is not None and book.floats else ():
-            if book is not None and (how := below_a_float(code, book.sites)):
+        if book is not None and book.floats:
+            for how in filter(None, (below_a_float(code, book.sites) for code in self._ran)):
                 book.look(how)
         for counter in self.counters:
             self.refusal = self.refusal or counter.use_that_does_not_tell(known)
 
-    @property
-    def book(self) -> Book | None:
-        return self._book
-
     def end(self, recorded: bool, replays: Callable[[], int]) -> None:
         """After the function has run, and nothing of the call is alive but what the program keeps. ``replays``: how many there were, those
         that were compared among them."""
-        book, self._book = self._book, None
+        book, self.book = self.book, None
         for after in self._after_apart.values():
             after.close()
             if after.is_used():

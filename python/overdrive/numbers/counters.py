@@ -209,22 +209,13 @@ class _Use(NamedTuple):
 @functools.lru_cache(maxsize=8192)
 def _use_of(code: types.CodeType, name: _Key) -> _Use:
     """Of the number with this name or key."""
-    key = name.key
-    if isinstance(key, str) and not _ALL_OF_AN_OBJECT.isdisjoint(code.co_names) and is_the_programs(code.co_filename):
-        return _Use(_OTHER, f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", {})
+    key, file, line = name.key, os.path.basename(code.co_filename), code.co_firstlineno
+    if isinstance(key, str) and (unnamed := _takes_unnamed(code, key)):
+        return _Use(_OTHER, f"{file}:{unnamed}", {})
     if not _may_name(code, key):
         return _Use(_PUT, "", {})
-    file, line = os.path.basename(code.co_filename), code.co_firstlineno
-    if _may_be_in_all(code, key):
-        return _Use(_OTHER, f"{file}:{line}", {})
-    steps = steps_of(code)
-    worst, worst_line, uses_it = _PUT, line, False
+    steps, worst, worst_line, uses_it = steps_of(code), _PUT, line, False
     sites: dict[int, str] = {}
-    if isinstance(key, str) and any(_is_in_a_pattern(each, before, key) for before, each in zip(steps, steps[1:])):
-        return _Use(_OTHER, f"{file}:{line}", {})
-    if isinstance(key, str) and not _BY_KEYS.isdisjoint(code.co_names) and (at := next(
-            (step for step, after in zip(steps, steps[1:]) if _is_constant(step, key) and not after.opname.startswith(_SUBSCRIPTS)), None)):
-        worst, worst_line = _OTHER, at.line or line
     for index, step in enumerate(steps):
         line = line_of(step, line)
         is_named = name.is_loaded(step) and not _is_called_with_stars(steps, index)
@@ -239,9 +230,20 @@ def _use_of(code: types.CodeType, name: _Key) -> _Use:
     return _Use(worst, f"{file}:{worst_line}", sites, frozenset(stored).difference((key,)))
 
 
-def _is_in_a_pattern(step: Any, before: Any, key: str) -> bool:
-    """As in ``case K(n=m)`` and ``case {"n": m}``."""
-    return bool(step.opname in ("MATCH_CLASS", "MATCH_KEYS") and isinstance(before.argval, tuple) and key in before.argval)
+def _takes_unnamed(code: types.CodeType, key: str) -> int:
+    """The line in which it may take the number by no instruction that names it: with all of its object, by a pattern, or by a key that a function
+    gets; 0: there is none."""
+    line = code.co_firstlineno
+    if not _ALL_OF_AN_OBJECT.isdisjoint(code.co_names) and is_the_programs(code.co_filename) or _may_be_in_all(code, key):
+        return line
+    by_keys = not _BY_KEYS.isdisjoint(code.co_names)
+    steps = _steps_naming(code, key)
+    for step, after in zip(steps, steps[1:]):
+        line = line_of(step, line)
+        is_in_a_pattern = after.opname in ("MATCH_CLASS", "MATCH_KEYS") and isinstance(step.argval, tuple) and key in step.argval
+        if is_in_a_pattern or by_keys and _is_constant(step, key) and not after.opname.startswith(_SUBSCRIPTS):
+            return line
+    return 0
 
 
 @functools.lru_cache(maxsize=8192)

@@ -34,7 +34,7 @@ _MOST_BRANCHES, _MOST_WAYS = 4, 16
 _MOST_SETS = 64
 
 
-def same_form(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+def _same_form(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
     """Of sets of values: the key, and the value that is another one than before."""
     return one[0] == other[0] and same_value(one[1], other[1])
 
@@ -149,10 +149,10 @@ class StepChoice(StepTexts):
     def _comes_again(self, key: tuple[Any, ...], value: Any) -> bool:
         """Whether a call had these values before, and another call, a replay or a rest came in between."""
         form = key, value
-        if self._last_seen is None or not same_form(self._last_seen, form):
+        if self._last_seen is None or not _same_form(self._last_seen, form):
             self._last_seen, self._turns = form, self._turns + 1
         mark = self._turns, self._rests, self.stats()["replayed"]
-        known = next((had for each, had in self._seen if same_form(each, form)), None)
+        known = next((had for each, had in self._seen if _same_form(each, form)), None)
         if known is None:
             self._seen = [*self._seen[-_MOST_SEEN:], (form, mark)]
         return known is not None and known != mark
