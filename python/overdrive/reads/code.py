@@ -108,15 +108,8 @@ def _frames(frame: Any) -> Iterator[Any]:
 
 def line_of_caller() -> str:
     """The innermost line of the captured function that is neither PyTorch's nor Overdrive's; "" outside of the function."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if kind_of(code.co_filename) == "user":
-            return f"{code.co_filename}:{frame.f_lineno}"
-        if code.co_name == "_run" and code.co_filename.startswith(OURS):
-            return ""
-        frame = frame.f_back
-    return ""
+    return next((f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in _frames(sys._getframe(1))
+                 if kind_of(frame.f_code.co_filename) == "user"), "")
 
 
 def _hands_over(code: types.CodeType) -> str:
@@ -182,14 +175,7 @@ class _PutBack:
 
 def _is_in_an_import(frame: Any) -> bool:
     """Whether the code runs because a module is imported for the first time, which happens once."""
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib._bootstrap"):
-            return True
-        if code.co_name == "_run" and code.co_filename.startswith(OURS):
-            return False
-        frame = frame.f_back
-    return False
+    return any(each.f_code.co_filename.startswith("<frozen importlib._bootstrap") for each in _frames(frame))
 
 
 def _is_shown(frame: Any) -> bool:
