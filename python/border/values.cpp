@@ -17,9 +17,10 @@ enum Kind : int64_t {
   kCode = 7,    // what the function has
   kDefaults = 8,
   kKeywordDefaults = 9,
-  kVersion = 10,  // the next `key` values look at this dict, and hold as long as its version is `expected`
-  kDict = 11,     // the dict of the object's attributes
-  kOrder = 12     // attribute `key` of the class, which is its classes in order, and kept by it
+  kVersion = 10,    // the next `key` values look at this dict, and hold as long as its version is `expected`
+  kDict = 11,       // the dict of the object's attributes
+  kAttribute = 12,  // attribute `key` of the object, which may be computed
+  kAnswer = 13      // what the function `holder` returns: of all that only Python can compare
 };
 struct Python {
   void* (*entry)(void*, void*) = find<void* (*)(void*, void*)>("PyDict_GetItem");
@@ -36,6 +37,8 @@ struct Python {
   void* (*defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetDefaults");
   void* (*dict)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_GenericGetDict");
   void* (*attribute)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_GetAttr");
+  void* (*call)(void*, void*) = find<void* (*)(void*, void*)>("PyObject_CallObject");
+  void (*clear_error)() = find<void (*)()>("PyErr_Clear");
   void* (*keyword_defaults)(void*) = find<void* (*)(void*)>("PyFunction_GetKwDefaults");
 };
 
@@ -51,6 +54,13 @@ bool has_objects(const Python& python, const Value& value) {
     if (found[value.kind == kKeys ? 0 : 1] != objects[i]) return false;
   }
   return true;
+}
+
+// `found`: an own reference, or null where there was an error, which Python meets once more. What is expected
+// is kept.
+bool is_expected(const Python& python, const Value& value, void* found) {
+  found ? python.release(found) : python.clear_error();
+  return found == value.expected;
 }
 
 bool holds(const Python& python, const Value& value) {
@@ -82,12 +92,10 @@ bool holds(const Python& python, const Value& value) {
       python.release(dict);
       return dict == value.expected;
     }
-    case kOrder: {
-      void* order = python.attribute(value.holder, value.key);
-      // The class still holds it.
-      python.release(order);
-      return order == value.expected;
-    }
+    case kAttribute:
+      return is_expected(python, value, python.attribute(value.holder, value.key));
+    case kAnswer:
+      return is_expected(python, value, python.call(value.holder, nullptr));
     case kCode:
       return python.code(value.holder) == value.expected;
     case kDefaults:

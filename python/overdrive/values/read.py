@@ -70,6 +70,9 @@ class Read:
             return bool(now == self.expected)
         return now is self.expected or (is_number(now) or is_all_numbers(now)) and same_value(now, self.expected)
 
+    def holds(self) -> bool:
+        return self.accepts(self.now())
+
     def told(self) -> str:
         """The name as a program writes it, its values and its line."""
         now = self.now()

@@ -1,7 +1,6 @@
 """Many values of a program, and one quick look at all of them."""
 from __future__ import annotations
 
-import abc
 import ctypes
 import functools
 import sys
@@ -17,10 +16,8 @@ from overdrive.values.absent import Absent
 from overdrive.values.read import ABSENT, ATTRIBUTE, CELL, CODE, CONTENTS, DICT, ENTRY, ITEM, KEYS, KIND, NOTHING, SIZE, VALUES, Alike, Read
 
 # Of C alone.
-_C_KEYS, _C_CODE, _C_VERSION, _C_DICT, _C_ORDER = 6, 7, 10, 11, 12
+_C_KEYS, _C_CODE, _C_VERSION, _C_DICT, _C_ATTRIBUTE, _C_ANSWER = 6, 7, 10, 11, 12, 13
 _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
-# Whose classes answer for their order themselves.
-_PLAIN_METACLASSES = (type, abc.ABCMeta)
 # Kinds that always look at a dict where their holder is one.
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
 # Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
@@ -37,21 +34,22 @@ def _is_told_by_a_version(read: Read) -> bool:
         read.kind in _OF_DICTS or read.kind == KEYS and not isinstance(read.holder, OrderedDict))
 
 
-def _c_kind(read: Read) -> int | None:
-    """How C looks at it; None: only Python can."""
-    if read.expected is NOTHING and read.kind in (VALUES, CONTENTS, KEYS):
-        return None
-    if read.kind in (ENTRY, VALUES, SIZE, ITEM, CELL, KIND):
-        return read.kind
-    if read.kind in (CONTENTS, KEYS) and not read.expected:
+def _c_kind(read: Read) -> int:
+    """How C looks at it; _C_ANSWER: it asks Python."""
+    kind, holder = read.kind, read.holder
+    if isinstance(read, Alike) or read.expected is NOTHING and kind in (VALUES, CONTENTS, KEYS, ATTRIBUTE):
+        return _C_ANSWER
+    if kind in (ENTRY, VALUES, SIZE, ITEM, CELL, KIND):
+        return kind
+    if kind in (CONTENTS, KEYS) and not read.expected:
         return SIZE
-    if read.kind == DICT:
+    if kind == ABSENT or kind == KEYS and not isinstance(holder, OrderedDict):
+        return _C_KEYS
+    if kind == DICT:
         return _C_DICT
-    if read.kind == ATTRIBUTE and read.key == "__mro__" and type(read.holder) in _PLAIN_METACLASSES:
-        return _C_ORDER
-    if type(read.holder) is types.FunctionType:
-        return _C_CODE if read.kind == CODE else _C_OF_FUNCTIONS.get(read.key) if read.kind == ATTRIBUTE else None
-    return None
+    if type(holder) is types.FunctionType and kind in (CODE, ATTRIBUTE):
+        return _C_CODE if kind == CODE else _C_OF_FUNCTIONS.get(read.key, _C_ATTRIBUTE)
+    return _C_ATTRIBUTE if kind == ATTRIBUTE else _C_ANSWER
 
 
 @functools.lru_cache(maxsize=1)
@@ -120,8 +118,6 @@ class Reads:
 
     def _lay_out(self) -> None:
         self._is_laid_out = True
-        self._slow: list[Read] = []
-        self._attributes: list[Read] = []
         # As C has them: the kind, the holder, the key and what is expected, for each.
         self._array = array("q")
         self._fast: list[Read | None] = []
@@ -147,25 +143,17 @@ class Reads:
     def _append(self, reads: Iterable[Read]) -> None:
         for read in reads:
             expected = read.expected
-            if isinstance(read, Alike):
-                self._slow.append(read)
-                continue
-            if read.kind == ENTRY:  # most are
+            if read.kind == ENTRY and not isinstance(read, Alike):  # most are
                 words = ENTRY, id(read.holder), id(read.key), 0 if expected is NOTHING else id(expected)
-            elif _is_told_by_a_version(read) or _c_kind(read) is not None:
-                words = self._as_c(read)
             else:
-                (self._attributes if read.kind in (ATTRIBUTE, CODE) else self._slow).append(read)
-                continue
+                words = self._as_c(read)
             self._fast.append(read)
             self._held.append(expected)
             self._array.extend(words)
 
     def _finish(self) -> None:
-        self._by_identity = [(read.holder, "__code__" if read.kind == CODE else read.key, read.expected) for read in self._attributes]
         self._count, self._begin = len(self._fast), self._array.buffer_info()[0]
-        self.look.begin, self.look.count = self._begin, self._count
-        self.look.is_whole = not (self._by_identity or self._slow or self._new)
+        self.look.begin, self.look.count, self.look.is_whole = self._begin, self._count, not self._new
 
     def _look_at_new(self) -> None:
         """Lays out those that came, which are few beside the others: they have no version of their dict."""
@@ -187,21 +175,23 @@ class Reads:
                 self._fast[at] = self._held[at] = None
                 self._array[_WORDS * at:_WORDS * (at + 1)] = array("q", _HOLDS)
                 self._kept.pop(id(read), None)
-        self._slow = [read for read in self._slow if id(read) not in gone]
-        self._attributes = [read for read in self._attributes if id(read) not in gone]
         self._finish()
 
     def _as_c(self, read: Read) -> tuple[int, int, int, int]:
-        kind, expected = read.kind, read.expected
-        if kind == ABSENT:
-            return _C_KEYS, id(read.holder), expected, self._addresses(read)
-        if kind == SIZE or kind in (CONTENTS, KEYS) and not expected:
-            return SIZE, id(read.holder), expected or 0, 0
-        if kind in (VALUES, KEYS):
-            return (VALUES if kind == VALUES else _C_KEYS), id(read.holder), len(expected), self._addresses(read)
-        key = read.key if kind == ITEM else id(read.key)  # of others than an ENTRY not used
-        is_none = expected is NOTHING or expected is None and kind == ATTRIBUTE
-        return _c_kind(read) or 0, id(read.holder), key, 0 if is_none else id(expected)
+        kind, holder, expected = _c_kind(read), read.holder, read.expected
+        if kind == _C_ANSWER:
+            return self._as_answer(read)
+        if kind == SIZE:
+            return SIZE, id(holder), expected or 0, 0
+        if kind in (VALUES, _C_KEYS):
+            return kind, id(holder), expected if read.kind == ABSENT else len(expected), self._addresses(read)
+        key = read.key if kind == ITEM else id(read.key)  # of others than an entry or an attribute not used
+        is_null = expected is NOTHING or expected is None and kind in _C_OF_FUNCTIONS.values()
+        return kind, id(holder), key, 0 if is_null else id(expected)
+
+    def _as_answer(self, read: Read) -> tuple[int, int, int, int]:
+        answer = self._kept[id(read)] = read.holds
+        return _C_ANSWER, id(answer), 0, id(True)
 
     def _addresses(self, read: Read) -> int:
         objects = tuple(dict.keys(read.holder) if isinstance(read, Absent) else read.expected)
@@ -225,11 +215,6 @@ class Reads:
         if self._new or not self._is_laid_out:
             self._look_at_new()
         at = self._first_changed(self._begin, 0, self._count)
-        for index, (holder, name, expected) in enumerate(self._by_identity):
-            if getattr(holder, name, NOTHING) is not expected:
-                read = self._attributes[index]
-                if not read.accepts(read.now()):
-                    yield read
         while at < self._count:
             fast = self._fast[at]
             assert fast is not None
@@ -239,9 +224,6 @@ class Reads:
             else:
                 yield fast
             at = self._first_changed(self._begin, at + 1, self._count)
-        for read in self._slow:
-            if not read.accepts(read.now()):
-                yield read
 
     def _expect(self, at: int, read: Read, now: Any) -> None:
         """An equal value that is another object."""
@@ -254,6 +236,8 @@ class Reads:
         elif read.kind in (ENTRY, ITEM, CELL):
             read.expected = self._held[at] = now
             self._array[_WORDS * at + _EXPECTED] = 0 if now is NOTHING else id(now)
+        elif read.kind == ATTRIBUTE:  # each time another object may be made
+            self._array[_WORDS * at:_WORDS * (at + 1)] = array("q", self._as_answer(read))
 
     def drop_changed(self) -> dict[tuple[int, int, Any], Read]:
         """Forgets those that are others now. Returns them."""
