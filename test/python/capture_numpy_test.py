@@ -96,6 +96,20 @@ def test_another_content_of_an_array_is_recorded_anew(np, read):
     assert step.stats()["replayed"] > 0, step.refusal()
 
 
+@pytest.mark.parametrize("kind", ["void", "record"])
+def test_a_row_of_a_structured_array_is_no_number(np, kind):
+    def make():
+        table = np.ones(2, [("k", "f8")])
+        row = table[0] if kind == "void" else table.view(np.recarray)[0]
+
+        def before(i):
+            (row if i % 2 else table)["k"] = 1 + i // 8
+
+        return lambda x: x * float(row["k"]), before
+
+    assert beside_eager(make, row, calls=32).stats()["replayed"] > 0
+
+
 @pytest.mark.parametrize("read, change", [
     ("2.0 if a.flags.writeable else 1.0", "a.flags.writeable = False"),
     ("float(len(a.dtype.names[0]))", "a.dtype.names = 'kk', 'j'"),

@@ -170,6 +170,12 @@ ROWS = {
     "a method that Python calls": ("class C: pass\nc = C()", "(1.0 if c else 2.0)", "C.__len__ = lambda c: 0"),
     "a module that makes attributes": (
         "m = types.ModuleType('m'); m.k = 1.0; m.__getattr__ = lambda name: m.k + 1", "m.j", "m.k = 2.0"),
+    "another function of a module that makes attributes": (
+        "m = types.ModuleType('m'); m.__getattr__ = lambda name: 1.0", "m.k", "m.__getattr__ = lambda name: 2.0"),
+    "other code in a function of a module that makes attributes": (
+        "m = types.ModuleType('m'); m.__getattr__ = lambda name: 1.0", "m.k", "m.__getattr__.__code__ = (lambda name: 2.0).__code__"),
+    "builtins of one's own": (
+        "own = {'k': 1.0}\ng = types.FunctionType((lambda: k).__code__, {'__builtins__': own})", "g()", "own['k'] = 2.0"),
     "globals()": ("k = 1.0", "globals()['k']", "k = 2.0"),
     "a chain of dicts": ("b = collections.ChainMap({'a': 1.0}, {'b': 1.0})", "b['b']", "b.maps[0]['b'] = 2.0"),
     "a list with attributes": ("class L(list): pass\nb = L([1.0]); b.k = 1.0", "b.k", "b.k = 2.0"),
@@ -315,6 +321,21 @@ def test_a_function_that_pytorchs_own_code_calls_may_be_replaced(monkeypatch):
         x = torch.ones(2) * (call + 1)
         assert torch.equal(captured(x), x * (2 if call >= 12 else 1)), call
     assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_a_kernel_may_be_registered_in_between(capture):
+    captured, x = capture(lambda x: torch.sinh(x).sum()), torch.ones(2)
+    expected = torch.sinh(x).sum()
+    for _ in range(9):
+        assert torch.equal(captured(x), expected)
+    assert captured.stats()["replayed"] > 0, captured.refusal()
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("sinh", lambda x: x * 5, "CPU")
+        for _ in range(12):
+            assert captured(x).item() == 10
+    for _ in range(12):
+        assert torch.equal(captured(x), expected)
 
 
 def test_a_variable_of_a_thread_is_that_of_the_calling_thread():

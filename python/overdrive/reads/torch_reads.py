@@ -102,6 +102,7 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     """A function of the class in C is replaced by an entry in the class in Python, which then is larger. Their backward() calls another one."""
     entries = entries_of(torch.Tensor)
     yield Read(SIZE, entries, None, "the functions of torch.Tensor")
+    yield Read(SIZE, torch.library._impls, None, "the kernels of torch.library")
     for name in names:
         if name in entries:
             yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")

@@ -69,8 +69,9 @@ class Globals(Places):
         for name, where in names.globals.items():
             self._read(ENTRY, variables, name, name, where, 0)
             if name not in variables:
-                is_pythons = name in vars(builtins) and _is_pythons_own(vars(builtins)[name])
-                self._read(ENTRY, vars(builtins), name, name, where, NOT_FOLLOWED if is_pythons else 0)
+                found = _builtins_of(variables)
+                is_pythons = found is vars(builtins) and name in found and _is_pythons_own(found[name])
+                self._read(ENTRY, found, name, name, where, NOT_FOLLOWED if is_pythons else 0)
         for text in names.strings if "globals" in names.globals else ():
             if text.isidentifier():
                 self._read(ENTRY, variables, text, text, names.globals["globals"], 0)
@@ -111,6 +112,12 @@ def _errors_of_warnings() -> tuple[str, ...]:
     # Since 3.14 catch_warnings() may keep them in a context variable (-X context_aware_warnings).
     filters = getattr(warnings, "_get_filters", lambda: warnings.filters)()
     return tuple(map(str, filters)) if any(each[0] == "error" for each in filters) else ()
+
+
+def _builtins_of(variables: dict[str, Any]) -> dict[str, Any]:
+    """Where code finds what is not in its variables, which may have builtins of their own."""
+    found: Any = variables.get("__builtins__", builtins)
+    return found if isinstance(found, dict) else vars(found)
 
 
 def _absolute(name: str, level: int, variables: dict[str, Any]) -> str:

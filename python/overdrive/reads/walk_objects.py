@@ -77,6 +77,7 @@ class Objects(Classes):
                 self._read(ANSWER, _errors_of_numpy, None, "numpy.geterr()", where, NOT_FOLLOWED)
             for key, place in self._optional.items():
                 self._read(ENTRY, vars(value), key, f"{name}.{key}", place, depth)
+            self._read(ENTRY, vars(value), "__getattr__", f"{name}.__getattr__", where, depth)
             if "__getattr__" in vars(value):  # what it gives may come in its own place
                 self._absent_in(vars(value)).add_table(self._attributes, name)
         elif isinstance(value, type):

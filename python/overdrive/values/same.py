@@ -31,15 +31,18 @@ def is_number(value: Any) -> bool:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether it is a number of NumPy's, as ``numpy.float32(2)``."""
-    return type(value).__module__ == "numpy" and isinstance(value, sys.modules["numpy"].generic)
+    """Whether it is a number of NumPy's, as ``numpy.float32(2)``, and no row of a structured array."""
+    if type(value).__module__ != "numpy":
+        return False
+    numpy = sys.modules["numpy"]
+    return isinstance(value, numpy.generic) and not isinstance(value, numpy.void)
 
 
 def is_array(value: Any) -> bool:
     """Whether the program may change its bytes in place: an array of NumPy's or Python's own, or a value of C's."""
     numpy = sys.modules.get("numpy")
     return isinstance(value, (array, bytearray, memoryview)) or is_of_c(value) or numpy is not None and isinstance(
-        value, getattr(numpy, "ndarray", ()))
+        value, (getattr(numpy, "ndarray", ()), getattr(numpy, "void", ())))
 
 
 def is_of_c(value: Any) -> bool:
