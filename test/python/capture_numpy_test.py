@@ -114,6 +114,8 @@ def test_a_row_of_a_structured_array_is_no_number(np, kind):
     ("2.0 if a.flags.writeable else 1.0", "a.flags.writeable = False"),
     ("float(len(a.dtype.names[0]))", "a.dtype.names = 'kk', 'j'"),
     ("a.k", "a.k = 2.0"),
+    ("float(a['k'][0])", "a.dtype = [('k', 'i8'), ('j', 'f8')]"),
+    ("2.0 if a.T.strides == a.strides else 1.0", "a.shape = 2, 1"),
 ])
 def test_what_an_array_is_beside_its_content(np, read, change):
     kind = type("A", (np.ndarray,), {})

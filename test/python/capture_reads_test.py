@@ -2,8 +2,11 @@
 
 A row has what is defined, what the function reads, and what the program changes: with put() what is not its own, which is put back after the test. The
 data differ from call to call."""
+import dataclasses
 import functools
+import sys
 import threading
+import types
 import warnings
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 import overdrive
 
 IMPORTS = ("import abc, argparse, array, asyncio, collections, contextvars, copy, ctypes, dataclasses, decimal, functools, operator, socket, statistics, types\n"
-           "import weakref, torch\n"
+           "import typing, weakref, torch\n"
            "from torch import nn\nfrom torch.utils import data\nspace = types.SimpleNamespace\n")
 ROWS = {
     "a function that is not called": ("def g(): pass\ng.k = 1.0", "g.k", "g.k = 2.0"),
@@ -174,6 +177,19 @@ ROWS = {
         "m = types.ModuleType('m'); m.__getattr__ = lambda name: 1.0", "m.k", "m.__getattr__ = lambda name: 2.0"),
     "other code in a function of a module that makes attributes": (
         "m = types.ModuleType('m'); m.__getattr__ = lambda name: 1.0", "m.k", "m.__getattr__.__code__ = (lambda name: 2.0).__code__"),
+    "annotations of a class": ("class C: k: 1.0", "C.__annotations__['k']", "C.__annotations__['k'] = 2.0"),
+    "abstract methods of a class": (
+        "class C(abc.ABC):\n @abc.abstractmethod\n def m(self): pass", "len(C.__abstractmethods__)", "C.__abstractmethods__ = frozenset('abc')"),
+    "other annotations of a function": ("def g(k: 1.0): pass", "g.__annotations__['k']", "g.__annotations__ = {'k': 2.0}"),
+    "a class that is a protocol": ("class C(typing.Protocol): k = 1.0", "C.k", "C.k = 2.0"),
+    "a generic class with a parameter": ("class C(typing.Generic[typing.TypeVar('T')]): k = 1.0\nB = C[int]", "B.k", "C.k = 2.0"),
+    "the description of a field": (
+        "@dataclasses.dataclass\nclass C: k: float = 1.0\nf = dataclasses.fields(C)[0]", "f.default", "f.default = 2.0"),
+    "an object of a class with a foreign module": ("class C: k = 1.0\nC.__module__ = 'numpy.program'\nc = C()", "c.k", "c.k = 2.0"),
+    "an equal tuple with another attribute": (
+        "class T(tuple): pass\nt = T((1.0,)); t.k = 1.0", "(t[0] + t.k)", "t = T((1.0,)); t.k = 2.0"),
+    "a function of C that PyTorch's own calls": (
+        "", "nn.functional.mse_loss(x, x * 2)", "put(torch._C._nn, 'mse_loss', lambda *given: torch.ones(()) * 7)"),
     "builtins of one's own": (
         "own = {'k': 1.0}\ng = types.FunctionType((lambda: k).__code__, {'__builtins__': own})", "g()", "own['k'] = 2.0"),
     "globals()": ("k = 1.0", "globals()['k']", "k = 2.0"),
@@ -321,6 +337,84 @@ def test_a_function_that_pytorchs_own_code_calls_may_be_replaced(monkeypatch):
         x = torch.ones(2) * (call + 1)
         assert torch.equal(captured(x), x * (2 if call >= 12 else 1)), call
     assert captured.stats()["replayed"] > 6, captured.refusal()
+
+
+class InSlots:
+    __slots__ = ("k",)
+
+    def __init__(self, k):
+        self.k = k
+
+
+class Counted(int):
+    pass
+
+
+def with_k(value, k):
+    value.k = k
+    return value
+
+
+ARGUMENTS = {
+    "slots": InSlots, "slots with a default": dataclasses.make_dataclass("D", ["k"], slots=True, eq=False) if sys.version_info >= (3, 10) else InSlots,
+    "a namespace": lambda k: types.SimpleNamespace(k=k), "a class": lambda k: type("C", (), {"k": k}),
+    "a module": lambda k: with_k(types.ModuleType("m"), k), "a number with attributes": lambda k: with_k(Counted(1), k),
+    "an object in slots": lambda k: types.SimpleNamespace(k=k)}
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_what_a_function_reads_of_its_arguments(kind):
+    step = overdrive.capture(lambda x, c: x * c.k)
+    one, other = ARGUMENTS[kind](1.0), ARGUMENTS[kind](2.0)
+    x = torch.ones(2)
+    for call in range(48):
+        if call in (12, 36):
+            one.k += 4.0
+        if call in (24, 40):
+            other.k += 16.0
+        for each in (one, other) if call > 6 else (one,):
+            assert torch.equal(step(x, each), x * each.k), call
+    assert step.stats()["replayed"] > 16, step.refusal()
+
+
+def test_an_attribute_of_an_argument_that_is_no_number_is_refused():
+    step, x = overdrive.capture(lambda x: x * x.meta[0]), torch.ones(2)
+    x.meta = [1.0]
+    for call in range(24):
+        x.meta[0] = float(call // 12)
+        assert torch.equal(step(x), torch.ones(2) * (call // 12))
+    assert "an attribute, `meta`, that is no number" in step.refusal()
+
+
+def test_a_class_method_is_captured():
+    class Model:
+        k = 1.0
+
+        @classmethod
+        @overdrive.capture
+        def step(cls, x):
+            return x * cls.k
+
+    for call in range(24):
+        Model.k = float(call // 12)
+        assert torch.equal(Model.step(torch.ones(2)), torch.ones(2) * (call // 12)), call
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_a_function_of_tensors_in_the_place_of_another(capture):
+    captured, x = capture(lambda x: x.tanh()), torch.ones(2)
+    try:
+        torch.Tensor.another = torch.Tensor.tan
+        for _ in range(9):
+            assert torch.equal(captured(x), torch.tanh(x))
+        assert captured.stats()["replayed"] > 0, captured.refusal()
+        del torch.Tensor.another
+        torch.Tensor.tanh = torch.Tensor.tan
+        for _ in range(9):
+            assert torch.equal(captured(x), torch.tan(x))
+    finally:
+        for name in {"another", "tanh"} & set(vars(torch.Tensor)):
+            delattr(torch.Tensor, name)
 
 
 @pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])

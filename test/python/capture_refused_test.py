@@ -434,8 +434,17 @@ KEPT_BY_PYTHON = {
     "a class's name": (lambda box: len(type(box.named).__name__), lambda box, patch: setattr(Named, "__name__", "Longer"), ""),
     "a member of an enum": (lambda box: Kinds.RATE.value, lambda box, patch: patch.setattr(Kinds.RATE, "_value_", 3.0), ""),
     "a cache that drops results": (lambda box: from_a_small_cache("a")[0], lambda box, patch: evicts(box), ""),
+    "a pointer": (lambda box: box.pointer[1], lambda box, patch: box.pointer.__setitem__(1, 3.0), "a pointer of ctypes"),
+    "pointers in a structure": (lambda box: box.structure.p[1], lambda box, patch: box.pointer.__setitem__(1, 3.0), "a pointer of ctypes"),
+    "a scanner": (lambda box: len(box.scanner.search().group()), lambda box, patch: None, "_sre.SRE_Scanner.search()"),
+    "a lock that a thread may take again": (lambda box: 1 + box.lock.acquire(False), lambda box, patch: None, "_thread.RLock.acquire()"),
+    "the error under way": (lambda box: 1 if sys.exc_info()[1] is None else 2, lambda box, patch: None, "sys.exc_info()"),
     "a function of ctypes": (lambda box: OF_C(), lambda box, patch: None, "a function of ctypes"),
 }
+
+
+class WithPointer(ctypes.Structure):
+    _fields_ = [("p", ctypes.POINTER(ctypes.c_double))]
 
 
 def made_otherwise():
@@ -452,6 +461,9 @@ def test_what_pythons_library_keeps(kind, monkeypatch):
     RATE[0] = 2.0
     box = types.SimpleNamespace(event=threading.Event(), stop=threading.Event(), threads=[], zero=0, path="a/b", named=Named())
     box.named.k = 2.0
+    box.lock, box.scanner, box.pointer = threading.RLock(), re.compile("a").scanner("a" * 99), (ctypes.c_double * 2)(1.0, 2.0)
+    box.pointer = ctypes.cast(box.pointer, ctypes.POINTER(ctypes.c_double))
+    box.structure = WithPointer(box.pointer)
     step = overdrive.capture(lambda x: x * read(box))
     try:
         for i in range(20):
@@ -469,6 +481,39 @@ def test_what_pythons_library_keeps(kind, monkeypatch):
         assert named in step.refusal() and step.stats()["replayed"] == 0, step.refusal()
     else:
         assert step.stats()["replayed"] > 8, step.explain()
+
+
+def test_what_the_program_itself_shows_is_no_output():
+    class Handler(logging.Handler):
+        def emit(self, record):
+            box.k = box.rate
+
+    box, handler = types.SimpleNamespace(k=1.0, rate=1.0), Handler()
+
+    def function(x):
+        LOG.warning("a message")
+        return x * box.k
+
+    LOG.addHandler(handler)
+    try:
+        step = overdrive.capture(function)
+        for call in range(24):
+            box.rate = float(call // 12)
+            assert step(torch.ones(2))[0] == call // 12
+    finally:
+        LOG.removeHandler(handler)
+    assert "by emit() of the program" in step.refusal() and step.stats()["replayed"] == 0
+
+
+@pytest.mark.parametrize("file", ["logging/rate.py", "warnings.py"])
+def test_a_file_of_the_program_with_the_name_of_what_shows(file, tmp_path):
+    program = {"path": tmp_path / "rate"}
+    exec(compile("def function(x):\n    return x * float(open(path).read())", str(tmp_path / file), "exec"), program)
+    step = overdrive.capture(program["function"])
+    for call in range(24):
+        program["path"].write_text(str(call // 12))
+        assert step(torch.ones(2))[0] == call // 12
+    assert "io.open()" in step.refusal(), step.refusal()
 
 
 def test_what_is_shown_is_no_reason():

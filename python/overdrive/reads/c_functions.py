@@ -36,8 +36,8 @@ def _names(text: str) -> frozenset[str]:
 
 # Names as name_of() has them; "*": all of a module or a class. test/python/c_functions_test.py changes what each one reads.
 _ROWS = """
-- - - -                   | _thread.allocate_lock _thread.lock.* _thread.RLock.* _multiprocessing.SemLock.* sys.exc_info sys.intern
-- - - -                   | builtins.BaseException.with_traceback builtins.BaseException.add_note gc.collect gc.enable gc.disable
+- - - -                   | _thread.allocate_lock _thread.lock.* _thread.RLock.* _multiprocessing.SemLock.* sys.intern
+- - - -                   | builtins.BaseException.with_traceback gc.collect gc.enable gc.disable
 - - - -                   | builtins.generator.close builtins.generator.throw builtins.frame.clear sys.is_finalizing sys.audit _weakref.proxy
 - new - -                 | builtins.id builtins.callable posix.fspath posix._path_normpath _contextvars.ContextVar.get _abc._abc_init
 - new - -                 | _typing._idfunc builtins.globals builtins.locals
@@ -96,8 +96,9 @@ sum swapaxes take to_device tobytes tolist trace transpose unpackbits unravel_in
 # Called by PyTorch's own Python and Python's library, which ask for what a recording knows by other means, or nothing that a tensor depends on. None
 # is in a row, though its class may be.
 _OF_LIBRARIES = _names("""
-_thread.RLock._is_owned _thread.RLock._recursion_count builtins.object.__dir__ builtins.object.__getstate__ builtins.object.__reduce__
-builtins.object.__reduce_ex__
+_sre.SRE_Scanner.match _sre.SRE_Scanner.search
+_thread.RLock._acquire_restore _thread.RLock._is_owned _thread.RLock._recursion_count _thread.RLock._release_save _thread.RLock.acquire
+builtins.object.__dir__ builtins.object.__getstate__ builtins.object.__reduce__ builtins.object.__reduce_ex__ sys.exc_info
 _contextvars.Context.run _contextvars.copy_context _imp.acquire_lock _imp.lock_held _imp.release_lock _queue.SimpleQueue.put
 _thread.get_ident _thread.get_native_id _weakref._remove_dead_weakref _weakref.getweakrefcount gc.isenabled posix.getcwd posix.getpid
 sys._current_frames sys._getframe sys.getprofile sys.getrecursionlimit sys.getrefcount sys.gettrace

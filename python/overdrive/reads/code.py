@@ -24,7 +24,7 @@ from overdrive.reads.c_functions import is_called_by, is_for_libraries, may_call
 from overdrive.reads.finds import Found as FoundByNames
 from overdrive.reads.finds import finds_of
 from overdrive.reads.names import names_of
-from overdrive.reads.owners import OURS, kind_of, module_of
+from overdrive.reads.owners import OURS, is_the_programs, kind_of, module_of
 from overdrive.reads.python_functions import OTHER, PURE, SHOWS, kind_of_function, library_may_ask, names_its_module, shows
 from overdrive.values.read import CELL, ENTRY, Read
 from overdrive.values.same import is_number
@@ -180,20 +180,24 @@ def _is_in_an_import(frame: Any) -> bool:
 
 def _is_shown(frame: Any) -> bool:
     """Whether Python's library shows something by this code, as by a handler of messages."""
-    while frame is not None and (kind_of(file := frame.f_code.co_filename) == "user" or module_of(file)):
-        if (module := module_of(file)) and kind_of_function(module, frame.f_code.co_name) == SHOWS:
+    for each in _frames(frame):
+        module = module_of(file := each.f_code.co_filename)
+        if module and kind_of_function(module, each.f_code.co_name) == SHOWS:
             return True
-        frame = frame.f_back
+        if not module and kind_of(file) != "user":
+            return False
     return False
 
 
 def _is_output(frame: Any) -> bool:
-    """Whether the code runs because something is shown or logged, and no tensor depends on it."""
+    """Whether the code runs because something is shown or logged, and no tensor depends on it. That is not known of the program's own."""
     for each in _frames(frame):
         code = each.f_code
-        if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
-            return True
         if code.co_name in ("write", "flush") and code.co_varnames and each.f_locals.get(code.co_varnames[0]) in (sys.stdout, sys.stderr):
+            return True
+        if is_the_programs(code.co_filename):
+            return False
+        if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
             return True
     return False
 
@@ -430,7 +434,10 @@ class Watcher:
                 under_the_gil().overdrive_python_told_all(id(code), self._number)
             return
         if (code, id(frame.f_globals)) not in self.codes and _is_shown(frame):
-            return
+            if self._refuse is None or not is_the_programs(code.co_filename) or _is_output(frame):
+                return
+            self._refuse(f"The function shows or logs something by {code.co_name}() of the program, and no guard looks whether that runs (levels, "
+                         "filters, handlers); do it outside of the function.")
         if value is None or _ERRORS_RETURN_NONE and value == id(None):
             self.failed.add(code)
         if (code, id(frame.f_globals)) not in self.codes:

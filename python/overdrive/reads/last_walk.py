@@ -8,10 +8,9 @@ from typing import Any
 from overdrive.reads.code import Met, Watcher
 from overdrive.reads.walk import Walk
 from overdrive.reads.walk_names import KnownNames
-from overdrive.reads.walk_places import has_attributes
 from overdrive.values.read import ATTRIBUTE, CELL, CONTEXT, ENTRY, ITEM, NOTHING, Read, as_it_is_now
 from overdrive.values.reads import Reads
-from overdrive.values.same import is_number, same_value
+from overdrive.values.same import has_attributes, is_number, same_value
 
 _Place = tuple[int, int, Any]
 # One value at one place.

@@ -16,17 +16,12 @@ from overdrive.reads.code import Watcher
 from overdrive.reads.names import names_of
 from overdrive.reads.walk_notes import Notes
 from overdrive.values.read import ANSWER, CODE, ENTRY, SIZE, Read, entries_of
-from overdrive.values.same import is_number, is_setting
+from overdrive.values.same import is_number, is_setting, is_torchs
 
 # Guards of PyTorch against classes of tensors, which nobody patches.
 _OVERRIDES = ("has_torch_function", "handle_torch_function")
 # An optimizer's step() is an operator of its own in a recording, and is looked at as a whole.
 _NOT_LOOKED_AT = ("torch.optim", "torch.amp")
-
-
-def is_torchs(name: str) -> bool:
-    """Whether a module, by its name, is PyTorch's own. A class may have something else in the place of a name."""
-    return isinstance(name, str) and name.partition(".")[0] == "torch"
 
 
 def reads_of_torch(watcher: Watcher, names: Iterable[str], kinds: Iterable[type], with_code: bool, notes: Notes) -> Iterator[Read]:
@@ -75,7 +70,7 @@ def _globals(code: types.CodeType, variables: dict[str, Any], counts: Callable[[
                 notes.picked(entries, (name,))
             elif entries is not variables:
                 yield Read(ENTRY, entries, name, f"{path}.{name}", where)
-            if not isinstance(value, types.ModuleType) or value.__name__ == "torch._C":
+            if not isinstance(value, types.ModuleType):
                 break
             entries, path = vars(value), value.__name__
 
@@ -104,7 +99,7 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     yield Read(SIZE, entries, None, "the functions of torch.Tensor")
     yield Read(SIZE, torch.library._impls, None, "the kernels of torch.library")
     for name in names:
-        if name in entries:
+        if name in entries or hasattr(torch._C.TensorBase, name):
             yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
     yield Read(ENTRY, vars(torch.autograd), "backward", "torch.autograd.backward")
 

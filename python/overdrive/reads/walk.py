@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import types
+import typing
 import weakref
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -30,10 +31,10 @@ from overdrive.reads.walk_containers import Containers
 from overdrive.reads.walk_names import KnownNames
 from overdrive.reads.walk_notes import Notes
 from overdrive.reads.walk_objects import CACHED
-from overdrive.reads.walk_places import NOT_FOLLOWED, has_attributes
+from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.values.modules import is_scripted
 from overdrive.values.read import ANSWER, CELL, CONTENTS
-from overdrive.values.same import is_all_numbers, is_array, is_number
+from overdrive.values.same import has_attributes, is_all_numbers, is_array, is_number
 
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
             "that it was made of.")
@@ -49,6 +50,8 @@ _NOT_BY_ATTRIBUTES = (dict, list, tuple, set, frozenset, collections.deque, type
 # Slots of C that take any attribute of what they are given.
 _NAMERS = (*METHODS, "__get__")
 _GETTERS = (operator.attrgetter, operator.methodcaller)
+# Of a class that is generic with what stands in its brackets.
+_ALIASES: Any = (types.GenericAlias, type(typing.Iterable[int]))
 _LOCK = type(threading.Lock())
 # What goes through a dict.
 _DICTS: tuple[dict[Any, Any], ...] = {}, collections.OrderedDict()
@@ -175,6 +178,8 @@ class Walk(Containers):
             self._into(value.__self__, name.rpartition(".")[0] or name, where, depth + 1)
         elif kind in _VIEWS:
             self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
+        elif isinstance(value, _ALIASES):
+            self._into(value.__origin__, name, where, depth + 1)
         elif kind in _GETTERS:
             for text in value.__reduce__()[1]:
                 for part in text.split(".") if isinstance(text, str) else ():

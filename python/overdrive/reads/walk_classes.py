@@ -8,16 +8,18 @@ from typing import Any, NamedTuple
 
 from overdrive.reads.code import file_of
 from overdrive.reads.owners import module_of
-from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_globals import Globals
-from overdrive.reads.walk_places import NOT_FOLLOWED, MADE_IN_PYTHON, is_pythons_own
+from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
 from overdrive.values.read import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, VALUES, Read, entries_of
+from overdrive.values.same import MADE_IN_PYTHON, is_torchs
 
 # Attributes of an object, and items of a container, that are looked at.
 MOST_ITEMS = 1024
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
 _KEPT_BY_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
+# Of each class, beside its attributes and its order, which are looked at by themselves.
+_KEPT_BY_TYPES = frozenset(name for name, each in vars(type).items() if isinstance(each, _KEPT_BY_C)) - {"__dict__", "__mro__"}
 _OF_CLASSES_IN_C = (*_KEPT_BY_C, types.WrapperDescriptorType,
                     types.MethodDescriptorType, types.ClassMethodDescriptorType)
 # Modules of classes that add no attribute to an object.
@@ -201,9 +203,9 @@ class Classes(Globals):
         members, entries = self._members_of(owner), entries_of(owner)
         # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
         self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
-        for key in ("__name__", "__qualname__"):
-            if key in self._attributes and owner.__flags__ & MADE_IN_PYTHON:
-                self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], NOT_FOLLOWED)
+        for key in sorted(_KEPT_BY_TYPES & self._attributes.keys()) if owner.__flags__ & MADE_IN_PYTHON else ():
+            if key != "__annotations__" or key in entries or "__annotations_cache__" in entries:  # else it would be made
+                self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], depth)
         ours, others, ran = self._attributes, self._standard_attributes, self._names_of_codes()
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and (

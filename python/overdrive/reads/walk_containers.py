@@ -2,14 +2,13 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 from typing import Any
 
 from overdrive.reads.walk_classes import MOST_ITEMS
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.reads.walk_torch import OfTorch
 from overdrive.values.read import ATTRIBUTE, BYTES, ENTRY, ITEM, KEYS, SIZE
-from overdrive.values.same import is_number, is_of_c
+from overdrive.values.same import has_pointers, is_number, is_of_c
 
 # Bytes of an array that are looked at.
 _MOST_BYTES = 16 << 10
@@ -38,10 +37,10 @@ class Containers(OfTorch):
             self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
 
     def _array(self, value: Any, name: str, where: str, depth: int) -> None:
-        if is_of_c(value) and hasattr(value, "contents"):
+        if is_of_c(value) and has_pointers(type(value)):
             self.notes.give_up()
-            with contextlib.suppress(ValueError):  # a null pointer
-                self._into(value.contents, f"{name}.contents", where, depth + 1)
+            self.refusals.append(f"The function may read memory behind `{name}`, a pointer of ctypes; give it what it reads as an argument, or "
+                                 "promise by guards=\"promised\" that it does not change.")
         size = memoryview(value).nbytes if not hasattr(value, "nbytes") else value.nbytes
         of_objects = getattr(getattr(value, "dtype", None), "hasobject", False)
         if size <= _MOST_BYTES and not of_objects:

@@ -23,17 +23,17 @@ from overdrive.reads.c_functions import name_of, row_of
 from overdrive.reads.code import file_of
 from overdrive.reads.names import NAMERS
 from overdrive.reads.owners import is_the_programs, kind_of
-from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_classes import MOST_ITEMS, Classes, _function_in
-from overdrive.reads.walk_places import NOT_FOLLOWED, has_attributes, is_pythons_own
+from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
 from overdrive.values.read import ANSWER, ATTRIBUTE, CELL, CODE, CONTEXT, ENTRY, KEYS, KIND, SIZE, VALUES, Read
-from overdrive.values.same import FUNCTION_OF_C, is_array, is_number
+from overdrive.values.same import FUNCTION_OF_C, has_attributes, is_array, is_number, is_torchs
 
 # Results of a cache that are looked at.
 _MOST_CACHED = 1024
 _REFUSED = "The function {}, which no guard looks at; {} and give it as an argument, or promise by guards=\"promised\" that it does not matter."
-# Attributes of functions that code may name, which the interpreter keeps.
-_OF_FUNCTIONS = ("__annotations__", "__code__", "__defaults__", "__doc__", "__kwdefaults__", "__module__", "__name__", "__qualname__")
+# Attributes of functions that code may name, which the interpreter keeps, beside those that are looked at by themselves.
+_OF_FUNCTIONS = ("__module__", *(name for name, each in vars(types.FunctionType).items() if isinstance(
+    each, (types.GetSetDescriptorType, types.MemberDescriptorType)) and name not in ("__builtins__", "__closure__", "__dict__", "__globals__")))
 # Of Python's own library: objects that lead to others by attributes which the program does not name.
 _LEADS_BY = ((collections.UserDict, "data"), (collections.UserList, "data"), (collections.ChainMap, "maps"),
              (weakref.WeakKeyDictionary, "data"), (weakref.WeakValueDictionary, "data"), (weakref.WeakSet, "data"))
@@ -125,8 +125,6 @@ class Objects(Classes):
             self.generators.append(value)
             if asked := next((key for key in ("get_state", "bit_generator") if self._program_names(key)), ""):
                 self.refusals.append(_REFUSED.format(f"may ask for the state of `{name}` ({asked})", "ask outside"))
-            return
-        if module.startswith("numpy."):
             return
         if module.partition(".")[0] == "overdrive":
             # Ours has all that its own walk has met. Of a captured function in another one, the function counts.

@@ -6,19 +6,16 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from overdrive.reads.code import Watcher
-from overdrive.reads.torch_reads import is_torchs
 from overdrive.reads.walk_names import WalkNames
 from overdrive.reads.walk_notes import Notes
 from overdrive.values.absent import Absent
 from overdrive.values.read import ABSENT, BYTES, CONTENTS, ENTRY, KEYS, NOTHING, SIZE, Read
-from overdrive.values.same import is_number
+from overdrive.values.same import MADE_IN_PYTHON, has_attributes, is_number
 
 # Steps from a name to a value that are followed; of values behind which a walk does not look.
 _DEEPEST, NOT_FOLLOWED = 100, 1 << 20
-# Modules whose objects no program changes: annotations and descriptions of fields.
+# Modules of Python's library whose own classes no program changes.
 _OF_NOBODY = ("dataclasses", "typing", "typing_extensions", "inspect")
-# Py_TPFLAGS_HEAPTYPE.
-MADE_IN_PYTHON = 1 << 9
 
 
 class Places(WalkNames):
@@ -83,7 +80,7 @@ class Places(WalkNames):
     def _into(self, value: Any, name: str, where: str, depth: int) -> None:
         if id(value) in self._seen or depth >= NOT_FOLLOWED:
             return
-        if type(value).__module__ in _OF_NOBODY or isinstance(value, type) and value.__module__ in _OF_NOBODY:
+        if isinstance(value, type) and value.__module__ in _OF_NOBODY:
             return
         if isinstance(value, str):
             self._note_text(value)
@@ -122,7 +119,3 @@ def is_pythons_own(kind: type) -> bool:
     return kind.__module__ == "builtins" and not kind.__flags__ & MADE_IN_PYTHON
 
 
-def has_attributes(value: Any) -> bool:
-    """Whether an object may have attributes beside what its class in C keeps: some of its own, or those of a class of the program."""
-    kind = type(value)
-    return bool(kind.__dictoffset__ or kind.__flags__ & MADE_IN_PYTHON) and not is_torchs(kind.__module__)

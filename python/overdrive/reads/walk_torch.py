@@ -9,12 +9,12 @@ import torch
 
 from overdrive.reads.names import names_of
 from overdrive.reads.optimizers import is_of_the_program, kind_of_optimizer
-from overdrive.reads.torch_reads import is_torchs, reads_of_torch
+from overdrive.reads.torch_reads import reads_of_torch
 from overdrive.reads.walk_objects import Objects, named_by
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.values.modules import FLAGS_OF_HOOKS, IN_MODULES, NAMED, hooks_of
 from overdrive.values.read import ATTRIBUTE, ENTRY, ITEM, KEYS, KIND, SIZE, VALUES, Read, entries_of
-from overdrive.values.same import is_number
+from overdrive.values.same import is_number, is_torchs
 
 # What gives all of a group, or what its key names as a value.
 _GIVE_ALL = {"values", "items", "copy", "get", "pop", "setdefault", "update"}

@@ -18,7 +18,6 @@ from overdrive.step.methods import Method, itself
 from overdrive.step.quick import StepQuick
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Arguments, Given
-from overdrive.values.facts import SUBCLASS
 from overdrive.values.forms import filled, form_of_results
 from overdrive.values.keys import Number
 from overdrive.values.same import frozen
@@ -96,7 +95,7 @@ class CapturedStep(Method, StepQuick):
             self._look_at_unsure()
         facts = self._facts.of(tensors)
         if facts is None:
-            return self._eager(inputs, SUBCLASS)
+            return self._eager(inputs, self._facts.reason)
         key = (template, None if self._watch is None else Number(frozen(self._watch())),
                () if optimizer is None else optimizer.gradients(), facts)
         variant = self._variant

@@ -287,7 +287,8 @@ class StepLearning(StepChoice):
             last = self._last_walk = LastWalk(watcher, given, own, self._known_names, self._function, self._roots)
         if new is None or variant.walk_number != last.number:
             variant.walk_number, new = last.number, last.reads()
-        walk = last.of_one_call(self._met_functions, [*watcher.found(), *self._classes_of_arguments(variant.key[0])])
+        objects, self._objects = self._objects, ()
+        walk = last.of_one_call(self._met_functions, [*watcher.found(), *objects, *self._classes_of_arguments(variant.key[0])])
         self._known_names = last.walk.known_names()
         new += walk.beyond()
         for reason in walk.refusals:

@@ -52,7 +52,7 @@ class Method:
         if instance is None:
             return self
         own = getattr(instance, "__dict__", None)
-        if own is None:  # an object with slots
+        if own is None or isinstance(instance, type):  # an object with slots, or a class
             return functools.partial(self.__call__, instance)
         methods = own.get(_KEY)
         if methods is None or methods.owner() is not instance:

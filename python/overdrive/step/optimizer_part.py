@@ -175,11 +175,6 @@ def parts_of_plain(value: Any, base: Any, protocol: Any) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _closure_of(closure: Any = None) -> Any:
-    """What step() of PyTorch's optimizers is called with, by place or by keyword."""
-    return closure
-
-
 @functools.lru_cache(maxsize=64)
 def _class_for(base: Any) -> Any:
     """The optimizer's class with another ``step()``. A copy of the optimizer, and one that comes out of a file, is a plain one."""
@@ -202,7 +197,9 @@ def _class_for(base: Any) -> Any:
         if is_own:
             update.captured.note_beside(_OF_THE_PROGRAM)
             return base.step(self, *arguments, **keywords)
-        closure = _closure_of(*arguments, **keywords)
+        if len(arguments) + len(keywords) > 1 or keywords.keys() - {"closure"}:
+            return base.step(self, *arguments, **keywords)  # which tells what is wrong
+        closure = arguments[0] if arguments else keywords.get("closure")
         if closure is not None and not update.captured.takes_closures():
             update.captured.note_beside(_CLOSURE.format(base.__name__))
             return base.step(self, *arguments, **keywords)

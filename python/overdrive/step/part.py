@@ -21,7 +21,6 @@ from overdrive.step.api import _REPLAYED, CapturedStep
 from overdrive.step.learn import ANOTHER_TENSOR, NOT_CHANGED_BY_REPLAYS
 from overdrive.step.methods import NotCopied, itself
 from overdrive.step.reasons import descended
-from overdrive.values.facts import SUBCLASS
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive.values.modules import is_scripted
 from overdrive.values.read import IN_CONTAINERS, as_it_is_now
@@ -110,7 +109,7 @@ class CapturedPart(CapturedStep):
         self._not_taken = 0
         facts = self._facts.of(tensors)
         if facts is None:
-            self._eager_reason = Refusal(SUBCLASS)
+            self._eager_reason = Refusal(self._facts.reason)
             return _NOT_TAKEN
         if self._structure is not None and (changed := self._structure.changed()) is not None:
             self._start_again(changed.told() if changed.where else f"{changed.name} was changed")

@@ -172,8 +172,6 @@ class StepRun(StepApart):
                 self._begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
             elif began and self._is_part and self._budget.may_be_short(watched):
                 self._time_plain_calls()
-            watcher.keep(self._objects)
-            self._objects = ()
             self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
             self._look_at_assigned()
             if variant.numbers is not None:

@@ -9,7 +9,7 @@ import torch
 
 from overdrive.values.forms import filled, form_of, others_in
 from overdrive.values.keys import Number, Same
-from overdrive.values.same import is_number
+from overdrive.values.same import has_attributes, is_number
 
 
 @dataclass(slots=True)
@@ -60,11 +60,12 @@ class Given:
     def _part(self, x: Any, index: int) -> Any:
         if isinstance(x, self._tensor):
             return self._place(x)
-        if is_number(x):
+        has_more = has_attributes(x)
+        if is_number(x) and not has_more:
             return Number(x)
         leaves: list[Any] = []
         form = form_of(x, leaves)
-        if type(form) is tuple and form[0] == "other":
+        if type(form) is tuple and (form[0] == "other" or form[0] == "number" and has_more):
             self.objects.append(x)
             return Same(x)
         if (other := others_in(form)) is not None:

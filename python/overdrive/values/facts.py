@@ -9,8 +9,9 @@ import torch
 
 from overdrive.values.same import is_number
 
-SUBCLASS = ("An argument is a tensor of a class of its own, and a replay does not call what the class overrides; give a plain tensor "
-            "(as_subclass(torch.Tensor)).")
+_SUBCLASS = ("An argument is a tensor of a class of its own, and a replay does not call what the class overrides; give a plain tensor "
+             "(as_subclass(torch.Tensor)).")
+_ATTRIBUTE = "An argument is a tensor with an attribute, `{}`, that is no number, and no guard looks into it; give the function what is in it."
 
 RESULT_OF_A_CLASS = ("The function returns a tensor of a class of its own, and a replay makes plain tensors; return a plain one "
                      "(as_subclass(torch.Tensor)).")
@@ -46,6 +47,8 @@ class Facts:
         self._leaves: list[weakref.ref[Any]] = []
         # Whether sizes are asked for, too: a function that counts by them, as `self.seen += len(x)` does.
         self.has_sizes = False
+        # Why of() has told nothing.
+        self.reason = ""
         self._plain, self._parameter = torch.Tensor, torch.nn.Parameter
 
     def ask(self, names: Iterable[str]) -> None:
@@ -60,12 +63,13 @@ class Facts:
             self._leaves = [weakref.ref(tensor) for tensor in tensors if tensor.is_leaf and tensor.requires_grad]
 
     def of(self, tensors: Iterable[Any]) -> tuple[Any, ...] | None:
-        """None: a tensor is of a class of the program."""
+        """None: a tensor is of a class of the program, or has attributes that are more than numbers."""
         found: list[Any] = []
         for x in tensors:
             kind = type(x)
             if kind is not self._plain:
                 if kind is not self._parameter:
+                    self.reason = _SUBCLASS
                     return None
                 found.append(kind)
             if self.has_sizes:
@@ -74,7 +78,12 @@ class Facts:
                 found.extend(ask(x) for ask in self._asked)
             if x.__dict__:
                 names = x.__dict__ if "__dict__" in self._names else self._names
-                found.extend((name, type(value), value) for name, value in x.__dict__.items() if name in names and is_number(value))
+                for name, value in x.__dict__.items():
+                    if name in names:
+                        if not is_number(value):
+                            self.reason = _ATTRIBUTE.format(name)
+                            return None
+                        found.append((name, type(value), value))
         for weak in self._leaves:
             leaf = weak()
             found.append(leaf is None or leaf.grad is None)

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 
 from overdrive.values.keys import Number
-from overdrive.values.same import is_number
+from overdrive.values.same import MADE_IN_PYTHON, is_number
 
-# Py_TPFLAGS_HEAPTYPE.
-_MADE_IN_PYTHON = 1 << 9
 
 
 class _Node:
@@ -102,7 +100,7 @@ def _is_plain(value: Any) -> bool:
         return False
     classes = [each for each in kind.__mro__ if each is not object]
     return hasattr(value, "__dict__") and all(
-        each.__flags__ & _MADE_IN_PYTHON and not any(isinstance(member, types.MemberDescriptorType) for member in vars(each).values())
+        each.__flags__ & MADE_IN_PYTHON and not any(isinstance(member, types.MemberDescriptorType) for member in vars(each).values())
         for each in classes)
 
 

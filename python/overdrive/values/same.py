@@ -14,12 +14,25 @@ import torch
 
 _OF_C = ctypes._SimpleCData.__mro__[1]
 FUNCTION_OF_C = type(ctypes.pythonapi.Py_DecRef).__mro__[-3]
+# Py_TPFLAGS_HEAPTYPE.
+MADE_IN_PYTHON = 1 << 9
 # Classes of most values, of which is_number() need not ask more.
 _NUMBERS = frozenset((type(None), bool, int, float, str, bytes, complex))
 # Classes whose equal values have the same bits.
 _EQUAL_IS_SAME = frozenset((int, bool, str, bytes, range))
 _NO_NUMBERS = frozenset((type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, dict, list, tuple, set,
                          frozenset, property, classmethod, staticmethod))
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a module, by its name, is PyTorch's own. A class may have something else in the place of a name."""
+    return isinstance(name, str) and name.partition(".")[0] == "torch"
+
+
+def has_attributes(value: Any) -> bool:
+    """Whether an object may have attributes beside what its class in C keeps: some of its own, or those of a class of the program."""
+    kind = type(value)
+    return bool(kind.__dictoffset__ or kind.__flags__ & MADE_IN_PYTHON) and not is_torchs(kind.__module__)
 
 
 def is_number(value: Any) -> bool:
@@ -50,6 +63,16 @@ def is_of_c(value: Any) -> bool:
     return isinstance(value, _OF_C) and not isinstance(value, FUNCTION_OF_C)
 
 
+def has_pointers(kind: Any) -> bool:
+    """Whether values of a class of ctypes lead to memory that is not theirs."""
+    if issubclass(kind, ctypes._SimpleCData):
+        return kind._type_ in ("P", "z", "Z", "O")
+    if issubclass(kind, ctypes.Array):
+        return has_pointers(kind._type_)
+    fields = [field[1] for each in kind.__mro__ for field in vars(each).get("_fields_", ())]
+    return issubclass(kind, ctypes._Pointer) or any(map(has_pointers, fields))
+
+
 def bytes_of(value: Any) -> tuple[Any, ...]:
     if is_of_c(value):
         return (bytes(value),)
@@ -61,8 +84,8 @@ def bytes_of(value: Any) -> tuple[Any, ...]:
         return view.shape, view.format, view.readonly, view.tobytes()
     # Classes of arrays may have another tobytes(): numpy.ma.masked has one that raises, and a mask has bytes of its own.
     asarray = sys.modules["numpy"].asarray
-    kind, content, mask = value.dtype, asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
-    return value.shape, kind.str, kind.names, value.flags.writeable, content, mask
+    content, mask = asarray(value).tobytes(), asarray(getattr(value, "_mask", False)).tobytes()
+    return value.shape, value.strides, str(value.dtype), value.flags.writeable, content, mask, repr(getattr(value, "_fill_value", None))
 
 
 def states_of(generators: Iterable[Any]) -> list[bytes]:
@@ -114,7 +137,7 @@ def same_value(a: Any, b: Any) -> bool:
     if is_scalar(a):
         return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
     if isinstance(a, (tuple, list)) or kind in (set, frozenset):
-        return len(a) == len(b) and all(map(same_value, a, b))
+        return len(a) == len(b) and all(map(same_value, a, b)) and (not kind.__dictoffset__ or same_value(vars(a), vars(b)))
     if isinstance(a, dict):
         return same_value([*a], [*b]) and all(map(same_value, a.values(), b.values()))
     if kind is slice:
