@@ -23,6 +23,7 @@ using replay::Recorder;
 struct CallUnderWay {
   const Tensors& inputs;
   Tensors results = {};
+  std::string reason = {};
 };
 thread_local CallUnderWay* call_under_way = nullptr;
 
@@ -40,7 +41,7 @@ Tensors run(const Call& function, const Tensors& inputs, const char* failed) {
   CallUnderWay* const before = std::exchange(call_under_way, &call);
   const bool done = function() != 0;
   call_under_way = before;
-  TORCH_CHECK(done, failed);
+  TORCH_CHECK(done, call.reason.empty() ? failed : call.reason);
   return std::move(call.results);
 }
 
@@ -97,6 +98,9 @@ std::tuple<std::string, std::string, int64_t, int64_t> told(const replay::Refusa
 
 // What a captured function does in its call, on its thread.
 struct Recording : torch::CustomClassHolder {};
+
+// Why the function has failed, where nobody raises its error.
+void note_failure(std::string reason) { under_way().reason = std::move(reason); }
 
 void refuse(const std::string& reason) {
   if (Recorder* recorder = Recorder::active()) recorder->refuse(reason);
@@ -202,6 +206,7 @@ void add_captures(torch::Library& library) {
       .def_static("made", &is_made)
       // The call cannot be replayed, and this sentence says why.
       .def_static("refuse", &refuse)
+      .def_static("failed", &note_failure)
       // Numbers by which the function changes what lives on: why they may change unseen, as a part of a
       // sentence; "": the caller looks at every one of them in every call.
       .def_static("unseen_numbers", &note_unseen_numbers)

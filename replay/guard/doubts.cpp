@@ -17,7 +17,8 @@ size_t most_bytes(bool integers) { return integers ? kMostBytesOfIntegers : kMos
 
 bool is_doubted(const Program& program, int index) {
   const Memory& memory = program.memories[index];
-  if (memory.origin != Origin::kOutside || memory.written || !memory.lives) return false;
+  const bool is_there = memory.lives && memory.address;
+  if (memory.origin != Origin::kOutside || memory.written || !is_there) return false;
   bool integers = true;
   for (const Value& value : program.values) {
     if (value.memory != index) continue;
@@ -43,7 +44,9 @@ Doubts::Doubts(const Program& program, const std::vector<at::Tensor>& buffers) :
     const at::Tensor tensor(weak.lock());
     if (!tensor.defined() || tensor.requires_grad()) continue;
     const c10::Storage& storage = tensor.storage();
-    if (storage.nbytes() > most_bytes(c10::isIntegralType(tensor.scalar_type(), true))) continue;
+    // Zeros that nobody has written have no memory.
+    if (!storage.data() || storage.nbytes() > most_bytes(c10::isIntegralType(tensor.scalar_type(), true)))
+      continue;
     outside_.push_back({.memory = kGiven,
                         .weak = storage.getWeakStorageImpl(),
                         .address = storage.data(),

@@ -902,6 +902,45 @@ def test_an_error_of_a_signals_handler_leaves_the_recorded_call(monkeypatch):
     assert errors == 1 and step.stats()["replayed"] > 0
 
 
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+@pytest.mark.parametrize("place", ["values.reads.Reads._lay_out", "values.reads.Reads.add", "reads.last_walk.LastWalk.of_one_call"])
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_handler_of_a_signal_waits_for_what_the_call_learns(capture, place, which, monkeypatch):
+    """Half of it would stay, and every later call would fail."""
+    import importlib
+    import signal
+
+    class TooLate(Exception):
+        pass
+
+    def handler(*_):
+        raise TooLate
+
+    module, kind, name = place.rsplit(".", 2)
+    owner, calls = getattr(importlib.import_module(f"overdrive.{module}"), kind), itertools.count(1)
+    usual = getattr(owner, name)
+
+    def interrupted(*given):
+        if next(calls) == which:
+            signal.raise_signal(signal.SIGUSR1)
+        return usual(*given)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        step, errors = capture(lambda x: x.tanh() * 2 + 1), 0
+        monkeypatch.setattr(owner, name, interrupted)
+        for i in range(24):
+            x = torch.full((3,), float(i))
+            try:
+                assert torch.equal(step(x), x.tanh() * 2 + 1)
+            except TooLate:
+                errors += 1
+        assert errors == 1 and step.stats()["replayed"] > 8, step.refusal()
+        assert signal.getsignal(signal.SIGUSR1) is handler
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_errors_that_nobody_can_raise_go_to_the_programs_hook(inner, monkeypatch):
     """Also where a part is called inside of a step, which are recorded at once."""

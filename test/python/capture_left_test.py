@@ -1,4 +1,7 @@
 """What a captured function leaves in attributes and variables: a replay makes it anew, with its graph."""
+import types
+from collections import namedtuple
+
 import pytest
 import torch
 from torch import nn
@@ -388,3 +391,43 @@ def test_what_a_recorded_call_leaves_is_not_written_by_replays(detach):
             kept[captured].append(training.last)
     assert step.stats()["replayed"] > 5, step.refusal()
     assert [one.item() for one in kept[True]] == [one.item() for one in kept[False]]
+
+
+class Numbered(namedtuple("Numbered", "t k")):
+    def __new__(cls, t, k):
+        return super().__new__(cls, t, k * 2)
+
+
+RESULTS = {
+    "a dict that it has": ("box.d['t'] = x.sum(); return box.d", "result['t'].add_(1)", "a dict that the program has"),
+    "a list that it has": ("return x.sum(), box.l", "result[1][:] = [1.0]", "a list that the program has"),
+    "a dict that it leaves": ("box.new = {'t': x.sum()}; return box.new", "result['seen'] = 1", "a dict that the program has"),
+    "one list twice": ("l = [x.sum()]; return l, l", "result[0].append(result[1][0])", "a list that the program has"),
+    "a list in what it leaves": ("box.new = (x.sum(), box.l); return x.mean()", "box.new[1][:] = [1.0]", "a list that the program has"),
+    "a tensor with attributes": ("y = x.sum(); y.k = 2.0; return y", "box.k = result.k", "a tensor with attributes"),
+    "a gradient": ("x = x * box.w; box.w.grad = None; x.sum().backward(); box.new = box.w.grad; return x.sum().detach()",
+                   "box.new.add_(1)", "the gradient of a parameter"),
+    "a leaf": ("box.new = (x * 2).requires_grad_(); return x.sum()", "box.k = box.new.requires_grad", "requires a gradient"),
+    "a named tuple that counts": ("return Numbered(x.sum(), x.mean())", "box.k = result.k", ""),
+    "sizes": ("return {'t': x.sum(), 's': x.shape}", "box.k = result['s'].numel()", "not a tensor"),
+}
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_what_the_caller_does_with_a_result_is_seen_as_in_eager_code(kind):
+    body, use, reason = RESULTS[kind]
+    sides = []
+    for captured in (False, True):
+        box = types.SimpleNamespace(d={}, l=[], k=None, new=None, w=torch.ones(2, requires_grad=True))
+        program = {"box": box, "Numbered": Numbered}
+        exec(f"def function(x):\n    {body}\ndef use(result):\n    {use}", program)
+        step = overdrive.capture(program["function"]) if captured else program["function"]
+        seen = []
+        for call in range(16):
+            result = step(torch.full((2,), float(call)))
+            if call > 1:  # a call may be the first to show what is shared
+                program["use"](result)
+            seen.append((str(result), str(vars(box))) if call > 1 else None)
+        sides.append(seen)
+    assert sides[0] == sides[1]
+    assert (reason in step.refusal() and step.stats()["replayed"] == 0) if reason else step.stats()["replayed"] > 8, step.refusal()

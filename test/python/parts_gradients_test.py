@@ -452,3 +452,36 @@ def test_an_output_that_another_is_made_of(used, is_installed):
     assert all(torch.equal(a, b) for one, other in zip(expected, got) for a, b in zip(one, other))
     stats = overdrive.part_of(model).stats()
     assert stats["replayed"] > 6 and stats["again"] == 0, (stats, overdrive.part_of(model).explain())
+
+
+class Doubled(torch.nn.Module):
+    """The same values, and another gradient."""
+
+    def forward(self, x):
+        return x.detach() + (x - x.detach()) * 2
+
+
+@pytest.mark.parametrize("change", [
+    lambda net: net.__setitem__(1, Doubled()), lambda net: net.append(Doubled()), lambda net: net[1].register_forward_hook(lambda *_: Doubled()(_[2])),
+], ids=["a child", "another child", "a hook"])
+def test_a_model_that_is_rebuilt_before_a_backward_of_another_form(change):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    part, x = overdrive.captured(net), torch.ones(2, 4, requires_grad=True)
+    for _ in range(12):
+        part(x).sum().backward()
+    y = part(x)
+    change(net)
+    with pytest.raises(RuntimeError, match="a parameter, buffer, child or hook of .* was changed between the call and its backward"):
+        torch.autograd.grad(y.sum(), x)
+
+
+def test_a_part_may_open_a_level_of_its_own():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    part = overdrive.captured(lambda x, v: torch.func.jvp(net, (x,), (v,)))
+    for seed in range(12):
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+        value, tangent = part(x, torch.ones_like(x))
+        expected, other = torch.func.jvp(net, (x,), (torch.ones_like(x),))
+        assert torch.equal(value, expected) and torch.equal(tangent, other)
+        assert all(map(torch.equal, *(torch.autograd.grad(a.sum() + b.square().sum(), net[0].weight) for a, b in ((value, tangent), (expected, other)))))
+    assert part.stats()["replayed"] > 0, part.refusal()

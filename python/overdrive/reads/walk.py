@@ -100,6 +100,9 @@ class Walk(Containers):
             self._look_again()
             self._torchs({})
 
+    def has_met(self, value: Any) -> bool:
+        return self._seen.get(id(value)) is value
+
     def keeps(self) -> list[Any]:
         """Where it has what it has met."""
         return [self._seen, *self.notes.keeps()]
@@ -180,6 +183,7 @@ class Walk(Containers):
             self._into(next(each for each in gc.get_referents(value) if isinstance(each, dict)), name, where, depth + 1)
         elif isinstance(value, _ALIASES):
             self._into(value.__origin__, name, where, depth + 1)
+            self._object(value, name, where, depth)
         elif kind in _GETTERS:
             for text in value.__reduce__()[1]:
                 for part in text.split(".") if isinstance(text, str) else ():

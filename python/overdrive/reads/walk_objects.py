@@ -86,6 +86,8 @@ class Objects(Classes):
             self.refusals.append(_REFUSED.format(f"may call `{name}`, a function of ctypes", "call it outside"))
         elif isinstance(value, weakref.ref):
             self._postpone(value, lambda walk: walk._into(value(), name, where, depth + 1))
+        elif kind is re.Match:
+            self._into(value.string, f"{name}.string", where, depth + 1)
         elif kind is contextvars.ContextVar:
             self._read(CONTEXT, value, None, f"{name}.get()", where, depth)
         elif isinstance(value, io.IOBase):

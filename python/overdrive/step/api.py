@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from overdrive.native import signals
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
@@ -20,6 +21,7 @@ from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Arguments, Given
 from overdrive.values.forms import filled, form_of_results
 from overdrive.values.keys import Number
+from overdrive.values.read import NOTHING
 from overdrive.values.same import frozen
 
 _REPLAYED: Any = object()
@@ -43,6 +45,7 @@ class CapturedStep(Method, StepQuick):
             return self._call_alone(inputs, keywords)
         finally:
             self._busy.release()
+            signals.end(self)
 
     def _meanwhile(self, inputs: Any) -> Any:
         """The function, called by itself, or while another thread is in a call."""
@@ -61,6 +64,7 @@ class CapturedStep(Method, StepQuick):
             return self._end_call(self._variant, inputs, results, ())
         finally:
             self._busy.release()
+            signals.end(self)
 
     def _call_alone(self, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
         hits = self._quick.disarm()
@@ -117,8 +121,10 @@ class CapturedStep(Method, StepQuick):
         budget, form = self._budget, self._form
         if form is not _REPLAYED:
             self._note_run()
-            for left in form.left if form.is_recorded else ():
+            for left in form.left if form.is_recorded and not self._gives_its_own else ():
                 left.put_in_a_recording(results, tensors)
+            if (value := self._returned_as_it_is(results)) is not NOTHING:
+                return value
             return filled(form.result, iter(results))
         assert variant is not None
         self._runs_in_turn = 0
@@ -168,6 +174,15 @@ class CapturedStep(Method, StepQuick):
                 ahead.setdefault(group, {})[key] = left[number]
             optimizer.write_numbers(ahead)
 
+    def _returned_as_it_is(self, results: Sequence[Any]) -> Any:
+        """What the function has returned in this call, where the library returns its tensors and no copies; else nothing."""
+        made, self._made = self._made, None
+        if made is None:
+            return NOTHING
+        value, leaves = made
+        is_it = self._gives_its_own or len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results))
+        return value if is_it else NOTHING
+
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         return self._of_library(self._call, self._capture, tensors)
 
@@ -176,7 +191,7 @@ class CapturedStep(Method, StepQuick):
         try:
             return function(*arguments)
         except BaseException as raised:
-            error, self._error = self._error, None
+            error, self._error, self._made = self._error, None, None
             self._budget.drop()
             if error is None:
                 walk = self._last_walk
@@ -206,7 +221,10 @@ class CapturedStep(Method, StepQuick):
         if torch._C._functorch.maybe_current_level() is not None:
             return self._apply(inputs)  # torch.func.grad() goes on with the results
         leaves: list[Any] = []
-        form = form_of_results(self._apply(inputs), leaves)
+        value = self._apply(inputs)
+        form = form_of_results(value, leaves)
+        if self._gives_its_own or not any(leaf.requires_grad for leaf in leaves):
+            return value
         return filled(form, iter([leaf.detach() for leaf in leaves]))
 
     def save(self, path: str, *, names: dict[str, Any] | None = None, values: bool = True) -> None:

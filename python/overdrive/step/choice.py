@@ -6,6 +6,7 @@ from typing import Any
 
 from overdrive.effects.left import Setting, tensors_in
 from overdrive.effects.schedulers import is_scheduler
+from overdrive.native import signals
 from overdrive.native.library import OverdriveError, call
 from overdrive.native.recording import STILL_RECORDED, Refusal, refusal_of
 from overdrive.numbers.call_numbers import CallNumbers, opened
@@ -45,6 +46,7 @@ class StepChoice(StepTexts):
     def _find_variant(self, key: tuple[Any, ...]) -> _Variant | None:
         """The values that the call has: known ones, or new ones. None: it is made eagerly, since the function has gone many ways
         by what it counts."""
+        signals.begin(self)
         if self._optimizer is not None and self._optimizer.rebind():
             self._forget()
             self._given_up = self._optimizer.write_numbers()

@@ -4,7 +4,6 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 
 from overdrive.effects.left import Left, can_be_left
+from overdrive.native import signals
 from overdrive.native.dynamo import around
 from overdrive.native.library import call, whole_number
 from overdrive.native.quick import NOT_TAKEN, OPEN
@@ -23,7 +23,7 @@ from overdrive.step.methods import NotCopied, itself
 from overdrive.step.reasons import descended
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive.values.modules import is_scripted
-from overdrive.values.read import IN_CONTAINERS, as_it_is_now
+from overdrive.values.read import IN_CONTAINERS, NOTHING, as_it_is_now
 from overdrive.values.slots import can_be_put_back, put_back, putter_of
 
 # Templates of calls whose graph may still run the function once more.
@@ -53,8 +53,6 @@ class CapturedPart(CapturedStep):
         self._given: Any = None
         # Its tensors as the function gets them.
         self._taken: Sequence[Any] = ()
-        # What the function has returned in it, and the tensors of that.
-        self._made: Any = None
         self._templates: dict[int, Any] = {}
         # Calls in turn with an argument that no recording takes.
         self._not_taken = 0
@@ -82,6 +80,7 @@ class CapturedPart(CapturedStep):
             result = self._alone(inputs, keywords)
         finally:
             self._busy.release()
+            signals.end(self)
         return self._beside(inputs, keywords) if result is _NOT_TAKEN else result
 
     def _own_names(self) -> Sequence[str]:
@@ -133,25 +132,19 @@ class CapturedPart(CapturedStep):
     def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return super()._of_library(function, *arguments)
-        except BaseException:
-            self._made = None
-            raise
         finally:
             self._given = None
 
     def _end_call(self, variant: Any, tensors: Sequence[Any], results: Any, facts: Any) -> Any:
         budget, form = self._budget, self._form
-        made, self._made = self._made, None
         if form is _REPLAYED:
             self._runs_in_turn = 0
             if not budget.is_off and (budget.timing or budget.is_begun):
                 self._note_replay()
         else:
             self._note_run()
-        if made is not None:
-            value, leaves = made
-            if len(leaves) == len(results) and all(a is b for a, b in zip(leaves, results)):
-                return value
+        if (value := self._returned_as_it_is(results)) is not NOTHING:
+            return value
         if form is _REPLAYED:
             form = self._one_form or self._forms[call("Capture.current", self._capture)]
             self._arm(variant, facts, form, len(tensors))
@@ -232,11 +225,13 @@ class CapturedPart(CapturedStep):
         was_running, _again.is_running = _again.is_running, True
         template, variant = self._templates[number]
         changed = variant.reads.other_values()
+        rebuilt = None if variant.structure is None else variant.structure.changed()
         values = [(read, read.now()) for read in changed if can_be_put_back(read)]
-        other = next((read for read in changed if not can_be_put_back(read) and (read.kind not in IN_CONTAINERS or self._matters(read))), None)
+        other = rebuilt or next((read for read in changed if not can_be_put_back(read) and (
+            read.kind not in IN_CONTAINERS or self._matters(read))), None)
         try:
             if other is not None:
-                raise RuntimeError(f"{other.told()}, was changed between the call and its backward")
+                raise RuntimeError(f"{other.told() if other.where else other.name} was changed between the call and its backward")
             for read, _ in values:  # as they were in the call
                 put_back(read, read.expected)
             tensors = call("Recording.inputs")
@@ -249,8 +244,7 @@ class CapturedPart(CapturedStep):
             call("Recording.results", leaves)
             return 1
         except BaseException as error:
-            warnings.warn(f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}",
-                          stacklevel=2)
+            call("Recording.failed", f"{self.title()} failed when it ran once more in a backward: {type(error).__name__}: {error}")
             return 0
         finally:
             for read, value in values:
@@ -261,8 +255,6 @@ class CapturedPart(CapturedStep):
         objects: list[Any] = []
         form = without_inputs(form_of_results(value, leaves, objects), leaves, self._taken)
         self._taken = ()
-        # What the call leaves behind comes to the leaves later.
-        self._made = value, leaves
         before, self._returned = self._returned, [weakref.ref(one) for one in objects]
         if any(one is other() for one in objects for other in before):
             _refuse("The function returns an object that lives on, and a replay would make another one; return its tensors.")

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from overdrive.effects.items import returned_items
+from overdrive.effects.left import tensors_in
 from overdrive.effects.places import Before, Places
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.effects.surroundings import changed_since, surroundings, without_collections
+from overdrive.native import signals
 from overdrive.native.dynamo import around
 from overdrive.native.library import call
 from overdrive.native.recording import Refusal, _refuse, _Unrecorded
@@ -21,6 +23,7 @@ from overdrive.optimizers.rules import is_understood
 from overdrive.reads.code import RANDOM_NUMBERS, Watcher
 from overdrive.reads.last_walk import is_one_number
 from overdrive.reads.optimizers import is_of_the_program
+from overdrive.reads.walk import Walk
 from overdrive.step import budget as _budget
 from overdrive.step.apart import StepApart
 from overdrive.step.choice import SHORT
@@ -28,7 +31,7 @@ from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
 from overdrive.step.variant import _Form, _Variant
 from overdrive.values.arguments import Arguments, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
-from overdrive.values.forms import form_of_results, only_tensors
+from overdrive.values.forms import containers_in, form_of_results, only_tensors
 from overdrive.values.modules import structure_of
 from overdrive.values.reads import Reads
 from overdrive.values.same import states_of
@@ -49,6 +52,8 @@ class StepRun(StepApart):
             self._budget.begin()
         try:
             recorded = call("Recording.is_active")
+            if recorded or self._variant is None or not self._variant.watched_runs:
+                signals.begin(self)
             self._count_run()
             if self._written_ahead and self._optimizer is not None:
                 self._optimizer.write_numbers()
@@ -67,6 +72,9 @@ class StepRun(StepApart):
                 variant.key = (*variant.key[:3], self._facts.of(tensors))
                 leaves: list[Any] = []
                 result = self._form_of(value, leaves)
+                # What the call leaves behind comes to the leaves later. A step's recorded call returns others.
+                if self._is_part or not recorded or self._gives_its_own:
+                    self._made = value, leaves
                 with _Unrecorded():
                     self._form = _Form(result, Places(self._left.values(), before, leaves, tensors), recorded, self._assigned.written)
                 if any(is_of_a_class(leaf) for leaf in leaves):
@@ -99,6 +107,7 @@ class StepRun(StepApart):
                 self._is_outdated = False
                 self._drop_all()
             self._note_structure(variant, recorded)
+            variant.structure = self._structure
             return 1
         except BaseException as error:  # the caller raises it
             self._error = error
@@ -203,12 +212,34 @@ class StepRun(StepApart):
                     walk = self._learn(variant, watcher, only_read)
                 if recorded:
                     self._tell_numbers(watcher, walk)
+                    self._look_at_results(value, walk)
             except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
                 _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
                         "guards=\"promised\" that it does not change.")
         variant.watched_runs += 1
         self._count_options()
         return value
+
+    def _look_at_results(self, value: Any, walk: Walk) -> None:
+        """What the function returns and leaves: a replay would make each of it anew, and plain tensors."""
+        seen: set[int] = set()
+        left = [read.now() for read in self._left.values()]
+        for each in containers_in((value, *left)):
+            if id(each) in seen or walk.has_met(each):
+                self._refuse_results(f"a {type(each).__name__} that the program has already", "another one; make a copy of it")
+            seen.add(id(each))
+        if any(tensor.__dict__ for each in (value, *left) for tensor in tensors_in(each)):
+            self._refuse_results("a tensor with attributes of its own", "one without; give them to the caller beside it")
+        tensors = [tensor for each in left for tensor in tensors_in(each)]
+        if not self._is_part and any(tensor.requires_grad and tensor.is_leaf for tensor in tensors):
+            self._refuse_results("a tensor that requires a gradient", "one that does not; make it outside")
+        gradients = {id(tensor.grad) for tensor in self._lasting() if tensor.is_leaf and tensor.grad is not None}
+        if any(id(tensor) in gradients for tensor in tensors):
+            self._refuse_results("the gradient of a parameter", "another tensor; leave a clone() of it")
+
+    def _refuse_results(self, what: str, another: str) -> None:
+        self._gives_its_own = True
+        _refuse(f"The function returns or leaves {what}, and a replay would make {another}.")
 
     def _record(self, inputs: Sequence[Any], watcher: contextlib.AbstractContextManager[Any]) -> Any:
         if self._given_by_both:
@@ -224,7 +255,8 @@ class StepRun(StepApart):
             ours.begin(counts=self._guarded and not self._is_part)
         kept = Kept(self._modules)
         try:
-            with contextlib.nullcontext() if self._is_part else returned_items(StepRun._apply.__code__), watcher:
+            asks = not self._is_part and (not self._codes or any("item" in code.co_names for code in self._codes))
+            with returned_items(StepRun._apply.__code__) if asks else contextlib.nullcontext(), watcher:
                 value = self._apply(inputs)
         finally:
             if ours is not None:

@@ -145,6 +145,10 @@ class StepState:
         self._containers: Given | None = None
         self._objects: Sequence[Any] = ()
         self._error: BaseException | None = None
+        # What the function has returned in the call under way, and its tensors.
+        self._made: tuple[Any, list[Any]] | None = None
+        # Whether a replay could not make what it returns or leaves.
+        self._gives_its_own = False
         # While a thread is in a call, and that thread while it runs the function.
         self._busy = threading.Lock()
         self._running = 0

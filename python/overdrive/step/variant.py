@@ -26,6 +26,8 @@ class _Variant:
         self.walk_number = 0
         # Containers that the function looks into, of so many reads; None: not asked yet.
         self.looked_into: tuple[int, list[Any]] | None = None
+        # What modules were made of when it was recorded.
+        self.structure: Reads | None = None
         # Of NumPy, which the function may draw from.
         self.generators: list[Any] = []
 

@@ -2,6 +2,7 @@
 else PyTorch's pytrees know."""
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import types
@@ -43,7 +44,7 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
         return (kind, tuple(form_of(part, leaves, objects) for part in value))
     if kind is dict:
         return (dict, tuple((Number(key), form_of(part, leaves, objects)) for key, part in value.items()))
-    if is_number(value) or objects is not None and (kind is torch.Size or isinstance(value, type)):
+    if is_number(value) or kind is torch.Size or objects is not None and isinstance(value, type):
         return ("number", Number(value))
     if (node := _node_of(value)) is not None:
         return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
@@ -109,7 +110,8 @@ def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
 
     kind = type(value)
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return _Node(kind, None, lambda parts: kind(*parts)), list(value)
+        has_more = kind.__dictoffset__ and vars(value)
+        return None if has_more else (_Node(kind, None, lambda parts: tuple.__new__(kind, parts)), list(value))
     if kind in _pytree.SUPPORTED_NODES:
         known = _pytree.SUPPORTED_NODES[kind]
         parts, context = known.flatten_fn(value)
@@ -137,6 +139,17 @@ def classes_in(form: Any) -> Iterator[type]:
         yield kind.kind
     for part in (parts[0],) if kind in ("shared", "given") else parts:
         yield from classes_in(part[1] if kind is dict else part)
+
+
+def containers_in(value: Any) -> Iterator[Any]:
+    """Lists, dicts and sets that whoever has the value may change."""
+    if isinstance(value, (list, dict, set, collections.deque)):
+        yield value
+    if isinstance(value, (list, tuple, dict, collections.deque)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from containers_in(part)
+    elif not isinstance(value, (torch.Tensor, type)) and dataclasses.is_dataclass(value):
+        yield from containers_in(tuple(getattr(value, "__dict__", {}).values()))
 
 
 def only_tensors(form: Any) -> bool:

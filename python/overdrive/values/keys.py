@@ -43,7 +43,7 @@ class Same:
         if not isinstance(other, Same):
             return False
         value, another = self.value, other.value
-        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and bool(value == another)
+        return value is another and value is not None or not self._is_weak and _counts_by_value(value) and same_value(value, another)
 
     __hash__ = None  # type: ignore[assignment]
 

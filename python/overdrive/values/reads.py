@@ -117,7 +117,6 @@ class Reads:
                 absent.leave_out([key])
 
     def _lay_out(self) -> None:
-        self._is_laid_out = True
         # As C has them: the kind, the holder, the key and what is expected, for each.
         self._array = array("q")
         self._fast: list[Read | None] = []
@@ -154,11 +153,14 @@ class Reads:
     def _finish(self) -> None:
         self._count, self._begin = len(self._fast), self._array.buffer_info()[0]
         self.look.begin, self.look.count, self.look.is_whole = self._begin, self._count, not self._new
+        self._is_laid_out = True
 
     def _look_at_new(self) -> None:
         """Lays out those that came, which are few beside the others: they have no version of their dict."""
         new, self._new = self._new, []
-        if not self._is_laid_out or _FEW * len(new) > len(self._all):
+        # An error of a handler of signals leaves it so.
+        was_laid_out, self._is_laid_out, self.look.is_whole = self._is_laid_out, False, 0
+        if not was_laid_out or _FEW * len(new) > len(self._all):
             self._lay_out()
         else:
             self._append(new)
