@@ -1,5 +1,6 @@
 """Captured parts whose functions do something with the gradients of parameters, beside what their graph gives them."""
 import contextlib
+import types
 
 import pytest
 import torch
@@ -485,3 +486,28 @@ def test_a_part_may_open_a_level_of_its_own():
         assert torch.equal(value, expected) and torch.equal(tangent, other)
         assert all(map(torch.equal, *(torch.autograd.grad(a.sum() + b.square().sum(), net[0].weight) for a, b in ((value, tangent), (expected, other)))))
     assert part.stats()["replayed"] > 0, part.refusal()
+
+
+CHANGES = {
+    "memory of a tensor": ("box.mean.data = x.mean(0)", "other memory"), "memory of a buffer": ("net.rate.data = net.rate + 1", "other memory"),
+    "a hook of a parameter": ("net[0].weight.register_hook(lambda g: g * 1.5)", "a hook of a tensor"),
+    "a hook of a module": ("net[1].register_forward_pre_hook(lambda *_: None)", "child or hook of Tanh")}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_the_function_of_a_part_changes_beside_its_results(kind):
+    line, reason = CHANGES[kind]
+    sides = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        net, box = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), types.SimpleNamespace(mean=torch.zeros(4))
+        net.register_buffer("rate", torch.zeros(()))
+        program = {"net": net, "box": box}
+        exec(f"def function(x):\n    {line}\n    return net(x) * net.rate + net(x)", program)
+        part, seen = overdrive.captured(program["function"]) if captured else program["function"], []
+        for seed in range(14):
+            part(torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))).sum().backward()
+            seen.append((net[0].weight.grad.tolist(), box.mean.tolist(), net.rate.item(), len(net[1]._forward_pre_hooks)))
+        sides.append(seen)
+    assert sides[0] == sides[1]
+    assert reason in part.refusal(), part.refusal()

@@ -38,12 +38,15 @@ def is_one_held(gradients: Iterable[weakref.ref[Any]], tensors: Iterable[Any]) -
 
 
 class Kept:
-    """Parameters and buffers of modules before a recorded call: which tensors they are, and where their elements lie."""
+    """Parameters and buffers of modules before a recorded call, and `others`: which tensors they are, where their elements lie, and their hooks."""
 
-    def __init__(self, modules: Iterable[Any]) -> None:
+    def __init__(self, modules: Iterable[Any], others: Iterable[Any]) -> None:
         self._all = [(entries, f"{type(module).__name__}.{name}", name, weakref.ref(tensor), _address_of(tensor))
                      for module in modules for entries in (module._parameters, module._buffers)
                      for name, tensor in entries.items() if tensor is not None]
+        known = {id(weak()) for _, _, _, weak, _ in self._all}
+        self._others = [(weakref.ref(tensor), _address_of(tensor)) for tensor in others if id(tensor) not in known]
+        self._hooks = [(weak, _hooks_of(weak())) for weak in (*(each[3] for each in self._all), *(weak for weak, _ in self._others))]
 
     def moved(self, codes: Iterable[types.CodeType]) -> str:
         """The first that is another tensor now, or has other memory, and what to write; "" where all are as they were."""
@@ -55,7 +58,16 @@ class Kept:
             if now is not None and _address_of(now) != address:
                 return (f"The function gives `{title}` other memory{_line_of_store(codes, 'data')}, as `p.data = old` does; copy values into it "
                         "(p.data.copy_(old)).")
+        for weak, address in self._others:
+            if (tensor := weak()) is not None and _address_of(tensor) != address:
+                return (f"The function gives a tensor other memory{_line_of_store(codes, 'data')}, as `t.data = other` does; copy values into it "
+                        "(t.data.copy_(other)).")
         return ""
+
+    def hooked(self) -> str:
+        """Whether a tensor has other hooks now, as a reason."""
+        is_hooked = any((tensor := weak()) is not None and _hooks_of(tensor) != before for weak, before in self._hooks)
+        return "The function registers a hook of a tensor, or takes one away, and a replay would not; do it outside." if is_hooked else ""
 
 
 def _address_of(tensor: Any) -> int:
@@ -63,6 +75,10 @@ def _address_of(tensor: Any) -> int:
         return int(tensor.untyped_storage().data_ptr())
     except (NotImplementedError, RuntimeError, ValueError):  # it has none
         return 0
+
+
+def _hooks_of(tensor: Any) -> list[list[int]]:
+    return [list(map(id, hooks.values())) for hooks in (tensor._backward_hooks, tensor._post_accumulate_grad_hooks) if hooks]
 
 
 def _line_of_store(codes: Iterable[types.CodeType], name: str) -> str:

@@ -117,7 +117,10 @@ class StepRun(StepApart):
 
     def _note_structure(self, variant: _Variant, recorded: bool) -> None:
         """What modules and optimizers are made of, where a recording may have met more than was known."""
-        is_known = self._structure is not None and self._structure.changed() is None
+        changed = None if self._structure is None else self._structure.changed()
+        if recorded and changed is not None:
+            _refuse(self._moved or f"The function changes {changed.name}, and a replay would not; do it outside.")
+        is_known = self._structure is not None and changed is None
         if is_known and not recorded:
             return
         variant.reads.add(self._training())
@@ -253,7 +256,7 @@ class StepRun(StepApart):
         hooks = [] if self._guarded else self._hooks_of_a_recording(ours)
         if ours is not None:
             ours.begin(counts=self._guarded and not self._is_part)
-        kept = Kept(self._modules)
+        kept = Kept(self._modules, self._named.values())
         try:
             asks = not self._is_part and (not self._codes or any("item" in code.co_names for code in self._codes))
             with returned_items(StepRun._apply.__code__) if asks else contextlib.nullcontext(), watcher:
@@ -266,6 +269,9 @@ class StepRun(StepApart):
         if ours is not None:
             ours.check_steps(all_step=not self._guarded)
         self._moved = kept.moved(self._codes)
+        for reason in (self._moved if self._is_part else "", kept.hooked()):
+            if reason:
+                _refuse(reason)
         return value
 
     def _hooks_of_a_recording(self, ours: Any) -> list[Any]:
