@@ -274,7 +274,9 @@ if [[ -n $short ]]; then
 fi
 ((${#targets[@]})) || targets=(compare test install)
 # Where the smallest program looks for it.
-targets=("${targets[@]/#%install/install PREFIX=\"\$HOME/over drive\"}")
+for i in "${!targets[@]}"; do
+  [[ ${targets[i]} != install ]] || targets[i]="install PREFIX=\"\$HOME/over drive\""
+done
 
 look_around
 trap 'leave $?' EXIT

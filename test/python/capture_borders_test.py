@@ -941,6 +941,45 @@ def test_a_handler_of_a_signal_waits_for_what_the_call_learns(capture, place, wh
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_what_a_handler_of_a_signal_changes_is_no_change_of_the_functions(capture):
+    import signal
+
+    beats = types.SimpleNamespace(n=0)
+
+    def handler(*_):
+        beats.n += 1
+
+    def function(x):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGUSR1) if raising[0] else None
+        return x * (beats.n + 1)
+
+    raising, before = [True], signal.signal(signal.SIGUSR1, handler)
+    try:
+        step = capture(function)
+        for i in range(24):
+            raising[0] = i < 6
+            before_the_call = beats.n
+            result = step(torch.ones(2))
+            assert raising[0] or torch.equal(result, torch.ones(2) * (beats.n + 1)) and beats.n == before_the_call
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_an_error_keeps_its_cause(capture):
+    def function(x):
+        try:
+            {}["a"]
+        except KeyError as error:
+            raise ValueError("of the function") from error
+
+    with pytest.raises(ValueError, match="of the function") as raised:
+        capture(function)(torch.ones(2))
+    assert isinstance(raised.value.__cause__, KeyError) and isinstance(raised.value.__context__, KeyError)
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_errors_that_nobody_can_raise_go_to_the_programs_hook(inner, monkeypatch):
     """Also where a part is called inside of a step, which are recorded at once."""

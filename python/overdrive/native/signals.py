@@ -1,18 +1,12 @@
-"""Handlers of signals wait while a captured function learns: an error that one of them raises between two lines would leave half of what is known.
-
-While the function itself runs, handlers run as they would.
-"""
+"""Handlers of signals wait while a call is recorded: an error that one of them raises between two lines would leave half of what the call learns."""
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 from typing import Any
 
-from overdrive.native.library import PACKAGE
 
-_OURS = PACKAGE + os.sep
 # Without the enumerations of `signal`, which take twenty times as long.
 _signal: Any = importlib.import_module("_signal")
 # Of the one call that makes them wait: Python runs handlers on its main thread alone.
@@ -48,15 +42,8 @@ def end(owner: Any) -> None:
 
 
 def _wait(number: int, frame: Any) -> None:
-    if not _owner or _is_in_the_function(frame):
+    """What a handler changes would look like a change of the function's. One that comes again before the call has ended is in earnest."""
+    if not _owner or number in _came:
         _handlers[number](number, frame)
     else:
         _came.append(number)
-
-
-def _is_in_the_function(frame: Any) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(_OURS):
-            return bool(frame.f_code.co_name == "_apply")
-        frame = frame.f_back
-    return True

@@ -190,15 +190,17 @@ class CapturedStep(Method, StepQuick):
         """The call, eager or a replay. An error of the function is raised as the function raised it."""
         try:
             return function(*arguments)
-        except BaseException as raised:
-            error, self._error, self._made = self._error, None, None
-            self._budget.drop()
-            if error is None:
-                walk = self._last_walk
-                if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
-                    raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.") from None
-                raise
-            raise error from None
+        except BaseException as error:
+            raised = error
+        # Outside of the handler, so that the function's error keeps its cause and its context.
+        own, self._error, self._made = self._error, None, None
+        self._budget.drop()
+        if own is not None:
+            raise own
+        walk = self._last_walk
+        if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
+            raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.")
+        raise raised
 
     def _reason_for_python(self) -> str:
         if self._given_up:
