@@ -398,10 +398,16 @@ class Numbered(namedtuple("Numbered", "t k")):
         return super().__new__(cls, t, k * 2)
 
 
+class Plain:
+    def __repr__(self):
+        return f"Plain({vars(self)})"
+
+
 RESULTS = {
     "a dict that it has": ("box.d['t'] = x.sum(); return box.d", "result['t'].add_(1)", "a dict that the program has"),
     "a list that it has": ("return x.sum(), box.l", "result[1][:] = [1.0]", "a list that the program has"),
     "a dict that it leaves": ("box.new = {'t': x.sum()}; return box.new", "result['seen'] = 1", "a dict that the program has"),
+    "an object that it leaves": ("o = Plain(); o.t = x.sum(); box.new = o; return o", "result.t.add_(1)", "a Plain that the program has"),
     "one list twice": ("l = [x.sum()]; return l, l", "result[0].append(result[1][0])", "a list that the program has"),
     "a list in what it leaves": ("box.new = (x.sum(), box.l); return x.mean()", "box.new[1][:] = [1.0]", "a list that the program has"),
     "a tensor with attributes": ("y = x.sum(); y.k = 2.0; return y", "box.k = result.k", "a tensor with attributes"),
@@ -419,7 +425,7 @@ def test_what_the_caller_does_with_a_result_is_seen_as_in_eager_code(kind):
     sides = []
     for captured in (False, True):
         box = types.SimpleNamespace(d={}, l=[], k=None, new=None, w=torch.ones(2, requires_grad=True))
-        program = {"box": box, "Numbered": Numbered}
+        program = {"box": box, "Numbered": Numbered, "Plain": Plain}
         exec(f"def function(x):\n    {body}\ndef use(result):\n    {use}", program)
         step = overdrive.capture(program["function"]) if captured else program["function"]
         seen = []

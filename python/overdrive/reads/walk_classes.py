@@ -214,7 +214,9 @@ class Classes(Globals):
         for key, where in names.items():
             value = entries[key]
             self._read(ENTRY, entries, key, f"{owner.__name__}.{key}", where, depth)
-            if (function := _function_in(value)) is not value:
+            function = _function_in(value)
+            # Of pybind11's classes in PyTorch a method is no value of the program's.
+            if function is not value and not (is_torchs(owner.__module__) and isinstance(function, types.BuiltinFunctionType)):
                 self._into(function, f"{name}.{key}", where, depth + 1)
         return names
 

@@ -117,10 +117,9 @@ class StepRun(StepApart):
 
     def _note_structure(self, variant: _Variant, recorded: bool) -> None:
         """What modules and optimizers are made of, where a recording may have met more than was known."""
-        changed = None if self._structure is None else self._structure.changed()
-        if recorded and changed is not None:
-            _refuse(self._moved or f"The function changes {changed.name}, and a replay would not; do it outside.")
-        is_known = self._structure is not None and changed is None
+        is_known = self._structure is not None and self._structure.changed() is None
+        if recorded and not is_known:
+            self._refuse_changed_structure()
         if is_known and not recorded:
             return
         variant.reads.add(self._training())
@@ -133,6 +132,13 @@ class StepRun(StepApart):
             return
         self._structure_of = parts
         self._structure = Reads([*structure_of(self._modules), *([] if self._optimizer is None else self._optimizer.structure())])
+
+    def _refuse_changed_structure(self) -> None:
+        """Parameters and buffers are looked at by themselves."""
+        tensors = {id(entries) for module in self._modules for entries in (module._parameters, module._buffers)}
+        others = () if self._structure is None else self._structure.others()
+        if (changed := next((read for read in others if id(read.holder) not in tensors), None)) is not None:
+            _refuse(f"The function changes {changed.name}, and a replay would not; do it outside.")
 
     def _inputs(self, template: Any, tensors: Sequence[Any]) -> Any:
         given, self._given = self._given, None

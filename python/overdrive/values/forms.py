@@ -31,6 +31,15 @@ class _Node:
 def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> Any:
     """The structure of a result, whose tensors go to ``leaves``. With ``objects`` those of plain classes, which go there,
     are taken apart, too."""
+    known = len(leaves)
+    try:
+        return _form_of(value, leaves, objects)
+    except RecursionError:  # it holds itself
+        del leaves[known:]
+        return ("other", value)
+
+
+def _form_of(value: Any, leaves: list[Any], objects: list[Any] | None) -> Any:
     if isinstance(value, torch.Tensor):
         leaves.append(value)
         return "tensor"
@@ -41,18 +50,18 @@ def form_of(value: Any, leaves: list[Any], objects: list[Any] | None = None) -> 
         leaves.append(value.tensor)
         return ("item", None)
     if kind in (tuple, list):
-        return (kind, tuple(form_of(part, leaves, objects) for part in value))
+        return (kind, tuple(_form_of(part, leaves, objects) for part in value))
     if kind is dict:
-        return (dict, tuple((Number(key), form_of(part, leaves, objects)) for key, part in value.items()))
+        return (dict, tuple((Number(key), _form_of(part, leaves, objects)) for key, part in value.items()))
     if is_number(value) or kind is torch.Size or objects is not None and isinstance(value, type):
         return ("number", Number(value))
     if (node := _node_of(value)) is not None:
-        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
+        return (node[0], tuple(_form_of(part, leaves, objects) for part in node[1]))
     if objects is not None and _is_plain(value) and not any(known is value for known in objects):
         objects.append(value)
         names = list(vars(value))
         node = _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), list(vars(value).values())
-        return (node[0], tuple(form_of(part, leaves, objects) for part in node[1]))
+        return (node[0], tuple(_form_of(part, leaves, objects) for part in node[1]))
     return ("other", value)
 
 
@@ -116,9 +125,9 @@ def _node_of(value: Any) -> tuple[_Node, list[Any]] | None:
         known = _pytree.SUPPORTED_NODES[kind]
         parts, context = known.flatten_fn(value)
         return _Node(kind, context, lambda parts: known.unflatten_fn(parts, context)), list(parts)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value) and _is_plain(value):
         names = [field.name for field in dataclasses.fields(value)]
-        if hasattr(value, "__dict__") and set(vars(value)) == set(names):
+        if set(vars(value)) == set(names):
             return _Node(kind, names, lambda parts: _dataclass(kind, names, parts)), [vars(value)[name] for name in names]
     return None
 
@@ -142,14 +151,15 @@ def classes_in(form: Any) -> Iterator[type]:
 
 
 def containers_in(value: Any) -> Iterator[Any]:
-    """Lists, dicts and sets that whoever has the value may change."""
+    """Lists, dicts, sets and plain objects that whoever has the value may change."""
     if isinstance(value, (list, dict, set, collections.deque)):
         yield value
     if isinstance(value, (list, tuple, dict, collections.deque)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from containers_in(part)
-    elif not isinstance(value, (torch.Tensor, type)) and dataclasses.is_dataclass(value):
-        yield from containers_in(tuple(getattr(value, "__dict__", {}).values()))
+    elif not (isinstance(value, (torch.Tensor, type)) or is_number(value)) and _is_plain(value):
+        yield value
+        yield from containers_in(tuple(vars(value).values()))
 
 
 def only_tensors(form: Any) -> bool:
