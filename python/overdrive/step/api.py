@@ -27,6 +27,8 @@ from overdrive.values.same import frozen
 _REPLAYED: Any = object()
 
 
+# Runs of the function that are watched before its replays.
+_MOST_WATCHED = 4
 # Values that are told where a compared replay differs.
 _MOST_MOVED = 8
 
@@ -184,6 +186,9 @@ class CapturedStep(Method, StepQuick):
         return value if is_it else NOTHING
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
+        variant = self._variant
+        if variant is None or variant.watched_runs < _MOST_WATCHED:  # it may run the function, where no error of a handler can be raised
+            signals.begin(self)
         return self._of_library(self._call, self._capture, tensors)
 
     def _of_library(self, function: Callable[..., Any], *arguments: Any) -> Any:
