@@ -14,11 +14,12 @@ namespace overdrive::engine::host {
 // frame this variable names the frame for every node of the run. The variable has no exported name, but inside
 // a frame its value is known: the frame. So a search finds the place in the host's thread-local block, once a
 // process and by reading alone: it is the one place that holds each of several frames while the host's loop
-// runs that frame. They run on a thread of their own, where nothing of the program sees them. After that, a run
-// notes its node with one store. The variable owns a reference to the frame. A run writes the bits of another
-// node over this reference without counting them (since 2.13 a pointer to the node, before a std::shared_ptr's
-// two pointers), and restores the frame's bits before the host looks. A copy by get_current_node() counts as
-// usual. Rejected: a task of the host's loop for every node (4.3 us each).
+// runs that frame. They are runs inside of the first frame, and hidden from profilers. Rejected: a thread for
+// them. In a process that has ever had a second one, glibc's locks and its heap take twice as long, for ever.
+// After that, a run notes its node with one store. The variable owns a reference to the frame. A run writes the
+// bits of another node over this reference without counting them (since 2.13 a pointer to the node, before a
+// std::shared_ptr's two pointers), and restores the frame's bits before the host looks. A copy by
+// get_current_node() counts as usual. Rejected: a task of the host's loop for every node (4.3 us each).
 //
 // The bits of a NodePtr.
 struct NodeBits {

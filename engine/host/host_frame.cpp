@@ -10,7 +10,6 @@
 #include <exception>
 #include <limits>
 #include <new>
-#include <thread>
 
 // Members of host classes that the host's headers declare and its library does not export. The graph tasks of
 // report_exception() and the queues of workers need them. Hidden visibility keeps them inside this library.
@@ -229,27 +228,21 @@ void HostFrame::note_error(Node& frame) { static_cast<FrameNode&>(frame).note_er
 
 namespace {
 
-// See Note [Current node]. Without memory or a thread the next run tries again.
+// See Note [Current node]. Without memory the next run tries again.
 void search_current_node(Engine& engine) {
-  const auto search = [&engine] {
-    try {
-      const at::DisableRecordFunctionGuard unseen;
-      ThreadFrames frames;
-      host::CurrentNodeSearch places;
-      const std::function<void()> look = [&] { places.look(*get_current_node()); };
-      const base::edge_list no_roots;
-      const FrameRequest request{.roots = &no_roots};
-      HostFrame::run(engine, frames, request, [&] {
-        look();
-        HostFrame::run(engine, frames, request, look);
-        look();
-      });
-      places.finish();
-    } catch (const std::exception&) {
-    }
-  };
   try {
-    std::thread(search).join();
+    const at::DisableRecordFunctionGuard unseen;
+    ThreadFrames frames;
+    host::CurrentNodeSearch places;
+    const std::function<void()> look = [&] { places.look(*get_current_node()); };
+    const base::edge_list no_roots;
+    const FrameRequest request{.roots = &no_roots};
+    HostFrame::run(engine, frames, request, [&] {
+      look();
+      HostFrame::run(engine, frames, request, look);
+      look();
+    });
+    places.finish();
   } catch (const std::exception&) {
   }
 }

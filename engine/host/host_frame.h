@@ -86,7 +86,7 @@ class HostFrame {
   static bool is_frame(const base::Node& node);
 
   // Inside a frame: the variable of this thread that get_current_node() reads (Note [Current node]), or null.
-  // The first call of the process searches it, in frames of `engine` on a thread of its own.
+  // The first call of the process searches it, in frames of `engine` inside of the frame.
   static host::NodeBits* current_node_place(base::Engine& engine, ThreadFrames& frames);
 };
 

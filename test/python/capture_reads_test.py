@@ -170,6 +170,9 @@ ROWS = {
     "other attributes for an object": ("class C: pass\nc = C(); c.k = 1.0", "c.k", "c.__dict__ = {'k': 2.0}"),
     "other attributes for a module": ("q = nn.Identity(); q.k = 1.0", "q.k", "q.__dict__ = {**q.__dict__, 'k': 2.0}"),
     "an attribute that a function gets": ("def f(): pass", "getattr(f, 'k', 1.0)", "f.k = 2.0"),
+    "a method that Python calls, in the place of an attribute": (
+        "class C: k = 1.0\nc = C()", "(1.0 if c else 2.0)", "del C.k; C.__len__ = lambda c: 0"),
+    "a method of C that Python calls": ("class L(list): __len__ = list.__len__\nc = L([1])", "float(len(c))", "L.__len__ = list.__sizeof__"),
     "a method that Python calls": ("class C: pass\nc = C()", "(1.0 if c else 2.0)", "C.__len__ = lambda c: 0"),
     "a module that makes attributes": (
         "m = types.ModuleType('m'); m.k = 1.0; m.__getattr__ = lambda name: m.k + 1", "m.j", "m.k = 2.0"),
@@ -415,6 +418,16 @@ def test_a_function_of_tensors_in_the_place_of_another(capture):
     finally:
         for name in {"another", "tanh"} & set(vars(torch.Tensor)):
             delattr(torch.Tensor, name)
+
+
+def test_a_method_of_tensors_that_python_calls(monkeypatch):
+    captured, x, usual = overdrive.capture(lambda x: sum(each * 2 for each in x)), torch.arange(3.0), torch.Tensor.__iter__
+    for _ in range(9):
+        assert captured(x) == 6
+    assert captured.stats()["replayed"] > 0, captured.refusal()
+    monkeypatch.setattr(torch.Tensor, "__iter__", lambda self: usual(self * 3))
+    for _ in range(9):
+        assert captured(x) == 18
 
 
 @pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])

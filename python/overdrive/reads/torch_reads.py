@@ -98,7 +98,8 @@ def _of_tensors(names: Iterable[str]) -> Iterator[Read]:
     entries = entries_of(torch.Tensor)
     yield Read(SIZE, entries, None, "the functions of torch.Tensor")
     yield Read(SIZE, torch.library._impls, None, "the kernels of torch.library")
-    for name in names:
+    called = [name for name, value in entries.items() if name.startswith("__") and isinstance(value, types.FunctionType)]
+    for name in dict.fromkeys((*names, *called)):
         if name in entries or hasattr(torch._C.TensorBase, name):
             yield Read(ENTRY, entries, name, f"torch.Tensor.{name}")
     yield Read(ENTRY, vars(torch.autograd), "backward", "torch.autograd.backward")

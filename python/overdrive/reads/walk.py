@@ -34,7 +34,7 @@ from overdrive.reads.walk_objects import CACHED
 from overdrive.reads.walk_places import NOT_FOLLOWED
 from overdrive.values.modules import is_scripted
 from overdrive.values.read import ANSWER, CELL, CONTENTS
-from overdrive.values.same import has_attributes, is_all_numbers, is_array, is_number
+from overdrive.values.same import has_attributes, is_all_numbers, is_array, is_number, items_of
 
 SCRIPTED = ("A module that torch.jit.script() or torch.jit.trace() made keeps its parameters and flags where no guard looks; call the module "
             "that it was made of.")
@@ -214,9 +214,10 @@ class Walk(Containers):
         elif isinstance(value, list):
             self._list(value, name, where, depth)
         elif isinstance(value, tuple):
-            if len(value) > MOST_ITEMS and not is_all_numbers(value):
-                self._too_long(len(value), name)
-            for index, item in enumerate(value[:MOST_ITEMS]):
+            items = items_of(value)
+            if len(items) > MOST_ITEMS and not is_all_numbers(value):
+                self._too_long(len(items), name)
+            for index, item in enumerate(items[:MOST_ITEMS]):
                 self._into(item, f"{name}[{index}]", where, depth + 1)
         elif isinstance(value, (set, frozenset, collections.deque)):
             if len(value) > MOST_ITEMS:

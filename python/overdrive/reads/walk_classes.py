@@ -13,15 +13,18 @@ from overdrive.reads.walk_places import NOT_FOLLOWED, is_pythons_own
 from overdrive.values.read import ATTRIBUTE, DICT, ENTRY, KEYS, SIZE, VALUES, Read, entries_of
 from overdrive.values.same import MADE_IN_PYTHON, is_torchs
 
+# Py_TPFLAGS_IMMUTABLETYPE.
+_IMMUTABLE = 1 << 8
 # Attributes of an object, and items of a container, that are looked at.
 MOST_ITEMS = 1024
+# Attributes of a class that are compared in each call; of more, as torch.Tensor has, how many there are.
+_MOST_KEYS = 256
 # Functions of a class that no code names where it calls them.
 _CALLED = ("forward", "__call__")
 _KEPT_BY_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
 # Of each class, beside its attributes and its order, which are looked at by themselves.
 _KEPT_BY_TYPES = frozenset(name for name, each in vars(type).items() if isinstance(each, _KEPT_BY_C)) - {"__dict__", "__mro__"}
-_OF_CLASSES_IN_C = (*_KEPT_BY_C, types.WrapperDescriptorType,
-                    types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_FUNCTIONS_OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType)
 # Modules of classes that add no attribute to an object.
 _OF_NO_OBJECT = ("builtins", "abc", "typing", "collections.abc", "_collections_abc")
 _OF_EACH_CLASS = ("__dict__", "__weakref__", "__module__", "__doc__", "__slots__", "_abc_impl")
@@ -202,7 +205,7 @@ class Classes(Globals):
         """Those that stand in one class."""
         members, entries = self._members_of(owner), entries_of(owner)
         # Python asks for methods that nobody names, as __len__ and __eq__, which a class may get.
-        self._read(SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
+        self._read(KEYS if len(entries) <= _MOST_KEYS else SIZE, entries, None, f"the attributes of {owner.__name__}", "", NOT_FOLLOWED)
         for key in sorted(_KEPT_BY_TYPES & self._attributes.keys()) if owner.__flags__ & MADE_IN_PYTHON else ():
             if key != "__annotations__" or key in entries or "__annotations_cache__" in entries:  # else it would be made
                 self._read(ATTRIBUTE, owner, key, f"{owner.__name__}.{key}", self._attributes[key], depth)
@@ -210,6 +213,8 @@ class Classes(Globals):
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and (
                      code in self._codes or code in self._watcher.standard_codes)]
+        if _can_be_changed(owner):  # Python calls those of its protocols
+            found += [key for key in members.names if key.startswith("__") and isinstance(entries[key], _FUNCTIONS_OF_C) and key not in found]
         names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
         for key, where in names.items():
             value = entries[key]
@@ -230,7 +235,8 @@ class Classes(Globals):
     def _members_of(self, owner: type) -> _Members:
         found = self._members.get(owner)
         if found is None:
-            members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, _OF_CLASSES_IN_C)}
+            of_c = _KEPT_BY_C if _can_be_changed(owner) else (*_KEPT_BY_C, *_FUNCTIONS_OF_C[:3])
+            members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, of_c)}
             codes = [getattr(_function_in(value), "__code__", None) for value in members.values()]
             self.notes.members(owner, (key for key, code in zip(members, codes) if code is not None))
             found = self._members[owner] = _Members(tuple(members), tuple(code if isinstance(code, types.CodeType) else None for code in codes))
@@ -249,6 +255,11 @@ class Classes(Globals):
                     if code is not None and code.co_name in names and code in names_of_code:
                         found.update(names_of_code[code])
         return found
+
+
+def _can_be_changed(kind: type) -> bool:
+    """Whether a program may give the class another attribute, as none of C's own."""
+    return bool(kind.__flags__ & MADE_IN_PYTHON) and not kind.__flags__ & _IMMUTABLE
 
 
 def _is_of_the_library(name: str) -> bool:

@@ -16,7 +16,7 @@ _MOST_BYTES = 16 << 10
 
 class Containers(OfTorch):
     def _dict(self, value: dict[Any, Any], name: str, where: str, depth: int) -> None:
-        keys = list(value)
+        keys = list(dict.__iter__(value))
         if len(keys) > MOST_ITEMS:
             self._too_long(len(keys), name)
             return
@@ -29,11 +29,12 @@ class Containers(OfTorch):
             self._read(ENTRY, value, key, f"{name}[{key!r}]" if is_number(key) else f"{name}[...]", where, depth)
 
     def _list(self, value: list[Any], name: str, where: str, depth: int) -> None:
-        if len(value) > MOST_ITEMS:
-            self._too_long(len(value), name)
+        size = list.__len__(value)
+        if size > MOST_ITEMS:
+            self._too_long(size, name)
             return
         self._read(SIZE, value, None, f"len({name})", where, depth)
-        for index in range(len(value)):
+        for index in range(size):
             self._read(ITEM, value, index, f"{name}[{index}]", where, depth)
 
     def _array(self, value: Any, name: str, where: str, depth: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value
+from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value, size_of
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
 ENTRY, VALUES, SIZE, ITEM, CELL, KIND, ATTRIBUTE, CONTENTS, BYTES, CONTEXT, KEYS, CODE, ANSWER, ABSENT, DICT, ALIKE = range(16)
@@ -33,9 +33,9 @@ class Read:
         if kind == VALUES:
             return list(dict.values(holder))
         if kind == SIZE:
-            return len(holder)
+            return size_of(holder)
         if kind == ITEM:
-            return holder[key] if key < len(holder) else NOTHING
+            return list.__getitem__(holder, key) if key < list.__len__(holder) else NOTHING
         if kind == CELL:
             try:
                 return holder.cell_contents

@@ -18,6 +18,8 @@ from overdrive.values.read import ABSENT, ATTRIBUTE, CELL, CODE, CONTENTS, DICT,
 # Of C alone.
 _C_KEYS, _C_CODE, _C_VERSION, _C_DICT, _C_ATTRIBUTE, _C_ANSWER = 6, 7, 10, 11, 12, 13
 _C_OF_FUNCTIONS = {"__defaults__": 8, "__kwdefaults__": 9}
+# What C's function for sizes asks. A class of the program may have another one.
+_LENGTHS = (list.__len__, dict.__len__, set.__len__)
 # Kinds that always look at a dict where their holder is one.
 _OF_DICTS = (ENTRY, VALUES, SIZE, ABSENT)
 # Value of python/border/values.cpp, as 64-bit words: how many, and where two of them are.
@@ -38,6 +40,8 @@ def _c_kind(read: Read) -> int:
     """How C looks at it; _C_ANSWER: it asks Python."""
     kind, holder = read.kind, read.holder
     if isinstance(read, Alike) or read.expected is NOTHING and kind in (VALUES, CONTENTS, KEYS, ATTRIBUTE):
+        return _C_ANSWER
+    if kind == SIZE and type(holder).__len__ not in _LENGTHS:
         return _C_ANSWER
     if kind in (ENTRY, VALUES, SIZE, ITEM, CELL, KIND):
         return kind

@@ -114,7 +114,18 @@ def frozen(value: Any) -> Any:
 
 def is_all_numbers(value: Any) -> bool:
     """Whether it is a tuple that counts by its values."""
-    return isinstance(value, tuple) and all(map(is_number, value))
+    return isinstance(value, tuple) and all(map(is_number, tuple.__iter__(value)))
+
+
+def items_of(value: Any) -> list[Any]:
+    """What a list or a tuple has, whatever its class says."""
+    return list((list if isinstance(value, list) else tuple).__iter__(value))
+
+
+def size_of(value: Any) -> int:
+    """How many items a container has, whatever its class says."""
+    base = next((base for base in (list, dict, tuple, set, frozenset) if isinstance(value, base)), None)
+    return len(value) if base is None else base.__len__(value)
 
 
 def is_setting(value: Any) -> bool:
@@ -136,8 +147,11 @@ def same_value(a: Any, b: Any) -> bool:
         return struct.pack("dd", a.real, a.imag) == struct.pack("dd", b.real, b.imag)
     if is_scalar(a):
         return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
-    if isinstance(a, (tuple, list)) or kind in (set, frozenset):
-        return len(a) == len(b) and all(map(same_value, a, b)) and (not kind.__dictoffset__ or same_value(vars(a), vars(b)))
+    if isinstance(a, (tuple, list)):
+        a_has, b_has = items_of(a), items_of(b)
+        return len(a_has) == len(b_has) and all(map(same_value, a_has, b_has)) and (not kind.__dictoffset__ or same_value(vars(a), vars(b)))
+    if kind in (set, frozenset):
+        return len(a) == len(b) and all(map(same_value, a, b))
     if isinstance(a, dict):
         return same_value([*a], [*b]) and all(map(same_value, a.values(), b.values()))
     if kind is slice:
