@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import sysconfig
 
 import torch
@@ -18,8 +19,20 @@ def _of_python() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in sorted(filter(None, paths), key=len, reverse=True))
 
 
+@functools.lru_cache(maxsize=4096)
 def is_installed(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file
+    if "site-packages" in file or "dist-packages" in file:
+        return True
+    return any(file.startswith(os.path.join(folder, "")) and _has_distributions(folder) for folder in sys.path if folder)
+
+
+@functools.lru_cache(maxsize=256)
+def _has_distributions(folder: str) -> bool:
+    """Whether pip has installed into a folder that the program has chosen."""
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 @functools.lru_cache(maxsize=4096)

@@ -316,6 +316,7 @@ def capture(function: Any = None, *, optimizer: Any = None, modules: Any = (),
 
     def another(function: Callable[..., Any], copied: Callable[[Any], Any]) -> CapturedStep:
         step = CapturedStep(function, list(map(copied, optimizers)), list(map(copied, roots)), copied(watch), **options)
+        functools.update_wrapper(step, function, updated=())
         step._another = another
         return step
 

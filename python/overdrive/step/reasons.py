@@ -14,7 +14,7 @@ from typing import Any
 from overdrive.native.library import address_of, call
 from overdrive.native.recording import OF_THIS_CALL, Refusal, _Told, _told
 from overdrive.reads.code import Watcher, line_of_caller
-from overdrive.reads.steps import steps_of
+from overdrive.reads.steps import line_of, steps_of
 
 _MOST_REASONS = 4
 _MOST_LINES = 4
@@ -84,9 +84,11 @@ def _hooks_of(tensor: Any) -> list[list[int]]:
 def _line_of_store(codes: Iterable[types.CodeType], name: str) -> str:
     programs = (code for code in codes if f"{os.sep}torch{os.sep}" not in code.co_filename)
     for code in sorted(programs, key=lambda code: (code.co_filename, code.co_firstlineno)):
+        line = code.co_firstlineno
         for step in steps_of(code):
-            if step.opname == "STORE_ATTR" and step.argval == name and step.line:
-                return f" ({os.path.basename(code.co_filename)}:{step.line})"
+            line = line_of(step, line)
+            if step.opname == "STORE_ATTR" and step.argval == name:
+                return f" ({os.path.basename(code.co_filename)}:{line})"
     return ""
 
 

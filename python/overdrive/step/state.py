@@ -196,7 +196,7 @@ class StepState:
         """Those that were given, and those that the function names now."""
         values = [value for _, value in named_in(self._function)]
         named = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])
-                 if isinstance(item, torch.nn.Module)]
+                 if isinstance(item, torch.nn.Module) and "_modules" in vars(item)]  # of a copy that is being made nothing is there yet
         return dict.fromkeys(module for root in [*self._roots, *named] for module in root.modules() if not is_scripted(module))
 
     def _lasting(self) -> list[Any]:
