@@ -1,4 +1,5 @@
 """Numbers and flags that a captured function changes itself, and by which it decides."""
+import contextlib
 import types
 
 import counters_fuzz
@@ -347,3 +348,21 @@ def test_a_float_that_becomes_an_index():
     events = {0: [(-1, 0)], 3: [(1, 0.3)], 31: [(1, 1)]}
     (eager, _), (captured, _) = (counters_fuzz.run(PROGRAM, None, [0.9, 5], events, each) for each in (False, True))
     assert all(map(counters_fuzz.same, eager, captured))
+
+
+def test_a_number_that_stays_when_a_recorded_call_throws_is_plain():
+    box = types.SimpleNamespace(n=0, at=0, is_bad=False)
+
+    def function(x):
+        box.at = box.n
+        box.n += 1
+        if box.is_bad:
+            raise ValueError("a bad batch")
+        return x * 2
+
+    step = overdrive.capture(function)
+    for call in range(24):
+        box.is_bad = call % 5 in (2, 3)
+        with contextlib.suppress(ValueError):
+            step(torch.ones(2))
+        assert (type(box.n), type(box.at), box.n, box.at) == (int, int, call + 1, call)

@@ -274,6 +274,13 @@ class CallNumbers:
         if self.refusal:
             self._give([])
 
+    def abandon(self) -> None:
+        """After the function has thrown: the program has plain numbers alone."""
+        book, self.book = self.book, None
+        for each in (book, *self._after_apart.values()):
+            if each is not None:
+                each.close()
+
     def _stands_still(self, index: int, counter: Counter) -> bool:
         value = self._values[index]
         return (type(value) is float and index not in self._fixed and same_value(value, self._recorded[index])

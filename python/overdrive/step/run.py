@@ -111,6 +111,8 @@ class StepRun(StepApart):
             return 1
         except BaseException as error:  # the caller raises it
             self._error = error
+            if self._variant is not None and self._variant.numbers is not None:
+                self._variant.numbers.abandon()
             return 0
         finally:
             self._running = 0
