@@ -62,10 +62,13 @@ InputSignature::InputSignature(const std::vector<at::Tensor>& inputs, size_t ind
       same_as(first_same(inputs, index)) {}
 
 bool InputSignature::fits(const std::vector<at::Tensor>& inputs, size_t index) const {
-  const at::Tensor& input = inputs[index];
+  return fits(inputs[index]) && same_as == first_same(inputs, index);
+}
+
+bool InputSignature::fits(const at::Tensor& input) const {
   return type == input.scalar_type() && keys == input.key_set() && alignment == alignment_of(input) &&
          input.sizes() == sizes && input.strides() == strides && input.requires_grad() == requires_grad &&
-         do_views_require_grad(input) == views_require_grad && same_as == first_same(inputs, index);
+         do_views_require_grad(input) == views_require_grad;
 }
 
 std::vector<InputSignature> signatures_of(const std::vector<at::Tensor>& inputs) {

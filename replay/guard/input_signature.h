@@ -24,6 +24,8 @@ struct InputSignature {
 
   InputSignature(const std::vector<at::Tensor>& inputs, size_t index);
   bool fits(const std::vector<at::Tensor>& inputs, size_t index) const;
+  // Whatever the others are.
+  bool fits(const at::Tensor& input) const;
 };
 
 // Why these inputs cannot be given to a captured step, or part; empty when they can.

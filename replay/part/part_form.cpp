@@ -72,7 +72,7 @@ bool PartForm::fits(const std::vector<at::Tensor>& gradients, const std::vector<
   if (those_wanted != wanted || gradients.size() != signatures.size()) return false;
   for (size_t i = 0; i < signatures.size(); ++i) {
     if (signatures[i].has_value() != gradients[i].defined()) return false;
-    if (signatures[i] && !(is_ordinary(gradients[i]) && signatures[i]->fits({gradients[i]}, 0))) return false;
+    if (signatures[i] && !(is_ordinary(gradients[i]) && signatures[i]->fits(gradients[i]))) return false;
   }
   return true;
 }

@@ -280,9 +280,11 @@ void PartFunction::refill() {
   forms_.refill();
 }
 
-void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted) {
-  // The present forms, which may be others than those of the call.
-  if (const int form = index_of_form(*forms_.recorded(), gradients, wanted); form >= 0) return forms_.hit(form);
+void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
+                                  const PartForms* of_the_call, int form) {
+  // The present forms may be others than those of the call.
+  if (of_the_call != forms_.recorded().get()) form = index_of_form(*forms_.recorded(), gradients, wanted);
+  if (form >= 0) return forms_.hit(form);
   const bool ordinary = std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
     return !gradient.defined() || is_ordinary(gradient);
   });
@@ -300,7 +302,7 @@ void PartFunction::note_gradients(const std::vector<at::Tensor>& gradients, cons
 }
 
 void PartFunction::note_failed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted) {
-  note_gradients(gradients, wanted);
+  note_gradients(gradients, wanted, nullptr, -1);
   if (any_seen_) wants_recording_ = true;
 }
 

@@ -79,7 +79,9 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Whether a backward was seen, or so many calls without one that none is expected.
   bool knows_gradients() const;
   // Gradients have arrived at a replay. A form that is not recorded and comes often is the next recording's.
-  void note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);
+  // `form`: the number of theirs among those of the call; -1: they have none of these.
+  void note_gradients(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted,
+                      const PartForms* of_the_call, int form);
   // A backward could not run the function once more: what it needs was changed since. Its form is the next
   // recording's.
   void note_failed(const std::vector<at::Tensor>& gradients, const std::vector<bool>& wanted);

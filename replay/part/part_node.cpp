@@ -281,9 +281,9 @@ bool PartNode::leads(size_t gradient, size_t use) const {
 }
 
 std::vector<bool> PartNode::wanted_uses(const WantedPaths& paths) {
-  std::vector<bool> wanted;
-  for (size_t i = 0; i < plan_->uses.size(); ++i)
-    wanted.push_back(task_should_compute_output(i) && (paths.is_for_all() || paths.lead_from(next_edge(i))));
+  std::vector<bool> wanted(plan_->uses.size());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    wanted[i] = task_should_compute_output(i) && (paths.is_for_all() || paths.lead_from(next_edge(i)));
   return wanted;
 }
 
@@ -360,7 +360,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
   if (has_other_modes) {
     function_->note_other_modes();
   } else if (!create_graph) {
-    function_->note_gradients(arrived, wanted);
+    function_->note_gradients(arrived, wanted, plan_->forms.get(), form);
   }
   return form < 0 ? again(arrived, wanted, create_graph, keep_graph) : replayed(form, arrived);
 }
