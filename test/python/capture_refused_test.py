@@ -483,6 +483,26 @@ def test_what_pythons_library_keeps(kind, monkeypatch):
         assert step.stats()["replayed"] > 8, step.explain()
 
 
+@pytest.mark.parametrize("body", ["x is box.last", "box.last is x", "any(x is each for each in box.all)", "d is box.d", "not (d['t'] is box.last)"])
+def test_whether_an_argument_is_an_object_of_the_program(body):
+    box = types.SimpleNamespace(last=torch.ones(2), all=[torch.zeros(2), torch.ones(2)], d={"t": torch.ones(2)})
+    program = {"box": box}
+    exec(f"def function(x, d):\n    return x * (2 if {body} else 1)", program)
+    step = overdrive.capture(program["function"])
+    for call in range(24):
+        x, d = ((torch.ones(2), {"t": torch.ones(2)}), (box.last, box.d), (box.all[1], {"t": box.last}))[call % 3 if call > 11 else 0]
+        assert torch.equal(step(x, d), program["function"](x, d)), call
+    assert "an argument, is one object of the program's" in step.refusal() or "d['t']" in body, step.refusal()
+
+
+def test_which_arguments_are_one_is_known():
+    step = overdrive.capture(lambda x, y: x * (2 if x is y else 1))
+    for call in range(24):
+        x = torch.ones(2)
+        assert torch.equal(step(x, x if call % 2 else torch.ones(2)), x * (1 + call % 2))
+    assert step.stats()["replayed"] > 8, step.refusal()
+
+
 def test_what_the_program_itself_shows_is_no_output():
     class Handler(logging.Handler):
         def emit(self, record):

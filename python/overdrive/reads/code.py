@@ -344,6 +344,8 @@ class Watcher:
         self.failed: set[types.CodeType] = set()
         # Of a call whose numbers are tracked (numbers/call_numbers.py).
         self.book: Any = None
+        # Addresses of tensors and containers that the call is given.
+        self.given: set[int] = set()
         # Whether it notes the code that runs now.
         self.looks = False
         self._put_back = _PutBack()
@@ -444,9 +446,20 @@ class Watcher:
             if _is_in_an_import(frame):
                 return
             self.codes[code, id(frame.f_globals)] = frame.f_globals
+        self._look_at_identities(code, frame)
         if self.book is not None and self.book.floats and _may_read_unseen(code, frame.f_globals):
             self.book.look("the function names a module that may read it")
         self.keep(frame.f_locals.values())
+
+    def _look_at_identities(self, code: types.CodeType, frame: Any) -> None:
+        """Where the code compares what the call is given with an object of the program. Which arguments are one, a recording knows."""
+        if self._refuse is None or not self.given:
+            return
+        for sides, where in names_of(code).compared.items():
+            those = [name for name in sides if name and id(frame.f_locals.get(name)) in self.given]
+            if len(those) == 1:
+                self._refuse(f"The function asks whether `{those[0]}`, an argument, is one object of the program's (`is`, {where}), which a replay does "
+                             "not know; give it a flag that tells.")
 
     def _begin_with(self, frame: Any) -> str:
         """Of code that returns for the first time: whose it is; "": no more is to be noted of it."""

@@ -26,6 +26,7 @@ _ALL_GLOBALS = ("__globals__", "__builtins__", "f_globals", "f_builtins")
 _FILLS_TEXTS = ("format", "format_map", "vformat")
 # Functions that take names: another one that calls them hides which.
 NAMERS = ("getattr", "hasattr", "setattr", "delattr", "vars", "globals", "locals", "import_module", "__import__")
+_VARIABLES = ("LOAD_FAST", "LOAD_DEREF")
 _SUBSCRIPTS = ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")
 _COMPUTES = ("BINARY_", "COMPARE_OP", "UNARY_NEGATIVE")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "@": "matmul", "**": "pow",
@@ -60,6 +61,8 @@ class Names:
         # Names whose value it takes, and does not call at once, with the line.
         self.passed: dict[str, str] = {}
         self.passed_chains: set[tuple[str, ...]] = set()
+        # Variables on both sides of `is`, "" for anything else, with the line.
+        self.compared: dict[tuple[str, str], str] = {}
         self._read(code)
         # Whether a handler of its own takes a missing attribute for an answer.
         self.catches = bool(self.caught) or any(name in self.globals for name in _TAKES_MISSING)
@@ -97,6 +100,8 @@ class Names:
                 self.imports.setdefault((step.argval, steps[index - 2].argval or 0), where)
             elif name == "IMPORT_FROM":
                 self.attributes.setdefault(step.argval, where)
+            elif name == "IS_OP":
+                self.compared.setdefault(_sides_of(steps, index), where)
             elif name == "MATCH_CLASS":
                 for text in ("__match_args__", *_strings_in((steps[index - 1].argval,))):
                     self.attributes.setdefault(text, where)
@@ -175,6 +180,18 @@ def _beside_room(code: types.CodeType) -> frozenset[int]:
     raw = [offset for offset in range(0, len(words), 2) if words[offset] not in (_CACHE, dis.EXTENDED_ARG)]
     pairs = zip(raw, raw[1:]) if sys.version_info >= (3, 13) else zip(raw[1:], raw)
     return frozenset(offset for offset, beside in pairs if words[beside] == _PUSH_NULL)
+
+
+def _sides_of(steps: list[Step], index: int) -> tuple[str, str]:
+    """Of a comparison by ``is``: the variables on its sides. A constant has none beside it."""
+    right, at = steps[index - 1], index - 2
+    if right.opname == "LOAD_CONST":
+        return "", ""
+    if right.opname not in _VARIABLES:  # it begins somewhere above
+        at = next((above for above in range(index - 2, max(index - 12, 0), -1)
+                   if steps[above].opname in _VARIABLES and steps[above + 1].opname.startswith("LOAD_") and not _leads_on(steps, above)), 0)
+    sides = (steps[at], right)
+    return sides[0].argval if sides[0].opname in _VARIABLES else "", right.argval if right.opname in _VARIABLES else ""
 
 
 def _is_self(step: Step) -> bool:

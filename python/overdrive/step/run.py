@@ -29,7 +29,7 @@ from overdrive.step.apart import StepApart
 from overdrive.step.choice import SHORT
 from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
 from overdrive.step.variant import _Form, _Variant
-from overdrive.values.arguments import Arguments, merged
+from overdrive.values.arguments import Arguments, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive.values.forms import containers_in, form_of_results, only_tensors
 from overdrive.values.modules import structure_of
@@ -177,6 +177,7 @@ class StepRun(StepApart):
                 return self._timed(inputs)
             watcher = Watcher(_refuse if recorded else None, self._met, self._note_optimizer)
             watcher.book = None if variant.numbers is None else variant.numbers.book
+            watcher.given = {id(each) for each in given_in(inputs)} if recorded else set()
             drawn = states_of(variant.generators) if recorded else None
             around = surroundings() if recorded else {}
             before = [read.now() for read in self._written_elsewhere.values()]

@@ -1,7 +1,7 @@
 """What a captured step is given: tensors and numbers, by themselves, by keywords, and in tuples, lists, dicts and their like, and objects."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,3 +114,15 @@ def merged(template: tuple[Any, ...], tensors: Sequence[Any], given: Given | Non
         else:
             by_place.append(value)
     return Arguments(by_place, by_name)
+
+
+def given_in(inputs: Any) -> Iterator[Any]:
+    """Tensors and containers among the arguments of a call, whichever way the function takes them."""
+    if isinstance(inputs, Arguments):
+        inputs = inputs.by_place, inputs.by_name
+    if isinstance(inputs, torch.Tensor):
+        yield inputs
+    elif isinstance(inputs, (tuple, list, dict)):
+        yield inputs
+        for part in inputs.values() if isinstance(inputs, dict) else inputs:
+            yield from given_in(part)
