@@ -31,12 +31,12 @@ def end(owner: Any) -> None:
     """Runs those that have waited."""
     if not _owner or _owner[0] is not owner:
         return
+    came = _came.copy()
+    _came.clear()
     _owner.clear()
     for number, handler in list(_handlers.items()):
         if _signal.getsignal(number) is _wait:
             _signal.signal(number, handler)
-    came = _came.copy()
-    _came.clear()
     for number in came:
         _handlers[number](number, sys._getframe())
 

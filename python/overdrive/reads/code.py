@@ -458,8 +458,8 @@ class Watcher:
         for sides, where in names_of(code).compared.items():
             those = [name for name in sides if name and id(frame.f_locals.get(name)) in self.given]
             if len(those) == 1:
-                self._refuse(f"The function asks whether `{those[0]}`, an argument, is one object of the program's (`is`, {where}), which a replay does "
-                             "not know; give it a flag that tells.")
+                self._refuse(f"The function asks whether `{those[0]}`, an argument, is one object of the program's (`is`, {where}), which a replay "
+                             "does not know; give it a flag that tells.")
 
     def _begin_with(self, frame: Any) -> str:
         """Of code that returns for the first time: whose it is; "": no more is to be noted of it."""

@@ -63,7 +63,7 @@ class StepApart(StepLearning):
         if variant is None or not self._guarded or self._is_apart:
             yield
             return
-        self._is_apart = True
+        self._is_apart = self._has_run_apart = True
         numbers = variant.numbers
         found = [] if numbers is None else numbers.enter_apart()
         reads = [*variant.reads.all(), *self._places_given(), *(counter.read for counter in self._counters.values())]

@@ -29,6 +29,8 @@ _REPLAYED: Any = object()
 
 # Runs of the function that are watched before its replays.
 _MOST_WATCHED = 4
+# Of the library: the function could not begin (python/border/captures.cpp).
+_FAILED = "The captured function failed."
 # Values that are told where a compared replay differs.
 _MOST_MOVED = 8
 
@@ -41,13 +43,19 @@ class CapturedStep(Method, StepQuick):
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         if not keywords and (result := self._quick_call(*inputs)) is not NOT_TAKEN:
             return result if result is not OPEN else self._end_quick_call(inputs)
-        if not self._busy.acquire(blocking=False):
+        if not (self._busy.acquire(blocking=False) or self._is_left_locked()):
             return self._meanwhile(Arguments(list(inputs), keywords) if keywords else inputs)
         try:
+            self._is_called = True
             return self._call_alone(inputs, keywords)
         finally:
+            self._is_called = False
             self._busy.release()
             signals.end(self)
+
+    def _is_left_locked(self) -> bool:
+        """Whether an error of a signal's handler came between the lock and the call that it was for."""
+        return not self._is_called and not self._running and threading.active_count() == 1
 
     def _meanwhile(self, inputs: Any) -> Any:
         """The function, called by itself, or while another thread is in a call."""
@@ -61,10 +69,12 @@ class CapturedStep(Method, StepQuick):
     def _end_quick_call(self, inputs: Sequence[Any]) -> Any:
         """The library has run the function, or thrown, in a call that has come to it without Python."""
         try:
+            self._is_called = True
             self._quick.disarm()
             results = self._of_library(self._quick.results)
             return self._end_call(self._variant, inputs, results, ())
         finally:
+            self._is_called = False
             self._busy.release()
             signals.end(self)
 
@@ -187,7 +197,8 @@ class CapturedStep(Method, StepQuick):
 
     def _call_library(self, tensors: Sequence[Any]) -> Any:
         variant = self._variant
-        if variant is None or variant.watched_runs < _MOST_WATCHED:  # it may run the function, where no error of a handler can be raised
+        # It may run the function, or runs code apart, where no error of a handler can be raised.
+        if variant is None or variant.watched_runs < _MOST_WATCHED or self._has_run_apart:
             signals.begin(self)
         return self._of_library(self._call, self._capture, tensors)
 
@@ -200,6 +211,8 @@ class CapturedStep(Method, StepQuick):
         # Outside of the handler, so that the function's error keeps its cause and its context.
         own, self._error, self._made = self._error, None, None
         self._budget.drop()
+        if own is None and _FAILED in str(raised) and threading.current_thread() is threading.main_thread():
+            own = KeyboardInterrupt("as the function began, where nobody could raise what a signal's handler did")
         if own is not None:
             raise own
         walk = self._last_walk

@@ -74,11 +74,13 @@ class CapturedPart(CapturedStep):
             self._eager_reason = Refusal(self._reason_for_python())
             return self._beside(inputs, keywords)
         if (self._given_up or _again.is_running or is_watched()
-                or not self._busy.acquire(blocking=False)):
+                or not (self._busy.acquire(blocking=False) or self._is_left_locked())):
             return self._beside(inputs, keywords)
         try:
+            self._is_called = True
             result = self._alone(inputs, keywords)
         finally:
+            self._is_called = False
             self._busy.release()
             signals.end(self)
         return self._beside(inputs, keywords) if result is _NOT_TAKEN else result

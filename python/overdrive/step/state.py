@@ -91,7 +91,7 @@ class StepState:
         self._last_walk: LastWalk | None = None
         self._known_names: KnownNames | None = None
         # Whether code that runs apart runs now; what it has changed in the last run; whether a replay has seen a change that no recording knows.
-        self._is_apart = False
+        self._is_apart = self._has_run_apart = False
         self._changed_apart: dict[tuple[int, int, Any], Read] = {}
         self._is_outdated = False
         # Places that such code was ever seen to change: a run whose replay came first leaves them alone.
@@ -150,7 +150,7 @@ class StepState:
         # Whether a replay could not make what it returns or leaves.
         self._gives_its_own = False
         # While a thread is in a call, and that thread while it runs the function.
-        self._busy = threading.Lock()
+        self._busy, self._is_called = threading.Lock(), False
         self._running = 0
         self._quick = Quick(self._capture, self._busy)
         self._quick_call = self._quick.call
