@@ -452,8 +452,9 @@ class Watcher:
         self.keep(frame.f_locals.values())
 
     def _look_at_identities(self, code: types.CodeType, frame: Any) -> None:
-        """Where the code compares what the call is given with an object of the program. Which arguments are one, a recording knows."""
-        if self._refuse is None or not self.given:
+        """Where the program compares what the call is given with an object of its own. Which arguments are one, a recording knows; a library spares
+        itself a copy of a tensor to itself."""
+        if self._refuse is None or not self.given or not is_the_programs(code.co_filename):
             return
         for sides, where in names_of(code).compared.items():
             those = [name for name in sides if name and id(frame.f_locals.get(name)) in self.given]

@@ -213,8 +213,9 @@ class Classes(Globals):
         found = [key for key, code in zip(members.names, members.codes)
                  if key in ours or key in others or key in _CALLED or code is not None and code.co_name in ran and (
                      code in self._codes or code in self._watcher.standard_codes)]
-        if _can_be_changed(owner):  # Python calls those of its protocols
-            found += [key for key in members.names if key.startswith("__") and isinstance(entries[key], _FUNCTIONS_OF_C) and key not in found]
+        for key in members.names if _can_be_changed(owner) else ():  # Python calls those of its protocols
+            if key.startswith("__") and isinstance(entries[key], _FUNCTIONS_OF_C):
+                self._read(ENTRY, entries, key, f"{owner.__name__}.{key}", "", NOT_FOLLOWED)
         names = {key: self._attributes.get(key, "") or self._standard_attributes.get(key, "") for key in found}
         for key, where in names.items():
             value = entries[key]
