@@ -95,7 +95,7 @@ std::vector<at::Tensor> CapturedFunction::call_step(const std::vector<at::Tensor
 std::vector<at::Tensor> CapturedFunction::call_beside(const std::vector<at::Tensor>& inputs) {
   calls_beside_.fetch_add(1, std::memory_order_relaxed);
   std::vector<at::Tensor> results = function_(inputs);
-  if (!counts_) detach_graphs(results);
+  if (!counts_) detach_all(results);
   return results;
 }
 
@@ -220,7 +220,7 @@ std::vector<at::Tensor> CapturedFunction::eager(const std::vector<at::Tensor>& i
   ++eager_in_turn_;
   eager_reason_ = std::move(reason);
   std::vector<at::Tensor> results = function_(inputs);
-  if (!counts_) detach_graphs(results);
+  if (!counts_) detach_all(results);
   return results;
 }
 

@@ -20,13 +20,6 @@ inline void detach_all(std::vector<at::Tensor>& results) {
   }
 }
 
-// Of a call that is not recorded: others are the function's own.
-inline void detach_graphs(std::vector<at::Tensor>& results) {
-  for (at::Tensor& result : results) {
-    if (result.defined() && result.requires_grad()) result = result.detach();
-  }
-}
-
 using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 class Recorder {

@@ -51,7 +51,7 @@ RecordedFunction::RecordedFunction(const Function& function, const CaptureOption
 std::vector<at::Tensor> RecordedFunction::eager(const std::vector<at::Tensor>& inputs) const {
   if (part_) return part_->function().eager(inputs);
   std::vector<at::Tensor> results = function_(inputs);
-  detach_graphs(results);
+  detach_all(results);
   return results;
 }
 

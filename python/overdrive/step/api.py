@@ -243,7 +243,7 @@ class CapturedStep(Method, StepQuick):
         leaves: list[Any] = []
         value = self._apply(inputs)
         form = form_of_results(value, leaves)
-        if self._gives_its_own or not any(leaf.requires_grad for leaf in leaves):
+        if self._gives_its_own:
             return value
         return filled(form, iter([leaf.detach() for leaf in leaves]))
 

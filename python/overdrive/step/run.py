@@ -225,6 +225,8 @@ class StepRun(StepApart):
                 if recorded:
                     self._tell_numbers(watcher, walk)
                     self._look_at_results(value, walk)
+                elif self._last_walk is not None and any(map(self._last_walk.walk.has_met, containers_in(value))):
+                    self._gives_its_own = True  # a recording refuses it
             except Exception as error:  # noqa: BLE001 - an object of the program that cannot be looked at
                 _refuse(f"What the function reads could not be looked at: {type(error).__name__}: {error}; promise by "
                         "guards=\"promised\" that it does not change.")
