@@ -980,6 +980,30 @@ def test_an_error_keeps_its_cause(capture):
     assert isinstance(raised.value.__cause__, KeyError) and isinstance(raised.value.__context__, KeyError)
 
 
+@pytest.mark.parametrize("capture", [overdrive.capture, overdrive.captured], ids=["step", "part"])
+def test_what_a_call_that_throws_had_ends_with_its_error(capture):
+    import gc
+    import weakref
+
+    made = []
+
+    def function(x):
+        y = x * 2
+        made.append(weakref.ref(y))
+        raise ValueError("of the function")
+
+    step = capture(function)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(6):
+            with pytest.raises(ValueError, match="of the function"):
+                step(torch.ones(2))
+        assert [weak() for weak in made] == [None] * 6
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_errors_that_nobody_can_raise_go_to_the_programs_hook(inner, monkeypatch):
     """Also where a part is called inside of a step, which are recorded at once."""

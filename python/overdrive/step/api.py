@@ -213,12 +213,15 @@ class CapturedStep(Method, StepQuick):
         self._budget.drop()
         if own is None and _FAILED in str(raised) and threading.current_thread() is threading.main_thread():
             own = KeyboardInterrupt("as the function began, where nobody could raise what a signal's handler did")
-        if own is not None:
-            raise own
         walk = self._last_walk
-        if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
-            raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.")
-        raise raised
+        try:
+            if own is not None:
+                raise own
+            if walk is not None and call("Capture.has_differed", self._capture) and (moved := walk.moved({**self._own, **self._settings})):
+                raise type(raised)(f"{raised}\nSince the recording there changed: {', '.join(moved[:_MOST_MOVED])}.")
+            raise raised
+        finally:
+            del raised, own  # which lead to this frame
 
     def _reason_for_python(self) -> str:
         if self._given_up:
