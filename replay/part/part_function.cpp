@@ -184,6 +184,11 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   outputs_.reset();
   const uint64_t first_node = at::sequence_number::peek();
   const std::vector<PartGradients::Before> gradients = gradients_.before(inputs);
+  const auto version_of = [](const at::Tensor& tensor) {
+    return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
+  };
+  std::vector<int64_t> versions;
+  for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
   std::vector<at::Tensor> results = function_(inputs);
   nodes_ = at::sequence_number::peek() - first_node;
   feed_others_ = replay::feed_others(results, first_node);
@@ -199,6 +204,11 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
         "set_to_none=False) in the program, or return the gradients of grad().");
   }
   if (!has_graph) {
+    // As an activation in place, whose result is its input. With other results the program itself tells.
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (at::GradMode::is_enabled() && inputs[i].requires_grad() && version_of(inputs[i]) != versions[i])
+        recorder.refuse(kChangesInput);
+    }
     if (std::string reason = refusal_of_tensors(results, {}); !reason.empty())
       recorder.refuse(std::move(reason));
     return results;

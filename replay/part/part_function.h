@@ -95,6 +95,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   bool is_refused() const { return is_refused_.load(std::memory_order_acquire); }
   const std::string& refusal() const { return refusal_; }
 
+  static constexpr const char* kChangesInput =
+      "The function changes an input in place, which its graph would not know; change a clone() of it.";
   // After a backward with create_graph.
   void refuse_second_derivatives();
   // An output that another one is made of has a hook, or is what grad() asks for.

@@ -28,9 +28,7 @@ std::string refusal_of_written_inputs(const Program& program) {
   if (program.input_aliased)
     return "The function changes an input's memory, and also reaches it in another way; give a clone() of the "
            "input.";
-  return program.is_part()
-             ? "The function changes an input in place, which its graph would not know; change a clone() of it."
-             : "";
+  return program.is_part() ? PartFunction::kChangesInput : "";
 }
 
 }  // namespace

@@ -511,3 +511,24 @@ def test_what_the_function_of_a_part_changes_beside_its_results(kind):
         sides.append(seen)
     assert sides[0] == sides[1]
     assert reason in part.refusal(), part.refusal()
+
+
+@pytest.mark.parametrize("make", [lambda: nn.ReLU(inplace=True), lambda: nn.ELU(inplace=True), lambda: nn.Sequential(nn.SiLU(inplace=True)),
+                                  lambda: (lambda x: x.mul_(2).tanh_())], ids=["ReLU", "ELU", "in a Sequential", "a function"])
+def test_a_part_that_only_changes_its_input(make):
+    """Its result is the input, and no other output has a graph."""
+    sides = []
+    for captured in (False, True):
+        activation = overdrive.captured(make()) if captured else make()
+        gradients = []
+        for seed in range(16):
+            z = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+            h = z * 3
+            (activation(h).square().sum() + h.sum()).backward()
+            gradients.append(z.grad.tolist())
+        sides.append(gradients)
+    assert sides[0] == sides[1]
+    with torch.no_grad():
+        for seed in range(16):
+            x = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+            assert torch.equal(activation(x.clone()), make()(x.clone()))
