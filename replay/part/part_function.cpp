@@ -184,9 +184,6 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   outputs_.reset();
   const uint64_t first_node = at::sequence_number::peek();
   const std::vector<PartGradients::Before> gradients = gradients_.before(inputs);
-  const auto version_of = [](const at::Tensor& tensor) {
-    return tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version());
-  };
   std::vector<int64_t> versions;
   for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
   std::vector<at::Tensor> results = function_(inputs);

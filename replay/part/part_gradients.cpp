@@ -20,8 +20,6 @@ constexpr const char* kNowAndThen =
     "The function takes gradients away in some calls and not in others; call zero_grad() outside of the "
     "function.";
 
-int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
-
 PartGradients::Before now(const at::Tensor& leaf) {
   PartGradients::Before result{.leaf = WeakTensor(leaf.getIntrusivePtr()), .gradient = std::nullopt};
   const at::Tensor& gradient = leaf.unsafeGetTensorImpl()->grad();
@@ -37,6 +35,8 @@ bool is_same(const std::optional<WeakTensor>& before, const at::Tensor& now) {
 }
 
 }  // namespace
+
+int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 void PartGradients::learn(const Program& program) {
   leaves_.clear();

@@ -6,7 +6,6 @@ import sys
 import threading
 from typing import Any
 
-
 # Without the enumerations of `signal`, which take twenty times as long.
 _signal: Any = importlib.import_module("_signal")
 # Of the one call that makes them wait: Python runs handlers on its main thread alone.
