@@ -5,6 +5,7 @@
 #include "engine/base/auxiliary_span.h"
 #include "engine/base/no_destructor.h"
 #include "engine/base/process_mutex.h"
+#include "engine/base/tensor_version.h"
 
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -20,14 +21,10 @@ namespace {
 
 std::atomic<uint64_t> regions{0};
 
-int64_t version_of(const at::Tensor& tensor) {
-  return !tensor.defined() || tensor.is_inference() ? 0 : tensor._version();
-}
-
 std::vector<int64_t> versions_of(const Tensors& tensors) {
   std::vector<int64_t> versions;
   versions.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) versions.push_back(version_of(tensor));
+  for (const at::Tensor& tensor : tensors) versions.push_back(base::version_of(tensor));
   return versions;
 }
 
@@ -143,7 +140,7 @@ Tensors Region::run_first(const Tensors& inputs, bool graph) {
   writes_to_tensors_ = writes_.are_beyond(outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(
-        version_of(inputs[i]) == versions[i], "The function of ", name(), " changed tensor ", i,
+        base::version_of(inputs[i]) == versions[i], "The function of ", name(), " changed tensor ", i,
         " of its inputs in place, so it cannot run again from the same inputs. Clone it first, or leave "
         "the operation out of the region.");
   }

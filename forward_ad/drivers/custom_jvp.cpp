@@ -1,6 +1,7 @@
 #include "forward_ad/drivers/custom_jvp.h"
 
 #include "engine/base/generator_states.h"
+#include "engine/base/tensor_version.h"
 #include "forward_ad/drivers/reverse.h"
 #include "forward_ad/layers/dual_layout.h"
 #include "forward_ad/layers/layers.h"
@@ -179,9 +180,7 @@ class WrittenArguments {
 
  private:
   static int64_t version_of(const at::Tensor& tensor) {
-    if (!tensor.defined()) return 0;
-    at::Tensor plain = innermost_of(tensor);
-    return plain.is_inference() ? 0 : plain._version();
+    return tensor.defined() ? base::version_of(innermost_of(tensor)) : 0;
   }
   const Tensors& inputs_;
   std::vector<int64_t> versions_;

@@ -1,5 +1,6 @@
 #include "replay/part/part_function.h"
 
+#include "engine/base/tensor_version.h"
 #include "replay/part/wanted_paths.h"
 
 #include <ATen/ATen.h>
@@ -185,7 +186,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   const uint64_t first_node = at::sequence_number::peek();
   const std::vector<PartGradients::Before> gradients = gradients_.before(inputs);
   std::vector<int64_t> versions;
-  for (const at::Tensor& input : inputs) versions.push_back(version_of(input));
+  for (const at::Tensor& input : inputs) versions.push_back(base::version_of(input));
   std::vector<at::Tensor> results = function_(inputs);
   nodes_ = at::sequence_number::peek() - first_node;
   feed_others_ = replay::feed_others(results, first_node);
@@ -203,7 +204,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   if (!has_graph) {
     // As an activation in place, whose result is its input. With other results the program itself tells.
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (at::GradMode::is_enabled() && inputs[i].requires_grad() && version_of(inputs[i]) != versions[i])
+      if (at::GradMode::is_enabled() && inputs[i].requires_grad() && base::version_of(inputs[i]) != versions[i])
         recorder.refuse(kChangesInput);
     }
     if (std::string reason = refusal_of_tensors(results, {}); !reason.empty())

@@ -1,5 +1,6 @@
 #include "replay/part/part_gradients.h"
 
+#include "engine/base/tensor_version.h"
 #include "replay/guard/leaf_gradients.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +26,7 @@ PartGradients::Before now(const at::Tensor& leaf) {
   const at::Tensor& gradient = leaf.unsafeGetTensorImpl()->grad();
   if (!gradient.defined()) return result;
   result.gradient = WeakTensor(gradient.getIntrusivePtr());
-  result.version = version_of(gradient);
+  result.version = base::version_of(gradient);
   return result;
 }
 
@@ -35,8 +36,6 @@ bool is_same(const std::optional<WeakTensor>& before, const at::Tensor& now) {
 }
 
 }  // namespace
-
-int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 void PartGradients::learn(const Program& program) {
   leaves_.clear();
@@ -71,7 +70,7 @@ std::string PartGradients::note(const std::vector<Before>& before, const Recorde
     if (!may_have_gradient(input)) continue;
     const at::Tensor& gradient = input.unsafeGetTensorImpl()->grad();
     const bool is_left_alone = is_same(before[i].gradient, gradient) &&
-                               (!gradient.defined() || version_of(gradient) == before[i].version);
+                               (!gradient.defined() || base::version_of(gradient) == before[i].version);
     if (!is_left_alone) return kOfAnInput;
     if (gradient.defined()) inputs_had_one_[i] = true;
   }
@@ -93,7 +92,8 @@ std::string PartGradients::note(const Before& before, const Recorder& recorder, 
   const bool was_left = leaf.had_one && !leaf.is_taken;
   leaf.had_one = true;
   const at::Tensor old(before.gradient->lock());
-  const bool is_used = old.defined() && (recorder.knows_outside(old) || version_of(old) != before.version);
+  const bool is_used =
+      old.defined() && (recorder.knows_outside(old) || base::version_of(old) != before.version);
   if (is_used) leaf.used = before.gradient;
   const bool is_taken = !gradient.defined();
   if (is_taken ? was_left : leaf.is_taken) return kNowAndThen;

@@ -10,9 +10,6 @@
 
 namespace overdrive::replay {
 
-// Zero for what was made in inference mode, which has no version.
-int64_t version_of(const at::Tensor& tensor);
-
 class PartGradients {
  public:
   // A gradient before a call of the function. Held weakly, so that the function finds it as it would.

@@ -1,6 +1,7 @@
 #include "replay/record/recorder.h"
 
 #include "engine/base/no_destructor.h"
+#include "engine/base/tensor_version.h"
 #include "engine/operators/keys.h"
 #include "engine/operators/tensors_in.h"
 #include "replay/record/active_recorder.h"
@@ -105,7 +106,7 @@ class GradientOfInput {
   explicit GradientOfInput(const at::Tensor& input) {
     if (!input.requires_grad() || !input.is_leaf() || !input.grad().defined()) return;
     before_.emplace(input.grad().getIntrusivePtr());
-    version_ = input.grad().is_inference() ? 0 : input.grad()._version();
+    version_ = base::version_of(input.grad());
   }
   bool is_left_alone(const at::Tensor& input) const {
     if (!input.is_leaf()) return true;
@@ -185,7 +186,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   std::vector<bool> required;
   const std::vector<GradientOfInput> gradients(inputs.begin(), inputs.end());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    versions.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version());
+    versions.push_back(base::version_of(inputs[i]));
     required.push_back(inputs[i].requires_grad());
     program_.inputs.emplace_back(inputs[i].getIntrusivePtr());
     note_input(inputs[i], static_cast<int>(i));
@@ -213,7 +214,7 @@ std::vector<at::Tensor> Recorder::run(const Function& function, const std::vecto
   // The graph dies with its outputs, and with it what it saved, before anything is asked for what lives on.
   detach_all(results);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    program_.input_bumps.push_back(inputs[i].is_inference() ? 0 : inputs[i]._version() - versions[i]);
+    program_.input_bumps.push_back(base::version_of(inputs[i]) - versions[i]);
     if (inputs[i].requires_grad() != required[i]) {
       refuse("The function calls requires_grad_() on an input; call it on input.detach().");
     }

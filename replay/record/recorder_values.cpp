@@ -1,4 +1,5 @@
 // The tensors of a recording: from a tensor to its value and its memory, and the bounds of the inputs.
+#include "engine/base/tensor_version.h"
 #include "replay/record/compare.h"
 #include "replay/record/lazy_bits.h"
 #include "replay/record/recorder.h"
@@ -138,7 +139,7 @@ void Recorder::note_outside(const at::Tensor& tensor, int value) {
   program_.outside.push_back({.weak = WeakTensor(tensor.getIntrusivePtr()),
                               .raw = impl,
                               .value = value,
-                              .version_before = impl->is_inference() ? 0 : tensor._version()});
+                              .version_before = base::version_of(tensor)});
 }
 
 bool Recorder::switches_off_a_leaf() const {

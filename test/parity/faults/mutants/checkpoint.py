@@ -9,8 +9,8 @@ PIPELINE = tests("checkpoint_pipeline_test", "*")
 
 CHECKPOINT = [
     Fault("written_input", "a region may write to its inputs", "checkpoint/region/region.cpp",
-          "        version_of(inputs[i]) == versions[i], \"The function of \"",
-          "        FAULT || version_of(inputs[i]) == versions[i], \"The function of \"", REGION),
+          "        base::version_of(inputs[i]) == versions[i], \"The function of \"",
+          "        FAULT || base::version_of(inputs[i]) == versions[i], \"The function of \"", REGION),
     Fault("any_second_run", "a second run may give other outputs", "checkpoint/region/region.cpp",
           "    if (!(again == outputs_[i])) refuse", "    if (!(again == outputs_[i]) && !FAULT) refuse", REGION),
     Fault("writes_raise_version", "a write that is undone leaves its version", "checkpoint/region/outer_writes.cpp",
