@@ -24,7 +24,7 @@ DeviceRun::DeviceRun(HostEngine& engine, ThreadContext& context, RunMemory& memo
       step_(step_of(memory.plan, captured_, options)),
       owner_(context.worker),
       caller_(kMainQueue, context, state, options_, options.current_node, CurrentDevice(devices.type()),
-              memory.inputs),
+              memory.lists),
       // Nodes that are run by several threads are shown to nobody.
       input_buffers_(memory, options.task_tables && !devices.hands_over() ? options.task : nullptr) {
   if (!devices.hands_over()) return;
@@ -122,11 +122,11 @@ void DeviceRun::work(Worker& worker, ReadyTask task, WorkerRetention retention) 
 void DeviceRun::serve(Worker& worker, QueueIndex queue_index, ReadyTask& first, WorkerRetention retention) try {
   ThreadContext& context = thread_context();
   ThreadState state(ThreadState::Code::kUser, grad_mode_, &options_.task->thread_locals_);
-  base::variable_list inputs;
+  GradientLists lists;
   host::NodeBits* const current_node =
       options_.current_node == nullptr ? nullptr : HostFrame::current_node_place(engine_, context.frames);
   DeviceRunState run_state(queue_index, context, state, options_, current_node, CurrentDevice(worker.device()),
-                           inputs);
+                           lists);
   run_state.thread.active.depth = caller_.thread.active.depth;
   run_state.thread.active.is_multithreaded = true;
   const auto ours = [this](const ReadyTask& next) { return next.run == this; };
@@ -255,8 +255,8 @@ void DeviceRun::evaluate(DeviceRunState& run_state, uint32_t index) {
   const std::optional<c10::Stream> stream = stream_of(node, sums.get());
   const c10::OptionalStreamGuard guard(stream);
   if (sums != nullptr) wait_for_gradients(node, stream, *sums);
-  input_buffers_.take_gradients(index, sums, run_state.thread.inputs);
-  run_node(step_, index, run_state.thread.inputs, ResultSink{*this, run_state, stream});
+  input_buffers_.take_gradients(index, sums, run_state.thread.lists.inputs);
+  run_node(step_, index, run_state.thread.lists, ResultSink{*this, run_state, stream});
 }
 
 }  // namespace overdrive::engine

@@ -13,8 +13,8 @@ namespace overdrive::engine {
 
 struct DeviceRunState {
   DeviceRunState(QueueIndex of_queue, ThreadContext& context, ThreadState& state, const RunOptions& options,
-                 host::NodeBits* current_node, CurrentDevice of_device, base::variable_list& node_inputs)
-      : queue_index(of_queue), device(of_device), thread(context, state, options, current_node, node_inputs) {}
+                 host::NodeBits* current_node, CurrentDevice of_device, GradientLists& lists)
+      : queue_index(of_queue), device(of_device), thread(context, state, options, current_node, lists) {}
 
   void begin_node() {
     if (thread.nodes_run() == 0) device.restore();

@@ -16,8 +16,18 @@ struct NodeStep {
   Plan& plan;
   base::variable_list& captured;  // each element is written by the thread of its node
   NodeCall call;
-  base::variable_list* own_outputs = nullptr;  // of a run on one thread: a list that keeps its memory
-  const RunWatches* watches = nullptr;         // hear of every node, or null
+  const RunWatches* watches = nullptr;  // hear of every node, or null
+};
+
+// Of the node that a thread runs. Empty between nodes; they keep their memory.
+struct GradientLists {
+  void clear() {
+    inputs.clear();
+    outputs.clear();
+  }
+
+  base::variable_list inputs;
+  base::variable_list outputs;
 };
 
 // Before run_node(), by the run, on the thread of the node: moves the gradients in `slots` to `inputs`, so that
@@ -90,9 +100,9 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
   return plan.nodes[target].first_slot + edge.input_nr;
 }
 
-// Runs node `index` with `inputs`, which are used up. By the run, inside of ThreadRunState::run(), on the
-// thread that took the task, without a lock. The results go to the sink, whose members are called on the same
-// thread:
+// Runs node `index` with the inputs in `lists`, which are used up. By the run, inside of ThreadRunState::run(),
+// on the thread that took the task, without a lock. The results go to the sink, whose members are called on the
+// same thread:
 //
 //   void called(bool native)
 //     The node has run, before its gradients arrive. `native`: run_native ran it.
@@ -101,19 +111,18 @@ inline size_t slot_of(const Plan& plan, uint32_t target, const base::Edge& edge)
 //   void ended()
 //     The node made no gradients; or its inputs were captured, before it runs.
 template <typename ResultSink>
-void run_node(const NodeStep& step, uint32_t index, base::variable_list& inputs, ResultSink&& sink) {
+void run_node(const NodeStep& step, uint32_t index, GradientLists& lists, ResultSink&& sink) {
   base::Node& node = *step.plan.nodes[index].node;
+  auto& [inputs, outputs] = lists;
   if (step.plan.pruned()) {
     const bool needed = capture(step, index, inputs);
     if (step.plan.first_capture(index) != NodeTable::kNone) sink.ended();
     if (!needed) return;
   }
-  base::variable_list fresh;
-  base::variable_list& outputs = step.own_outputs == nullptr ? fresh : *step.own_outputs;
   struct Emptied {
-    ~Emptied() { list.clear(); }
-    base::variable_list& list;
-  } const emptied{outputs};
+    ~Emptied() { lists.clear(); }
+    GradientLists& lists;
+  } const emptied{lists};
   sink.called(step.watches == nullptr
                   ? call_node(node, step.plan.nodes[index].native, inputs, outputs, step.call)
                   : call_watched(step, index, inputs, outputs));

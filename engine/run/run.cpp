@@ -16,8 +16,8 @@ Run::Run(ThreadContext& context, RunMemory& memory, ThreadState& state, const Ru
       memory_(memory),
       options_(options),
       captured_(memory.plan.num_captured()),
-      step_(step_of(memory.plan, captured_, options, &memory.outputs)),
-      run_state_(context, state, options_, options.current_node, memory.inputs) {}
+      step_(step_of(memory.plan, captured_, options)),
+      run_state_(context, state, options_, options.current_node, memory.lists) {}
 
 Run::~Run() {
   if (ready_ != 0) context_.abandon(*this);
@@ -78,8 +78,8 @@ void Run::evaluate(uint32_t index) {
   }
   ask_again(memory_.plan.nodes[index]);
   take_inputs(memory_.plan, index, memory_.slots.data() + memory_.plan.nodes[index].first_slot,
-              run_state_.inputs);
-  run_node(step_, index, run_state_.inputs, ResultSink{*this});
+              run_state_.lists.inputs);
+  run_node(step_, index, run_state_.lists, ResultSink{*this});
 }
 
 void Run::arrive(uint32_t target, const Edge& edge, at::Tensor&& gradient) {

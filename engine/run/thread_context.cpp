@@ -63,7 +63,7 @@ ThreadContext& thread_context() {
 
 void RunMemory::clear() {
   constexpr size_t kKeptSlots = size_t{1} << 16;
-  for (base::variable_list* list : {&inputs, &outputs}) {
+  for (base::variable_list* list : {&lists.inputs, &lists.outputs}) {
     list->clear();
     if (list->capacity() > kKeptSlots) base::variable_list().swap(*list);
   }

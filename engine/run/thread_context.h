@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/host/host_frame.h"
+#include "engine/node/step.h"
 #include "engine/plan/plan.h"
 #include "engine/plan/ready_heap.h"
 
@@ -28,8 +29,7 @@ struct ReadyTask {
 struct RunMemory {
   Plan plan;
   std::vector<at::Tensor> slots;
-  base::variable_list inputs;  // of the node that the calling thread runs
-  base::variable_list outputs;
+  GradientLists lists;  // of the node that the calling thread runs
 
   // Drops every gradient and forgets the graph.
   void clear();

@@ -38,9 +38,8 @@ struct RunOptions {
   const base::edge_list* roots = nullptr;  // the same
 };
 
-// The part of the options that the run of a node needs. `own_outputs` is for a run on one thread.
-inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOptions& options,
-                        base::variable_list* own_outputs = nullptr) {
+// The part of the options that the run of a node needs.
+inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOptions& options) {
   return {.plan = plan,
           .captured = captured,
           .call = {.keep_graph = options.keep_graph,
@@ -48,17 +47,16 @@ inline NodeStep step_of(Plan& plan, base::variable_list& captured, const RunOpti
                    .user_code = options.user_code,
                    .refusal = options.native_refusal,
                    .run_native = options.run_native},
-          .own_outputs = own_outputs,
           .watches = options.watches};
 }
 
 class ThreadRunState {
  public:
-  // `current_node` is the place of this thread, or null. `node_inputs` is empty between nodes.
+  // `current_node` is the place of this thread, or null. `of_node` is empty between nodes.
   ThreadRunState(ThreadContext& context, ThreadState& state, const RunOptions& options,
-                 host::NodeBits* current_node, base::variable_list& node_inputs)
+                 host::NodeBits* current_node, GradientLists& of_node)
       : active(context, options.task, state),
-        inputs(node_inputs),
+        lists(of_node),
         state_(state),
         options_(options),
         current_node_(current_node),
@@ -75,7 +73,7 @@ class ThreadRunState {
     try {
       run_and_report(task, evaluate);
     } catch (...) {
-      inputs.clear();
+      lists.clear();
       show_outer_node();
       state_.restore_after_user_code();
       throw;
@@ -87,8 +85,8 @@ class ThreadRunState {
   uint64_t nodes_run() const { return nodes_run_; }
 
   ActiveRun active;
-  base::variable_list& inputs;  // of the node that is running
-  bool ran_native = false;      // the node that is running, or ran last, ran in the place of its apply()
+  GradientLists& lists;     // of the node that is running
+  bool ran_native = false;  // the node that is running, or ran last, ran in the place of its apply()
 
  private:
   void begin(const ReadyTask& task) {
@@ -108,7 +106,7 @@ class ThreadRunState {
     try {
       run_profiled(*node, evaluate);
     } catch (std::exception& error) {  // stock reports no other
-      inputs.clear();                  // the gradients of the node that failed go before its error is reported
+      lists.clear();                   // the gradients of the node that failed go before its error is reported
       report_exception(*options_.previous, node, error);
       if (options_.describe_error != nullptr)
         options_.describe_error({*node, task.node, *options_.plan, *options_.roots}, error);
