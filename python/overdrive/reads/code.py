@@ -67,8 +67,8 @@ RANDOM_NUMBERS = ("The function draws random numbers of Python or NumPy, which a
 _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 CHECKPOINT = ("A function under torch.utils.checkpoint() draws random numbers, and the same once more in the backward, which a replay does not; draw "
               "outside of it, or leave checkpoint() out.")
-# Files and folders whose code shows something or logs it.
-_SHOWS = {"logging", "warnings.py", "_py_warnings.py", "traceback.py", "linecache.py", "tqdm", "tensorboard", "tensorboardX"}
+# Folders of libraries whose code shows something. Which modules of Python's own do is known by name.
+_SHOWS = {"tqdm", "tensorboard", "tensorboardX"}
 # Modules whose functions and classes read a float below everything that a float can tell, and are not seen when they are called.
 _READ_NUMBERS = {"numpy", "scipy", "struct", "_struct", "array", "ctypes", "datetime", "decimal", "json"}
 _HARMLESS = ("_set_grad_enabled", "_set_view_replay_enabled", "_set_fwd_grad_enabled", "_set_backward",
@@ -197,7 +197,7 @@ def _is_output(frame: Any) -> bool:
             return True
         if is_the_programs(code.co_filename):
             return False
-        if not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
+        if kind_of_function(module_of(code.co_filename), code.co_name) == SHOWS or not _SHOWS.isdisjoint(code.co_filename.split(os.sep)):
             return True
     return False
 

@@ -24,7 +24,8 @@ _CALLED = ("forward", "__call__")
 _KEPT_BY_C = (types.MemberDescriptorType, types.GetSetDescriptorType)
 # Of each class, beside its attributes and its order, which are looked at by themselves.
 _KEPT_BY_TYPES = frozenset(name for name, each in vars(type).items() if isinstance(each, _KEPT_BY_C)) - {"__dict__", "__mro__"}
-_FUNCTIONS_OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType, types.BuiltinFunctionType)
+_METHODS_OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+_FUNCTIONS_OF_C = (*_METHODS_OF_C, types.BuiltinFunctionType)
 # Modules of classes that add no attribute to an object.
 _OF_NO_OBJECT = ("builtins", "abc", "typing", "collections.abc", "_collections_abc")
 _OF_EACH_CLASS = ("__dict__", "__weakref__", "__module__", "__doc__", "__slots__", "_abc_impl")
@@ -236,7 +237,7 @@ class Classes(Globals):
     def _members_of(self, owner: type) -> _Members:
         found = self._members.get(owner)
         if found is None:
-            of_c = _KEPT_BY_C if _can_be_changed(owner) else (*_KEPT_BY_C, *_FUNCTIONS_OF_C[:3])
+            of_c = _KEPT_BY_C if _can_be_changed(owner) else (*_KEPT_BY_C, *_METHODS_OF_C)
             members = {key: value for key, value in list(vars(owner).items()) if not isinstance(value, of_c)}
             codes = [getattr(_function_in(value), "__code__", None) for value in members.values()]
             self.notes.members(owner, (key for key, code in zip(members, codes) if code is not None))
