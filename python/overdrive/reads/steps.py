@@ -8,7 +8,7 @@ import types
 from typing import Any, NamedTuple
 
 # Instructions that only make room or note something for the interpreter.
-_NOTHING = frozenset(("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "NOT_TAKEN", "COPY_FREE_VARS"))
+_NOTHING = frozenset(("CACHE", "PRECALL", "EXTENDED_ARG", "RESUME", "PUSH_NULL", "NOP", "POP_BLOCK", "NOT_TAKEN", "COPY_FREE_VARS"))
 # Of other versions than 3.11, what its name there is.
 _NAMES_OF_3_11 = {
     "CALL_FUNCTION": "CALL", "CALL_METHOD": "CALL",  # 3.10
