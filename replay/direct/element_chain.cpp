@@ -1,5 +1,6 @@
 #include "replay/direct/element_chain.h"
 
+#include "engine/base/cache_lines.h"
 #include "replay/direct/kernels.h"
 
 #include <ATen/EmptyTensor.h>
@@ -225,19 +226,28 @@ void ElementChain::run_blocks() {
                         : rooms[room++].data();
   }
   for (int64_t begin = 0; begin < size; begin += block) {
+    constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
     const int64_t length = std::min(block, size - begin);
-    run_block(Iterators::of(c10::CppTypeToScalarType<T>::value, length), at);
+    run_block(Iterators::of(c10::CppTypeToScalarType<T>::value, length), at, length * kBytes,
+              std::min(block, size - begin - length) * kBytes);
     for (int i = 0; i < values_; ++i) {
-      if (tensors_[i]) at[i] += length * sizeof(T);
+      if (tensors_[i]) at[i] += length * kBytes;
     }
   }
 }
 
-void ElementChain::run_block(Iterators& iterators, const std::array<char*, kMostValues>& at) const {
+// A block is too short for the processor to see where a tensor goes on, so the next one is asked for here, a
+// part before each operator: in one go it would have to wait.
+void ElementChain::run_block(Iterators& iterators, const std::array<char*, kMostValues>& at, int64_t bytes,
+                             int64_t next) const {
   static const Kernels kernels;
   const bool is_float = tensors_[0]->scalar_type() == at::kFloat;
   for (int i = 0; i < count_; ++i) {
     const Operation& op = operations_[i];
+    for (int value = 0; value < values_; ++value) {
+      if (!tensors_[value]) continue;
+      base::fetch_lines(at[value] + bytes + next * i / count_, next * (i + 1) / count_ - next * i / count_);
+    }
     char *const out = at[op.out], *const a = at[op.a];
     const auto unary = [&](Kernels::Plain kernel) {
       iterators.unary.unsafe_replace_operand(0, out);

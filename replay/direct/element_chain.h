@@ -70,7 +70,9 @@ class ElementChain {
   bool fits() const;
   template <typename T>
   void run_blocks();
-  void run_block(Iterators& iterators, const std::array<char*, kMostValues>& at) const;
+  // `bytes` of each tensor, and the share of each operator in fetching the `next` ones.
+  void run_block(Iterators& iterators, const std::array<char*, kMostValues>& at, int64_t bytes,
+                 int64_t next) const;
   void run_operator(const Operation& operation);
   void forget();
 

@@ -16,8 +16,8 @@ from overdrive.reads.optimizers import is_of_the_program
 from overdrive.step.api import CapturedStep
 from overdrive.step.methods import NotCopied
 
-# A replay copies the gradients first. Of more than this, the copies cost more than what they save.
-_MOST_BYTES = 512 << 10
+# Of gradients. Above, memory is the limit, and a replay gains a tenth or nothing.
+_MOST_BYTES = 4 << 20
 _CLOSURE = "step(closure) of {} is PyTorch's, which calls the closure as often as it likes; capture the closure, or the model that it calls."
 _FIRST = ("The first calls of an optimizer that nobody has given to captured() are PyTorch's, since one that is made for a few steps would gain "
           "nothing.")
@@ -119,8 +119,8 @@ class _Update(NotCopied):
         if len(gradients) != self._sized:  # else the same ones have gradients, of the same sizes
             self._sized, self._bytes = len(gradients), sum(gradient.nbytes for gradient in gradients)
         if self._bytes > _MOST_BYTES:
-            return (f"Its gradients have {self._bytes >> 10} KiB, and step() is PyTorch's: from {_MOST_BYTES >> 10} KiB on a replay, which "
-                    "copies them first, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
+            return (f"Its gradients have {self._bytes >> 20} MiB, and step() is PyTorch's: above {_MOST_BYTES >> 20} MiB a replay, which waits for "
+                    "memory as step() does, gains nothing; capture the whole step, overdrive.capture(step), where it is a function.")
         return ""
 
 
