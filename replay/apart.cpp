@@ -9,13 +9,13 @@ std::vector<at::Tensor> run_apart(const std::shared_ptr<ApartFunction>& function
                                   const std::vector<at::Tensor>& inputs) {
   Recorder* const recorder = Recorder::active();
   ApartTape* const tape = ApartTape::active();
-  if (recorder && tape) return recorder->apart(function, inputs);
-  if (tape) return tape->run(*function, inputs);
+  const bool is_in_a_part = !tape || tape->is_in_a_part();
+  if (recorder && !is_in_a_part) return recorder->apart(function, inputs);
   if (recorder)
     recorder->refuse(
         "A function runs apart in a captured part, whose backward may run it once more; capture the whole "
         "step, or the parts around it.");
-  return run_apart_alone(*function, inputs);
+  return tape ? tape->run(*function, inputs) : run_apart_alone(*function, inputs);
 }
 
 std::shared_ptr<ApartFunction> apart_function(Function function, const void* identity) {

@@ -69,7 +69,7 @@ std::vector<at::Tensor> run_at(int64_t place, const std::vector<at::Tensor>& inp
 ApartTape* ApartTape::active() { return tape_of_thread; }
 
 void ApartTape::rewind(bool may_call) {
-  if (!tape_of_thread) return;
+  if (!tape_of_thread || tape_of_thread->is_in_a_part()) return;
   tape_of_thread->next_ = 0;
   tape_of_thread->may_call_ = may_call;
   tape_of_thread->program_ = nullptr;

@@ -35,8 +35,27 @@ class ApartTape {
   ApartTape(const ApartTape&) = delete;
   ApartTape& operator=(const ApartTape&) = delete;
 
+  // A captured part runs in the call: its programs, and what it runs again, are none of the tape's, which goes
+  // on with what runs apart.
+  class Part {
+   public:
+    Part() : tape_(active()) {
+      if (tape_) ++tape_->parts_;
+    }
+    ~Part() {
+      if (tape_) --tape_->parts_;
+    }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    ApartTape* const tape_;
+  };
+  bool is_in_a_part() const { return parts_ > 0; }
+
   // The program whose operators run from now on, up to rewind().
   void follow(const Program& program, bool is_replay) {
+    if (is_in_a_part()) return;
     program_ = &program;
     is_replay_ = is_replay;
   }
@@ -68,6 +87,7 @@ class ApartTape {
   bool may_call_ = true;
   bool is_replay_ = false;
   bool has_changed_ = false;
+  int parts_ = 0;
   const Program* program_ = nullptr;
 };
 

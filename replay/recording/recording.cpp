@@ -64,6 +64,7 @@ std::vector<at::Tensor> Recording::call_part_or_step(const Tensors& inputs) {
     const ApartTape tape;
     return call_with_casts(inputs);
   }
+  const ApartTape::Part scope;
   PartFunction& function = part->function();
   (void)function.take_outputs();  // of a call that threw
   function.look_at_views();

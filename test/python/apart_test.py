@@ -292,3 +292,69 @@ def test_functions_of_one_code_return_other_structures(flips):
         other = flips and number % 3 == 0
         assert torch.equal(captured(x, other), x * 10), number
     assert captured.stats()["replayed"] > 20, captured.refusal()
+
+
+class Noting(nn.Module):
+    """Leaves what a recording refuses: another view of its argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.last = x.detach()
+        return self.net(x).sin()
+
+
+@pytest.mark.parametrize("by", ["apart", "scheduler"])
+def test_beside_a_part_that_is_recorded_in_a_call(by):
+    """The recording of the part, which is refused and freed, is none of the step's."""
+    torch.manual_seed(0)
+    model, seen = overdrive.captured(Noting(), always=True), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.7)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        if by == "apart":
+            overdrive.apart(lambda loss: seen.append(loss.item()), loss)
+        else:
+            scheduler.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer, always=True)
+    losses = [step(torch.randn(6, 4)).item() for _ in range(30)]
+    assert seen == losses if by == "apart" else scheduler.last_epoch == 30
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_in_a_part_of_a_step(is_inside):
+    """Once in each call, whether the step runs or is replayed; a part that calls it is refused."""
+    torch.manual_seed(0)
+    net, seen = nn.Linear(4, 4), []
+
+    def forward(x):
+        loss = net(x).square().mean()
+        if is_inside:
+            overdrive.apart(lambda loss: seen.append(loss.item()), loss)
+        return loss
+
+    part = overdrive.captured(forward, always=True)
+    losses = []
+
+    def train(x):
+        loss = part(x)
+        loss.backward()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1 * parameter.grad
+        net.zero_grad(set_to_none=False)
+        return loss
+
+    step = overdrive.capture(train, constant_numbers=True, always=True)
+    for _ in range(30):
+        losses.append(step(torch.randn(6, 4)).item())
+    assert not is_inside or seen == losses
