@@ -190,6 +190,7 @@ std::vector<at::Tensor> PartFunction::record(const std::vector<at::Tensor>& inpu
   std::vector<at::Tensor> results = function_(inputs);
   nodes_ = at::sequence_number::peek() - first_node;
   feed_others_ = replay::feed_others(results, first_node);
+  made_of_ = replay::made_of(results, first_node);
   const bool has_graph = std::any_of(results.begin(), results.end(), [](const at::Tensor& each) {
     return each.defined() && each.requires_grad();
   });

@@ -55,7 +55,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // is.
   const std::pair<std::string, uint32_t>& producer(size_t output) const { return producers_[output]; }
   // Of each output of the last call that was no replay, whether another one was made of it.
-  const std::vector<bool>& feed_others() const { return feed_others_; }
+  const std::vector<std::vector<bool>>& made_of() const { return made_of_; }
   // Of each output of the last recording, the number of its node among those of the call.
   const std::vector<uint64_t>& producer_numbers() const { return producer_numbers_; }
   // Whether an output was a view. Note [Outputs that are views] in the source.
@@ -174,6 +174,7 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   std::string refusal_;
   bool makes_graphs_ = false;
   std::vector<bool> feed_others_;
+  std::vector<std::vector<bool>> made_of_;
   uint64_t calls_ = 0;
 };
 

@@ -235,7 +235,10 @@ void PartGraph::note_exits(const NodePtr& node, const std::vector<at::Tensor>& i
   }
 }
 
-std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t first_node) {
+namespace {
+
+// Whether each of the outputs is made by a node behind those of `from`.
+std::vector<bool> behind(at::TensorList from, const std::vector<at::Tensor>& outputs, uint64_t first_node) {
   std::vector<const Node*> found;
   std::unordered_set<const Node*> below;
   const auto look_below = [&](const Node& node) {
@@ -244,13 +247,25 @@ std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t f
       if (below.insert(edge.function.get()).second) found.push_back(edge.function.get());
     }
   };
-  for (const at::Tensor& output : outputs) {
+  for (const at::Tensor& output : from) {
     if (output.defined() && output.grad_fn()) look_below(*output.grad_fn());
   }
   for (size_t next = 0; next < found.size(); ++next) look_below(*found[next]);
   std::vector<bool> result;
   for (const at::Tensor& output : outputs)
     result.push_back(output.defined() && output.grad_fn() && below.contains(output.grad_fn().get()));
+  return result;
+}
+
+}  // namespace
+
+std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t first_node) {
+  return behind(outputs, outputs, first_node);
+}
+
+std::vector<std::vector<bool>> made_of(const std::vector<at::Tensor>& outputs, uint64_t first_node) {
+  std::vector<std::vector<bool>> result;
+  for (const at::Tensor& output : outputs) result.push_back(behind(output, outputs, first_node));
   return result;
 }
 

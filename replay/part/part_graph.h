@@ -91,5 +91,7 @@ class PartGraph {
 // Of each output, whether another one was made of it: then its gradient in eager is not only what comes from
 // outside.
 std::vector<bool> feed_others(const std::vector<at::Tensor>& outputs, uint64_t first_node);
+// Of each output, the outputs that it was made of.
+std::vector<std::vector<bool>> made_of(const std::vector<at::Tensor>& outputs, uint64_t first_node);
 
 }  // namespace overdrive::replay

@@ -85,13 +85,21 @@ uint64_t take_ranks(uint64_t nodes) {
 
 // Note [Outputs with nodes of their own]: a hook on an output runs when the node does that made the output.
 // Where eager has several such nodes, each has one here, so that the hook of an output without a gradient does
-// not run.
+// not run. Behind its edges to the part's node, one for each gradient, it has edges to the nodes of the outputs
+// that its own are made of, which carry nothing: so a backward that wants a gradient of those comes by here, as
+// eager's does, and is an error.
 class OutputNode final : public base::Node, public base::TasklessNode {
  public:
   using Node::Node;
   bool needs_no_task() const override { return true; }
   std::string name() const override { return "CapturedPartOutput"; }
-  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  variable_list apply(variable_list&& gradients) override {
+    if (num_outputs() > gradients.size()) {
+      static_cast<PartNode&>(*next_edge(0).function).refuse_uses_of_feeding_outputs(WantedPaths());
+      gradients.resize(num_outputs());
+    }
+    return std::move(gradients);
+  }
 };
 
 // A tensor from before the call that is changed later is no longer what the forward read.
@@ -112,7 +120,7 @@ PartPlan::PartPlan(const Program& program, const PartFunction& function)
   has_state |= program.uses_random_numbers();
   shared_nodes = function.shared_nodes();
   leads = function.leads();
-  feed_others = function.feed_others();
+  made_of = function.made_of();
   producers = function.producer_numbers();
   for (size_t i = 0, first = producers.size(); i < producers.size(); ++i) {
     if (!differentiable[i]) continue;
@@ -201,7 +209,17 @@ void PartNode::give_outputs(const std::vector<at::Tensor>& outputs, const base::
     if (!node) node = base::make_node<OutputNode>(first + plan_->producers[i]);
     node->add_next_edge(Edge(self, self->add_input_metadata(outputs[i])));
     torch::autograd::set_history(outputs[i], node);
-    if (plan_->feed_others[i]) feeding_.emplace_back(node);
+  }
+  // In the order in which they were made: a node has all of its edges before another one leads to it.
+  for (const auto& [number, node] : nodes) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!plan_->differentiable[i] || plan_->producers[i] != number) continue;
+      for (size_t k = 0; k < outputs.size(); ++k) {
+        if (!plan_->differentiable[k] || !plan_->made_of[i][k]) continue;
+        node->add_next_edge(torch::autograd::impl::gradient_edge(outputs[k]));
+        feeding_.emplace_back(nodes[plan_->producers[k]]);
+      }
+    }
   }
 }
 
@@ -288,10 +306,10 @@ std::vector<bool> PartNode::wanted_uses(const WantedPaths& paths) {
 }
 
 // Eager's hook sees what comes from the other output, too, and may change it.
-void PartNode::refuse_hooks_on_feeding_outputs() {
+void PartNode::refuse_uses_of_feeding_outputs(const WantedPaths& paths) {
   for (const base::WeakNodePtr& output : feeding_) {
     const base::NodePtr node = output.lock();
-    if (!node || !has_hooks(*node)) continue;
+    if (!node || !(has_hooks(*node) || paths.captures(*node))) continue;
     function_->refuse_hooks_on_feeding_outputs();
     TORCH_CHECK(false, PartFunction::kHookOnFeedingOutput, " Calls run eagerly from now on.");
   }
@@ -326,7 +344,7 @@ variable_list PartNode::apply(variable_list&& gradients) {
   const bool create_graph = at::GradMode::is_enabled();
   const WantedPaths paths;
   const std::vector<bool> wanted = wanted_uses(paths);
-  refuse_hooks_on_feeding_outputs();
+  refuse_uses_of_feeding_outputs(paths);
   if (!paths.is_for_all() && std::none_of(wanted.begin(), wanted.end(), [](bool each) { return each; })) {
     arrived_.assign(arrived_.size(), false);  // eager frees nothing
     return variable_list(wanted.size());

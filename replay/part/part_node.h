@@ -78,8 +78,8 @@ struct PartPlan {  // What all calls of one recording have in common; never chan
   std::vector<std::vector<bool>> shared_nodes;
   // Of each output, the uses whose gradients its backward makes.
   std::vector<std::vector<bool>> leads;
-  // Of each output, whether another one was made of it.
-  std::vector<bool> feed_others;
+  // Of each output, the outputs that it was made of.
+  std::vector<std::vector<bool>> made_of;
   // Of each output, the number of its node among those that eager's call makes.
   std::vector<uint64_t> producers;
   // Whether these are several. Note [Outputs with nodes of their own] in the source.
@@ -118,6 +118,8 @@ class PartNode final : public NodeOfPaths, public base::TasklessNode {
   // By the number of an output among those that have a gradient.
   bool leads(size_t gradient, size_t use) const override;
   bool needs_no_task() const override { return plan_->runs_libtorch_alone; }
+  // An error where the program wants the gradient of an output that another one is made of.
+  void refuse_uses_of_feeding_outputs(const WantedPaths& paths);
   // A backward that does not keep the graph says so before it calls apply().
   void will_release_variables() override { will_release_.store(true, std::memory_order_relaxed); }
 
@@ -131,7 +133,6 @@ class PartNode final : public NodeOfPaths, public base::TasklessNode {
   class PutBack;
   class FlagsOfForward;
   std::vector<bool> wanted_uses(const WantedPaths& paths);
-  void refuse_hooks_on_feeding_outputs();
   void refuse_needless_nodes(const WantedPaths& paths, const std::vector<bool>& wanted);
   void keep_outside();
   void give_outputs(const std::vector<at::Tensor>& outputs, const base::NodePtr& self, uint64_t first);
