@@ -197,6 +197,8 @@ struct Program {
   std::vector<std::shared_ptr<ApartFunction>> aparts = {};
   // Casts that autocast has kept, or keeps from now on, and that no input is.
   std::vector<KeptCast> kept_casts = {};
+  // Whether the function used the weight of one before, so that its gradients are added in another order.
+  bool has_late_cast = false;
   // Why a number of the program may be another one later without anybody's notice; empty: whoever recorded the
   // function looks at all of them in every call.
   std::string unseen_numbers = "a replay would not see when the number changes";

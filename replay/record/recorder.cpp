@@ -274,7 +274,46 @@ void Recorder::note_cast(const Operator& op, const c10::IValue& operand) {
         "on; "
         "call the step outside of the autocast context, and enter it in the function.");
   }
+  // This use is the cast's.
+  WeightUses& uses = weight_uses_[weight.unsafeGetTensorImpl()];
+  if (op.grad_mode && !op.in_backward) --uses.all;
+  if (!uses.before_cast) uses.before_cast = uses.all;
   add_cast(weight, static_cast<at::ScalarType>(op.in[1].constant.toInt()));
+}
+
+void Recorder::note_uses(at::ArrayRef<c10::IValue> arguments) {
+  const auto note = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.requires_grad()) return;
+    if (tensor.is_leaf()) {
+      ++weight_uses_[tensor.unsafeGetTensorImpl()].all;
+    } else if (const at::Tensor weight = weight_of_cast(tensor); weight.defined()) {
+      WeightUses& uses = weight_uses_[weight.unsafeGetTensorImpl()];
+      if (!uses.before_cast) uses.before_cast = uses.all;
+    }
+  };
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) note(argument.toTensor());
+    if (argument.isTensorList()) {
+      for (const at::Tensor& tensor : argument.toTensorVector()) note(tensor);
+    }
+  }
+}
+
+// A replay's cast is older than the call, and its gradient comes last. Of two gradients the order is without
+// effect.
+void Recorder::refuse_late_casts() {
+  for (const KeptCast& cast : program_.kept_casts)
+    weights_of_casts_.push_back(cast.weight._unsafe_get_target());
+  for (const c10::TensorImpl* weight : weights_of_casts_) {
+    const WeightUses& uses = weight_uses_[weight];
+    if (uses.all < 2 || uses.before_cast.value_or(0) == 0) continue;
+    program_.has_late_cast = true;
+    refuse(
+        "The function uses a weight as it is, more than once and before autocast casts it, and a replay, whose "
+        "cast "
+        "is there before the call, would add its gradients in another order; enter autocast inside of the "
+        "function.");
+  }
 }
 
 void Recorder::note_cast_from_before(const at::Tensor& tensor) {
@@ -295,6 +334,7 @@ void Recorder::add_cast(const at::Tensor& weight, at::ScalarType type) {
 
 // What was taken for a cast of autocast's, and is none, has one now.
 void Recorder::check_casts() {
+  refuse_late_casts();
   for (const KeptCast& cast : program_.kept_casts) {
     if (!is_kept(cast, at::sequence_number::peek()))
       refuse("The function casts a weight where autocast is switched off; cast it before the call.");
@@ -306,6 +346,7 @@ void Recorder::note_weights(const std::vector<KeptCast>& casts) {
     const at::Tensor weight(cast.weight.lock());
     if (!weight.defined()) continue;
     program_.leaves.emplace_back(weight.getIntrusivePtr());
+    weights_of_casts_.push_back(weight.unsafeGetTensorImpl());
     if (!program_.is_part()) value(weight, "autocast", false);
   }
 }
@@ -373,7 +414,10 @@ void Recorder::operator_called(const c10::OperatorHandle& handle, c10::DispatchK
     op.in.push_back(argument(stack[i], op.name, nullptr));
   }
   if (op.name == "aten::lift_fresh") note_lifted(op);
-  if (is_in_autocast_context_ && op.name == "aten::_to_copy") note_cast(op, stack[stack.size() - arguments]);
+  if (is_in_autocast_context_) {
+    if (op.grad_mode && !op.in_backward) note_uses(torch::jit::last(stack, arguments));
+    if (op.name == "aten::_to_copy") note_cast(op, stack[stack.size() - arguments]);
+  }
   if (op.name == "aten::_has_same_storage_numel") note_asked_storages(op);
   note_writes(op);
   check_arrays(op);

@@ -90,6 +90,9 @@ class Recorder {
   void note_cast(const Operator& op, const c10::IValue& operand);
   void note_cast_from_before(const at::Tensor& tensor);
   void add_cast(const at::Tensor& weight, at::ScalarType type);
+  // What an operator of the forward is given, under autocast.
+  void note_uses(at::ArrayRef<c10::IValue> arguments);
+  void refuse_late_casts();
   void check_casts();
   // Whether a backward of a part uses what another one has made: each must be able to run alone.
   bool backwards_meet() const;
@@ -125,6 +128,14 @@ class Recorder {
   // When the call began.
   Environment environment_;
   uint64_t foreign_before_ = 0;
+  // Of a weight: how often the forward uses it as it is, in all and before it uses the cast that autocast
+  // keeps.
+  struct WeightUses {
+    int all = 0;
+    std::optional<int> before_cast = std::nullopt;
+  };
+  std::unordered_map<const c10::TensorImpl*, WeightUses> weight_uses_;
+  std::vector<const c10::TensorImpl*> weights_of_casts_;
   std::unordered_map<const c10::StorageImpl*, int> memories_;
   std::unordered_map<std::string, int> values_;
   std::unordered_set<const c10::TensorImpl*> outside_seen_;

@@ -28,7 +28,7 @@ void Recording::note_memory(const Program& program) {
 }
 
 bool Recording::learns_casts(const Program& program) {
-  if (!casts_.learn(program)) return false;
+  if (program.has_late_cast || !casts_.learn(program)) return false;
   if (Part* const part = function_.part())
     part->function().give_casts(signature_.inputs().size(), casts_.all());
   phase_ = Phase::kFirst;

@@ -326,3 +326,56 @@ def test_casts_that_a_replay_makes_first_and_another_recording_made_before():
             y = x.clone() if i == 13 else x
             assert all(map(torch.equal, step(x, y), eager(x, y))), i
             assert same(model, twin), i
+
+
+class Tied(nn.Module):
+    """A weight that is used as it is and by autocast's cast of it: its gradients are added in the order of these uses."""
+
+    def __init__(self, uses):
+        super().__init__()
+        self.weight, self.uses = nn.Parameter(torch.randn(13, 16)), uses
+
+    def forward(self, x, y):
+        w = self.weight
+        if self.uses == "one, then the cast":
+            return F.linear(torch.tanh(F.embedding(x, w)), w)
+        if self.uses == "two, then the cast":
+            return F.linear(torch.tanh(F.embedding(x, w)) + torch.sin(F.embedding(y, w)), w)
+        if self.uses == "one, the cast, another":
+            return F.linear(torch.tanh(F.embedding(x, w)), w) + F.embedding(y, w).sum()
+        return F.linear(torch.ones(2, 16), w) + F.embedding(x, w).sum() + F.embedding(y, w).mean()
+
+
+@pytest.mark.parametrize("form", ["part", "step"])
+@pytest.mark.parametrize("is_on", ["always", "now and then"])
+@pytest.mark.parametrize("uses", ["one, then the cast", "two, then the cast", "one, the cast, another", "the cast, then two"])
+def test_the_order_of_a_weights_gradients(uses, is_on, form):
+    """Autocast is around the call, and keeps the cast."""
+
+    def run(is_captured):
+        torch.manual_seed(0)
+        model, seen = Tied(uses), []
+
+        def train(x, y):
+            out = model(x, y)
+            if form == "step":
+                out.float().square().mean().backward()
+            return out
+
+        captured = train
+        if is_captured:
+            captured = overdrive.capture(train, always=True) if form == "step" else overdrive.captured(train, always=True)
+        for i in range(30):
+            x, y = (torch.randint(0, 13, (2, 5), generator=torch.Generator().manual_seed(2 * i + k)) for k in range(2))
+            model.zero_grad()
+            with torch.autocast("cpu", enabled=is_on == "always" or i % 3 == 2):
+                out = captured(x, y)
+            if form == "part":
+                out.float().square().mean().backward()
+            seen.append(model.weight.grad.clone())
+        return seen, captured
+
+    (want, _), (got, captured) = run(False), run(True)
+    assert [i for i in range(30) if not torch.equal(want[i], got[i])] == []
+    if is_on == "always" and uses in ("one, then the cast", "the cast, then two"):
+        assert captured.stats()["replayed"] > 10, captured.refusal()

@@ -532,3 +532,40 @@ def test_a_part_that_only_changes_its_input(make):
         for seed in range(16):
             x = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
             assert torch.equal(activation(x.clone()), make()(x.clone()))
+
+
+ASKED = {
+    "grad": lambda loss, logits, weight: torch.autograd.grad(loss, [logits], allow_unused=True),
+    "grad of a weight, too": lambda loss, logits, weight: torch.autograd.grad(loss, [weight, logits], allow_unused=True),
+    "grad at an edge": lambda loss, logits, weight: torch.autograd.grad(loss, [torch.autograd.graph.get_gradient_edge(logits)], allow_unused=True),
+    "inputs": lambda loss, logits, weight: loss.backward(inputs=[logits]) or [logits.grad],
+    "inputs with a weight": lambda loss, logits, weight: loss.backward(inputs=[weight, logits]) or [logits.grad],
+}
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+@pytest.mark.parametrize("asked", ASKED)
+def test_the_gradient_of_an_output_that_another_one_is_made_of(asked, is_installed, monkeypatch):
+    """As models return logits and loss. A replay does not know it and says so; eager calls, which follow, do."""
+    monkeypatch.setenv("OVERDRIVE_CAPTURE_ALWAYS", "1")
+    torch.manual_seed(0)
+    weight = torch.randn(4, 3, requires_grad=True)
+
+    def plain(x, y):
+        logits = x @ weight
+        return logits, torch.nn.functional.cross_entropy(logits, y)
+
+    part, data = overdrive.captured(plain), [(torch.randn(6, 4), torch.randint(0, 3, (6,))) for _ in range(14)]
+    if is_installed:
+        overdrive.install()
+    try:
+        for x, y in data[:12]:
+            part(x, y)[1].backward()
+        assert part.stats()["replayed"] > 4
+        logits, loss = part(*data[12])
+        with pytest.raises(RuntimeError, match="that grad\\(\\) asks for"):
+            ASKED[asked](loss, logits, weight)
+        want, got = ([*ASKED[asked](*reversed(function(*data[13])), weight)] for function in (plain, part))
+        assert are_equal([want], [got])
+    finally:
+        overdrive.uninstall()
