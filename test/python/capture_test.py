@@ -517,3 +517,21 @@ def test_calls_of_a_refused_step_do_not_search_all_objects(monkeypatch):
     for _ in range(20):
         step(torch.ones(3))
     assert len(asked) < 3 and "len(losses)" in step.refusal()
+
+
+def test_an_optimizer_of_parameters_that_are_not_made_yet():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LazyLinear(4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.05)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = overdrive.capture(train, optimizer=optimizer)
+    for i in range(20):
+        step(torch.randn(6, 4))
+    assert step.stats()["replayed"] > 5, step.explain()

@@ -365,7 +365,7 @@ def _spans_of(tensors: list[Any]) -> list[tuple[int, int]]:
     """Where the bytes of each begin and end, in order."""
     spans = []
     for tensor in tensors:
-        if tensor.numel() > 0 and tensor.layout == torch.strided:
+        if tensor.layout == torch.strided and not torch.nn.parameter.is_lazy(tensor) and tensor.numel() > 0:
             count = tensor.numel() if tensor.is_contiguous() else 1 + sum(
                 (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
             begin = tensor.data_ptr()
