@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from overdrive.values.forms import filled, form_of, others_in
-from overdrive.values.read import CELL, ENTRY, ITEM, Read
+from overdrive.values.read import Read
 from overdrive.values.same import same_value
-from overdrive.values.slots import putter_of
+from overdrive.values.slots import can_be_put, putter_of
 
 # Where a tensor comes from: a result of the recording, what it is without a graph, an argument of the call.
 _RESULT, _DETACHED, _INPUT = range(3)
@@ -91,7 +91,7 @@ class Setting:
 
 
 def can_be_left(read: Read) -> bool:
-    return read.kind in (ENTRY, CELL, ITEM) and has_tensors_or_numbers(read.now())
+    return can_be_put(read) and has_tensors_or_numbers(read.now())
 
 
 def has_tensors_or_numbers(value: Any) -> bool:

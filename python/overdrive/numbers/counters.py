@@ -136,6 +136,21 @@ def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
     return any(_writes(code, name) for code in codes) and not any(_loads(code, name) for code in codes)
 
 
+def may_be_read_first(read: Read, codes: Iterable[types.CodeType]) -> bool:
+    """Whether some code loads the value by its name, and has not stored it in a line before."""
+    name = _key_of(read)
+    return any(_loads_first(code, name) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _loads_first(code: types.CodeType, name: _Key) -> bool:
+    if not _loads(code, name):
+        return False
+    steps = _steps_naming(code, name.key)
+    first = next((step for step in steps if name.is_stored(step) or name.is_loaded(step)), None)
+    return first is None or name.is_loaded(first)
+
+
 @functools.lru_cache(maxsize=8192)
 def _writes(code: types.CodeType, name: _Key) -> bool:
     steps = _steps_naming(code, name.key)

@@ -191,8 +191,6 @@ class _Finder:
             self._stack.append(self._begin("function", step.argval))
         elif step.opname == "LOAD_METHOD" or step.argval in METHODS:
             self._stack.append(("method", of, step.argval))
-            if of[0] == "dict" and step.argval == "update":
-                self._open[of[1]] = []
         else:
             self._stack.append(("attribute", of, step.argval))
 

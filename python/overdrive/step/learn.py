@@ -12,7 +12,7 @@ from overdrive.effects.left import Setting, can_be_left, has_tensors_or_numbers,
 from overdrive.native.library import call
 from overdrive.native.recording import _refuse
 from overdrive.numbers.call_numbers import CallNumbers
-from overdrive.numbers.counters import Counter, is_counted, is_only_written
+from overdrive.numbers.counters import Counter, is_counted, is_only_written, may_be_read_first
 from overdrive.numbers.tracked import Tracked, TrackedWhole
 from overdrive.reads.code import Found, Watcher
 from overdrive.reads.last_walk import LastWalk
@@ -102,7 +102,7 @@ class StepLearning(StepChoice):
             self._refuse_change(place, read, "The function gives {}, another object in each call, which a replay cannot make; keep one object, and "
                                 "change the tensors and numbers in it.")
         else:
-            self._guard_as_it_is_now(place, read)
+            self._guard_later_calls(place, read)
 
     def _look_from_now_on(self, place: tuple[int, int, Any], read: Read) -> None:
         """At what a call has made or taken away, as an attribute that hides that of the class. The recordings so far have no guard there."""
@@ -116,18 +116,21 @@ class StepLearning(StepChoice):
     def _refuse_change(self, place: tuple[int, int, Any], read: Read, reason: str) -> None:
         """The call under way may not be recorded. One that does not change it may be, and is good for what it finds there."""
         self._has_refused_change = True
-        if self._variant is not None and self._variant.recordings:
-            # They have met the value of before.
-            self._own.pop(place, None)
-            self._variant.reads.add([read])
-        else:
-            self._guard_as_it_is_now(place, read)
+        self._guard_later_calls(place, read)
         _refuse(reason.format(read.told()))
 
-    def _guard_as_it_is_now(self, place: tuple[int, int, Any], read: Read) -> None:
+    def _guard_later_calls(self, place: tuple[int, int, Any], read: Read) -> None:
         self._own.pop(place, None)
         if self._variant is not None:
-            self._variant.reads.add([as_it_is_now(read)])
+            self._variant.reads.add([self._for_later_calls(read)])
+
+    def _for_later_calls(self, read: Read) -> Read:
+        """The guard at a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before:
+        they are only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
+        assert self._variant is not None
+        before, now = read.expected, read.now()
+        is_seen = _are_values(before, now) or _is_another_object(before, now)
+        return read if self._variant.recordings and is_seen else as_it_is_now(read)
 
     def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
@@ -192,12 +195,17 @@ class StepLearning(StepChoice):
 
     def _begin_to_leave(self, place: tuple[int, int, Any], read: Read) -> None:
         """Recordings that there are do not know what they leave there, and no guard looks at the place from now on."""
-        if place not in self._left and self._forms:
-            self._drop_all()
+        if place not in self._left:
+            self._looks[place] = Alike(read, read.expected)
+            if self._forms:
+                self._drop_all()
         self._left[place] = read
 
     def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
-        if can_be_put(read) and place not in self._assigned and is_only_written(read, self._codes):
+        if not can_be_put(read):
+            if read.kind not in IN_CONTAINERS:
+                self._guard_later_calls(place, read)
+        elif place not in self._assigned and is_only_written(read, self._codes):
             self._assigned.add(place, read)
             self._drop_all()
 
@@ -267,6 +275,11 @@ class StepLearning(StepChoice):
         return [as_it_is_now(read) for place, read in only_read.items() if place in self._left
                 and any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
 
+    def _read_before_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
+        """What the other places that it gives values look like before: by that a call may decide whether it makes another tensor."""
+        return [self._looks[place] for place, read in self._left.items()
+                if place in self._looks and place not in only_read and may_be_read_first(read, self._codes)]
+
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""
         for read in [read for read in self._assigned.reads() if not is_only_written(read, self._codes)]:
@@ -307,9 +320,14 @@ class StepLearning(StepChoice):
         return walk
 
 
+def _are_values(before: Any, now: Any) -> bool:
+    """Whether one of them is nothing but its value."""
+    return any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now))
+
+
 def _is_another_object(before: Any, now: Any) -> bool:
     """Whether both are objects that nobody looks into, and the program sees a difference: arrays, dates, instances of its classes."""
-    if is_empty_container(now) or any(value is NOTHING or is_number(value) or is_all_numbers(value) for value in (before, now)):
+    if is_empty_container(now) or _are_values(before, now):
         return False
     if is_array(before) and is_array(now):
         return bytes_of(before) != bytes_of(now)

@@ -23,7 +23,7 @@ from overdrive.step.methods import NotCopied, itself
 from overdrive.step.reasons import descended
 from overdrive.values.forms import classes_in, filled, form_of, form_of_results, form_of_tensors, others_in, without_inputs
 from overdrive.values.modules import is_scripted
-from overdrive.values.read import IN_CONTAINERS, NOTHING, as_it_is_now
+from overdrive.values.read import IN_CONTAINERS, NOTHING
 from overdrive.values.slots import can_be_put_back, put_back, putter_of
 
 # Templates of calls whose graph may still run the function once more.
@@ -275,9 +275,7 @@ class CapturedPart(CapturedStep):
         alone, it does not change when it is recorded."""
         assert self._variant is not None
         if not call("Recording.is_active"):
-            # Another call is recorded after this one, and looks at them, too. Recordings that there are go by what was before.
-            is_recorded = self._variant.recordings > 0
-            self._variant.reads.add(read if is_recorded else as_it_is_now(read) for read in changed.values())
+            self._variant.reads.add(map(self._for_later_calls, changed.values()))  # another call is recorded after this one, and looks at them, too
             return
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):
@@ -289,7 +287,7 @@ class CapturedPart(CapturedStep):
             else:
                 _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
         # A call that does not change them may be recorded later, and is only good for what it has found there.
-        self._variant.reads.add(as_it_is_now(read) for place, read in changed.items() if place not in self._left)
+        self._variant.reads.add(self._for_later_calls(read) for place, read in changed.items() if place not in self._left)
         self._let_go_of_old(changed)
 
     def _count_run(self) -> None:

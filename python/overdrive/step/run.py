@@ -33,6 +33,7 @@ from overdrive.values.arguments import Arguments, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive.values.forms import containers_in, form_of_results, only_tensors
 from overdrive.values.modules import structure_of
+from overdrive.values.read import Alike
 from overdrive.values.reads import Reads
 from overdrive.values.same import states_of
 
@@ -122,6 +123,10 @@ class StepRun(StepApart):
         is_known = self._structure is not None and self._structure.changed() is None
         if recorded and not is_known:
             self._refuse_changed_structure()
+        if self._structure is not None and not is_known:
+            in_modules = {id(entries) for module in self._modules for entries in vars(module).values()}
+            if any(id(read.holder) in in_modules for read in self._structure.others()):
+                self._drop_all()  # they were made with what this run has replaced
         if is_known and not recorded:
             return
         variant.reads.add(self._training())
@@ -172,6 +177,7 @@ class StepRun(StepApart):
         self._changed_apart, self._has_refused_change = {}, False
         if recorded:
             self._assigned.begin()
+            self._looks = {place: Alike(read) for place, read in self._left.items()}
         try:
             if not recorded and (variant.watched_runs > 0 or self._shared.closed & 3):
                 return self._timed(inputs)
@@ -209,6 +215,8 @@ class StepRun(StepApart):
             self._assigned.end()
             if self._changed_apart or variant.reads.changed() is not None:
                 changed = variant.reads.drop_changed()
+                # What a call leaves there is known beside them, and they say what another call may begin with.
+                variant.reads.add([changed.pop(place) for place, read in list(changed.items()) if isinstance(read, Alike)])
                 apart = self._take_changed_apart(changed)
                 if not all(map(is_one_number, changed.values())):
                     self._last_walk = None
@@ -217,7 +225,7 @@ class StepRun(StepApart):
             only_read = self._only_read({**self._own, **self._left})
             if recorded:
                 self._note_settings(variant)
-                variant.reads.add(self._used_though_left(only_read))
+                variant.reads.add([*self._used_though_left(only_read), *self._read_before_left(only_read)])
         with _Unrecorded():
             try:
                 with without_collections():

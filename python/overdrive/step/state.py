@@ -35,7 +35,7 @@ from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Given
 from overdrive.values.facts import Facts
 from overdrive.values.modules import is_scripted
-from overdrive.values.read import ENTRY, Read
+from overdrive.values.read import ENTRY, Alike, Read
 from overdrive.values.reads import Reads
 
 
@@ -110,6 +110,8 @@ class StepState:
         self._written_elsewhere: dict[tuple[int, int, Any], Read] = {}
         # Those of them that a replay puts in their places.
         self._left: dict[tuple[int, int, Any], Read] = {}
+        # What stands there before a recorded call.
+        self._looks: dict[tuple[int, int, Any], Alike] = {}
         # Those of these of which no call has shown yet whether it writes None there or leaves it alone, and None.
         self._unsure: list[tuple[Read, Any]] = []
         # Those of them that are numbers, which go on in replays, too.

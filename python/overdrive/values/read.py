@@ -87,10 +87,10 @@ class Alike(Read):
 
     __slots__ = ()
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, expected: Any = None) -> None:
         super().__init__(read.kind, read.holder, read.key, read.name, read.where)
         self.place = (ALIKE, id(read.holder), read.key)
-        self.expected = _looks_of(self.expected)
+        self.expected = _looks_of(self.expected if expected is None else expected)
 
     def now(self) -> Any:
         return _looks_of(super().now())
