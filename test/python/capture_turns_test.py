@@ -176,3 +176,87 @@ def test_features_in_an_attribute_have_one_recording_for_each_size():
     for i in range(60):
         step(torch.randn(sizes[(i * i + i // 7) % 3], 4))
     assert step.stats()["replayed"] > 30, step.explain()
+
+
+def made(n):
+    return torch.arange(n).float().unsqueeze(1)
+
+
+MEMOS = {
+    "set": lambda memo, n: memo.__setitem__(n, made(n)),
+    "kept": lambda memo, n: memo.setdefault(n, made(n)),
+    "cleared at two": lambda memo, n: (memo.clear() if len(memo) > 1 else None, memo.setdefault(n, made(n))),
+    "the oldest goes": lambda memo, n: (memo.pop(next(iter(memo))) if len(memo) > 1 else None, memo.setdefault(n, made(n))),
+    "the youngest goes": lambda memo, n: (memo.popitem() if len(memo) > 1 else None, memo.setdefault(n, made(n))),
+    "all others go": lambda memo, n: ([memo.pop(key) for key in list(memo) if key != n], memo.setdefault(n, made(n))),
+    "the last alone": lambda memo, n: (memo.clear(), memo.__setitem__(n, made(n))),
+    "a number": lambda memo, n: memo.__setitem__(n, n),
+    "a count": lambda memo, n: memo.__setitem__(n, memo.get(n, 0) + 1),
+    "its length": lambda memo, n: memo.__setitem__("length", len(memo)),
+    "update": lambda memo, n: memo.update({n: n}),
+    "joined": lambda memo, n: memo.__ior__({n: made(n)}),
+}
+TURNS = {"in turn": [4, 5, 6] * 20, "late": [4] * 10 + [5] * 10 + [4] * 4 + [6] * 8 + [4, 5] * 8, "one": [4] * 20}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", TURNS)
+@pytest.mark.parametrize("way", MEMOS)
+def test_a_dict_by_sizes(way, order):
+    """A replay that adds a key, where eager code has taken others away, or that brings back what the program has taken away, has the wrong keys."""
+
+    def run(form):
+        torch.manual_seed(0)
+        net, memo = nn.Linear(4, 3), {}
+
+        def forward(x):
+            MEMOS[way](memo, x.shape[0])
+            kept = memo.get(x.shape[0])
+            return ((kept if isinstance(kept, torch.Tensor) else 1) * net(x)).square().mean()
+
+        call = {"step": overdrive.capture, "part": overdrive.captured}[form](forward, always=True) if form else forward
+        seen = []
+        for i, size in enumerate(TURNS[order]):
+            if i == 30:
+                memo.clear()
+            seen.append((call(torch.randn(size, 4)).item(), [(key, told(value)) for key, value in memo.items()]))
+        return seen
+
+    want = run("")
+    for form in ("step", "part"):
+        assert run(form) == want, form
+
+
+READERS = {
+    "get": "memo['n'] = memo.get('n') + 1 if type(memo.get('n')) is int else -100",
+    "pop": "n = memo.pop('n'); memo['n'] = n + 1 if n.__class__ is int else -100",
+    "values": "memo['n'] = 1 + next(n for n in memo.values() if type(n) is int)",
+    "least": "memo['n'] = memo.get('n') + 1; memo['least'] = min(memo.get('n'), 10)",
+    "sorted": "memo['n'] = memo.get('n') + 1; memo['both'] = sorted((5, memo.get('n')))",
+    "a look": "memo['m'] = 2 if isinstance(memo.get('m'), torch.Tensor) else torch.ones(len(x))",
+    "two kinds": "memo['n'] = x.shape\nif x.sum() > 3: memo['n'] = memo['n'][0] + 1 if type(memo['n']) is tuple else 5",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["step", "part"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_count_that_is_read_by_other_names(reader, form):
+    """A number that stands there during a recorded call is a plain one to whoever gets it; the program changes the place now and then."""
+    program = {}
+    exec("def forward(x):\n    " + READERS[reader].replace("\n", "\n    ") + "\n    return net(x).square().mean()", globals() | {"program": program}, program)
+
+    def run(is_captured):
+        torch.manual_seed(0)
+        memo = {"n": 0}
+        function = types.FunctionType(program["forward"].__code__, {"memo": memo, "net": nn.Linear(4, 3), "torch": torch, "__builtins__": __builtins__})
+        call = {"step": overdrive.capture, "part": overdrive.captured}[form](function, always=True) if is_captured else function
+        seen = []
+        for i in range(40):
+            if i in (17, 30):
+                memo.update(n=3, m=None)
+            call(torch.randn(6 if i % 9 < 7 else 4, 4))
+            seen.append({key: told(value) for key, value in memo.items()})
+        return seen
+
+    assert run(True) == run(False)

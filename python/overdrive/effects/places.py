@@ -7,7 +7,7 @@ from typing import Any
 
 from overdrive.effects.left import Left, has_numbers_alone, tensors_in
 from overdrive.values.forms import filled, form_of
-from overdrive.values.read import Read
+from overdrive.values.read import NOTHING, Read
 from overdrive.values.same import is_number
 
 _Place = tuple[int, int, Any]
@@ -33,7 +33,7 @@ class Before:
 
 
 def _seen(value: Any) -> tuple[Any, ...]:
-    if is_number(value):
+    if is_number(value) or value is NOTHING:
         return (value,)
     return id(value), [weakref.ref(tensor) for tensor in tensors_in(value)], _numbers_in(value)
 

@@ -131,15 +131,20 @@ def is_written(read: Read, codes: Iterable[types.CodeType]) -> bool:
 
 
 def is_only_written(read: Read, codes: Collection[types.CodeType]) -> bool:
-    """Whether these write the number by its name, and never read it."""
+    """Whether these write the number by its name, and never read it. What stands in a container has other names: get(), values()."""
     name = _key_of(read)
-    return any(_writes(code, name) for code in codes) and not any(_loads(code, name) for code in codes)
+    return any(_stores(code, name) for code in codes) and not any(_loads(code, name) or _has_constant(code, name.key) for code in codes)
+
+
+@functools.lru_cache(maxsize=8192)
+def _stores(code: types.CodeType, name: _Key) -> bool:
+    return any(map(name.is_stored, _steps_naming(code, name.key)))
 
 
 def may_be_read_first(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    """Whether some code loads the value by its name, and has not stored it in a line before."""
+    """Whether some code loads the value by its name, and has not stored it in a line before. What stands in a container has other names."""
     name = _key_of(read)
-    return any(_loads_first(code, name) for code in codes)
+    return not any(_stores(code, name) for code in codes) or any(_loads_first(code, name) for code in codes)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -152,6 +152,7 @@ class StepLearning(StepChoice):
             come = sum(each.kind == ENTRY and each.holder is read.holder and each.expected is NOTHING and can_be_left(each)
                        for each in changed.values())
             if read.kind in (SIZE, KEYS) and isinstance(read.holder, dict) and come and come == _length(read.now()) - _length(read.expected):
+                self._guard_later_calls(place, read)  # what comes by a call with these keys may be there before another
                 continue
             self._refuse_change(place, read, NOT_CHANGED_BY_REPLAYS)
 
@@ -202,12 +203,13 @@ class StepLearning(StepChoice):
         self._left[place] = read
 
     def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
-        if not can_be_put(read):
-            if read.kind not in IN_CONTAINERS:
-                self._guard_later_calls(place, read)
-        elif place not in self._assigned and is_only_written(read, self._codes):
+        if place in self._assigned:
+            return
+        if can_be_put(read) and is_only_written(read, self._codes):
             self._assigned.add(place, read)
             self._drop_all()
+        elif read.kind not in IN_CONTAINERS:
+            self._guard_later_calls(place, read)
 
     def _count_options(self) -> None:
         """Options of optimizers that the function writes before its step() are numbers of the call, which replays need before they begin."""

@@ -116,6 +116,8 @@ class _Update(NotCopied):
         strided = self._strided
         if [gradient for gradient in gradients if gradient.layout is not strided]:
             return "A gradient is sparse, as those of an Embedding with sparse=True are, and step() is PyTorch's; leave sparse=True out."
+        if any(not gradient.is_contiguous() and 0 in gradient.stride() for gradient in gradients):
+            return "A gradient has one element in several places, as expand() makes it, and kernels round such sums otherwise; give it as a clone()."
         if len(gradients) != self._sized:  # else the same ones have gradients, of the same sizes
             self._sized, self._bytes = len(gradients), sum(gradient.nbytes for gradient in gradients)
         if self._bytes > _MOST_BYTES:

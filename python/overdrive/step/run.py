@@ -27,13 +27,14 @@ from overdrive.reads.walk import Walk
 from overdrive.step import budget as _budget
 from overdrive.step.apart import StepApart
 from overdrive.step.choice import SHORT
+from overdrive.step.learn import NOT_CHANGED_BY_REPLAYS
 from overdrive.step.reasons import Kept, gradients_of, is_one_held, telling
 from overdrive.step.variant import _Form, _Variant
 from overdrive.values.arguments import Arguments, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive.values.forms import containers_in, form_of_results, only_tensors
 from overdrive.values.modules import structure_of
-from overdrive.values.read import Alike
+from overdrive.values.read import NOTHING, Alike
 from overdrive.values.reads import Reads
 from overdrive.values.same import states_of
 
@@ -245,7 +246,10 @@ class StepRun(StepApart):
     def _look_at_results(self, value: Any, walk: Walk) -> None:
         """What the function returns and leaves: a replay would make each of it anew, and plain tensors."""
         seen: set[int] = set()
-        left = [read.now() for read in self._left.values()]
+        gone = next((read for read in self._left.values() if read.now() is NOTHING and not self._before.is_still_at(read)), None)
+        if gone is not None:
+            _refuse(NOT_CHANGED_BY_REPLAYS.format(gone.told()))
+        left = [read.now() for read in self._left.values() if read.now() is not NOTHING]
         for each in containers_in((value, *left)):
             if id(each) in seen or walk.has_met(each):
                 self._refuse_results(f"a {type(each).__name__} that the program has already", "another one; make a copy of it")
