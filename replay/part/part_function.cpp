@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 
@@ -324,6 +325,18 @@ void PartFunction::note_other_modes() {
              : "Nearly every backward runs under autocast; call backward() outside of the context.");
 }
 
+// Eager's backward leaves none, and what comes in the same context would take them for the weights of then.
+void PartFunction::drop_new_casts(const PartGraph& graph, const std::vector<at::Tensor>& given,
+                                  uint64_t first_node) const {
+  const AutocastMode::Scope as_in_the_forward(autocast_);
+  bool any = graph.leaves_casts();
+  for (size_t i = inputs_before_casts_; i < given.size() && !casts_.empty(); ++i) {
+    const base::NodePtr node = given[i].defined() ? given[i].grad_fn() : nullptr;
+    any |= node && node->sequence_nr() >= first_node;
+  }
+  if (any) at::autocast::clear_cache();
+}
+
 std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& inputs,
                                             const std::vector<PartUse>& uses,
                                             const std::vector<at::Tensor>& gradients,
@@ -354,6 +367,7 @@ std::vector<at::Tensor> PartFunction::again(const std::vector<at::Tensor>& input
       "The backward of a captured part needs its function once more, and the function makes another graph now "
       "than in the forward: what it reads was changed in between. ",
       graph.refusal());
+  if (is_in_autocast_context()) drop_new_casts(graph, given, first_node);
   std::vector<at::Tensor> result = graph.pull(gradients, wanted, create_graph, create_graph);
   if (!frees) return result;
   try {

@@ -140,6 +140,8 @@ class PartFunction : public std::enable_shared_from_this<PartFunction> {
   // Whether only other outputs of the part were made of this one.
   static bool is_used_inside_alone(const Watched& call, size_t output);
   void refuse(std::string reason);
+  // After the function has run again: autocast keeps no cast that it has made.
+  void drop_new_casts(const PartGraph& graph, const std::vector<at::Tensor>& given, uint64_t first_node) const;
   void note_outputs(const std::vector<at::Tensor>& outputs, uint64_t first_node);
   void make_placeholders(const std::vector<at::Tensor>& outputs);
 

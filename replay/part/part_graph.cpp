@@ -3,6 +3,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 
+#include <ATen/autocast_mode.h>
+
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -148,6 +150,14 @@ std::vector<std::unordered_set<const Node*>> PartGraph::reached() const {
     }
   }
   return reached;
+}
+
+bool PartGraph::leaves_casts() const {
+  const at::ScalarType type = at::autocast::get_autocast_dtype(at::kCPU);
+  return std::any_of(exits_.begin(), exits_.end(), [&](const Exit& exit) {
+    return exit.node->name() == "ToCopyBackward0" && exit.tensor.scalar_type() == at::kFloat &&
+           at::autocast::cached_cast(type, exit.tensor, at::kCPU).grad_fn() == exit.node;
+  });
 }
 
 std::vector<std::vector<bool>> PartGraph::shared_nodes() const {

@@ -46,6 +46,8 @@ class PartGraph {
   const std::vector<PartUse>& uses() const { return uses_; }
   // Leaves that the call has made. Their gradients are nobody's as soon as the graph is gone.
   const std::vector<at::Tensor>& inner_leaves() const { return inner_leaves_; }
+  // Whether autocast keeps a cast of a leaf that the call has made.
+  bool leaves_casts() const;
   // Of each output, the outputs whose backward frees something that its own needs, itself included.
   std::vector<std::vector<bool>> shared_nodes() const;
   // Of each output, the uses whose gradients its backward makes.

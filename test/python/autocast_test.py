@@ -379,3 +379,50 @@ def test_the_order_of_a_weights_gradients(uses, is_on, form):
     assert [i for i in range(30) if not torch.equal(want[i], got[i])] == []
     if is_on == "always" and uses in ("one, then the cast", "the cast, then two"):
         assert captured.stats()["replayed"] > 10, captured.refusal()
+
+
+OTHER = torch.float16
+AROUND = {
+    "another context": lambda call: call(torch.autocast("cpu", dtype=torch.bfloat16), None, None),
+    "cleared between": lambda call: call(None, torch.clear_autocast_cache, None),
+    "another type": lambda call: call(None, None, torch.autocast("cpu", dtype=OTHER)),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_backward_under_autocast_leaves_no_casts(around):
+    """What comes behind it in the context uses the weights of then."""
+
+    def run(is_captured):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        if is_captured:
+            overdrive.captured(model, always=True)
+        optimizer, seen = torch.optim.SGD(model.parameters(), 0.5), []
+
+        def step(context, between, inner):
+            x = torch.randn(4, 4)
+            optimizer.zero_grad()
+            with contextlib.ExitStack() as stack:
+                if context is None:
+                    stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
+                    y = model(x)
+                else:
+                    with torch.autocast("cpu", dtype=torch.bfloat16):
+                        y = model(x)
+                    stack.enter_context(context)
+                if between:
+                    between()
+                if inner:
+                    torch.clear_autocast_cache()
+                    stack.enter_context(inner)
+                y.float().square().mean().backward()
+                optimizer.step()
+                seen.append(model(x).detach())
+
+        for _ in range(16):
+            AROUND[around](step)
+        return seen
+
+    want, got = run(False), run(True)
+    assert [i for i in range(16) if not torch.equal(want[i], got[i])] == []
