@@ -260,3 +260,66 @@ def test_a_count_that_is_read_by_other_names(reader, form):
         return seen
 
     assert run(True) == run(False)
+
+
+def by_flag(write, take, net, value, flag, x):
+    if flag:
+        write(net, value)
+
+
+def by_data(write, take, net, value, flag, x):
+    if x.sum() > 1:
+        write(net, value)
+
+
+def by_size(write, take, net, value, flag, x):
+    """Each call writes, and those with a flag take it away again."""
+    write(net, value)
+    if flag:
+        take(net)
+
+
+def by_what_is_there(write, take, net, value, flag, x):
+    if "last" in vars(net.space):
+        take(net)
+    elif x.sum() > 0:
+        write(net, value)
+
+
+TAKES = {
+    "of a plain object": lambda net: delattr(net.space, "last"),
+    "a key": lambda net: net.dict.pop("last"),
+    "a class": lambda net: delattr(net.kind, "last"),
+    "by its dict": lambda net: net.space.__dict__.pop("last"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("when", [by_flag, by_data, by_size, by_what_is_there], ids=lambda when: when.__name__)
+@pytest.mark.parametrize("way", TAKES)
+@pytest.mark.parametrize("value", ["size", "text", "none", "tuple", "output", "new"])
+def test_what_some_calls_leave_or_take_away(way, value, when):
+    def run(form):
+        torch.manual_seed(0)
+        net, (write, _), take, make = Net(), WAYS[way], TAKES[way], VALUES[value]
+
+        def forward(x, flag):
+            h = net.net(x).tanh()
+            when(write, take, net, make(x, h), flag, x)
+            return h.square().mean()
+
+        call = {"step": overdrive.capture, "part": overdrive.captured}[form](forward, always=True) if form else forward
+        seen = []
+        for i in range(60):
+            if i in (31, 44):
+                net.space.__dict__.pop("last", None)
+                net.dict.clear()
+            x = torch.randn(4 if 12 <= i < 20 or i % 7 == 5 else 6, 4)
+            loss = call(x, 8 <= i < 16 or i % 5 == 3).item()
+            seen.append((loss, [{key: told(each) for key, each in vars(place).items() if key == "last"} for place in (net.space, net.kind)],
+                         {key: told(each) for key, each in net.dict.items()}))
+        return seen
+
+    want = run("")
+    for form in ("step", "part"):
+        assert run(form) == want, form

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import sys
 import threading
 import time
 
@@ -98,7 +99,8 @@ def test_a_file_name_is_any_bytes(tmp_path):
         torch.ones(3, requires_grad=True).exp().sum().backward()
     with open(name, encoding="utf-8") as file:
         assert json.load(file)["traceEvents"]
-    with pytest.raises(overdrive.OverdriveError, match="\ufffd.json/trace.json"), overdrive.trace(name + b"/trace.json"):
+    told = "\ufffd.json/trace.json" if sys.version_info >= (3, 11) else "not UTF-8"
+    with pytest.raises(overdrive.OverdriveError, match=told), overdrive.trace(name + b"/trace.json"):
         pass
 
 

@@ -2,6 +2,7 @@
 import copy
 import gc
 import os
+import sys
 import threading
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 def test_a_file_name_is_any_bytes(tmp_path):
     folder = os.fsencode(tmp_path) + b"/\xff"
-    with pytest.raises(overdrive.OverdriveError, match="spill_to_disk cannot make a file in .*\ufffd"):
+    with pytest.raises(overdrive.OverdriveError, match="spill_to_disk cannot make a file in .*\ufffd" if sys.version_info >= (3, 11) else "not UTF-8"):
         overdrive.spill_to_disk(folder)
     os.mkdir(folder)
     overdrive.spill_to_disk(folder)

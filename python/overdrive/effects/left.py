@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from overdrive.values.forms import filled, form_of, others_in
-from overdrive.values.read import Read
+from overdrive.values.read import NOTHING, Read
 from overdrive.values.same import same_value
 from overdrive.values.slots import can_be_put, putter_of
 
@@ -24,8 +24,8 @@ class Left:
     def __init__(self, read: Read, results: list[Any], inputs: Sequence[Any]) -> None:
         """Results that only this place has go to the others."""
         tensors: list[Any] = []
-        self.read, self._put = read, putter_of(read)
-        self.form = form_of(read.now(), tensors, [])
+        self.read, self._put, now = read, putter_of(read), read.now()
+        self.form = NOTHING if now is NOTHING else form_of(now, tensors, [])
         self.sources = [_source_of(tensor, results, inputs) for tensor in tensors]
 
     def __eq__(self, other: object) -> bool:
@@ -44,7 +44,7 @@ class Left:
         for kind, index in self.sources:
             tensor = (inputs if kind == _INPUT else results)[index]
             tensors.append(tensor.detach() if kind == _DETACHED else tensor)
-        self._put(filled(self.form, iter(tensors)))
+        self._put(NOTHING if self.form is NOTHING else filled(self.form, iter(tensors)))
 
 
 def _source_of(tensor: Any, results: list[Any], inputs: Sequence[Any]) -> tuple[int, int]:

@@ -176,7 +176,8 @@ def call(name: str, *arguments: Any) -> Any:
     except UnicodeDecodeError as error:  # a file's name in the text
         raise OverdriveError(error.object.decode(errors="replace")) from error
     except Exception as error:
-        raise OverdriveError(str(error)) from None
+        # Python 3.10 drops a text with such a name.
+        raise OverdriveError(str(error) or f"{name} failed, with a text that is not UTF-8, as a file's name may be") from None
     finally:
         if tracing is not None:
             _trace(tracing)

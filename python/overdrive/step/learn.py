@@ -21,7 +21,7 @@ from overdrive.step.choice import StepChoice
 from overdrive.step.variant import _Variant
 from overdrive.values.arguments import Nested
 from overdrive.values.forms import classes_in, form_of
-from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now
+from overdrive.values.read import ATTRIBUTE, ENTRY, IN_CONTAINERS, KEYS, NOTHING, SIZE, Alike, Read, as_it_is_now, looks_of
 from overdrive.values.reads import Held
 from overdrive.values.same import bytes_of, is_all_numbers, is_array, is_number
 from overdrive.values.slots import can_be_put
@@ -127,10 +127,12 @@ class StepLearning(StepChoice):
     def _for_later_calls(self, read: Read) -> Read:
         """The guard at a place that the run under way has changed. Recordings that there are, of other sizes, say, were made with what was before:
         they are only good for that. What is recorded from now on finds what it is now, and so does what cannot tell the two apart."""
-        assert self._variant is not None
         before, now = read.expected, read.now()
-        is_seen = _are_values(before, now) or _is_another_object(before, now)
-        return read if self._variant.recordings and is_seen else as_it_is_now(read)
+        if self._variant is not None and self._variant.recordings and isinstance(before, self._tensor):
+            self._drop(self._variant)  # nobody may keep the tensor that they have met
+        is_seen = _are_values(before, now) or _is_another_object(before, now) or not is_empty_container(now) and (
+            [*map(looks_of, tensors_in(before))] != [*map(looks_of, tensors_in(now))])
+        return read if is_seen and self._variant is not None and self._variant.recordings else as_it_is_now(read)
 
     def _refuse_kept_container(self, place: tuple[int, int, Any], read: Read) -> None:
         """An empty container that the function also reads stays the same in replays, where the program has the one before."""
@@ -200,6 +202,8 @@ class StepLearning(StepChoice):
             self._looks[place] = Alike(read, read.expected)
             if self._forms:
                 self._drop_all()
+        elif self._variant is not None and self._variant.recordings and (read.expected is NOTHING or is_number(read.expected)):
+            self._variant.reads.add([read])  # recordings that left the place alone have met it
         self._left[place] = read
 
     def _begin_to_assign(self, place: tuple[int, int, Any], read: Read) -> None:
@@ -273,9 +277,9 @@ class StepLearning(StepChoice):
                 if not (place in self._counters or place in self._assigned or place in self._ever_apart) and self._before.is_still_at(read)}
 
     def _used_though_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
-        """Of these, tensors that an operator of the recording was given."""
+        """Of these, tensors that an operator of the recording was given, and what is not there."""
         return [as_it_is_now(read) for place, read in only_read.items() if place in self._left
-                and any(call("Recording.uses", tensor) for tensor in tensors_in(read.now()))]
+                and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
 
     def _read_before_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
         """What the other places that it gives values look like before: by that a call may decide whether it makes another tensor."""

@@ -273,13 +273,14 @@ class CapturedPart(CapturedStep):
     def _note_own(self, changed: dict[Any, Any]) -> None:
         """What the function changes would stay as it is in a replay, wherever it is read. What it makes in its first call
         alone, it does not change when it is recorded."""
-        assert self._variant is not None
+        variant = self._variant
+        assert variant is not None
         if not call("Recording.is_active"):
-            self._variant.reads.add(map(self._for_later_calls, changed.values()))  # another call is recorded after this one, and looks at them, too
+            variant.reads.add(map(self._for_later_calls, changed.values()))  # another call is recorded after this one, and looks at them, too
             return
         for place, read in changed.items():
             if can_be_left(read) and not self._is_made_of_the_old(read):
-                self._left[place] = read
+                self._begin_to_leave(place, read)
             elif isinstance(read.now(), self._tensor) and isinstance(read.expected, self._tensor):
                 _refuse(self._moved or ANOTHER_TENSOR.format(read.told()))
             elif isinstance(read.now(), self._tensor) or isinstance(read.expected, self._tensor):
@@ -287,7 +288,7 @@ class CapturedPart(CapturedStep):
             else:
                 _refuse(NOT_CHANGED_BY_REPLAYS.format(read.told()))
         # A call that does not change them may be recorded later, and is only good for what it has found there.
-        self._variant.reads.add(self._for_later_calls(read) for place, read in changed.items() if place not in self._left)
+        variant.reads.add(self._for_later_calls(read) for place, read in changed.items() if place not in self._left)
         self._let_go_of_old(changed)
 
     def _count_run(self) -> None:

@@ -250,9 +250,10 @@ class StepRun(StepApart):
         if gone is not None:
             _refuse(NOT_CHANGED_BY_REPLAYS.format(gone.told()))
         left = [read.now() for read in self._left.values() if read.now() is not NOTHING]
+        returned = {id(each) for each in containers_in(value)}
         for each in containers_in((value, *left)):
             if id(each) in seen or walk.has_met(each):
-                self._refuse_results(f"a {type(each).__name__} that the program has already", "another one; make a copy of it")
+                self._refuse_results(f"a {type(each).__name__} that the program has already", "another one; make a copy of it", id(each) in returned)
             seen.add(id(each))
         if any(tensor.__dict__ for each in (value, *left) for tensor in tensors_in(each)):
             self._refuse_results("a tensor with attributes of its own", "one without; give them to the caller beside it")
@@ -263,8 +264,8 @@ class StepRun(StepApart):
         if any(id(tensor) in gradients for tensor in tensors):
             self._refuse_results("the gradient of a parameter", "another tensor; leave a clone() of it")
 
-    def _refuse_results(self, what: str, another: str) -> None:
-        self._gives_its_own = True
+    def _refuse_results(self, what: str, another: str, is_returned: bool = True) -> None:
+        self._gives_its_own |= is_returned
         _refuse(f"The function returns or leaves {what}, and a replay would make {another}.")
 
     def _record(self, inputs: Sequence[Any], watcher: contextlib.AbstractContextManager[Any]) -> Any:

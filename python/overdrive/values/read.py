@@ -90,16 +90,16 @@ class Alike(Read):
     def __init__(self, read: Read, expected: Any = None) -> None:
         super().__init__(read.kind, read.holder, read.key, read.name, read.where)
         self.place = (ALIKE, id(read.holder), read.key)
-        self.expected = _looks_of(self.expected if expected is None else expected)
+        self.expected = looks_of(self.expected if expected is None else expected)
 
     def now(self) -> Any:
-        return _looks_of(super().now())
+        return looks_of(super().now())
 
     def accepts(self, now: Any) -> bool:
         return same_value(self.expected, now)
 
 
-def _looks_of(value: Any) -> Any:
+def looks_of(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return type(value), value.dtype, value.device, tuple(value.shape), value.requires_grad, value.is_leaf

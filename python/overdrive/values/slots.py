@@ -17,7 +17,12 @@ def can_be_put(read: Read) -> bool:
 
 
 def putter_of(read: Read) -> Callable[[Any], None]:
-    """Gives the place another value."""
+    """Gives the place another value, or takes away what is there."""
+    put = _setter_of(read)
+    return lambda value: put(value) if value is not NOTHING else put_back(read, value)
+
+
+def _setter_of(read: Read) -> Callable[[Any], None]:
     holder, key = read.holder, read.key
     if read.kind == CELL:
         return lambda value: setattr(holder, "cell_contents", value)
@@ -35,7 +40,9 @@ def can_be_put_back(read: Read) -> bool:
 def put_back(read: Read, value: Any) -> None:
     """Gives the place what it had, or takes away what it had not."""
     if value is not NOTHING:
-        putter_of(read)(value)
+        _setter_of(read)(value)
+    elif read.now() is NOTHING:
+        return
     elif read.kind == CELL:
         del read.holder.cell_contents
     elif read.kind == ATTRIBUTE:
