@@ -141,15 +141,20 @@ def _stores(code: types.CodeType, name: _Key) -> bool:
     return any(map(name.is_stored, _steps_naming(code, name.key)))
 
 
-def may_be_read_first(read: Read, codes: Iterable[types.CodeType]) -> bool:
-    """Whether some code loads the value by its name, and has not stored it in a line before. What stands in a container has other names."""
+def may_be_read_first(read: Read, codes: Collection[types.CodeType], is_always_written: bool) -> bool:
+    """Whether the call may have read the value before it gave the place another one. ``codes``: its code, in the order in which it first returned.
+    What stands in a container has other names than its key."""
     name = _key_of(read)
-    return not any(_stores(code, name) for code in codes) or any(_loads_first(code, name) for code in codes)
+    if not any(_stores(code, name) for code in codes):
+        return True
+    those = (code for code in codes if _loads_first(code, name) or is_always_written and _stores(code, name))
+    return _loads_first(next(those, None), name)
 
 
 @functools.lru_cache(maxsize=8192)
-def _loads_first(code: types.CodeType, name: _Key) -> bool:
-    if not _loads(code, name):
+def _loads_first(code: types.CodeType | None, name: _Key) -> bool:
+    """By its name, and has not stored it in a line before."""
+    if code is None or not _loads(code, name):
         return False
     steps = _steps_naming(code, name.key)
     first = next((step for step in steps if name.is_stored(step) or name.is_loaded(step)), None)

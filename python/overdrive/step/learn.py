@@ -282,9 +282,11 @@ class StepLearning(StepChoice):
                 and (read.now() is NOTHING or any(call("Recording.uses", tensor) for tensor in tensors_in(read.now())))]
 
     def _read_before_left(self, only_read: Mapping[_Place, Read]) -> list[Read]:
-        """What the other places that it gives values look like before: by that a call may decide whether it makes another tensor."""
-        return [self._looks[place] for place, read in self._left.items()
-                if place in self._looks and place not in only_read and may_be_read_first(read, self._codes)]
+        """What the other places that it gives values look like before: by that a call may decide whether it makes another tensor. Of buffers nobody
+        else looks."""
+        self._left_alone.update(only_read)
+        return [self._looks[place] for place, read in self._left.items() if place in self._looks and (place in self._left_buffers or (
+            place not in only_read and may_be_read_first(read, self._codes_of_run, place not in self._left_alone)))]
 
     def _look_at_assigned(self) -> None:
         """Code that has not run before may read a number that no other code reads."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from overdrive.effects.items import returned_items
-from overdrive.effects.left import tensors_in
+from overdrive.effects.left import can_be_left, tensors_in
 from overdrive.effects.places import Before, Places
 from overdrive.effects.schedulers import is_scheduler
 from overdrive.effects.surroundings import changed_since, surroundings, without_collections
@@ -34,7 +34,7 @@ from overdrive.values.arguments import Arguments, given_in, merged
 from overdrive.values.facts import RESULT_OF_A_CLASS, is_of_a_class
 from overdrive.values.forms import containers_in, form_of_results, only_tensors
 from overdrive.values.modules import structure_of
-from overdrive.values.read import NOTHING, Alike
+from overdrive.values.read import ENTRY, NOTHING, VALUES, Alike, Read
 from overdrive.values.reads import Reads
 from overdrive.values.same import states_of
 
@@ -139,7 +139,7 @@ class StepRun(StepApart):
         if is_known and len(parts) == len(self._structure_of) and all(map(operator.is_, parts, self._structure_of)):
             return
         self._structure_of = parts
-        self._structure = Reads([*structure_of(self._modules), *([] if self._optimizer is None else self._optimizer.structure())])
+        self._structure = Reads([*structure_of(self._modules, self._left), *([] if self._optimizer is None else self._optimizer.structure())])
 
     def _refuse_changed_structure(self) -> None:
         """Parameters and buffers are looked at by themselves."""
@@ -200,7 +200,8 @@ class StepRun(StepApart):
                 self._begin_rest(Refusal(SHORT), _CALLS_OF_SHORT)
             elif began and self._is_part and self._budget.may_be_short(watched):
                 self._time_plain_calls()
-            self._codes.update(watcher.nn_codes, (code for code, _ in watcher.codes))
+            self._codes_of_run = [code for code, _ in watcher.codes]
+            self._codes.update(watcher.nn_codes, self._codes_of_run)
             self._look_at_assigned()
             if variant.numbers is not None:
                 variant.numbers.look_at((code for code, _ in watcher.codes), self._codes)
@@ -223,6 +224,7 @@ class StepRun(StepApart):
                     self._last_walk = None
                 self._note_own(changed)
                 self._note_changed_apart(apart)
+            self._leave_buffers()
             only_read = self._only_read({**self._own, **self._left})
             if recorded:
                 self._note_settings(variant)
@@ -242,6 +244,21 @@ class StepRun(StepApart):
         variant.watched_runs += 1
         self._count_options()
         return value
+
+    def _leave_buffers(self) -> None:
+        """Those that the run has replaced; no guard but the structure looks at buffers."""
+        buffers = {id(module._buffers): module for module in self._modules}
+        for changed in list(() if self._structure is None else self._structure.others()):
+            module = buffers.get(id(changed.holder))
+            if module is None or changed.kind not in (VALUES, ENTRY):
+                continue
+            keys = [*changed.holder] if changed.kind == VALUES else [changed.key]
+            for key, before in zip(keys, changed.expected if changed.kind == VALUES else [changed.expected]):
+                read = Read(ENTRY, changed.holder, key, f"{type(module).__name__}.{key}")
+                if read.expected is not before and can_be_left(read):
+                    read.expected = before
+                    self._left_buffers.add(read.place)
+                    self._begin_to_leave(read.place, read)
 
     def _look_at_results(self, value: Any, walk: Walk) -> None:
         """What the function returns and leaves: a replay would make each of it anew, and plain tensors."""

@@ -112,6 +112,10 @@ class StepState:
         self._left: dict[tuple[int, int, Any], Read] = {}
         # What stands there before a recorded call.
         self._looks: dict[tuple[int, int, Any], Alike] = {}
+        # Those of them that are buffers of modules.
+        self._left_buffers: set[tuple[int, int, Any]] = set()
+        # Those of them that some recorded call has left alone.
+        self._left_alone: set[tuple[int, int, Any]] = set()
         # Those of these of which no call has shown yet whether it writes None there or leaves it alone, and None.
         self._unsure: list[tuple[Read, Any]] = []
         # Those of them that are numbers, which go on in replays, too.
@@ -120,6 +124,8 @@ class StepState:
         self._written_ahead: list[tuple[Optimizer, list[tuple[int, str, int]]]] = []
         # Of all runs of the function that were watched.
         self._codes: set[types.CodeType] = set()
+        # Of the last one, in the order in which it first returned.
+        self._codes_of_run: list[types.CodeType] = []
         # Numbers that it writes and never reads.
         self._assigned = Assigned()
         # Flags and texts that the function changes.

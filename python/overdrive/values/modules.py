@@ -1,7 +1,7 @@
 """What stands in PyTorch's modules and on its tensors, as values: parameters, buffers, children and hooks."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ IN_MODULES = (*NAMED, *_HOOKS, "_compiled_call_impl")
 FLAGS_OF_HOOKS = tuple(flags for each in _HOOKS.values() for flags in each)
 
 
-def structure_of(modules: Iterable[Any]) -> list[Read]:
-    """Parameters, buffers, children and hooks of modules, and the hooks of all modules."""
+def structure_of(modules: Iterable[Any], left: Container[tuple[int, int, Any]] = ()) -> list[Read]:
+    """Parameters, buffers, children and hooks of modules, and the hooks of all modules. Without buffers at places that calls give tensors."""
     import torch.nn.modules.module as every
 
     reads = [Read(VALUES, hooks, None, "the hooks of all modules")
@@ -33,7 +33,10 @@ def structure_of(modules: Iterable[Any]) -> list[Read]:
         name = f"a parameter, buffer, child or hook of {type(module).__name__}"
         entries = module.__dict__
         for key in (*NAMED, *_HOOKS):
-            reads.append(Read(VALUES, entries[key], None, name))
+            if key == "_buffers" and any((ENTRY, id(entries[key]), each) in left for each in entries[key]):
+                reads += [Read(ENTRY, entries[key], each, name) for each in entries[key] if (ENTRY, id(entries[key]), each) not in left]
+            else:
+                reads.append(Read(VALUES, entries[key], None, name))
             if entries[key]:
                 reads.append(Read(KEYS, entries[key], None, f"the name of {name}"))
         for key in _HOOKS:

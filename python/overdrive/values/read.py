@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from overdrive.values.forms import form_of, others_in
 from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value, size_of
 
 # Kinds of python/border/values.cpp, then those that Python looks at.
@@ -90,19 +91,35 @@ class Alike(Read):
     def __init__(self, read: Read, expected: Any = None) -> None:
         super().__init__(read.kind, read.holder, read.key, read.name, read.where)
         self.place = (ALIKE, id(read.holder), read.key)
-        self.expected = looks_of(self.expected if expected is None else expected)
+        self.expected = _look_of(super().now() if expected is None else expected)
 
     def now(self) -> Any:
-        return looks_of(super().now())
+        return _look_of(super().now())
 
     def accepts(self, now: Any) -> bool:
+        if type(now) is type(self.expected) is _Look:
+            return bool(now == self.expected)
         return same_value(self.expected, now)
 
 
-def looks_of(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
+class _Look(NamedTuple):
+    """Of what is made of tensors: its structure, and the looks of these."""
+
+    form: Any
+    tensors: list[Any]
+
+
+def _look_of(value: Any) -> Any:
+    if value is NOTHING or is_number(value):
         return value
-    return type(value), value.dtype, value.device, tuple(value.shape), value.requires_grad, value.is_leaf
+    tensors: list[Any] = []
+    form = form_of(value, tensors, [])
+    return value if others_in(form) is not None else _Look(form, [*map(looks_of, tensors)])
+
+
+def looks_of(tensor: Any) -> Any:
+    """Without its graph, which what replays leave has not."""
+    return type(tensor), tensor.dtype, tensor.device, tuple(tensor.shape), tensor.requires_grad and tensor.is_leaf
 
 
 def as_it_is_now(read: Read) -> Read:
