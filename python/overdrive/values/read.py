@@ -5,8 +5,6 @@ import gc
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-import torch
-
 from overdrive.values.forms import form_of, others_in
 from overdrive.values.same import bytes_of, is_all_numbers, is_number, same_value, size_of
 
