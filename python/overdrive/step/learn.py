@@ -212,7 +212,7 @@ class StepLearning(StepChoice):
         if can_be_put(read) and is_only_written(read, self._codes):
             self._assigned.add(place, read)
             self._drop_all()
-        elif read.kind not in IN_CONTAINERS:
+        elif read.kind not in IN_CONTAINERS and not is_empty_container(read.now()):  # which _refuse_kept_container() looks at
             self._guard_later_calls(place, read)
 
     def _count_options(self) -> None:
