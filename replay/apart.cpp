@@ -9,8 +9,8 @@ std::vector<at::Tensor> run_apart(const std::shared_ptr<ApartFunction>& function
                                   const std::vector<at::Tensor>& inputs) {
   Recorder* const recorder = Recorder::active();
   ApartTape* const tape = ApartTape::active();
-  const bool is_in_a_part = !tape || tape->is_in_a_part();
-  if (recorder && !is_in_a_part) return recorder->apart(function, inputs);
+  const bool is_of_the_step = tape && !tape->is_in_a_part();
+  if (recorder && is_of_the_step) return recorder->apart(function, inputs);
   if (recorder)
     recorder->refuse(
         "A function runs apart in a captured part, whose backward may run it once more; capture the whole "

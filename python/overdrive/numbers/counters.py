@@ -147,14 +147,14 @@ def may_be_read_first(read: Read, codes: Collection[types.CodeType], is_always_w
     name = _key_of(read)
     if not any(_stores(code, name) for code in codes):
         return True
-    those = (code for code in codes if _loads_first(code, name) or is_always_written and _stores(code, name))
-    return _loads_first(next(those, None), name)
+    first = next((code for code in codes if _loads_first(code, name) or is_always_written and _stores(code, name)), None)
+    return first is not None and _loads_first(first, name)
 
 
 @functools.lru_cache(maxsize=8192)
-def _loads_first(code: types.CodeType | None, name: _Key) -> bool:
+def _loads_first(code: types.CodeType, name: _Key) -> bool:
     """By its name, and has not stored it in a line before."""
-    if code is None or not _loads(code, name):
+    if not _loads(code, name):
         return False
     steps = _steps_naming(code, name.key)
     first = next((step for step in steps if name.is_stored(step) or name.is_loaded(step)), None)

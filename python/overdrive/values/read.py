@@ -86,10 +86,11 @@ class Alike(Read):
 
     __slots__ = ()
 
-    def __init__(self, read: Read, expected: Any = None) -> None:
+    def __init__(self, read: Read, *before: Any) -> None:
+        """With what stood there before, where it is not what stands there now."""
         super().__init__(read.kind, read.holder, read.key, read.name, read.where)
         self.place = (ALIKE, id(read.holder), read.key)
-        self.expected = _look_of(super().now() if expected is None else expected)
+        self.expected = _look_of(before[0] if before else super().now())
 
     def now(self) -> Any:
         return _look_of(super().now())
