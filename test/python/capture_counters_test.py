@@ -123,6 +123,35 @@ def test_weights_that_come_of_what_is_counted():
     assert_same(Annealed, 40)
 
 
+class Told(Agent):
+    def learn(self, x):
+        loss = super().learn(x)
+        if self.updates % 10 == 0:
+            self.text = f"{self.updates:4} updates, {self.every!r} each"
+        return loss
+
+
+def test_calls_that_tell_the_count_in_a_text_are_eager_and_the_others_replayed():
+    assert_same(Told, 40)
+
+
+class Clamped(Agent):
+    """The weight begins at 0, goes on, and comes to rest at 1, where operators and derivatives are others."""
+
+    def learn(self, x):
+        self.optimizer.zero_grad()
+        loss = (self.net(x) - 1).square().mean() * min(1.0, self.updates / 20)
+        loss.backward()
+        self.optimizer.step()
+        if self.updates < 20:
+            self.updates += 1
+        return loss
+
+
+def test_a_weight_that_is_1_in_the_end():
+    assert_same(Clamped, 40)
+
+
 class Listed(Agent):
     weights = [0.5] * 9 + [2.0] * CALLS
 

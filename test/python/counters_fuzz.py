@@ -23,7 +23,8 @@ COUNTS = ("{n} += 1", "{n} += 1", "{n} += 2", "{n} = {n} + 1", "{n} -= 1", "{n} 
 CONDITIONS = ("{n} % {k} == 0", "{n} % {k} == 0", "{n} > {k}", "{n} < {k}", "{n}", "not {n} % {k}", "{n} // {k} == 1", "{k} < {n} < 20", "{n} & 1", "{n} == {m}",
               "({n} + 1) % {k} == 0 and {m} > 2", "{n} * 2 > {m}", "math.sqrt(abs({n}) * 0.5) > 2", "math.fmod({n} / 2, {k}) > 1")
 WEIGHTS = ("{n} / 20", "0.9 ** {n}", "min(1.0, {n} * 0.05)", "1 / (1 + {n} * 0.1)", "weights[{n} % 4]", "weights[int({n}) // 11 % 4]", "scheduled({n})",
-           "math.exp(-{n} / 9)", "float({n} > {k})", "1.0 if {n} % {k} else 0.5", "float(str(len(str({n}))))", "{n} * 0.01")
+           "math.exp(-{n} / 9)", "float({n} > {k})", "1.0 if {n} % {k} else 0.5", "float(str(len(str({n}))))", "{n} * 0.01",
+           "len(f\"{{{n}:.2f}}\") * 0.1", "{n} / 8 - 1", "min(1.0, {n} / 12)", "max(-1.0, 1 - {n} / 8)")
 OPERATORS = ("y = y * ({w})", "y = y + ({w})", "y = torch.add(y, x[:, :3], alpha={w})", "y = torch.lerp(y, x[:, 1:4], {w})", "y = y.tanh()",
              "buffer.lerp_(y.detach().mean(0), 0.1)", "buffer.zero_()", "y = y + buffer.clone()")
 ALIKE = ("t{j} = {n}\n    if t{j} % {k} == 0: {f}", "last = {n}\n    {f}", "o.copy = {n}\n    {f}", "log['n'] = {n}\n    {f}")
@@ -45,7 +46,7 @@ def program(random_):
     for _ in range(random_.randint(1, 4)):
         kind = random_.random()
         if kind < 0.5:
-            inner = random_.choice((operator(), some(random_.choice(COUNTS)), some("{n} = 0")))
+            inner = random_.choice((operator(), some(random_.choice(COUNTS)), some("{n} = 0"), some("word = f\"{{{n}}} of {{{m}!r}}\"")))
             body += [f"if {some(random_.choice(CONDITIONS))}:", "    " + inner]
         elif kind < 0.6:
             body.append(some(random_.choice(ALIKE), f=operator()))

@@ -4,12 +4,12 @@ Note [Numbers of a call]
 A replay runs no Python, so a number that is another one in each call must be put where the recording has it. The recorded function
 gets its floats as tracked ones (numbers/tracked.py), which compute as floats do and note how: ``1 - beta`` is a number of the call, too. The
 library finds in two recordings with other numbers where each of them stands (replay/run/call_numbers.h). Comparisons are noted with
-their answers, which each call gives again. A function that looks at a number in another way has a recording for each value, as
-every value has that is 0, 1, -1 or out of the range of float: operators and derivatives are others there.
+their answers, which each call gives again. One that is 0, 1, -1 or out of the range of float is noted so, too: operators and
+derivatives are others there. A function that looks at a number in another way has a recording for each value.
 
 A counter (numbers/counters.py) is such a number, too: it has a place in the program instead of one among the arguments, and each replay
-puts there what the function would. There are no recordings for each value of a counter, since no value comes again: a
-function that looks at one in another way is refused.
+puts there what the function would. There are no recordings for each value of a counter, since no value comes again: calls that
+look at one in another way, and those that give the answers by which they came to it, run eagerly.
 """
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ class _Texts:
     """What a recorded call makes of its numbers ``v``: floats of the program, answers, whole numbers, and what it leaves in counters."""
 
     def __init__(self, book: Book, left: Sequence[str]) -> None:
-        self.floats, self.wholes, self.left = book.floats, book.wholes, list(left)
-        self._asked = dict(book.answers)
+        self.floats = {text: value for text, value in book.floats.items() if is_any(value)}
+        self.wholes, self.left = book.wholes, list(left)
+        self._asked = {**book.answers, **{f"(repr({text}) == {repr(value)!r})": True for text, value in book.floats.items() if not is_any(value)}}
         self.make: Any = None
         self.leave: Any = None
         self.ask: Any = None
@@ -113,8 +114,9 @@ class CallNumbers:
         self._left: list[str] = []
         # Of the run under way: of counters that code which runs apart has changed, what is told since.
         self._after_apart: dict[int, Book] = {}
-        # Why each value has a recording of its own, or, with counters, why none is replayed.
+        # Why each value has a recording of its own, or, with counters, why none is replayed; the answers that calls give which are not.
         self.refusal = ""
+        self._way: tuple[Any, tuple[bool, ...]] | None = None
         # Whether it is that one recording makes other numbers of them than another one, maybe for other sizes.
         self.differs = False
         # Whether a counter has come to rest since the first recording, as a rate does after a warm-up: a call that finds and leaves the
@@ -141,6 +143,10 @@ class CallNumbers:
         values = arguments + counted
         if any(not same_value(values[index], value) for index, value in self._fixed.items()):
             return False
+        if self.refusal and self._way is not None:
+            self._values = values
+            self._give([])
+            return self._goes_that_way(values)
         made: Sequence[float] = [value for index, value in enumerate(values) if type(value) is float and index not in self._fixed]
         if self._texts is not None:
             if any(type(a) is not type(b) for a, b in zip(values, self._recorded)):
@@ -159,6 +165,15 @@ class CallNumbers:
         self._values = values
         self._give(made)
         return True
+
+    def _goes_that_way(self, values: list[Any]) -> bool:
+        """Whether a call comes to what is refused."""
+        assert self._way is not None
+        ask, answers = self._way
+        try:
+            return bool(ask(values) == answers)
+        except ArithmeticError:
+            return False
 
     def _give(self, numbers: Sequence[float]) -> None:
         self._given.values[:len(numbers)] = numbers
@@ -324,8 +339,9 @@ class CallNumbers:
                 del book.wholes[text]
 
     def _note(self, book: Book) -> None:
-        if book.looked or not all(map(is_any, book.floats.values())) or not all(self._left):
-            self.refusal = book.looked or "the function makes 0, 1 or -1 of it"
+        if book.looked or not all(self._left):
+            self.refusal = book.looked or "the function puts something else there"
+            self._way = _function_of(book.answers_before), tuple(book.answers_before.values())
             return
         self._let_go_of_unused(book)
         texts = _Texts(book, self._left_texts())
@@ -339,7 +355,7 @@ class CallNumbers:
                     self.refusal = f"an operator is given it that does not tell, as those of tensors and floats are ({where})"
                     return
         self._texts = texts
-        self._give(list(book.floats.values()))
+        self._give(list(texts.floats.values()))
 
 
 def opened(known: tuple[Any, ...], template: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -22,6 +22,8 @@ _LOADS, _STORES = (tuple(f"{kind}_{end}" for end in (*_OF_GLOBALS, *_OF_CELLS)) 
 _OTHERS = ("LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
 _MOVES = ("SWAP", "ROT_TWO", "ROT_THREE", "COPY", "DUP_TOP", "DUP_TOP_TWO")
 _JUMPS = ("TO_BOOL", "UNARY_NOT", "POP_JUMP", "JUMP_IF")
+# What makes a text of a value by its own method.
+_FORMATS = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE")
 _CALLED = (("LOAD_FAST", "CALL_FUNCTION_EX"), ("LOAD_FAST", "BUILD_MAP", "LOAD_FAST", "DICT_MERGE", "CALL_FUNCTION_EX"))
 _WORDS = re.compile(r"\w+")
 # Instructions and functions that look into a container.
@@ -387,6 +389,10 @@ def _becomes_as_local(code: types.CodeType, name: str, sites: list[int]) -> int:
     return max((_becomes(code, index, sites, of_local=True) for index in loads), default=_PUT)
 
 
+def _has_spec(step: Any) -> bool:
+    return bool(step.opname == "FORMAT_WITH_SPEC" or step.opname == "FORMAT_VALUE" and step.arg & 4)
+
+
 def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool = False, begin: int = 0) -> int:
     """Follows the number that the step with this index loads, from `begin` on: how many values lie above it. `sites`: gets the operators that are
     given it."""
@@ -399,6 +405,8 @@ def _becomes(code: types.CodeType, first: int, sites: list[int], of_local: bool 
             continue
         elif name == "CALL" and above > step.arg:  # of a value that lies above, as len(x)
             above -= step.arg
+        elif name in _FORMATS and (above == 0 or above == 1 and _has_spec(step)):
+            return _TOLD
         elif _is_subscript(step) and above >= 2 or name == "COMPARE_OP" and above >= 2:
             above -= 1
         elif name == "COMPARE_OP":

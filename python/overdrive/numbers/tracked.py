@@ -32,8 +32,9 @@ class Book:
         self.sites: set[tuple[types.CodeType, int]] = set()
         # Whole numbers by their texts that met what is no number, as a tensor, with the line.
         self.untold: dict[str, str] = {}
-        # Why the texts do not tell all.
+        # Why the texts do not tell all, and the answers until then: a call that gives the same ones looks, too.
         self.looked = ""
+        self.answers_before: dict[str, bool] = {}
         self.is_open = True
         self._made: list[Number] = []
 
@@ -41,6 +42,7 @@ class Book:
         if self.is_open and not self.looked:
             where = line_of_caller()
             self.looked = how + (f" ({where})" if where else "")
+            self.answers_before = dict(self.answers)
 
     def tracked(self, value: Any, text: str) -> Any:
         if not self.is_open or self.looked:
